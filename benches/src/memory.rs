@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
-use datapath::changes::Changes;
+use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 
 use crate::aligned;
 
@@ -14,7 +14,7 @@ use crate::aligned;
 pub struct Memory {
     bytes: Bytes,
     ranged: bool,
-    changes: Option<Changes>,
+    changes: Option<ChangedRanges>,
 }
 
 impl Memory {
@@ -28,7 +28,7 @@ impl Memory {
     }
 
     /// The ranges of a disk that changed, one after the other.
-    pub fn changed(bytes: &[u8], changes: Changes) -> Self {
+    pub fn changed(bytes: &[u8], changes: ChangedRanges) -> Self {
         Self {
             changes: Some(changes),
             ..Self::new(bytes, false)
@@ -45,7 +45,7 @@ impl Source for Memory {
         "memory".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.ranged.then_some(self.bytes.len() as u64)
     }
 
@@ -53,11 +53,11 @@ impl Source for Memory {
         self.ranged
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
         self.changes.as_ref()
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(MemoryBody {
             bytes: self.bytes.clone(),
             position: 0,
@@ -74,7 +74,7 @@ struct MemoryBody {
     position: usize,
 }
 
-impl Body for MemoryBody {
+impl SourceBody for MemoryBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let end = self.bytes.len().min(self.position + CHUNK_BYTES);
         let chunk = self.bytes.slice(self.position..end);

@@ -4,8 +4,8 @@ use std::cell::LazyCell;
 
 use benches::{Kind, Memory};
 use criterion::Criterion;
-use datapath::archive::{Options, unpack};
-use datapath::options::Reading;
+use datapath::archive::{UnpackOptions, unpack_archive};
+use datapath::options::ReadOptions;
 
 use crate::{Result, done, group, place};
 
@@ -17,19 +17,19 @@ const SIZES: [(&str, usize); 2] = [("large", 4 << 20), ("small", 8 << 10)];
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = Options {
+    let target = UnpackOptions {
         dir: folder.path().to_owned(),
         overwrite: true,
         available: u64::MAX,
     };
-    let options = Reading::default();
+    let options = ReadOptions::default();
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
         // Made only if the bench is asked for.
         let source = LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
         group.bench_function(format!("{name}-files/{}", Kind::Text.name()), |bencher| {
             let source = LazyCell::force(&source);
-            bencher.iter(|| done(unpack(source, &target, &options).map_err(Into::into)));
+            bencher.iter(|| done(unpack_archive(source, &target, &options).map_err(Into::into)));
         });
     }
     group.finish();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::bridge::{self, Closed};
+use datapath::bridge::{self, BridgeClosedError};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
@@ -33,7 +33,7 @@ fn cross(runtime: &Runtime, chunk: &Bytes) -> Result<()> {
         for _ in 0..DATA_BYTES / chunk.len() {
             sender.send(chunk.clone(), chunk.len()).await?;
         }
-        Ok::<_, Closed>(())
+        Ok::<_, BridgeClosedError>(())
     });
     let mut bytes = 0;
     while let Some(chunk) = receiver.recv() {

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use benches::{Codec, Kind};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::chunks::Chunks;
-use datapath::decode::{self, Limits};
+use datapath::chunks::ChunkStream;
+use datapath::decode::{self, DecodeLimits};
 
 use crate::{ONE_AND_TWO, Result, done, group};
 
@@ -17,7 +17,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 struct Pieces(Bytes);
 
-impl Chunks for Pieces {
+impl ChunkStream for Pieces {
     fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, datapath::Error> {
         let length = CHUNK_BYTES.min(self.0.len());
         Ok((length > 0).then(|| self.0.split_to(length)))
@@ -54,11 +54,11 @@ fn pack(codec: Codec, kind: Kind) -> Result<Bytes> {
 
 /// In any order, as the writer takes it.
 fn decode_all(packed: &Bytes, threads: NonZeroUsize) -> Result<()> {
-    let limits = Limits {
+    let limits = DecodeLimits {
         threads,
-        ..Limits::default()
+        ..DecodeLimits::default()
     };
-    let mut decoded = decode::open(Box::new(Pieces(packed.clone())), &limits)?;
+    let mut decoded = decode::open_layers(Box::new(Pieces(packed.clone())), &limits)?;
     let mut bytes = 0;
     while let Some((_offset, chunk)) = decoded.stream.next_placed(bytes)? {
         bytes += chunk.len() as u64;

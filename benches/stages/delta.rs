@@ -2,10 +2,10 @@
 
 use benches::{Kind, Memory};
 use criterion::Criterion;
-use datapath::changes::Changes;
-use datapath::delta::{Base, apply};
-use datapath::disk::Cache;
-use datapath::options::Reading;
+use datapath::changes::ChangedRanges;
+use datapath::delta::{DeltaBase, apply_delta};
+use datapath::disk::CacheMode;
+use datapath::options::ReadOptions;
 
 use crate::transfer::writing;
 use crate::{Result, done, group, place};
@@ -20,28 +20,28 @@ fn scattered(bytes: &[u8], length: usize) -> Result<Memory> {
     let count = (bytes.len() / length) as u64;
     let (step, length) = (DISK_BYTES / count / 4096 * 4096, length as u64);
     let ranges = (0..count).map(|number| number * step..number * step + length);
-    let changes = Changes::new(DISK_BYTES, ranges).ok_or("ranges that overlap")?;
+    let changes = ChangedRanges::new(DISK_BYTES, ranges).ok_or("ranges that overlap")?;
     Ok(Memory::changed(bytes, changes))
 }
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let base = Base {
+    let base = DeltaBase {
         path: folder.path().join("disk"),
         available: u64::MAX,
         name: String::new(),
         preallocated: false,
-        cache: Cache::Auto,
+        cache: CacheMode::Auto,
     };
     std::fs::File::create(&base.path)?.set_len(DISK_BYTES)?;
-    let (reading, writing) = (Reading::default(), writing());
+    let (reading, writing) = (ReadOptions::default(), writing());
     let mut group = group(criterion, "delta", CHANGED_BYTES);
     // A block of the guest's file system, of VMware's tracking, and the longest read of a vCenter.
     for kib in [4, 64, 2048] {
         for kind in [Kind::Noise, Kind::Zeros] {
             let source = scattered(&kind.data(CHANGED_BYTES), kib << 10)?;
             group.bench_function(format!("{kib}-kib/{}", kind.name()), |bencher| {
-                bencher.iter(|| done(apply(&source, &base, &reading, &writing).map_err(Into::into)));
+                bencher.iter(|| done(apply_delta(&source, &base, &reading, &writing).map_err(Into::into)));
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use benches::Kind;
 use criterion::Criterion;
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 
 use crate::{Result, group};
 
@@ -12,16 +12,16 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let data = Kind::Noise.data(DATA_BYTES);
     let mut group = group(criterion, "digest", DATA_BYTES);
     for algorithm in [
-        Algorithm::Md5,
-        Algorithm::Sha1,
-        Algorithm::Sha256,
-        Algorithm::Sha512,
+        DigestAlgorithm::Md5,
+        DigestAlgorithm::Sha1,
+        DigestAlgorithm::Sha256,
+        DigestAlgorithm::Sha512,
     ] {
         group.bench_function(format!("{algorithm}/noise"), |bencher| {
             bencher.iter(|| {
-                let mut digest = Digest::new(algorithm);
+                let mut digest = RunningDigest::new(algorithm);
                 digest.update(&data);
-                digest.finish()
+                digest.finish_digest()
             });
         });
     }

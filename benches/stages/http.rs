@@ -8,9 +8,9 @@ use std::sync::Arc;
 use benches::{Clusters, Codec, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::disk::{self, Cache};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::transfer::transfer;
+use datapath::disk::{self, CacheMode};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::transfer_image;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
 use testkit::certs;
@@ -62,7 +62,7 @@ impl Case {
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = place::target(folder.path().join("disk"), Cache::Auto);
+    let target = place::target(folder.path().join("disk"), CacheMode::Auto);
     let runtime = network_runtime()?;
     let writing = writing();
     let mut group = group(criterion, "http", DISK_BYTES);
@@ -83,11 +83,17 @@ fn serve(case: Case, kind: Kind) -> Result<Origin> {
     Ok(Origin::start(Script::new(object))?)
 }
 
-fn import(url: &str, runtime: &Runtime, target: &disk::Options, writing: &Writing) -> Result<()> {
+fn import(url: &str, runtime: &Runtime, target: &disk::DiskOptions, writing: &WriteOptions) -> Result<()> {
     let tls = certs::distrustful_client_config()?;
     let network = Network::new(runtime.handle().clone(), CancellationToken::new(), tls);
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    let report = transfer(&source, Payload::default(), target, &Reading::default(), writing)?;
+    let report = transfer_image(
+        &source,
+        PayloadKind::default(),
+        target,
+        &ReadOptions::default(),
+        writing,
+    )?;
     assert_eq!(report.virtual_size, DISK_BYTES as u64);
     Ok(())
 }

@@ -6,8 +6,8 @@ use std::num::NonZeroUsize;
 use benches::{CLUSTER_BYTES, Clusters, Kind};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::disk::{self, Cache, Disk, with_writer};
-use diskimage::Compression;
+use datapath::disk::{self, CacheMode, Disk, with_writer};
+use diskimage::ClusterCompression;
 use tokio_util::sync::CancellationToken;
 
 use crate::{ONE_AND_TWO, Result, done, group, place};
@@ -16,11 +16,11 @@ const DISK_BYTES: usize = 32 << 20;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = place::target(folder.path().join("disk"), Cache::Auto);
+    let target = place::target(folder.path().join("disk"), CacheMode::Auto);
     let mut group = group(criterion, "inflate", DISK_BYTES);
     for (clusters, compression) in [
-        (Clusters::Deflate, Compression::Deflate),
-        (Clusters::Zstd, Compression::Zstd),
+        (Clusters::Deflate, ClusterCompression::Deflate),
+        (Clusters::Zstd, ClusterCompression::Zstd),
     ] {
         // Zeros are not stored in images and noise is not compressed. Made only if the bench is asked for.
         let packed = LazyCell::new(|| done(pack(&Kind::Text.data(DISK_BYTES), clusters)));
@@ -49,21 +49,21 @@ fn pack(disk: &[u8], clusters: Clusters) -> Result<Vec<Bytes>> {
 
 /// The disk is dropped uncommitted, which removes the file.
 fn inflate(
-    target: &disk::Options,
-    compression: Compression,
+    target: &disk::DiskOptions,
+    compression: ClusterCompression,
     threads: NonZeroUsize,
     packed: &[Bytes],
 ) -> Result<()> {
     let size = Some(DISK_BYTES as u64);
     let disk = Disk::open(target, size)?;
-    let clusters = diskimage::Clusters {
+    let clusters = diskimage::CompressedClusters {
         compression,
         size: CLUSTER_BYTES as u64,
     };
     let stop = CancellationToken::new();
     with_writer(&disk, Some(clusters), size, threads, &stop, |writer| {
         for (index, cluster) in packed.iter().enumerate() {
-            writer.compressed((index * CLUSTER_BYTES) as u64, cluster.clone())?;
+            writer.add_compressed((index * CLUSTER_BYTES) as u64, cluster.clone())?;
         }
         Ok(())
     })?;

@@ -3,7 +3,7 @@
 use benches::Kind;
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::pack::Packer;
+use datapath::pack::ChunkPacker;
 
 use crate::{Result, group};
 
@@ -24,7 +24,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 
 /// Chunks are dropped at once, so that their buffers are used again, as when the target keeps up.
 fn pack(data: &Bytes) {
-    let mut packer = Packer::new(0);
+    let mut packer = ChunkPacker::new(0);
     let mut bytes = 0;
     for piece in data.chunks(PIECE_BYTES) {
         packer.push(piece);
@@ -35,7 +35,7 @@ fn pack(data: &Bytes) {
     assert_eq!(bytes, DATA_BYTES);
 }
 
-fn drain(packer: &mut Packer) -> usize {
+fn drain(packer: &mut ChunkPacker) -> usize {
     std::iter::from_fn(|| packer.pop())
         .map(|packed| packed.bytes.len())
         .sum()

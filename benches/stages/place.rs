@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::disk::{Cache, Options};
+use datapath::disk::{CacheMode, DiskOptions};
 use tempfile::TempDir;
 
 use crate::Result;
@@ -21,8 +21,8 @@ pub(crate) fn in_memory() -> Result<TempDir> {
 }
 
 /// A file that is replaced by each iteration, or a device.
-pub(crate) fn target(path: PathBuf, cache: Cache) -> Options {
-    Options {
+pub(crate) fn target(path: PathBuf, cache: CacheMode) -> DiskOptions {
+    DiskOptions {
         path,
         available: u64::MAX,
         size: None,

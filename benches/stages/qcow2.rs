@@ -5,7 +5,10 @@ use std::cell::LazyCell;
 use benches::{CLUSTER_BYTES, Clusters, Kind, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use diskimage::{AtMost, Error, Format, Guest, HEAD_BYTES, Host, Image, MapBuilder, Sink, Stream, Tables};
+use diskimage::{
+    Error, Format, Guest, GuestSink, HEAD_BYTES, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder,
+    TableConsumer,
+};
 
 use crate::{Result, done, group};
 
@@ -17,30 +20,30 @@ const CHUNK_BYTES: usize = 64 << 10;
 #[derive(Default)]
 struct Count(usize);
 
-impl Sink for Count {
+impl GuestSink for Count {
     type Error = Error;
 
-    fn data(&mut self, _guest: Guest, bytes: Bytes) -> std::result::Result<(), Error> {
+    fn write_data(&mut self, _guest: Guest, bytes: Bytes) -> std::result::Result<(), Error> {
         self.0 += bytes.len();
         Ok(())
     }
 
-    fn compressed(&mut self, _guest: Guest, _bytes: Bytes) -> std::result::Result<(), Error> {
+    fn write_compressed(&mut self, _guest: Guest, _bytes: Bytes) -> std::result::Result<(), Error> {
         self.0 += CLUSTER_BYTES;
         Ok(())
     }
 
-    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> std::result::Result<(), Error> {
+    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> std::result::Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: Host) -> std::result::Result<Bytes, Error> {
+    fn read_parked(&mut self, offset: Host) -> std::result::Result<Bytes, Error> {
         // In an image whose tables are in front nobody asks.
         let what = "a cluster";
         Err(Error::RefcountContradiction { what, offset })
     }
 
-    fn forget(&mut self, _host: Host) -> std::result::Result<(), Error> {
+    fn drop_parked(&mut self, _host: Host) -> std::result::Result<(), Error> {
         Ok(())
     }
 }
@@ -64,19 +67,23 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 }
 
 fn one_pass(image: &Bytes) -> Result<()> {
-    push_all(Stream::one_pass(open(image)?, AtMost(u64::MAX))?, image)
+    push_all(
+        ImageStream::one_pass(open(image)?, ImageMemoryLimit(u64::MAX))?,
+        image,
+    )
 }
 
 fn ranged(image: &Bytes) -> Result<()> {
-    let mut map = MapBuilder::new(open(image)?, image.len() as u64, AtMost(u64::MAX))?;
+    let mut map = MapBuilder::new(open(image)?, image.len() as u64, ImageMemoryLimit(u64::MAX))?;
     loop {
         let tables = map.next_tables()?;
         if tables.is_empty() {
             break;
         }
         for table in tables {
-            let range = usize::try_from(table.range().start.0)?..usize::try_from(table.range().end.0)?;
-            map.add(&table, &image[range])?;
+            let range =
+                usize::try_from(table.host_range().start.0)?..usize::try_from(table.host_range().end.0)?;
+            map.add_table(&table, &image[range])?;
         }
     }
     push_all(map.into_stream(), image)
@@ -86,7 +93,7 @@ fn open(image: &Bytes) -> Result<Image> {
     Ok(Image::open(Format::Qcow2, &image[..HEAD_BYTES.min(image.len())])?)
 }
 
-fn push_all(mut stream: Stream, image: &Bytes) -> Result<()> {
+fn push_all(mut stream: ImageStream, image: &Bytes) -> Result<()> {
     let mut sink = Count::default();
     let mut rest = image.clone();
     while !rest.is_empty() {

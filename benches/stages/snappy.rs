@@ -6,11 +6,11 @@ use std::io::Write;
 use benches::{Kind, Memory};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::chunks::Chunks;
-use datapath::decode::{Codec, Limits};
-use datapath::disk::Cache;
-use datapath::options::{Layers, Payload, Reading};
-use datapath::transfer::transfer;
+use datapath::chunks::ChunkStream;
+use datapath::decode::{Codec, DecodeLimits};
+use datapath::disk::CacheMode;
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions};
+use datapath::transfer::transfer_image;
 
 use crate::{Result, done, group, place, transfer as whole};
 
@@ -18,7 +18,7 @@ const DISK_BYTES: usize = 16 << 20;
 
 struct Whole(Option<Bytes>);
 
-impl Chunks for Whole {
+impl ChunkStream for Whole {
     fn next_chunk(&mut self) -> std::result::Result<Option<Bytes>, datapath::Error> {
         Ok(self.0.take())
     }
@@ -26,10 +26,10 @@ impl Chunks for Whole {
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = place::target(folder.path().join("disk"), Cache::Auto);
-    let reading = Reading {
-        layers: Layers::Only(Codec::Snappy),
-        ..Reading::default()
+    let target = place::target(folder.path().join("disk"), CacheMode::Auto);
+    let reading = ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
     };
     let writing = whole::writing();
     let mut group = group(criterion, "snappy", DISK_BYTES);
@@ -44,7 +44,10 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
             let packed = LazyCell::force(&packed);
             let source = Memory::new(packed, false);
             bencher.iter(|| {
-                done(transfer(&source, Payload::RAW, &target, &reading, &writing).map_err(Into::into))
+                done(
+                    transfer_image(&source, PayloadKind::RAW, &target, &reading, &writing)
+                        .map_err(Into::into),
+                )
             });
         });
     }
@@ -59,7 +62,8 @@ fn pack(data: &[u8]) -> Result<Bytes> {
 }
 
 fn decode(packed: &Bytes) -> Result<()> {
-    let mut stream = Codec::Snappy.decoder(Box::new(Whole(Some(packed.clone()))), &Limits::default());
+    let mut stream =
+        Codec::Snappy.new_decoder(Box::new(Whole(Some(packed.clone()))), &DecodeLimits::default());
     let mut bytes = 0;
     while let Some(chunk) = stream.next_chunk()? {
         bytes += chunk.len();

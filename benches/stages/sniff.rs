@@ -5,7 +5,7 @@ use std::hint::black_box;
 use benches::{Clusters, Codec, Kind, qcow2};
 use criterion::Criterion;
 use datapath::decode;
-use diskimage::qcow2::Header;
+use diskimage::qcow2::Qcow2Header;
 use diskimage::{DETECT_BYTES, Format};
 
 use crate::{Result, group};
@@ -17,7 +17,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         let packed = codec.compress(&data)?;
         let head = packed.slice(..decode::SNIFF_BYTES.min(packed.len()));
         group.bench_function(format!("{}/text", codec.name()), |bencher| {
-            bencher.iter(|| decode::sniff(black_box(&head)));
+            bencher.iter(|| decode::sniff_codec(black_box(&head)));
         });
     }
     let image = qcow2(&data, Clusters::Plain)?;
@@ -25,7 +25,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
         bencher.iter(|| Format::detect(black_box(&image[..DETECT_BYTES])));
     });
     group.bench_function("qcow2-header/text", |bencher| {
-        bencher.iter(|| Header::parse(black_box(&image[..DETECT_BYTES])));
+        bencher.iter(|| Qcow2Header::parse(black_box(&image[..DETECT_BYTES])));
     });
     group.finish();
     Ok(())

@@ -6,9 +6,9 @@ use std::cell::LazyCell;
 use benches::{Clusters, Codec, Kind, Memory, qcow2};
 use bytes::Bytes;
 use criterion::Criterion;
-use datapath::disk::Cache;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::transfer::transfer;
+use datapath::disk::CacheMode;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::transfer_image;
 
 use crate::{Result, done, group, place, threads};
 
@@ -58,17 +58,17 @@ impl Case {
 }
 
 /// What the importer does unless it is told otherwise.
-pub(crate) fn writing() -> Writing {
-    Writing {
+pub(crate) fn writing() -> WriteOptions {
+    WriteOptions {
         workers: threads(),
-        ..Writing::default()
+        ..WriteOptions::default()
     }
 }
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = place::target(folder.path().join("disk"), Cache::Auto);
-    let (reading, writing) = (Reading::default(), writing());
+    let target = place::target(folder.path().join("disk"), CacheMode::Auto);
+    let (reading, writing) = (ReadOptions::default(), writing());
     let mut group = group(criterion, "transfer", DISK_BYTES);
     for kind in Kind::ALL {
         let disk = kind.data(DISK_BYTES);
@@ -79,7 +79,8 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
                 let source = LazyCell::force(&source);
                 bencher.iter(|| {
                     done(
-                        transfer(source, Payload::default(), &target, &reading, &writing).map_err(Into::into),
+                        transfer_image(source, PayloadKind::default(), &target, &reading, &writing)
+                            .map_err(Into::into),
                     )
                 });
             });

@@ -9,7 +9,7 @@ use benches::Kind;
 use bytes::Bytes;
 use criterion::{BenchmarkGroup, Criterion, measurement::WallTime};
 use datapath::buffer::CHUNK_BYTES;
-use datapath::disk::{self, Cache, Disk, with_writer};
+use datapath::disk::{self, CacheMode, Disk, with_writer};
 use testkit::loopdev::LoopDevice;
 use tokio_util::sync::CancellationToken;
 
@@ -45,9 +45,9 @@ fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn
     for kind in [Kind::Zeros, Kind::Noise] {
         let disk = LazyCell::new(|| kind.data(DISK_BYTES));
         for (cache, cache_name) in [
-            (Cache::Auto, "auto"),
-            (Cache::Direct, "direct"),
-            (Cache::Page, "page"),
+            (CacheMode::Auto, "auto"),
+            (CacheMode::Direct, "direct"),
+            (CacheMode::Page, "page"),
         ] {
             let name = format!("{place}-{cache_name}/{}", kind.name());
             group.bench_function(name, |bencher| {
@@ -59,7 +59,7 @@ fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn
     }
 }
 
-fn write(target: &disk::Options, data: &Bytes) -> Result<()> {
+fn write(target: &disk::DiskOptions, data: &Bytes) -> Result<()> {
     let size = data.len() as u64;
     let disk = Disk::open(target, Some(size))?;
     let stop = CancellationToken::new();
@@ -69,7 +69,7 @@ fn write(target: &disk::Options, data: &Bytes) -> Result<()> {
         while !rest.is_empty() {
             let chunk = rest.split_to(CHUNK_BYTES.min(rest.len()));
             let length = chunk.len() as u64;
-            writer.data(offset, chunk)?;
+            writer.add_data(offset, chunk)?;
             offset += length;
         }
         Ok(())

@@ -6,25 +6,25 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use datapath::encode::Encoding;
-use datapath::encode::outgoing::{Broken, Outgoing};
+use datapath::encode::outgoing::{EncodedStream, IncompleteStreamError};
 use datapath::error::errno_text;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use https::tls::{self, IdentityError, Roots};
+use https::tls::{self, IdentityError, TrustedRoots};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, UPLOAD_ASYNC, ZSTD};
-use program::report::chain;
+use program::report::error_chain;
 use program::sockets;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
 use url::Url;
 
-use crate::source::SourceError;
+use crate::source::VolumeReadError;
 
 /// Time limit of a handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -36,14 +36,14 @@ const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// The checksum of a clone in zstd: it finds damage, and costs next to nothing.
-const CHECKSUM: Algorithm = Algorithm::Crc64Nvme;
+const CHECKSUM: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
 /// Limits of the reason in an answer: bytes, and time to read them.
 const REASON_BYTES: usize = 16 << 10;
 const REASON_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Certificate and key of the client and the authorities of its server, in PEM.
-pub(crate) struct Identity<'p> {
+pub(crate) struct ClientIdentity<'p> {
     pub(crate) certificate: &'p [u8],
     pub(crate) key: &'p [u8],
     pub(crate) authorities: &'p [u8],
@@ -62,14 +62,14 @@ pub(crate) enum SetupError {
 
 /// An answer.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ServerResponse {
     pub(crate) status: StatusCode,
     /// The server's words about it; maybe none.
     pub(crate) reason: String,
 }
 
 /// An upload server.
-pub(crate) struct Client {
+pub(crate) struct UploadClient {
     url: Url,
     host: String,
     port: u16,
@@ -77,8 +77,8 @@ pub(crate) struct Client {
     tls: Arc<ClientConfig>,
 }
 
-impl Client {
-    pub(crate) fn new(url: &str, identity: &Identity<'_>) -> Result<Self, SetupError> {
+impl UploadClient {
+    pub(crate) fn new(url: &str, identity: &ClientIdentity<'_>) -> Result<Self, SetupError> {
         let wrong = || SetupError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         if parsed.scheme() != "https" {
@@ -86,7 +86,7 @@ impl Client {
         }
         let host = parsed.host_str().ok_or_else(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let roots = Roots::from_pem(identity.authorities).ok_or(SetupError::NoAuthority)?;
+        let roots = TrustedRoots::from_pem(identity.authorities).ok_or(SetupError::NoAuthority)?;
         let tls = tls::mutual_client_config(roots, identity.certificate, identity.key)?;
         Ok(Self {
             name: ServerName::try_from(host.clone()).map_err(|_| wrong())?,
@@ -99,7 +99,7 @@ impl Client {
 
     /// True if the server takes zstd. A server that does not answer as ours do gets what CDI's cloner sends.
     pub(crate) async fn takes_zstd(&self) -> bool {
-        match timeout(QUESTION_PATIENCE, self.ask()).await {
+        match timeout(QUESTION_PATIENCE, self.query_zstd_support()).await {
             Ok(Ok(takes)) => takes,
             Ok(Err(reason)) => {
                 tracing::debug!("cannot ask the server what it takes: {reason}");
@@ -112,13 +112,13 @@ impl Client {
         }
     }
 
-    async fn ask(&self) -> Result<bool, String> {
-        let mut request = self.request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
+    async fn query_zstd_support(&self) -> Result<bool, String> {
+        let mut request = self.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new())?;
         // The server names its encodings only to a client that names one.
         let zstd = HeaderValue::from_static(ZSTD);
         request.headers_mut().insert(ENCODING_HEADER, zstd);
         let mut sender = self.connect().await?;
-        let response = sender.send_request(request).await.map_err(said)?;
+        let response = sender.send_request(request).await.map_err(describe_error)?;
         let offered = response.headers().get_all(ENCODING_HEADER).iter();
         let has_zstd = offered
             .filter_map(|value| value.to_str().ok())
@@ -128,12 +128,12 @@ impl Client {
     }
 
     /// Sends a clone and waits for the answer, which may come before all is sent.
-    pub(crate) async fn post(
+    pub(crate) async fn post_clone(
         &self,
         content_type: &str,
         encoding: Encoding,
-        stream: Outgoing<SourceError>,
-    ) -> Result<Answer, String> {
+        stream: EncodedStream<VolumeReadError>,
+    ) -> Result<ServerResponse, String> {
         let path = match self.url.query() {
             Some(query) => format!("{}?{query}", self.url.path()),
             None => self.url.path().to_owned(),
@@ -141,10 +141,10 @@ impl Client {
         let is_zstd = encoding == Encoding::Zstd;
         let body = CloneBody {
             stream,
-            digest: is_zstd.then(|| Digest::new(CHECKSUM)),
+            digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)),
         };
-        let mut request = self.request(Method::POST, &path, body)?;
-        let content_type = content_type.parse().map_err(said)?;
+        let mut request = self.build_request(Method::POST, &path, body)?;
+        let content_type = content_type.parse().map_err(describe_error)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
         // CDI's own servers get exactly what CDI's cloner sends: the headers are for ours.
         if is_zstd {
@@ -159,15 +159,15 @@ impl Client {
             }
         }
         let mut sender = self.connect().await?;
-        let response = sender.send_request(request).await.map_err(said)?;
+        let response = sender.send_request(request).await.map_err(describe_error)?;
         let status = response.status();
-        Ok(Answer {
+        Ok(ServerResponse {
             status,
-            reason: reason(response).await,
+            reason: read_reason(response).await,
         })
     }
 
-    fn request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, String> {
+    fn build_request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, String> {
         let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
             (host, None) => host.to_owned(),
@@ -181,7 +181,7 @@ impl Client {
                 concat!("cdi-cloner/", env!("CARGO_PKG_VERSION")),
             )
             .body(body)
-            .map_err(said)
+            .map_err(describe_error)
     }
 
     async fn connect<B>(&self) -> Result<SendRequest<B>, String>
@@ -189,20 +189,20 @@ impl Client {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let stream = sockets::connect(&self.host, self.port, None, errno_text).await?;
+        let stream = sockets::connect_tcp(&self.host, self.port, None, errno_text).await?;
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
             .map_err(|_| "net/http: TLS handshake timeout".to_owned())?
-            .map_err(said)?;
+            .map_err(describe_error)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(said)?;
+            .map_err(describe_error)?;
         tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!("the connection failed: {}", chain(&error));
+                tracing::debug!("the connection failed: {}", error_chain(&error));
             }
         });
         Ok(sender)
@@ -211,19 +211,19 @@ impl Client {
 
 /// The body of a clone.
 struct CloneBody {
-    stream: Outgoing<SourceError>,
+    stream: EncodedStream<VolumeReadError>,
     /// The digest of the bytes so far, if a trailer is to state it.
-    digest: Option<Digest>,
+    digest: Option<RunningDigest>,
 }
 
 impl Body for CloneBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = IncompleteStreamError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteStreamError>>> {
         match ready!(self.stream.poll_part(context)) {
             Some(Ok(part)) => {
                 if let Some(digest) = &mut self.digest {
@@ -233,19 +233,19 @@ impl Body for CloneBody {
             }
             Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
             // The checksum tells the server that this is the end of the volume.
-            None => Poll::Ready(self.digest.take().and_then(trailer).map(Ok)),
+            None => Poll::Ready(self.digest.take().and_then(checksum_trailer).map(Ok)),
         }
     }
 }
 
-fn trailer(digest: Digest) -> Option<Frame<Bytes>> {
-    let checksum = HeaderValue::from_str(&digest.finish()).ok()?;
+fn checksum_trailer(digest: RunningDigest) -> Option<Frame<Bytes>> {
+    let checksum = HeaderValue::from_str(&digest.finish_digest()).ok()?;
     let name = HeaderName::from_static(CHECKSUM_HEADER);
     Some(Frame::trailers(HeaderMap::from_iter([(name, checksum)])))
 }
 
 /// The sentence that comes with an answer, on one line.
-async fn reason(response: Response<Incoming>) -> String {
+async fn read_reason(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), REASON_BYTES).collect();
     match timeout(REASON_PATIENCE, body).await {
         Ok(Ok(body)) => {
@@ -256,6 +256,6 @@ async fn reason(response: Response<Incoming>) -> String {
     }
 }
 
-fn said<E: std::error::Error>(error: E) -> String {
-    chain(&error)
+fn describe_error<E: std::error::Error>(error: E) -> String {
+    error_chain(&error)
 }

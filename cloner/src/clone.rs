@@ -4,14 +4,14 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use datapath::encode::Encoding;
-use datapath::error::NoThread;
+use datapath::error::ThreadStartError;
 use datapath::observe::Stage;
 use http::StatusCode;
 
-use crate::client::{Answer, Client};
+use crate::client::{ServerResponse, UploadClient};
 use crate::source::Tally;
-use crate::source::{Source, SourceError};
-use datapath::encode::outgoing::Outgoing;
+use crate::source::{VolumeReadError, VolumeSource};
+use datapath::encode::outgoing::EncodedStream;
 
 /// Most threads that encode: two of them compress faster than a network of ten gigabits sends.
 const MAX_ENCODERS: usize = 4;
@@ -21,19 +21,19 @@ const MAX_ENCODERS: usize = 4;
 pub(crate) enum CloneError {
     /// The volume cannot be read.
     #[error(transparent)]
-    Source(#[from] SourceError),
+    Source(#[from] VolumeReadError),
     /// The server cannot be reached, or the connection broke.
     #[error("{0}")]
     Transport(String),
     /// The server refuses the clone.
-    #[error("Unexpected status code {}{}", .0.status.as_u16(), because(.0))]
-    Refused(Answer),
+    #[error("Unexpected status code {}{}", .0.status.as_u16(), reason_suffix(.0))]
+    Refused(ServerResponse),
     /// The server is content with a part.
     #[error("the server answered {0} before all was sent")]
     Early(StatusCode),
     /// There is no thread that could read or encode.
     #[error(transparent)]
-    Thread(#[from] NoThread),
+    Thread(#[from] ThreadStartError),
     /// A bug.
     #[error("{0}")]
     Internal(String),
@@ -49,7 +49,7 @@ impl CloneError {
     ];
 
     /// Which of them this is; a bug and a missing thread are none.
-    pub(crate) fn trouble(&self) -> Option<(Stage, &'static str)> {
+    pub(crate) fn stage_and_kind(&self) -> Option<(Stage, &'static str)> {
         let [source, transport, refused, early] = Self::TROUBLES;
         match self {
             Self::Source(_) => Some(source),
@@ -61,7 +61,7 @@ impl CloneError {
     }
 }
 
-fn because(answer: &Answer) -> String {
+fn reason_suffix(answer: &ServerResponse) -> String {
     if answer.reason.is_empty() {
         String::new()
     } else {
@@ -71,7 +71,7 @@ fn because(answer: &Answer) -> String {
 
 /// The choice of an encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
+pub(crate) enum EncodingChoice {
     /// The best that the server takes.
     Auto,
     /// This encoding, without asking the server.
@@ -79,32 +79,32 @@ pub(crate) enum Choice {
 }
 
 /// Sends `source` to `client`'s server. Success means that all of it was sent and the server says that it has it.
-pub(crate) async fn run(
-    source: Source,
-    client: &Client,
-    choice: Choice,
+pub(crate) async fn send_volume(
+    source: VolumeSource,
+    client: &UploadClient,
+    choice: EncodingChoice,
     tally: &Arc<Tally>,
 ) -> Result<Encoding, CloneError> {
     let encoding = match choice {
-        Choice::Fixed(encoding) => encoding,
-        Choice::Auto if client.takes_zstd().await => Encoding::Zstd,
-        Choice::Auto => Encoding::Snappy,
+        EncodingChoice::Fixed(encoding) => encoding,
+        EncodingChoice::Auto if client.takes_zstd().await => Encoding::Zstd,
+        EncodingChoice::Auto => Encoding::Snappy,
     };
     let content_type = source.content_type();
     tracing::info!("Set header to {content_type}");
     tracing::debug!("sending the clone in {encoding:?}");
-    let outgoing = Outgoing::start(
-        move |outlet| source.read(outlet),
+    let outgoing = EncodedStream::start(
+        move |outlet| source.read_into(outlet),
         encoding,
-        encoders(),
+        encoder_threads(),
         Arc::clone(tally),
     )?;
-    let answer = client.post(content_type, encoding, outgoing).await;
+    let answer = client.post_clone(content_type, encoding, outgoing).await;
     // A volume that cannot be read breaks the connection: that is the reason, not what the connection says.
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
-            None => CloneError::Internal(program::panics::first()),
+            None => CloneError::Internal(program::panics::first_panic()),
         });
     }
     match answer {
@@ -116,7 +116,7 @@ pub(crate) async fn run(
 }
 
 /// Threads that encode.
-pub(crate) fn encoders() -> NonZeroUsize {
+pub(crate) fn encoder_threads() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
     program::job::data_threads().min(most)
 }

@@ -13,7 +13,7 @@ const MAX_LINKED: usize = 1 << 20;
 
 /// The bytes of a file that count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Count {
+pub(crate) enum SizeKind {
     /// Bytes that take space (`du -s --block-size=1`).
     Allocated,
     /// All, holes included (`du -sb`).
@@ -22,7 +22,7 @@ pub(crate) enum Count {
 
 /// Bytes of the files below `root`. What cannot be looked at does not count: it will be in the way of the clone soon enough,
 /// and only as far as it is a part of it.
-pub(crate) fn tree_bytes(root: &Path, count: Count) -> u64 {
+pub(crate) fn tree_bytes(root: &Path, count: SizeKind) -> u64 {
     let mut total = 0;
     let mut linked = HashSet::new();
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
@@ -47,7 +47,7 @@ pub(crate) fn tree_bytes(root: &Path, count: Count) -> u64 {
                 linked.insert(key);
             }
         }
-        total += bytes(&metadata, count);
+        total += file_bytes(&metadata, count);
         if is_dir && let Ok(entries) = fs::read_dir(&path) {
             waiting.extend(entries.flatten().map(|entry| entry.path()));
         }
@@ -55,9 +55,9 @@ pub(crate) fn tree_bytes(root: &Path, count: Count) -> u64 {
     total
 }
 
-fn bytes(metadata: &Metadata, count: Count) -> u64 {
+fn file_bytes(metadata: &Metadata, count: SizeKind) -> u64 {
     match count {
-        Count::Allocated => metadata.blocks() * STAT_BLOCK_BYTES,
-        Count::Apparent => metadata.size(),
+        SizeKind::Allocated => metadata.blocks() * STAT_BLOCK_BYTES,
+        SizeKind::Apparent => metadata.size(),
     }
 }

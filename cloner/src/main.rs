@@ -12,11 +12,11 @@ fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     // The script looks at no arguments; a question for help or the version is answered all the same.
     let asks = matches!(
-        face::arguments().first().and_then(|first| first.to_str()),
+        face::program_arguments().first().and_then(|first| first.to_str()),
         Some("-h" | "--help" | "-V" | "--version")
     );
     if pod::is_script(&name) && !asks {
         return pod::main(&[], &ProcessEnv);
     }
-    face::run(pod::MODE_VARIABLE, cli::main, pod::main)
+    face::run_program(pod::MODE_VARIABLE, cli::main, pod::main)
 }

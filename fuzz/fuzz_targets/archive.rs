@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use datapath::archive::{self, unpack};
+use datapath::archive::{self, unpack_archive};
 use datapath::decode::Codec;
 use datapath::disk;
 use datapath::error::SourceError;
-use datapath::options::{Layers, Payload, Reading, Writing};
-use datapath::source::{Body, Source};
-use datapath::transfer::transfer;
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::source::{Source, SourceBody};
+use datapath::transfer::transfer_image;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
@@ -34,7 +34,7 @@ impl Source for Memory {
         "memory".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         None
     }
 
@@ -42,7 +42,7 @@ impl Source for Memory {
         false
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(MemoryBody(self.0.clone())))
     }
 
@@ -53,7 +53,7 @@ impl Source for Memory {
 
 struct MemoryBody(Pieces);
 
-impl Body for MemoryBody {
+impl SourceBody for MemoryBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         Ok(self.0.next())
     }
@@ -90,12 +90,12 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 
 fn run_unpack(pieces: &Pieces) {
     let dir = FOLDER.join("dir");
-    let target = archive::Options {
+    let target = archive::UnpackOptions {
         dir: dir.clone(),
         overwrite: false,
         available: AVAILABLE,
     };
-    let outcome = unpack(&Memory(pieces.clone()), &target, &Reading::default());
+    let outcome = unpack_archive(&Memory(pieces.clone()), &target, &ReadOptions::default());
     let left = fs::read_dir(&dir).expect("the directory").count();
     match outcome {
         Ok(report) => assert!(report.written_bytes <= AVAILABLE),
@@ -114,22 +114,22 @@ fn clear(dir: &Path) {
     fs::create_dir(dir).expect("the directory again");
 }
 
-fn run_transfer(pieces: &Pieces, content: Payload) {
-    let target = disk::Options {
+fn run_transfer(pieces: &Pieces, content: PayloadKind) {
+    let target = disk::DiskOptions {
         path: FOLDER.join("disk"),
         available: AVAILABLE,
         size: None,
         preallocate: false,
-        cache: disk::Cache::Auto,
+        cache: disk::CacheMode::Auto,
         overwrite: false,
         mode: None,
     };
-    let reading = Reading {
-        layers: Layers::Only(Codec::Snappy),
-        ..Reading::default()
+    let reading = ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
     };
-    let writing = Writing::default();
-    if let Ok(report) = transfer(&Memory(pieces.clone()), content, &target, &reading, &writing) {
+    let writing = WriteOptions::default();
+    if let Ok(report) = transfer_image(&Memory(pieces.clone()), content, &target, &reading, &writing) {
         let disk = fs::metadata(&target.path).expect("the target of a success");
         assert_eq!(disk.len(), report.virtual_size);
         assert!(report.virtual_size <= AVAILABLE);
@@ -151,6 +151,6 @@ fuzz_target!(|data: &[u8]| {
     let tar = sealed(bytes);
     let cut = |object: &[u8]| Pieces::new(&[cuts, object].concat()).expect("four bytes and more");
     run_unpack(&cut(&tar));
-    run_transfer(&cut(&framed(&tar)), Payload::CloneOfFiles);
-    run_transfer(&cut(bytes), Payload::RAW);
+    run_transfer(&cut(&framed(&tar)), PayloadKind::CloneOfFiles);
+    run_transfer(&cut(bytes), PayloadKind::RAW);
 });

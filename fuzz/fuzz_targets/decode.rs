@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 use datapath::Error;
-use datapath::chunks::Chunks;
-use datapath::decode::{self, Limits};
-use datapath::memory::Budget;
+use datapath::chunks::ChunkStream;
+use datapath::decode::{self, DecodeLimits};
+use datapath::memory::MemoryBudget;
 use libfuzzer_sys::fuzz_target;
 
 /// Output after which a stream counts as endless, as a full target would end it.
@@ -22,7 +22,7 @@ struct Pieces {
     size: usize,
 }
 
-impl Chunks for Pieces {
+impl ChunkStream for Pieces {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let size = self.size.min(self.bytes.len());
         Ok((size > 0).then(|| self.bytes.split_to(size)))
@@ -37,18 +37,18 @@ fuzz_target!(|data: &[u8]| {
         bytes: Bytes::copy_from_slice(packed),
         size: usize::from(*size) + 1,
     });
-    let limits = Limits {
-        memory: Budget::new(MEMORY_BYTES),
+    let limits = DecodeLimits {
+        memory: MemoryBudget::new(MEMORY_BYTES),
         spare_bytes: 1 << 20,
         threads: NonZeroUsize::MIN.saturating_add(1),
     };
-    if let Ok(decoded) = decode::open(source, &limits) {
+    if let Ok(decoded) = decode::open_layers(source, &limits) {
         assert!(decoded.layers.len() <= decode::MAX_LAYERS);
         read(decoded.stream);
     }
 });
 
-fn read(mut stream: impl Chunks) {
+fn read(mut stream: impl ChunkStream) {
     let mut bytes = 0;
     while bytes < ENOUGH_BYTES
         && let Ok(Some(chunk)) = stream.next_chunk()

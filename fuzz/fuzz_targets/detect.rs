@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use diskimage::qcow2::Header;
+use diskimage::qcow2::Qcow2Header;
 use diskimage::{DETECT_BYTES, Format};
 use libfuzzer_sys::fuzz_target;
 
@@ -15,19 +15,19 @@ fuzz_target!(|data: &[u8]| {
     );
     if let Ok(format) = format {
         assert_eq!(
-            Format::decide(data, Some(format)),
+            Format::resolve_wanted(data, Some(format)),
             Ok(format),
             "it is not what it is"
         );
     }
-    match Header::parse(data) {
+    match Qcow2Header::parse(data) {
         Ok(header) => {
             assert!((512..=2 << 20).contains(&header.cluster_size()));
             assert!(header.virtual_size.is_multiple_of(512));
             assert!(header.l1_entries * 8 <= 32 << 20);
             let mapped = u128::from(header.l1_entries) * u128::from(header.bytes_per_l2());
             assert!(mapped >= u128::from(header.virtual_size));
-            assert!(!header.features().is_empty());
+            assert!(!header.feature_names().is_empty());
         }
         Err(error) => {
             let sentence = error.to_string();

@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use datapath::digest::Algorithm;
+use datapath::digest::DigestAlgorithm;
 use datapath::disk::MAX_MARKS;
 use fuzz::node_pull::wanted;
 use fuzz::source::http::content_range;
@@ -26,7 +26,7 @@ fn check_promises(headers: &HeaderMap) {
     ] {
         match promise {
             // One that looks for damage only cannot be asked for anywhere else.
-            Ok(Some(checksum)) if checksum.algorithm() == Algorithm::Crc64Nvme => {}
+            Ok(Some(checksum)) if checksum.algorithm() == DigestAlgorithm::Crc64Nvme => {}
             Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
             Ok(None) => {}
             Err(sentence) => assert_sentence(&sentence),
@@ -52,7 +52,10 @@ fn check_resumable(headers: &HeaderMap) {
     }
     match marks(headers) {
         Ok(marks) => {
-            assert!(marks.len() <= MAX_MARKS && marks.is_sorted_by(|one, next| one.end() < next.end()));
+            assert!(
+                marks.len() <= MAX_MARKS
+                    && marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset())
+            );
             assert!(marks.iter().all(|mark| mark.to_string().parse() == Ok(*mark)));
         }
         Err(sentence) => assert_sentence(&sentence),

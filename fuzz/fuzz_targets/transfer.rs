@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use bytes::Bytes;
-use datapath::decode::Limits;
+use datapath::decode::DecodeLimits;
 use datapath::disk;
 use datapath::error::SourceError;
-use datapath::memory::Budget;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::source::{Body, Source};
-use datapath::transfer::transfer;
+use datapath::memory::MemoryBudget;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::source::{Source, SourceBody};
+use datapath::transfer::transfer_image;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
@@ -31,7 +31,7 @@ impl Source for Memory {
         "memory".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.ranged.then_some(self.pieces.rest().len() as u64)
     }
 
@@ -39,7 +39,7 @@ impl Source for Memory {
         self.ranged
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(MemoryBody {
             length: self.pieces.rest().len(),
             pieces: self.pieces.clone(),
@@ -57,7 +57,7 @@ struct MemoryBody {
     length: usize,
 }
 
-impl Body for MemoryBody {
+impl SourceBody for MemoryBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         Ok(self.pieces.next())
     }
@@ -88,29 +88,29 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         pieces: pieces.clone(),
         ranged,
     };
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         path: TARGET.clone(),
         available: AVAILABLE,
         size: None,
         preallocate: false,
-        cache: disk::Cache::Auto,
+        cache: disk::CacheMode::Auto,
         overwrite: false,
         mode: None,
     };
-    let reading = Reading {
+    let reading = ReadOptions {
         // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
-        limits: Limits {
-            memory: Budget::new(8 << 20),
-            ..Limits::default()
+        limits: DecodeLimits {
+            memory: MemoryBudget::new(8 << 20),
+            ..DecodeLimits::default()
         },
-        ..Reading::default()
+        ..ReadOptions::default()
     };
-    match transfer(
+    match transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
         &reading,
-        &Writing::default(),
+        &WriteOptions::default(),
     ) {
         Ok(report) => {
             let disk = std::fs::read(&target.path).expect("the target of a success");

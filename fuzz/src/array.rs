@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use bytes::Bytes;
 use diskimage::{
-    AtMost, Error, Facts, Format, Guest, Host, Image, MAX_HEAD_BYTES, MapBuilder, Sink, Stream, Tables,
+    Error, Format, Guest, GuestSink, HeadFacts, Host, Image, ImageMemoryLimit, ImageStream, MAX_HEAD_BYTES,
+    MapBuilder, TableConsumer,
 };
 
 use crate::Pieces;
@@ -14,7 +15,7 @@ use crate::Pieces;
 const MAX_DISK_BYTES: u64 = 1 << 20;
 
 /// Memory of a map; small, so that what is taken without being granted shows in the fuzzer's memory limit.
-const MEMORY: AtMost = AtMost(64 << 20);
+const MEMORY: ImageMemoryLimit = ImageMemoryLimit(64 << 20);
 
 /// The guest's disk. Compressed clusters are kept as they are: inflating is another stage's business.
 #[derive(Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct Array {
 
 impl Array {
     /// An empty disk for an image of which `facts` are known; `None` if it would be larger than is worth the time.
-    fn new(facts: &Facts) -> Option<Self> {
+    fn new(facts: &HeadFacts) -> Option<Self> {
         let size = usize::try_from(facts.virtual_size.min(MAX_DISK_BYTES + 1)).ok()?;
         (facts.virtual_size <= MAX_DISK_BYTES).then(|| Self {
             cluster: facts.clusters.map_or(1, |clusters| clusters.size),
@@ -45,7 +46,7 @@ impl Array {
     fn open(format: Format, pieces: &Pieces) -> Option<(Image, Self)> {
         let head = pieces.rest();
         let image = Image::open(format, &head[..head.len().min(MAX_HEAD_BYTES)]).ok()?;
-        let array = Self::new(&image.facts())?;
+        let array = Self::new(&image.head_facts())?;
         Some((image, array))
     }
 
@@ -56,7 +57,7 @@ impl Array {
     }
 
     fn read_one_pass(&mut self, image: Image, pieces: Pieces) -> Result<(), Error> {
-        let mut stream = Stream::one_pass(image, MEMORY)?;
+        let mut stream = ImageStream::one_pass(image, MEMORY)?;
         for piece in pieces {
             stream.push(piece, self)?;
         }
@@ -83,7 +84,10 @@ impl Array {
                 break;
             }
             for table in tables {
-                map.add(&table, &bytes[range(table.range().start.0..table.range().end.0)])?;
+                map.add_table(
+                    &table,
+                    &bytes[range(table.host_range().start.0..table.host_range().end.0)],
+                )?;
             }
         }
         let mut stream = map.into_stream();
@@ -118,17 +122,17 @@ fn range(range: Range<u64>) -> Range<usize> {
     usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
 }
 
-impl Sink for Array {
+impl GuestSink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         assert!(!bytes.is_empty());
         let at = self.write(guest.0..guest.0 + bytes.len() as u64);
         self.disk[at].copy_from_slice(&bytes);
         Ok(())
     }
 
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         assert!(guest.is_multiple_of(self.cluster));
         assert!(!bytes.is_empty());
         self.write(guest.0..(guest.0 + self.cluster).min(self.disk.len() as u64));
@@ -136,7 +140,7 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park_unit(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         assert!(host.is_multiple_of(self.unit));
         let bytes = pieces.concat();
         assert!(!bytes.is_empty() && bytes.len() as u64 <= self.unit);
@@ -145,12 +149,12 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
+    fn read_parked(&mut self, host: Host) -> Result<Bytes, Error> {
         let bytes = self.parked.get(&host);
         Ok(bytes.expect("only parked units are asked for").clone())
     }
 
-    fn forget(&mut self, host: Host) -> Result<(), Error> {
+    fn drop_parked(&mut self, host: Host) -> Result<(), Error> {
         let forgotten = self.parked.remove(&host);
         assert!(forgotten.is_some(), "unit {host:#x} was not parked");
         Ok(())

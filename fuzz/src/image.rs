@@ -1,6 +1,8 @@
 //! An image of a format with a map: extents on the disk, each byte once, and one disk, by whatever route.
 
-use diskimage::{AtMost, Checker, Error, Findings, Format, Host, Image, MAX_HEAD_BYTES, Tables};
+use diskimage::{
+    Error, Findings, Format, Host, Image, ImageChecker, ImageMemoryLimit, MAX_HEAD_BYTES, TableConsumer,
+};
 
 use crate::{Array, Pieces};
 
@@ -29,17 +31,17 @@ fn look_at_tables(format: Format, pieces: &Pieces) -> Result<Findings, Error> {
     let image = pieces.rest();
     let head = &image[..image.len().min(MAX_HEAD_BYTES)];
     // More would let a VDI of 177 bytes have a map of 2 GiB, all zeros, which takes a sanitizer six seconds.
-    let memory = AtMost(8 << 20);
-    let mut checker = Checker::new(Image::open(format, head)?, image.len() as u64, memory);
+    let memory = ImageMemoryLimit(8 << 20);
+    let mut checker = ImageChecker::new(Image::open(format, head)?, image.len() as u64, memory);
     loop {
         let tables = checker.next_tables()?;
         if tables.is_empty() {
-            return Ok(checker.finish());
+            return Ok(checker.finish_check());
         }
         for table in tables {
             let at = |place: Host| usize::try_from(place.0).unwrap();
-            let range = table.range();
-            checker.add(&table, &image[at(range.start)..at(range.end)])?;
+            let range = table.host_range();
+            checker.add_table(&table, &image[at(range.start)..at(range.end)])?;
         }
     }
 }

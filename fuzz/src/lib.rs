@@ -32,7 +32,7 @@ pub use script::Script;
 #[track_caller]
 pub fn assert_sentence(text: &str) {
     const MAX_CHARS: usize = 2100;
-    assert_eq!(text, printable::text(text));
+    assert_eq!(text, printable::escape_text(text));
     assert!(
         text.chars().count() <= MAX_CHARS,
         "{} bytes of sentence",

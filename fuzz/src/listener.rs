@@ -6,5 +6,5 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 /// `stream` behind the guard, as hyper sees it.
 pub fn watched<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> impl AsyncRead + AsyncWrite + Unpin {
-    framing::Watched::new(stream)
+    framing::FramingGuard::new(stream)
 }

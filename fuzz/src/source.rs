@@ -16,7 +16,7 @@ pub mod http {
 
     /// The part that follows and the length of the whole, if `Content-Range` can be read.
     pub fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>)> {
-        ContentRange::of(headers).map(|ContentRange { part, total }| (part, total))
+        ContentRange::from_headers(headers).map(|ContentRange { part, total }| (part, total))
     }
 }
 
@@ -30,10 +30,10 @@ pub mod imageio {
 
     /// The extents of a disk, and whether each reads as zeros.
     pub fn extents(text: &[u8]) -> Result<Vec<(Range<u64>, bool)>, SourceError> {
-        let extents = extents::parse(text)?;
+        let extents = extents::parse_extents(text)?;
         let runs = extents
             .iter()
-            .map(|extent| (extent.start..extent.end(), extent.zero));
+            .map(|extent| (extent.start..extent.end_offset(), extent.zero));
         Ok(runs.collect())
     }
 }
@@ -51,7 +51,7 @@ pub mod nbd {
     mod uri {
         use std::path::PathBuf;
 
-        pub(super) enum Address {
+        pub(super) enum NbdAddress {
             Tcp { host: String, port: u16 },
             Unix(PathBuf),
         }
@@ -62,11 +62,11 @@ pub mod nbd {
 
     use datapath::error::SourceError;
 
-    use self::agreement::Agreement;
-    use self::connection::{Connection, Event};
-    use self::wire::{BlockSizes, Fields, OptionReply, ServerError};
+    use self::agreement::NbdAgreement;
+    use self::connection::{NbdConnection, ReplyEvent};
+    use self::wire::{BlockSizes, MessageFields, OptionReply, ServerError};
     use crate::Script;
-    use crate::retry::AttemptFailed;
+    use crate::retry::AttemptError;
 
     /// Longest wait for the server, which never lets wait here.
     const LIMIT: Duration = Duration::from_secs(10);
@@ -91,44 +91,46 @@ pub mod nbd {
         reads: &[Range<u64>],
     ) -> (Vec<Reply>, Result<(), SourceError>) {
         let mut replies = Vec::new();
-        let agreement = Agreement {
+        let agreement = NbdAgreement {
             size: asked.end,
             multi_conn: false,
             block_sizes: BlockSizes::default(),
             structured: is_structured,
             allocation: is_structured.then_some(7),
         };
-        let connection = Connection::new(Box::new(stream), agreement);
+        let connection = NbdConnection::new(Box::new(stream), agreement);
         let outcome = talk(connection, asked, reads, &mut replies).await;
-        (replies, outcome.map_err(AttemptFailed::into_error))
+        (replies, outcome.map_err(AttemptError::into_error))
     }
 
     async fn talk(
-        mut connection: Connection,
+        mut connection: NbdConnection,
         asked: Range<u64>,
         reads: &[Range<u64>],
         replies: &mut Vec<Reply>,
-    ) -> Result<(), AttemptFailed> {
+    ) -> Result<(), AttemptError> {
         let mut left = reads.len();
         if connection.agreement().allocation.is_some() {
-            connection.status(asked, LIMIT).await?;
+            connection.request_block_status(asked, LIMIT).await?;
             left += 1;
         }
         for range in reads {
-            connection.read(range.clone(), LIMIT).await?;
+            connection.request_read(range.clone(), LIMIT).await?;
         }
         while left > 0 {
-            match connection.event(LIMIT).await? {
-                Event::Data(offset, bytes) => {
+            match connection.next_event(LIMIT).await? {
+                ReplyEvent::Data(offset, bytes) => {
                     replies.push(Reply::Data(offset, bytes.to_vec()));
                     continue;
                 }
-                Event::ReadDone => {}
-                Event::Status(from, extents) => {
+                ReplyEvent::ReadDone => {}
+                ReplyEvent::Status(from, extents) => {
                     let extents = extents.iter().map(|extent| (extent.end, extent.zero));
                     replies.push(Reply::Extents(from, extents.collect()));
                 }
-                Event::Refused { what, error } => replies.push(Reply::Refused(format!("{what}: {error}"))),
+                ReplyEvent::Refused { what, error } => {
+                    replies.push(Reply::Refused(format!("{what}: {error}")))
+                }
             }
             left -= 1;
         }
@@ -143,11 +145,11 @@ pub mod nbd {
         {
             sentences.push(violation.0);
         }
-        match wire::parse_export(Fields(bytes)) {
+        match wire::parse_export(MessageFields(bytes)) {
             Ok((size, _)) => assert!(i64::try_from(size).is_ok()),
             Err(violation) => sentences.push(violation.0),
         }
-        match BlockSizes::parse(Fields(bytes)) {
+        match BlockSizes::parse(MessageFields(bytes)) {
             Ok(BlockSizes { minimum, maximum }) => {
                 assert!(minimum.is_power_of_two() && maximum >= minimum && maximum % minimum == 0);
             }
@@ -167,7 +169,7 @@ pub mod objects {
 
     /// The sentence and the region in the document with which a store says no.
     pub fn store_error(body: &[u8]) -> Option<(String, String)> {
-        document::StoreError::parse(body).map(|error| (error.sentence(), error.region))
+        document::StoreError::parse(body).map(|error| (error.error_message(), error.region))
     }
 }
 
@@ -182,10 +184,10 @@ pub mod registry {
     use ::http::HeaderMap;
     use bytes::Bytes;
 
-    use self::challenge::Challenge;
-    use self::digest::Digest;
-    use self::manifest::{Config, Manifest, Served};
-    use self::platform::Wanted;
+    use self::challenge::AuthChallenge;
+    use self::digest::OciDigest;
+    use self::manifest::{ImageConfig, ParsedManifest, ServedManifest};
+    use self::platform::WantedPlatforms;
 
     /// The paths of all that a manifest names, in a layout: of its configuration and layers, or of the one image of an index that
     /// is for `architecture`.
@@ -194,33 +196,40 @@ pub mod registry {
         media_type: Option<&str>,
         architecture: &str,
     ) -> Result<Vec<String>, String> {
-        let served = Served {
-            digest: Digest::of(b"").map_err(|error| error.to_string())?,
+        let served = ServedManifest {
+            digest: OciDigest::sha256_of(b"").map_err(|error| error.to_string())?,
             media_type: media_type.map(str::to_owned),
             bytes: Bytes::copy_from_slice(text),
         };
-        let named = match Manifest::parse(&served)? {
-            Manifest::Image { config, layers } => [vec![config], layers].concat(),
-            Manifest::Index(index) => vec![Wanted::new(Some(architecture)).choose(&index)?.clone()],
+        let named = match ParsedManifest::parse(&served)? {
+            ParsedManifest::Image { config, layers } => [vec![config], layers].concat(),
+            ParsedManifest::Index(index) => vec![
+                WantedPlatforms::new(Some(architecture))
+                    .choose_image(&index)?
+                    .clone(),
+            ],
         };
-        Ok(named.iter().map(|descriptor| descriptor.digest.path()).collect())
+        Ok(named
+            .iter()
+            .map(|descriptor| descriptor.digest.blob_path())
+            .collect())
     }
 
     /// The variables of an image's configuration.
     pub fn configuration(text: &[u8]) -> Result<Vec<String>, String> {
-        Config::parse(text).map(|config| config.environment().to_owned())
+        ImageConfig::parse(text).map(|config| config.env_variables().to_owned())
     }
 
     /// A registry's own words in an error.
     pub fn refusal(body: &[u8]) -> String {
-        refusal::words(body)
+        refusal::error_summary(body)
     }
 
     /// The URL of the token service that an answer names.
     pub fn challenge(headers: &HeaderMap) -> Option<String> {
-        match challenge::challenge(headers)? {
-            Challenge::Basic => None,
-            Challenge::Bearer { realm, .. } => Some(realm),
+        match challenge::choose_challenge(headers)? {
+            AuthChallenge::Basic => None,
+            AuthChallenge::Bearer { realm, .. } => Some(realm),
         }
     }
 }
@@ -230,47 +239,47 @@ pub mod vddk {
     mod answer;
     mod areas;
 
-    use datapath::changes::Changes;
+    use datapath::changes::ChangedRanges;
     use datapath::error::SourceError;
     use http::StatusCode;
 
-    use crate::xml::Element;
+    use crate::xml::XmlElement;
 
     /// What changed on a disk of `disk_bytes`, as its first page tells.
-    pub fn changes(page: &[u8], disk_bytes: u64) -> Option<Result<Changes, SourceError>> {
-        let page = Element::parse(page).ok()?;
-        let mut areas = areas::Areas::default();
-        let added = areas.add(&page, 0, disk_bytes);
-        Some(added.and_then(|_| areas.changes(disk_bytes)))
+    pub fn changes(page: &[u8], disk_bytes: u64) -> Option<Result<ChangedRanges, SourceError>> {
+        let page = XmlElement::parse(page).ok()?;
+        let mut areas = areas::ChangedAreas::default();
+        let added = areas.add_page(&page, 0, disk_bytes);
+        Some(added.and_then(|_| areas.into_changes(disk_bytes)))
     }
 
     /// The name of the object that `envelope` answers with.
     pub fn object(status: StatusCode, envelope: &[u8]) -> Result<Option<String>, SourceError> {
-        let response = answer::response("FindByUuid", status, envelope)?;
-        answer::first(response)
-            .map(|found| answer::Reference::found("VirtualMachine", &found.text))
+        let response = answer::parse_response("FindByUuid", status, envelope)?;
+        answer::first_child(response)
+            .map(|found| answer::ManagedObjectReference::from_name("VirtualMachine", &found.text))
             .transpose()
             .map(|object| object.map(|object| object.name))
     }
 }
 
-use self::xml::{Element, escaped};
+use self::xml::{XmlElement, escape_text};
 
 /// `document` as it was understood, written again. Names that are not plain are replaced: not all that the parser lets pass can be
 /// written as it was.
 pub fn document(document: &[u8]) -> Result<String, String> {
-    let root = Element::parse(document).map_err(|error| error.to_string())?;
+    let root = XmlElement::parse(document).map_err(|error| error.to_string())?;
     let mut text = String::new();
     write(&root, &mut text);
     Ok(text)
 }
 
-fn write(element: &Element, text: &mut String) {
+fn write(element: &XmlElement, text: &mut String) {
     let is_plain = |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let name = Some(element.name.as_str()).filter(is_plain).unwrap_or("other");
     let id = element.id.as_deref().filter(is_plain);
     let id = id.map(|id| format!(" id=\"{id}\"")).unwrap_or_default();
-    *text += &format!("<{name}{id}>{}", escaped(&element.text));
+    *text += &format!("<{name}{id}>{}", escape_text(&element.text));
     for child in &element.children {
         write(child, text);
     }

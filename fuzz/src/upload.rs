@@ -5,7 +5,7 @@ mod checksum;
 use datapath::digest::Checksum;
 use http::HeaderMap;
 
-use self::checksum::{Promise, PromiseError, promised, promised_of_parts};
+use self::checksum::{AnnouncedChecksum, AnnouncedChecksumError, promised, promised_of_parts};
 
 /// The checksum that `headers` promise, if it is known already, or why the promise cannot be understood.
 pub fn promise(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, String> {
@@ -17,10 +17,10 @@ pub fn promise_of_parts(headers: &HeaderMap) -> Result<Option<Checksum>, String>
     known(promised_of_parts(headers))
 }
 
-fn known(promise: Result<Promise, PromiseError>) -> Result<Option<Checksum>, String> {
+fn known(promise: Result<AnnouncedChecksum, AnnouncedChecksumError>) -> Result<Option<Checksum>, String> {
     match promise {
-        Ok(Promise::Known(checksum)) => Ok(Some(checksum)),
-        Ok(Promise::None | Promise::Later(_)) => Ok(None),
+        Ok(AnnouncedChecksum::Known(checksum)) => Ok(Some(checksum)),
+        Ok(AnnouncedChecksum::None | AnnouncedChecksum::Later(_)) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -31,18 +31,18 @@ pub mod resumable {
 
     use http::HeaderMap;
 
-    use datapath::disk::Mark;
+    use datapath::disk::PrefixCrc;
 
-    use self::asked::{Asked, Dialect};
+    use self::asked::{ResumableDialect, UploadRequest};
 
     /// Where the bytes of a request that begins or continues an upload belong, and how long that is to be; or why the request makes
     /// no sense.
     pub fn asked(headers: &HeaderMap, begins: bool) -> Result<(u64, Option<u64>), String> {
-        let dialect = Dialect::of(headers);
+        let dialect = ResumableDialect::of(headers);
         let asked = if begins {
-            Asked::creation(dialect, headers)
+            UploadRequest::creation(dialect, headers)
         } else {
-            Asked::continuation(dialect, headers)
+            UploadRequest::continuation(dialect, headers)
         };
         asked
             .map(|asked| (asked.offset, asked.total))
@@ -50,8 +50,9 @@ pub mod resumable {
     }
 
     /// The marks of what an earlier upload may have left, in a request that begins one.
-    pub fn marks(headers: &HeaderMap) -> Result<Vec<Mark>, String> {
-        let asked = Asked::creation(Dialect::of(headers), headers).map_err(|refused| refused.words)?;
+    pub fn marks(headers: &HeaderMap) -> Result<Vec<PrefixCrc>, String> {
+        let asked = UploadRequest::creation(ResumableDialect::of(headers), headers)
+            .map_err(|refused| refused.words)?;
         self::asked::marks(headers, &asked).map_err(|refused| refused.words)
     }
 }
@@ -68,7 +69,7 @@ pub mod form {
 
     /// The file in the form that `request` brings.
     pub async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
-        let boundary = parts::boundary(request.headers()).map_err(|error| error.to_string())?;
+        let boundary = parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
         let body = Arc::new(Mutex::new(request.into_body()));
         let field = parts::find_file(&body, boundary).await;
         let bytes = field.map_err(|error| error.to_string())?.bytes().await;

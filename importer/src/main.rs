@@ -11,8 +11,8 @@ use program::env::ProcessEnv;
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
-    if let Some(populator) = Populator::named(&name) {
-        return populator.main(&program::face::arguments(), &ProcessEnv);
+    if let Some(populator) = Populator::from_program_name(&name) {
+        return populator.main(&program::face::program_arguments(), &ProcessEnv);
     }
-    program::face::run(pod::SOURCE_VARIABLE, cli::main, pod::main)
+    program::face::run_program(pod::SOURCE_VARIABLE, cli::main, pod::main)
 }

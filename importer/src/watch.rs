@@ -4,70 +4,70 @@ use std::time::Duration;
 
 use datapath::Error;
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Phase, Stage};
-use program::metrics::{Counter, Progress, Registry};
-use volume::figures::Figures;
-use volume::watch::{self, Phases};
-use volume::wording::Made;
+use datapath::observe::{Observer, Stage, TransferPhase};
+use program::metrics::{Counter, MetricsRegistry, ProgressMetric};
+use volume::figures::TransferMetrics;
+use volume::watch::{self, PhaseTracker};
+use volume::wording::ProductKind;
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
 #[derive(Debug)]
-pub(crate) struct Watch {
-    progress: Progress,
+pub(crate) struct PodWatch {
+    progress: ProgressMetric,
     source_bytes: Counter,
     target_bytes: Counter,
-    figures: Figures,
-    phases: Phases,
+    figures: TransferMetrics,
+    phases: PhaseTracker,
 }
 
-impl Watch {
+impl PodWatch {
     /// Series in `registry`: `progress`, by name and help, has the owner's uid as the controllers expect it.
     pub(crate) fn new(
-        registry: &Registry,
+        registry: &MetricsRegistry,
         progress: (&'static str, &'static str),
         owner_uid: &str,
-        made: Made,
+        made: ProductKind,
     ) -> Self {
         let (name, help) = progress;
         Self {
-            progress: registry.progress(name, help, owner_uid),
-            source_bytes: registry.counter(
+            progress: registry.add_progress(name, help, owner_uid),
+            source_bytes: registry.add_counter(
                 "cdi_importer_source_bytes_total",
                 "Bytes of the source that are consumed.",
                 &[],
             ),
-            target_bytes: registry.counter(
+            target_bytes: registry.add_counter(
                 "cdi_importer_target_bytes_total",
                 "Bytes that were handed to the target.",
                 &[],
             ),
-            figures: Figures::new(registry, "cdi_importer"),
-            phases: Phases::new(made),
+            figures: TransferMetrics::new(registry, "cdi_importer"),
+            phases: PhaseTracker::new(made),
         }
     }
 
     /// The phase that began last.
-    pub(crate) fn current_phase(&self) -> Phase {
-        self.phases.current()
+    pub(crate) fn current_phase(&self) -> TransferPhase {
+        self.phases.current_phase()
     }
 
     /// The import ends with `error`.
-    pub(crate) fn failed(&self, error: &Error) {
-        self.figures.failed(error);
+    pub(crate) fn record_failure(&self, error: &Error) {
+        self.figures.record_failure(error);
     }
 
     /// Everything is verified and on the disk: 100 %.
-    pub(crate) fn finish(&self) {
-        self.progress.finish();
+    pub(crate) fn finish_progress(&self) {
+        self.progress.set_complete();
     }
 }
 
-impl Observer for Watch {
-    fn phase(&self, phase: Phase) {
-        self.phases.begin(phase);
+impl Observer for PodWatch {
+    fn begin_phase(&self, phase: TransferPhase) {
+        self.phases.begin_phase(phase);
     }
 
-    fn image(&self, facts: &ImageFacts) {
+    fn record_image(&self, facts: &ImageFacts) {
         watch::log_image(facts);
     }
 
@@ -76,7 +76,7 @@ impl Observer for Watch {
         self.source_bytes
             .add(position.saturating_sub(self.source_bytes.value()));
         if let Some(total) = total {
-            self.progress.record(position, total);
+            self.progress.record_bytes(position, total);
         }
     }
 
@@ -85,12 +85,12 @@ impl Observer for Watch {
             .add(bytes.saturating_sub(self.target_bytes.value()));
     }
 
-    fn retried(&self, _stage: Stage) {
-        self.figures.retried();
+    fn record_retry(&self, _stage: Stage) {
+        self.figures.record_retry();
     }
 
-    fn spent(&self, stage: Stage, time: Duration) {
-        self.figures.spent(stage, time);
+    fn record_time(&self, stage: Stage, time: Duration) {
+        self.figures.record_time(stage, time);
     }
 }
 
@@ -102,10 +102,10 @@ mod tests {
 
     #[test]
     fn progress_is_absent_before_the_first_byte_and_full_only_at_the_end() {
-        let registry = Registry::default();
-        let watch = Watch::new(&registry, IMPORT_PROGRESS, "uid", Made::Disk);
+        let registry = MetricsRegistry::default();
+        let watch = PodWatch::new(&registry, IMPORT_PROGRESS, "uid", ProductKind::Disk);
         let shown = || {
-            let text = registry.encode();
+            let text = registry.encode_text();
             let line = text
                 .lines()
                 .find(|line| line.starts_with(IMPORT_PROGRESS.0))
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(shown().as_deref(), Some("33.33"));
         watch.source_position(3, Some(3));
         assert_eq!(shown().as_deref(), Some("99.99"));
-        watch.finish();
+        watch.finish_progress();
         assert_eq!(shown().as_deref(), Some("100.00"));
     }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use rustix::process::Signal;
 use testkit::certs::Authority;
 use testkit::disk;
@@ -233,10 +233,10 @@ fn standard_input_is_a_source_and_a_file_can_grow() {
     let plain = std::fs::read(&source).or_fail("read the source");
     let checksum = {
         let gzip = testkit::tools::filter("gzip", ["-c"], &plain);
-        let mut digest = Digest::new(Algorithm::Sha256);
+        let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
         digest.update(&gzip);
         std::fs::write(&source, gzip).or_fail("replace the source");
-        digest.finish()
+        digest.finish_digest()
     };
     let finished = import("-", &target)
         .args(["--size", "5Mi", "--preallocate", "--checksum", &checksum])

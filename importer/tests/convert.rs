@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::process::Program;
@@ -138,9 +138,9 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
         .chain([image.qcow2.as_os_str(), path("vm-disk1.vmdk").as_os_str()]),
     );
     let digest = if digest.is_empty() {
-        let mut sha256 = Digest::new(Algorithm::Sha256);
+        let mut sha256 = RunningDigest::new(DigestAlgorithm::Sha256);
         sha256.update(&std::fs::read(path("vm-disk1.vmdk")).or_fail("the disk"));
-        sha256.finish().trim_start_matches("sha256:").to_owned()
+        sha256.finish_digest().trim_start_matches("sha256:").to_owned()
     } else {
         digest.to_owned()
     };

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use testkit::certs::Authority;
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
@@ -47,9 +47,9 @@ impl Scene {
     }
 
     fn checksum(&self) -> String {
-        let mut digest = Digest::new(Algorithm::Sha256);
+        let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
         digest.update(&self.content);
-        digest.finish()
+        digest.finish_digest()
     }
 
     /// A server without TLS that has the image.

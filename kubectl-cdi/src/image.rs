@@ -5,12 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use datapath::disk::{HELD_BYTES, MARK_BYTES, MAX_MARKS, Mark, marks_of};
+use datapath::disk::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
 use datapath::encode::PIECE_BYTES;
-use datapath::encode::outlet::{Gone, Outlet};
-use datapath::inspect::{Inspection, inspect, measure};
-use datapath::local::{Local, Part};
-use datapath::options::{Payload, Reading};
+use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
+use datapath::inspect::{Inspection, inspect_image, measure_image};
+use datapath::local::{LocalExtent, LocalFile};
+use datapath::options::{PayloadKind, ReadOptions};
 use diskimage::Format;
 use serde::{Deserialize, Serialize};
 use sources::file::FileSource;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 /// The facts by which a file is known to be the same one, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
     /// Nanoseconds since 1970 at which it was changed last.
@@ -28,16 +28,16 @@ pub(crate) struct Identity {
 
 /// An image file, or an archive.
 #[derive(Debug)]
-pub(crate) struct Image {
+pub(crate) struct ImageFile {
     pub(crate) file: File,
-    pub(crate) identity: Identity,
+    pub(crate) identity: FileIdentity,
     /// None of an archive.
     facts: Option<Inspection>,
 }
 
 /// A file that cannot be sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoImage {
+pub(crate) enum ImageFileError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is no file: an upload reads it from any place, so pipes and folders cannot be sent", .0.display())]
@@ -50,22 +50,22 @@ pub(crate) enum NoImage {
     Changed(PathBuf),
     /// The receiver of the bytes is gone.
     #[error("the upload was stopped")]
-    Gone(#[from] Gone),
+    Gone(#[from] OutletClosedError),
 }
 
-impl Image {
+impl ImageFile {
     /// Opens a file; of an image its head and tables are looked at.
-    pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, NoImage> {
-        let unreadable = |error| NoImage::Unreadable {
+    pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
+        let unreadable = |error| ImageFileError::Unreadable {
             path: path.to_owned(),
             error,
         };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
         let file = File::open(&absolute).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
-            return Err(NoImage::NoFile(path.to_owned()));
+            return Err(ImageFileError::NoFile(path.to_owned()));
         }
-        let identity = identity(absolute, &file).map_err(unreadable)?;
+        let identity = file_identity(absolute, &file).map_err(unreadable)?;
         if is_archive {
             return Ok(Self {
                 file,
@@ -75,9 +75,9 @@ impl Image {
         }
         let source =
             FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
-        let facts = inspect(&source, Payload::Image(None), &Reading::default())?;
+        let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default())?;
         match facts.refused {
-            Some(reason) => Err(NoImage::Useless {
+            Some(reason) => Err(ImageFileError::Useless {
                 path: path.to_owned(),
                 reason,
             }),
@@ -95,9 +95,13 @@ impl Image {
     }
 
     /// Bytes of the disk in it, for which all of it is read; that takes a while. Ends early when `stop` is cancelled.
-    pub(crate) fn measure(&self, stop: CancellationToken) -> Result<u64, NoImage> {
+    pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
         let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
-        Ok(measure(&source, Payload::Image(None), &Reading::until(stop))?)
+        Ok(measure_image(
+            &source,
+            PayloadKind::Image(None),
+            &ReadOptions::with_stop(stop),
+        )?)
     }
 
     /// True if it is worth to be compressed on the way: it is not, as a whole.
@@ -112,7 +116,7 @@ impl Image {
     }
 
     /// Marks of a raw disk of which an upload server may have everything before `offset`: many where it is likely, fewer before.
-    pub(crate) fn marks(&self, offset: u64) -> Result<Vec<Mark>, NoImage> {
+    pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, ImageFileError> {
         let last = offset / MARK_BYTES * MARK_BYTES;
         let mut ends = Vec::new();
         let mut back = 0;
@@ -122,42 +126,51 @@ impl Image {
         }
         ends.reverse();
         let marks = marks_of(&self.file, &ends, &CancellationToken::new());
-        marks.map_err(|error| self.unreadable(error))
+        marks.map_err(|error| self.unreadable_error(error))
     }
 
-    fn unreadable(&self, error: io::Error) -> NoImage {
-        NoImage::Unreadable {
+    fn unreadable_error(&self, error: io::Error) -> ImageFileError {
+        ImageFileError::Unreadable {
             path: self.identity.path.clone(),
             error,
         }
     }
 
     /// Reads the stream from `offset` on, without its holes: all of the image but what the server `kept`.
-    pub(crate) fn read(&self, offset: u64, kept: Kept, outlet: &mut Outlet<'_>) -> Result<(), NoImage> {
-        let unreadable = |error| self.unreadable(error);
-        let local = self.file.try_clone().and_then(Local::new).map_err(unreadable)?;
-        let mut reader = local.reader(PIECE_BYTES);
+    pub(crate) fn read_from(
+        &self,
+        offset: u64,
+        kept: KeptPrefix,
+        outlet: &mut PieceOutlet<'_>,
+    ) -> Result<(), ImageFileError> {
+        let unreadable = |error| self.unreadable_error(error);
+        let local = self
+            .file
+            .try_clone()
+            .and_then(LocalFile::new)
+            .map_err(unreadable)?;
+        let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
         loop {
             // To the end of the first part, if it is not the whole.
-            let left = kept.left(reader.position());
+            let left = kept.bytes_left(reader.position());
             let Some(part) = reader.next_part().map_err(unreadable)? else {
                 break;
             };
             let length = match part {
-                Part::Hole(bytes) => {
-                    outlet.zeros(bytes.min(left))?;
+                LocalExtent::Hole(bytes) => {
+                    outlet.append_zeros(bytes.min(left))?;
                     bytes
                 }
-                Part::Data(mut bytes) => {
+                LocalExtent::Data(mut bytes) => {
                     let length = bytes.len() as u64;
                     bytes.truncate(usize::try_from(left).unwrap_or(usize::MAX));
-                    outlet.piece(bytes)?;
+                    outlet.append_piece(bytes)?;
                     length
                 }
             };
             if length >= left {
-                reader.skip_to(kept.end());
+                reader.skip_to(kept.end_offset());
             }
         }
         outlet.flush()?;
@@ -165,10 +178,10 @@ impl Image {
     }
 
     /// An error if the file is another one by now.
-    pub(crate) fn check_unchanged(&self) -> Result<(), NoImage> {
-        match identity(self.identity.path.clone(), &self.file) {
+    pub(crate) fn check_unchanged(&self) -> Result<(), ImageFileError> {
+        match file_identity(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
-            _ => Err(NoImage::Changed(self.identity.path.clone())),
+            _ => Err(ImageFileError::Changed(self.identity.path.clone())),
         }
     }
 }
@@ -177,16 +190,16 @@ impl Image {
 /// [`HELD_BYTES`] and an end. Nothing by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Kept(u64);
+pub(crate) struct KeptPrefix(u64);
 
-impl Kept {
+impl KeptPrefix {
     /// Everything before `end`, but for the first [`HELD_BYTES`].
-    pub(crate) fn before(end: u64) -> Self {
+    pub(crate) fn ending_at(end: u64) -> Self {
         Self(end)
     }
 
     /// The end; 0 if nothing is kept.
-    pub(crate) fn end(self) -> u64 {
+    pub(crate) fn end_offset(self) -> u64 {
         self.0
     }
 
@@ -199,7 +212,7 @@ impl Kept {
     }
 
     /// Bytes from this place in the image on that belong to the stream.
-    fn left(self, offset: u64) -> u64 {
+    fn bytes_left(self, offset: u64) -> u64 {
         match offset < self.0 {
             true => HELD_BYTES.saturating_sub(offset),
             false => u64::MAX,
@@ -207,10 +220,10 @@ impl Kept {
     }
 }
 
-fn identity(path: PathBuf, file: &File) -> io::Result<Identity> {
+fn file_identity(path: PathBuf, file: &File) -> io::Result<FileIdentity> {
     let metadata = file.metadata()?;
     let changed = metadata.mtime().saturating_mul(1_000_000_000);
-    Ok(Identity {
+    Ok(FileIdentity {
         path,
         bytes: metadata.len(),
         changed: changed.saturating_add(metadata.mtime_nsec()),
@@ -220,7 +233,7 @@ fn identity(path: PathBuf, file: &File) -> io::Result<Identity> {
 
 #[cfg(test)]
 mod tests {
-    use datapath::encode::Piece;
+    use datapath::encode::VolumePiece;
 
     use super::*;
 
@@ -237,10 +250,10 @@ mod tests {
                 true => testkit::disk::write_sparse(&path, &content),
                 false => fs::write(&path, &content).unwrap(),
             }
-            let image = Image::open(&path, false).unwrap();
+            let image = ImageFile::open(&path, false).unwrap();
             assert!(image.is_raw());
             for end in [0, 2, 8, 12] {
-                let kept = Kept::before((end * MIB) as u64);
+                let kept = KeptPrefix::ending_at((end * MIB) as u64);
                 let expected = match end {
                     0 => content.clone(),
                     end => [&content[..MIB], &content[end * MIB..]].concat(),
@@ -250,15 +263,15 @@ mod tests {
                     let mut stream = Vec::new();
                     let mut sink = |piece| {
                         match piece {
-                            Piece::Zeros(count) => {
+                            VolumePiece::Zeros(count) => {
                                 stream.resize(stream.len() + usize::try_from(count).unwrap(), 0)
                             }
-                            Piece::Data(bytes) => stream.extend_from_slice(&bytes),
+                            VolumePiece::Data(bytes) => stream.extend_from_slice(&bytes),
                         }
                         Ok(())
                     };
-                    let mut outlet = Outlet::new(&mut sink, 1 << 20);
-                    image.read(begin as u64, kept, &mut outlet).unwrap();
+                    let mut outlet = PieceOutlet::new(&mut sink, 1 << 20);
+                    image.read_from(begin as u64, kept, &mut outlet).unwrap();
                     assert!(stream == expected[begin..], "{hole} {end} {begin}");
                 }
             }
@@ -270,13 +283,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("image");
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
-        let image = Image::open(&path, false).unwrap();
-        assert_eq!(image.marks(2 * MARK_BYTES - 1).unwrap(), []);
+        let image = ImageFile::open(&path, false).unwrap();
+        assert_eq!(image.prefix_marks(2 * MARK_BYTES - 1).unwrap(), []);
         let ends: Vec<u64> = image
-            .marks((1 << 30) - 1)
+            .prefix_marks((1 << 30) - 1)
             .unwrap()
             .into_iter()
-            .map(Mark::end)
+            .map(PrefixCrc::end_offset)
             .collect();
         assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
         assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));

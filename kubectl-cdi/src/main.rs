@@ -3,5 +3,8 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    kubectl_cdi::main(&program::face::name(), &program::face::arguments())
+    kubectl_cdi::main(
+        &program::face::program_name(),
+        &program::face::program_arguments(),
+    )
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::error::SourceError;
-use datapath::inspect::{Inspection, inspect};
-use datapath::options::{Payload, Reading};
-use https::tls::{self, Roots, TlsError};
-use program::env::{ProcessEnv, Strings};
+use datapath::inspect::{Inspection, inspect_image};
+use datapath::options::{PayloadKind, ReadOptions};
+use https::tls::{self, TlsError, TrustedRoots};
+use program::env::{NamedStrings, ProcessEnv};
 use program::threads;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A disk whose size is not known.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoSize {
+pub(crate) enum DiskSizeError {
     /// It cannot be looked at.
     #[error("how large the disk is cannot be told from here: {0}; give --size")]
     Unknown(String),
@@ -33,13 +33,13 @@ pub(crate) enum NoSize {
     Internal(String),
 }
 
-impl From<TlsError> for NoSize {
+impl From<TlsError> for DiskSizeError {
     fn from(error: TlsError) -> Self {
         Self::Unknown(error.to_string())
     }
 }
 
-impl From<datapath::Error> for NoSize {
+impl From<datapath::Error> for DiskSizeError {
     fn from(error: datapath::Error) -> Self {
         match error {
             datapath::Error::Source(error) => Self::Unknown(error.to_string()),
@@ -48,19 +48,19 @@ impl From<datapath::Error> for NoSize {
     }
 }
 
-impl From<SourceError> for NoSize {
+impl From<SourceError> for DiskSizeError {
     fn from(error: SourceError) -> Self {
         datapath::Error::from(error).into()
     }
 }
 
 /// Bytes of the disk in the image at `url`, which is trusted by the system's authorities.
-pub(crate) async fn disk_bytes(url: &str) -> Result<u64, NoSize> {
+pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     if !["http://", "https://"]
         .iter()
         .any(|scheme| url.starts_with(scheme))
     {
-        return Err(NoSize::Unknown(
+        return Err(DiskSizeError::Unknown(
             "only http:// and https:// are looked at".to_owned(),
         ));
     }
@@ -68,24 +68,28 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, NoSize> {
     // Ends the thread, whatever ends the wait for it.
     let _guard = stop.clone().drop_guard();
     let (url, handle) = (url.to_owned(), Handle::current());
-    let looking = threads::run(move || look(&url, handle, stop));
+    let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));
     let looked = timeout(PATIENCE, looking).await;
-    let looked =
-        looked.map_err(|_| NoSize::Unknown(format!("a look took longer than {} s", PATIENCE.as_secs())))?;
-    let facts = looked.map_err(|error| NoSize::Internal(error.to_string()))??;
+    let looked = looked
+        .map_err(|_| DiskSizeError::Unknown(format!("a look took longer than {} s", PATIENCE.as_secs())))?;
+    let facts = looked.map_err(|error| DiskSizeError::Internal(error.to_string()))??;
     match (facts.refused, facts.virtual_size) {
-        (Some(reason), _) => Err(NoSize::Refused(reason)),
+        (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
-        (None, None) => Err(NoSize::Unknown(
+        (None, None) => Err(DiskSizeError::Unknown(
             "all of the image would have to be read".to_owned(),
         )),
     }
 }
 
-fn look(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection, NoSize> {
-    let tls = Arc::new(tls::client_config(Roots::system())?);
+fn inspect_source(url: &str, handle: Handle, stop: CancellationToken) -> Result<Inspection, DiskSizeError> {
+    let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
     let mut network = Network::new(handle, stop.clone(), tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    Ok(inspect(&source, Payload::default(), &Reading::until(stop))?)
+    Ok(inspect_image(
+        &source,
+        PayloadKind::default(),
+        &ReadOptions::with_stop(stop),
+    )?)
 }

@@ -14,20 +14,20 @@ use hyper::body::Incoming;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use crate::cors::{self, Marks};
-use crate::exchange::Exchange;
-use crate::figures::Figures;
+use crate::cors::{self, CorsHeaders};
+use crate::exchange::UploadExchange;
+use crate::figures::ProxyMetrics;
 use crate::forward;
 use crate::heads;
-use crate::limits::{Excess, Limits};
-use crate::outcome::Outcome;
+use crate::limits::{UploadLimitError, UploadLimiter};
+use crate::outcome::RequestOutcome;
 use crate::page;
 use crate::reply_body::ReplyBody;
 use crate::request_body::RequestBody;
-use crate::routes::{self, Endpoint, Route};
-use crate::token::{Grant, TokenRefused, Verifier};
-use crate::upstream::{NoAnswer, Upstreams};
-use crate::volumes::{Content, Unavailable, Volume, Volumes};
+use crate::routes::{self, ProxyRoute, UpstreamEndpoint};
+use crate::token::{TokenError, TokenVerifier, UploadGrant};
+use crate::upstream::{UpstreamError, UpstreamServers};
+use crate::volumes::{ClaimDirectory, UnavailableError, UploadContent, WaitingClaim};
 
 /// An answer to a client.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
@@ -36,43 +36,45 @@ pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
 /// State that all requests share.
-pub(crate) struct Proxy {
-    pub(crate) verifier: Verifier,
-    pub(crate) volumes: Volumes,
-    pub(crate) upstreams: Upstreams,
-    pub(crate) limits: Arc<Limits>,
-    pub(crate) figures: Figures,
+pub(crate) struct ProxyState {
+    pub(crate) verifier: TokenVerifier,
+    pub(crate) volumes: ClaimDirectory,
+    pub(crate) upstreams: UpstreamServers,
+    pub(crate) limits: Arc<UploadLimiter>,
+    pub(crate) figures: ProxyMetrics,
     /// Cancelled when the process is about to end.
     pub(crate) stop: CancellationToken,
 }
 
 /// Answers one request.
-pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incoming>) -> Reply {
-    let mut marks = Marks::of(&request);
-    if let Some(refusal) = improper(&request) {
-        let mut reply = whole(reply::refuse(refusal, request, &peer));
-        marks.set(&mut reply);
+pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: Request<Incoming>) -> Reply {
+    let mut marks = CorsHeaders::from_request(&request);
+    if let Some(refusal) = reject_improper(&request) {
+        let mut reply = boxed_reply(reply::refuse_body(refusal, request, &peer));
+        marks.set_headers(&mut reply);
         return reply;
     }
-    if let Some(preflight) = cors::preflight(&request) {
-        return whole(preflight);
+    if let Some(preflight) = cors::preflight_reply(&request) {
+        return boxed_reply(preflight);
     }
     let path = request.uri().path().to_owned();
-    let route = routes::find(&path);
+    let route = routes::find_route(&path);
     let precedes = precedes_a_part(route, request.method());
     let mut reply = match route {
-        Route::Health => whole(reply::text(StatusCode::OK, "OK")),
-        Route::Ready => whole(ready(&proxy).await),
-        Route::Page(asset) if [Method::GET, Method::HEAD].contains(request.method()) => {
-            whole(page::reply(asset))
+        ProxyRoute::Health => boxed_reply(reply::text_reply(StatusCode::OK, "OK")),
+        ProxyRoute::Ready => boxed_reply(readiness_reply(&proxy).await),
+        ProxyRoute::Page(asset) if [Method::GET, Method::HEAD].contains(request.method()) => {
+            boxed_reply(page::asset_reply(asset))
         }
-        Route::Upload(endpoint) => {
-            marks.exposes_upload = matches!(endpoint, Endpoint::Resumable { .. });
-            upload(&proxy, &peer, endpoint, request).await
+        ProxyRoute::Upload(endpoint) => {
+            marks.exposes_upload = matches!(endpoint, UpstreamEndpoint::Resumable { .. });
+            answer_upload(&proxy, &peer, endpoint, request).await
         }
-        Route::Page(_) | Route::Unknown => whole(reply::refuse(reply::not_found(), request, &peer)),
+        ProxyRoute::Page(_) | ProxyRoute::Unknown => {
+            boxed_reply(reply::refuse_body(reply::not_found(), request, &peer))
+        }
     };
-    marks.set(&mut reply);
+    marks.set_headers(&mut reply);
     if precedes {
         let close = HeaderValue::from_static("close");
         reply.headers_mut().insert(header::CONNECTION, close);
@@ -81,42 +83,47 @@ pub(crate) async fn answer(proxy: Arc<Proxy>, peer: Peer, request: Request<Incom
 }
 
 /// The answer to what cannot be a request, from any sender.
-fn improper(request: &Request<Incoming>) -> Option<reply::Reply> {
+fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
-        return Some(reply::empty(StatusCode::BAD_REQUEST));
+        return Some(reply::empty_reply(StatusCode::BAD_REQUEST));
     }
-    let too_large = body::check(request.body()).err()?;
+    let too_large = body::check_body_size(request.body()).err()?;
     let words = format!("a body of {too_large}\n");
-    Some(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
+    Some(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
 /// True if a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
 /// silently sends the request again, all of it: from an offset that is long past. On a new connection it reports the cut.
-fn precedes_a_part(route: Route<'_>, method: &Method) -> bool {
+fn precedes_a_part(route: ProxyRoute<'_>, method: &Method) -> bool {
     match route {
-        Route::Page(_) => true,
-        Route::Upload(Endpoint::Resumable { .. }) => method != Method::PATCH,
-        Route::Upload(_) | Route::Health | Route::Ready | Route::Unknown => false,
+        ProxyRoute::Page(_) => true,
+        ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => method != Method::PATCH,
+        ProxyRoute::Upload(_) | ProxyRoute::Health | ProxyRoute::Ready | ProxyRoute::Unknown => false,
     }
 }
 
-fn whole(reply: reply::Reply) -> Reply {
+fn boxed_reply(reply: reply::Reply) -> Reply {
     reply.map(|body| body.map_err(|never| match never {}).boxed_unsync())
 }
 
-async fn ready(proxy: &Proxy) -> reply::Reply {
+async fn readiness_reply(proxy: &ProxyState) -> reply::Reply {
     if !proxy.stop.is_cancelled() && proxy.upstreams.is_ready().await {
-        reply::text(StatusCode::OK, "OK")
+        reply::text_reply(StatusCode::OK, "OK")
     } else {
-        reply::text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
+        reply::text_reply(StatusCode::SERVICE_UNAVAILABLE, "not ready\n")
     }
 }
 
-async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Request<Incoming>) -> Reply {
+async fn answer_upload(
+    proxy: &ProxyState,
+    peer: &Peer,
+    endpoint: UpstreamEndpoint<'_>,
+    request: Request<Incoming>,
+) -> Reply {
     let authorization = request.headers().get(header::AUTHORIZATION);
-    let grant = match proxy.verifier.grant(authorization, SystemTime::now()) {
+    let grant = match proxy.verifier.verify_grant(authorization, SystemTime::now()) {
         Ok(grant) => grant,
-        Err(refusal) => return refuse(proxy, peer, refusal, request),
+        Err(refusal) => return refuse_token(proxy, peer, refusal, request),
     };
     tracing::info!(
         "Received valid token: pvc: {}, namespace: {}",
@@ -127,51 +134,51 @@ async fn upload(proxy: &Proxy, peer: &Peer, endpoint: Endpoint<'_>, request: Req
         "upload",
         namespace = grant.namespace,
         pvc = grant.pvc,
-        id = endpoint.id()
+        id = endpoint.upload_id()
     );
-    let granted = granted(proxy, peer, grant, endpoint, request);
+    let granted = answer_granted(proxy, peer, grant, endpoint, request);
     granted.instrument(span).await
 }
 
 /// Answers a request with a valid token.
-async fn granted(
-    proxy: &Proxy,
+async fn answer_granted(
+    proxy: &ProxyState,
     peer: &Peer,
-    grant: Grant,
-    endpoint: Endpoint<'_>,
+    grant: UploadGrant,
+    endpoint: UpstreamEndpoint<'_>,
     request: Request<Incoming>,
 ) -> Reply {
     // Limits first: to look at the PVC asks the API server, and 600 requests with one token must not be 600 questions.
-    let denied = match admit(proxy, peer, grant, &request) {
-        Ok(exchange) => match find(proxy, exchange.grant(), endpoint).await {
-            Ok(target) => return pass(proxy, peer, &exchange, target, request).await,
+    let denied = match admit_upload(proxy, peer, grant, &request) {
+        Ok(exchange) => match find_target(proxy, exchange.grant(), endpoint).await {
+            Ok(target) => return forward_request(proxy, peer, &exchange, target, request).await,
             Err(denied) => {
-                exchange.answered(denied.status(), denied.outcome());
+                exchange.note_answer(denied.status_code(), denied.request_outcome());
                 denied
             }
         },
         Err(excess) => {
-            proxy.figures.count(Outcome::Limited);
-            Denied::Excess(excess)
+            proxy.figures.count_outcome(RequestOutcome::Limited);
+            UploadDeniedError::Excess(excess)
         }
     };
     tracing::error!("{denied} (from {})", peer.address);
-    whole(reply::refuse(denied.reply(), request, peer))
+    boxed_reply(reply::refuse_body(denied.to_reply(), request, peer))
 }
 
 /// A reason why a request with a valid token is not passed on.
 #[derive(Debug, thiserror::Error)]
-enum Denied {
+enum UploadDeniedError {
     #[error(transparent)]
-    Excess(#[from] Excess),
+    Excess(#[from] UploadLimitError),
     #[error(transparent)]
-    Unavailable(#[from] Unavailable),
+    Unavailable(#[from] UnavailableError),
     #[error("only disk images can be uploaded in parts, and PVC {0} takes an archive")]
     NotForArchives(String),
 }
 
-impl Denied {
-    fn status(&self) -> StatusCode {
+impl UploadDeniedError {
+    fn status_code(&self) -> StatusCode {
         match self {
             Self::Excess(_) => StatusCode::TOO_MANY_REQUESTS,
             Self::Unavailable(_) => StatusCode::SERVICE_UNAVAILABLE,
@@ -179,59 +186,65 @@ impl Denied {
         }
     }
 
-    fn outcome(&self) -> Outcome {
+    fn request_outcome(&self) -> RequestOutcome {
         match self {
-            Self::Excess(_) => Outcome::Limited,
-            Self::Unavailable(_) => Outcome::NotReady,
-            Self::NotForArchives(_) => Outcome::Rejected,
+            Self::Excess(_) => RequestOutcome::Limited,
+            Self::Unavailable(_) => RequestOutcome::NotReady,
+            Self::NotForArchives(_) => RequestOutcome::Rejected,
         }
     }
 
     /// The answer in words for the client; upstream's are escaped as there.
-    fn reply(&self) -> reply::Reply {
+    fn to_reply(&self) -> reply::Reply {
         match self {
-            Self::Unavailable(unavailable) => reply::text(self.status(), escape(&unavailable.to_string())),
-            Self::Excess(_) => limited(format!("{self}\n")),
-            Self::NotForArchives(_) => reply::text(self.status(), format!("{self}\n")),
+            Self::Unavailable(unavailable) => {
+                reply::text_reply(self.status_code(), escape_html(&unavailable.to_string()))
+            }
+            Self::Excess(_) => limit_reply(format!("{self}\n")),
+            Self::NotForArchives(_) => reply::text_reply(self.status_code(), format!("{self}\n")),
         }
     }
 }
 
 /// The answer to an upload for which there is no room.
-fn limited(words: String) -> reply::Reply {
-    let mut reply = reply::text(StatusCode::TOO_MANY_REQUESTS, words);
+fn limit_reply(words: String) -> reply::Reply {
+    let mut reply = reply::text_reply(StatusCode::TOO_MANY_REQUESTS, words);
     reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
     reply
 }
 
 /// The answer does not tell what is wrong with a token.
-fn refuse(proxy: &Proxy, peer: &Peer, refusal: TokenRefused, request: Request<Incoming>) -> Reply {
+fn refuse_token(proxy: &ProxyState, peer: &Peer, refusal: TokenError, request: Request<Incoming>) -> Reply {
     let address = peer.address;
     match refusal {
-        TokenRefused::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
+        TokenError::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
         _ => tracing::debug!("refused a request from {address}: {refusal}"),
     }
-    proxy.figures.count(match refusal {
-        TokenRefused::Invalid(_) => Outcome::Unauthorized,
-        TokenRefused::NoToken | TokenRefused::Unsuitable(_) => Outcome::BadRequest,
+    proxy.figures.count_outcome(match refusal {
+        TokenError::Invalid(_) => RequestOutcome::Unauthorized,
+        TokenError::NoToken | TokenError::Unsuitable(_) => RequestOutcome::BadRequest,
     });
-    whole(reply::refuse(reply::empty(refusal.status()), request, peer))
+    boxed_reply(reply::refuse_body(
+        reply::empty_reply(refusal.status_code()),
+        request,
+        peer,
+    ))
 }
 
-fn admit(
-    proxy: &Proxy,
+fn admit_upload(
+    proxy: &ProxyState,
     peer: &Peer,
-    grant: Grant,
+    grant: UploadGrant,
     request: &Request<Incoming>,
-) -> Result<Arc<Exchange>, Excess> {
-    let entry = proxy.limits.enter(&grant)?;
+) -> Result<Arc<UploadExchange>, UploadLimitError> {
+    let entry = proxy.limits.enter_request(&grant)?;
     let method = request.method().clone();
     let permit = match is_question(&method) {
         true => None,
-        false => Some(proxy.limits.admit(peer.address.ip())?),
+        false => Some(proxy.limits.admit_upload(peer.address.ip())?),
     };
     let path = request.uri().path().to_owned();
-    Ok(Exchange::begin(
+    Ok(UploadExchange::begin_exchange(
         grant,
         peer,
         (method, path),
@@ -246,27 +259,31 @@ fn is_question(method: &Method) -> bool {
 }
 
 /// The upload server and the path there.
-struct Target<'p> {
-    volume: Volume,
+struct UploadTarget<'p> {
+    volume: WaitingClaim,
     path: &'p str,
 }
 
-async fn find<'p>(proxy: &Proxy, grant: &Grant, endpoint: Endpoint<'p>) -> Result<Target<'p>, Denied> {
-    let volume = proxy.volumes.find(grant).await?;
+async fn find_target<'p>(
+    proxy: &ProxyState,
+    grant: &UploadGrant,
+    endpoint: UpstreamEndpoint<'p>,
+) -> Result<UploadTarget<'p>, UploadDeniedError> {
+    let volume = proxy.volumes.find_volume(grant).await?;
     let path = match volume.content {
-        Content::Disk => Some(endpoint.disk_path()),
-        Content::Archive => endpoint.archive_path(),
+        UploadContent::Disk => Some(endpoint.disk_path()),
+        UploadContent::Archive => endpoint.archive_path(),
     };
-    let path = path.ok_or_else(|| Denied::NotForArchives(grant.pvc.clone()))?;
-    Ok(Target { volume, path })
+    let path = path.ok_or_else(|| UploadDeniedError::NotForArchives(grant.pvc.clone()))?;
+    Ok(UploadTarget { volume, path })
 }
 
 /// Passes the request on, and the answer back.
-async fn pass(
-    proxy: &Proxy,
+async fn forward_request(
+    proxy: &ProxyState,
     peer: &Peer,
-    exchange: &Arc<Exchange>,
-    target: Target<'_>,
+    exchange: &Arc<UploadExchange>,
+    target: UploadTarget<'_>,
     request: Request<Incoming>,
 ) -> Reply {
     let place = &target.volume.place;
@@ -282,34 +299,34 @@ async fn pass(
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
     // The upload server decides whether it wants the body: a client that it refuses has sent nothing of it.
-    let want = expects.then(|| body.expecting());
-    let request = forward::request(parts, target.path, peer.address.ip(), place).map(|()| body);
-    let sending = proxy.upstreams.send(place, request, want);
+    let want = expects.then(|| body.hold_until_wanted());
+    let request = forward::upstream_request(parts, target.path, peer.address.ip(), place).map(|()| body);
+    let sending = proxy.upstreams.send_request(place, request, want);
     let sent = exchange.give_up().run_until_cancelled_owned(sending).await;
-    match sent.unwrap_or(Err(NoAnswer::Stalled)) {
+    match sent.unwrap_or(Err(UpstreamError::Stalled)) {
         Ok((mut response, lease)) => {
-            forward::response(&mut response);
+            forward::client_response(&mut response);
             exchange.passed_on(response.status());
             response.map(|body| ReplyBody::new(body, lease, Arc::clone(exchange)).boxed_unsync())
         }
-        Err(failure) => whole(failed(exchange, &failure)),
+        Err(failure) => boxed_reply(failure_reply(exchange, &failure)),
     }
 }
 
-fn failed(exchange: &Exchange, failure: &NoAnswer) -> reply::Reply {
+fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::Reply {
     tracing::error!("{failure}");
     match failure {
-        NoAnswer::Credentials(_) => {
-            exchange.answered(StatusCode::INTERNAL_SERVER_ERROR, Outcome::NoCredentials);
-            reply::empty(StatusCode::INTERNAL_SERVER_ERROR)
+        UpstreamError::Credentials(_) => {
+            exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
+            reply::empty_reply(StatusCode::INTERNAL_SERVER_ERROR)
         }
-        NoAnswer::Stalled => {
-            exchange.answered(StatusCode::TOO_MANY_REQUESTS, Outcome::Limited);
-            limited(format!("{failure}\n"))
+        UpstreamError::Stalled => {
+            exchange.note_answer(StatusCode::TOO_MANY_REQUESTS, RequestOutcome::Limited);
+            limit_reply(format!("{failure}\n"))
         }
-        NoAnswer::Transport(_) => {
-            exchange.answered(StatusCode::BAD_GATEWAY, Outcome::Unreachable);
-            reply::text(
+        UpstreamError::Transport(_) => {
+            exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
+            reply::text_reply(
                 StatusCode::BAD_GATEWAY,
                 format!("error in upload-proxy: {failure}\n"),
             )
@@ -318,7 +335,7 @@ fn failed(exchange: &Exchange, failure: &NoAnswer) -> reply::Reply {
 }
 
 /// Text for HTML, in the escapes of Go's `html.EscapeString`.
-fn escape(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
@@ -340,7 +357,7 @@ mod tests {
     #[test]
     fn text_is_escaped_as_go_does() {
         assert_eq!(
-            escape("doesn't <b>\"&\"</b>"),
+            escape_html("doesn't <b>\"&\"</b>"),
             "doesn&#39;t &lt;b&gt;&#34;&amp;&#34;&lt;/b&gt;"
         );
     }

@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 use tower::Service;
 use tower::layer::layer_fn;
 
-use crate::interim::Patience;
+use crate::interim::InterimLimit;
 
 /// Bytes of an answer, or of a line of a watch: etcd takes requests of 1.5 MiB, and so no object is larger.
 const MOST_BYTES: usize = 2 << 20;
@@ -35,18 +35,18 @@ type Cause = Box<dyn std::error::Error + Send + Sync>;
 const REST: Duration = Duration::from_millis(500);
 
 /// A client by `config`, for questions.
-pub(crate) fn client(config: Config) -> Result<Client, kube::Error> {
-    bounded(config, Duration::ZERO)
+pub(crate) fn api_client(config: Config) -> Result<Client, kube::Error> {
+    bounded_client(config, Duration::ZERO)
 }
 
 /// A client by `config`, for one watch.
 pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
-    bounded(config, REST)
+    bounded_client(config, REST)
 }
 
-fn bounded(config: Config, rest: Duration) -> Result<Client, kube::Error> {
+fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error> {
     let bulk = Arc::new(AtomicUsize::new(0));
-    let bounded = layer_fn(move |inner| Bounded {
+    let bounded = layer_fn(move |inner| BoundedService {
         inner,
         rest,
         pause: None,
@@ -57,7 +57,7 @@ fn bounded(config: Config, rest: Duration) -> Result<Client, kube::Error> {
 
 /// An answer that is not waited for to its end.
 #[derive(Debug, thiserror::Error)]
-enum TooLong {
+enum ApiReplyError {
     #[error("the API server answers with more than {MOST_BYTES} bytes")]
     One,
     #[error("large answers of the API server have more than {MOST_BULK_BYTES} bytes together; retry later")]
@@ -65,7 +65,7 @@ enum TooLong {
 }
 
 /// A service whose answers are bounded.
-struct Bounded<S> {
+struct BoundedService<S> {
     inner: S,
     /// Least time between two requests.
     rest: Duration,
@@ -75,13 +75,13 @@ struct Bounded<S> {
     bulk: Arc<AtomicUsize>,
 }
 
-impl<S, R, B> Service<Request<R>> for Bounded<S>
+impl<S, R, B> Service<Request<R>> for BoundedService<S>
 where
     S: Service<Request<R>, Response = Response<B>>,
     S::Future: Send + 'static,
     S::Error: Into<Cause>,
 {
-    type Response = Response<Limited<B>>;
+    type Response = Response<LimitedBody<B>>;
     type Error = Cause;
     type Future = BoxFuture<'static, Result<Self::Response, Cause>>;
 
@@ -99,14 +99,14 @@ where
         }
         let query = request.uri().query().unwrap_or_default();
         let asks_for_events = query.split('&').any(|part| part.starts_with("watch="));
-        let patience = Patience::with(&mut request, |_| ());
+        let patience = InterimLimit::with_request(&mut request, |_| ());
         let answer = self.inner.call(request);
         let bulk = Arc::clone(&self.bulk);
         Box::pin(async move {
-            let response = patience.wait(answer).await?.map_err(Into::into)?;
+            let response = patience.wait_for(answer).await?.map_err(Into::into)?;
             // What is no success is an object that says why.
             let is_watch = asks_for_events && response.status().is_success();
-            Ok(response.map(|body| Limited {
+            Ok(response.map(|body| LimitedBody {
                 body,
                 is_watch,
                 passed: 0,
@@ -118,7 +118,7 @@ where
 }
 
 /// A body of which not too many bytes pass; of a watch, between two ends of lines.
-struct Limited<B> {
+struct LimitedBody<B> {
     body: B,
     is_watch: bool,
     passed: usize,
@@ -127,8 +127,8 @@ struct Limited<B> {
     counted: usize,
 }
 
-impl<B> Limited<B> {
-    fn pass(&mut self, data: &Bytes) -> Result<(), TooLong> {
+impl<B> LimitedBody<B> {
+    fn count_data(&mut self, data: &Bytes) -> Result<(), ApiReplyError> {
         let last_line = data
             .iter()
             .rposition(|byte| *byte == b'\n')
@@ -138,30 +138,30 @@ impl<B> Limited<B> {
             None => self.passed.saturating_add(data.len()),
         };
         if self.passed > MOST_BYTES {
-            return Err(TooLong::One);
+            return Err(ApiReplyError::One);
         }
-        self.release();
+        self.release_counted();
         self.counted = self.passed.saturating_sub(FREE_BYTES);
         let others = self.bulk.fetch_add(self.counted, Ordering::Relaxed);
         if self.counted > 0 && others.saturating_add(self.counted) > MOST_BULK_BYTES {
-            return Err(TooLong::Together);
+            return Err(ApiReplyError::Together);
         }
         Ok(())
     }
 
-    fn release(&mut self) {
+    fn release_counted(&mut self) {
         self.bulk
             .fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
     }
 }
 
-impl<B> Drop for Limited<B> {
+impl<B> Drop for LimitedBody<B> {
     fn drop(&mut self) {
-        self.release();
+        self.release_counted();
     }
 }
 
-impl<B> Body for Limited<B>
+impl<B> Body for LimitedBody<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Cause>,
@@ -174,7 +174,7 @@ where
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         Poll::Ready(frame.map(|frame| {
             let frame = frame.map_err(Into::<Cause>::into)?;
-            frame.data_ref().map_or(Ok(()), |data| this.pass(data))?;
+            frame.data_ref().map_or(Ok(()), |data| this.count_data(data))?;
             Ok(frame)
         }))
     }
@@ -194,8 +194,8 @@ mod tests {
 
     use super::*;
 
-    fn limited(is_watch: bool, bulk: &Arc<AtomicUsize>) -> Limited<Full<Bytes>> {
-        Limited {
+    fn limited(is_watch: bool, bulk: &Arc<AtomicUsize>) -> LimitedBody<Full<Bytes>> {
+        LimitedBody {
             body: Full::default(),
             is_watch,
             passed: 0,
@@ -208,7 +208,7 @@ mod tests {
         let mut limited = limited(is_watch, &Arc::default());
         pieces
             .iter()
-            .all(|piece| limited.pass(&Bytes::copy_from_slice(piece)).is_ok())
+            .all(|piece| limited.count_data(&Bytes::copy_from_slice(piece)).is_ok())
     }
 
     #[test]
@@ -230,15 +230,23 @@ mod tests {
         let mut all = Vec::new();
         let is_full = (0..1000).any(|_| {
             let mut answer = limited(false, &bulk);
-            let result = answer.pass(&large);
+            let result = answer.count_data(&large);
             all.push(answer);
             result.is_err()
         });
         assert!(is_full && all.len() * (MOST_BYTES - FREE_BYTES) > MOST_BULK_BYTES);
-        assert!(limited(false, &bulk).pass(&large.slice(..FREE_BYTES)).is_ok());
-        assert!(limited(false, &bulk).pass(&large.slice(..=FREE_BYTES)).is_err());
+        assert!(
+            limited(false, &bulk)
+                .count_data(&large.slice(..FREE_BYTES))
+                .is_ok()
+        );
+        assert!(
+            limited(false, &bulk)
+                .count_data(&large.slice(..=FREE_BYTES))
+                .is_err()
+        );
         drop(all);
         assert_eq!(bulk.load(Ordering::Relaxed), 0);
-        assert!(limited(false, &bulk).pass(&large).is_ok());
+        assert!(limited(false, &bulk).count_data(&large).is_ok());
     }
 }

@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use https::tls::{Profile, ServerFiles, TlsError};
+use https::tls::{ServerFiles, TlsError, TlsProfile};
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
@@ -17,12 +17,12 @@ const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS of the listener with the certificate in `files`. Changes of the files and of the profile hold from the next
 /// handshake on; files that cannot be used change nothing.
-pub(crate) async fn follow(
+pub(crate) async fn follow_files(
     files: ServerFiles,
-    mut profile: watch::Receiver<Profile>,
+    mut profile: watch::Receiver<TlsProfile>,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, TlsError> {
-    let mut used = content(&files).ok();
-    let first = build(&files, &profile.borrow_and_update())?;
+    let mut used = read_files(&files).ok();
+    let first = build_config(&files, &profile.borrow_and_update())?;
     let (config, receiver) = watch::channel(first);
     tokio::spawn(async move {
         let mut ticks = interval(INTERVAL);
@@ -36,13 +36,13 @@ pub(crate) async fn follow(
                 },
                 _ = ticks.tick() => false,
             };
-            let found = content(&files).ok();
+            let found = read_files(&files).ok();
             let is_new = found.is_some() && found != used && found != refused;
             if !is_new && !is_other_profile {
                 continue;
             }
             let current = profile.borrow_and_update().clone();
-            match build(&files, &current) {
+            match build_config(&files, &current) {
                 Ok(next) => {
                     tracing::info!(
                         "using {}",
@@ -65,12 +65,12 @@ pub(crate) async fn follow(
     Ok(receiver)
 }
 
-fn content(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
+fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
     Ok([std::fs::read(&files.certificate)?, std::fs::read(&files.key)?])
 }
 
-fn build(files: &ServerFiles, profile: &Profile) -> Result<Arc<ServerConfig>, TlsError> {
-    let mut config = files.config(profile)?;
+fn build_config(files: &ServerFiles, profile: &TlsProfile) -> Result<Arc<ServerConfig>, TlsError> {
+    let mut config = files.server_config(profile)?;
     // HTTP/1.1 only, as upstream: one body a connection, and nothing to multiplex.
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
@@ -92,22 +92,26 @@ mod tests {
     async fn new_files_and_a_new_profile_are_used_and_broken_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let authority = AuthorityFiles::in_dir(dir.path());
-        let create = || authority.create(&["localhost".to_owned()], "client").unwrap();
+        let create = || {
+            authority
+                .create_files(&["localhost".to_owned()], "client")
+                .unwrap()
+        };
         create();
         let files = ServerFiles {
             certificate: authority.server.0.clone(),
             key: authority.server.1.clone(),
             client_ca: None,
         };
-        let (profile, followed) = watch::channel(Profile::default());
-        let mut receiver = follow(files, followed).await.unwrap();
+        let (profile, followed) = watch::channel(TlsProfile::default());
+        let mut receiver = follow_files(files, followed).await.unwrap();
         create();
         assert!(is_new(&mut receiver).await, "a new certificate");
         std::fs::write(&authority.server.1, "no key").unwrap();
         assert!(!is_new(&mut receiver).await, "a broken key");
         create();
         assert!(is_new(&mut receiver).await, "a good one again");
-        profile.send_replace(Profile::new("VersionTLS13", ""));
+        profile.send_replace(TlsProfile::new("VersionTLS13", ""));
         assert!(is_new(&mut receiver).await, "another profile");
         drop(profile);
         create();

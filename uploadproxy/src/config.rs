@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use https::tls::{Profile, ServerFiles};
+use https::tls::{ServerFiles, TlsProfile};
 use tokio::sync::watch;
 
-use crate::identity::Identity;
-use crate::limits::Allowed;
-use crate::token::Verifier;
-use crate::volumes::Volumes;
+use crate::identity::ProxyIdentity;
+use crate::limits::UploadLimits;
+use crate::token::TokenVerifier;
+use crate::volumes::ClaimDirectory;
 
 /// A whole configuration.
 pub struct Config {
@@ -19,17 +19,17 @@ pub struct Config {
     /// The certificate for clients.
     pub tls: ServerFiles,
     /// The versions and ciphers of TLS that clients may use.
-    pub profile: watch::Receiver<Profile>,
+    pub profile: watch::Receiver<TlsProfile>,
     /// Verifies the tokens of clients.
-    pub verifier: Verifier,
+    pub verifier: TokenVerifier,
     /// Finds the upload server of a PVC.
-    pub volumes: Volumes,
+    pub volumes: ClaimDirectory,
     /// The certificate for upload servers, and their authorities.
-    pub identity: Identity,
+    pub identity: ProxyIdentity,
     /// Connected to instead of any upload server, for tests.
     pub dial: Option<SocketAddr>,
     /// The limits of uploads.
-    pub allowed: Allowed,
+    pub allowed: UploadLimits,
     /// Addresses for the metrics, of which the first that is free is taken; no metrics if empty.
     pub metrics: Vec<SocketAddr>,
 }

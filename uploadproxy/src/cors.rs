@@ -22,15 +22,15 @@ const EXPOSED: HeaderValue =
 
 /// Marks of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Marks {
+pub(crate) struct CorsHeaders {
     has_origin: bool,
     /// The answer is one about a resumable upload.
     pub(crate) exposes_upload: bool,
 }
 
-impl Marks {
+impl CorsHeaders {
     /// For the answer to `request`.
-    pub(crate) fn of<B>(request: &Request<B>) -> Self {
+    pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let method = request.method();
         let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
         Self {
@@ -40,7 +40,7 @@ impl Marks {
     }
 
     /// Marks an answer.
-    pub(crate) fn set<B>(self, response: &mut Response<B>) {
+    pub(crate) fn set_headers<B>(self, response: &mut Response<B>) {
         let headers = response.headers_mut();
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
         if self.has_origin {
@@ -53,7 +53,7 @@ impl Marks {
 }
 
 /// The answer to a browser that asks whether a page may send its request; `None` if `request` is none of these.
-pub(crate) fn preflight<A, B: Default>(request: &Request<A>) -> Option<Response<B>> {
+pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Response<B>> {
     let asked = request.headers();
     let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
     if *request.method() != Method::OPTIONS {
@@ -91,7 +91,7 @@ fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
     let names: Vec<String> = text
         .split([',', ' '])
         .filter(|name| HeaderName::from_bytes(name.as_bytes()).is_ok())
-        .map(canonical)
+        .map(canonical_name)
         .collect();
     if names.is_empty() {
         return None;
@@ -100,7 +100,7 @@ fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// `content-type` as `Content-Type`.
-fn canonical(name: &str) -> String {
+fn canonical_name(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_preflight_is_answered_with_what_was_asked() {
-        let response: Response<()> = preflight(&request(
+        let response: Response<()> = preflight_reply(&request(
             "OPTIONS",
             &[
                 ("origin", "http://foo.example"),
@@ -167,13 +167,13 @@ mod tests {
             vec![("origin", "x"), ("access-control-request-method", "TRACE")],
             vec![("origin", "x"), ("access-control-request-method", "P O")],
         ] {
-            let response: Response<()> = preflight(&request("OPTIONS", &headers)).unwrap();
+            let response: Response<()> = preflight_reply(&request("OPTIONS", &headers)).unwrap();
             assert_eq!(values(&response, "vary").len(), 3);
             assert!(!response.headers().contains_key("access-control-allow-origin"));
         }
-        assert!(preflight::<_, ()>(&request("OPTIONS", &[("origin", "x")])).is_none());
+        assert!(preflight_reply::<_, ()>(&request("OPTIONS", &[("origin", "x")])).is_none());
         let post = request("POST", &[("access-control-request-method", "POST")]);
-        assert!(preflight::<_, ()>(&post).is_none());
+        assert!(preflight_reply::<_, ()>(&post).is_none());
     }
 
     #[test]
@@ -185,12 +185,12 @@ mod tests {
             ("GET", false, false),
         ] {
             let headers: &[(&str, &str)] = if origin { &[("origin", "x")] } else { &[] };
-            let marks = Marks {
+            let marks = CorsHeaders {
                 exposes_upload: true,
-                ..Marks::of(&request(method, headers))
+                ..CorsHeaders::from_request(&request(method, headers))
             };
             let mut response = Response::new(());
-            marks.set(&mut response);
+            marks.set_headers(&mut response);
             assert_eq!(values(&response, "vary"), ["Origin"]);
             assert_eq!(
                 values(&response, "access-control-allow-origin").len(),

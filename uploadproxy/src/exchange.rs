@@ -11,15 +11,15 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::figures::Figures;
-use crate::limits::{Entry, Permit};
-use crate::outcome::Outcome;
-use crate::token::Grant;
+use crate::figures::ProxyMetrics;
+use crate::limits::{ClaimRequestGuard, UploadPermit};
+use crate::outcome::RequestOutcome;
+use crate::token::UploadGrant;
 
 /// A request in progress. Writes its line when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Exchange {
-    grant: Grant,
+pub(crate) struct UploadExchange {
+    grant: UploadGrant,
     peer: SocketAddr,
     /// Its connection is not closed for another one.
     pub(crate) engagement: ActiveGuard,
@@ -29,27 +29,27 @@ pub(crate) struct Exchange {
     bytes: AtomicU64,
     /// 0 until there is one.
     status: AtomicU16,
-    outcome: Mutex<Option<Outcome>>,
-    figures: Figures,
+    outcome: Mutex<Option<RequestOutcome>>,
+    figures: ProxyMetrics,
     /// Uploads count, questions about them do not.
-    pub(crate) permit: Option<Permit>,
-    _entry: Entry,
+    pub(crate) permit: Option<UploadPermit>,
+    _entry: ClaimRequestGuard,
 }
 
-impl Exchange {
+impl UploadExchange {
     /// Begins now.
-    pub(crate) fn begin(
-        grant: Grant,
+    pub(crate) fn begin_exchange(
+        grant: UploadGrant,
         peer: &Peer,
         (method, path): (Method, String),
-        figures: Figures,
-        (permit, entry): (Option<Permit>, Entry),
+        figures: ProxyMetrics,
+        (permit, entry): (Option<UploadPermit>, ClaimRequestGuard),
     ) -> Arc<Self> {
         figures.active.add(1.0);
         Arc::new(Self {
             grant,
             peer: peer.address,
-            engagement: peer.engage(),
+            engagement: peer.hold_active(),
             method,
             path,
             began: Instant::now(),
@@ -63,24 +63,24 @@ impl Exchange {
     }
 
     /// The grant that admitted it.
-    pub(crate) fn grant(&self) -> &Grant {
+    pub(crate) fn grant(&self) -> &UploadGrant {
         &self.grant
     }
 
     /// Bytes of the client's body have passed; the next ones may pass at `next`.
-    pub(crate) fn add(&self, bytes: usize, next: Instant) {
+    pub(crate) fn add_bytes(&self, bytes: usize, next: Instant) {
         let bytes = bytes.try_into().unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.figures.bytes.add(bytes);
         if let Some(permit) = &self.permit {
-            permit.progress.advance(next);
+            permit.progress.advance_to(next);
         }
     }
 
     /// All of the client's body has passed.
-    pub(crate) fn sent(&self) {
+    pub(crate) fn note_sent(&self) {
         if let Some(permit) = &self.permit {
-            permit.progress.complete();
+            permit.progress.set_complete();
         }
     }
 
@@ -91,19 +91,19 @@ impl Exchange {
     }
 
     /// The client is answered with `status`, if it is still there.
-    pub(crate) fn answered(&self, status: StatusCode, outcome: Outcome) {
-        if self.end(outcome) {
+    pub(crate) fn note_answer(&self, status: StatusCode, outcome: RequestOutcome) {
+        if self.set_outcome(outcome) {
             self.status.store(status.as_u16(), Ordering::Relaxed);
         }
     }
 
     /// The client is answered with what the upload server said.
     pub(crate) fn passed_on(&self, status: StatusCode) {
-        self.answered(status, Outcome::of(status));
+        self.note_answer(status, RequestOutcome::from_status(status));
     }
 
     /// Notes the outcome of the exchange, of which the first counts; false if there was one before.
-    fn end(&self, outcome: Outcome) -> bool {
+    fn set_outcome(&self, outcome: RequestOutcome) -> bool {
         let mut known = self.outcome.lock();
         let is_first = known.is_none();
         known.get_or_insert(outcome);
@@ -111,18 +111,18 @@ impl Exchange {
     }
 
     /// The client has broken off: an answer would not be seen.
-    pub(crate) fn abandoned(&self) {
-        self.end(Outcome::ClientGone);
+    pub(crate) fn note_abandoned(&self) {
+        self.set_outcome(RequestOutcome::ClientGone);
     }
 }
 
-impl Drop for Exchange {
+impl Drop for UploadExchange {
     fn drop(&mut self) {
         self.figures.active.add(-1.0);
         let known = *self.outcome.lock();
         // Without an answer there was no client to get one.
-        let outcome = known.unwrap_or(Outcome::ClientGone);
-        self.figures.count(outcome);
+        let outcome = known.unwrap_or(RequestOutcome::ClientGone);
+        self.figures.count_outcome(outcome);
         let time = self.began.elapsed();
         self.figures.add_time(time);
         let line = format!(

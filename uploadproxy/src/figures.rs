@@ -2,47 +2,47 @@
 
 use std::time::Duration;
 
-use program::metrics::{Counter, Gauge, Registry};
+use program::metrics::{Counter, Gauge, MetricsRegistry};
 
-use crate::outcome::Outcome;
+use crate::outcome::RequestOutcome;
 
 /// Its series. Clones share them.
 #[derive(Debug, Clone)]
-pub(crate) struct Figures {
-    pub(crate) registry: Registry,
+pub(crate) struct ProxyMetrics {
+    pub(crate) registry: MetricsRegistry,
     /// Uploads in progress.
     pub(crate) active: Gauge,
     /// Bytes of bodies that were forwarded.
     pub(crate) bytes: Counter,
     milliseconds: Counter,
-    outcomes: [(Outcome, Counter); Outcome::ALL.len()],
+    outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
 }
 
-impl Default for Figures {
+impl Default for ProxyMetrics {
     fn default() -> Self {
-        let registry = Registry::default();
+        let registry = MetricsRegistry::default();
         Self {
-            active: registry.gauge(
+            active: registry.add_gauge(
                 "cdi_uploadproxy_active_uploads",
                 "Requests with a valid token that are in progress.",
                 &[],
             ),
-            bytes: registry.counter(
+            bytes: registry.add_counter(
                 "cdi_uploadproxy_received_bytes_total",
                 "Bytes that were taken from clients for upload servers.",
                 &[],
             ),
-            milliseconds: registry.counter(
+            milliseconds: registry.add_counter(
                 "cdi_uploadproxy_upload_milliseconds_total",
                 "Milliseconds that all requests with a valid token have taken together.",
                 &[],
             ),
-            outcomes: Outcome::ALL.map(|outcome| {
+            outcomes: RequestOutcome::ALL.map(|outcome| {
                 let help = "Requests to upload paths, by how they ended.";
                 let labels = [("outcome", outcome.name())];
                 (
                     outcome,
-                    registry.counter("cdi_uploadproxy_requests_total", help, &labels),
+                    registry.add_counter("cdi_uploadproxy_requests_total", help, &labels),
                 )
             }),
             registry,
@@ -50,9 +50,9 @@ impl Default for Figures {
     }
 }
 
-impl Figures {
+impl ProxyMetrics {
     /// A request has ended.
-    pub(crate) fn count(&self, outcome: Outcome) {
+    pub(crate) fn count_outcome(&self, outcome: RequestOutcome) {
         if let Some((_, counter)) = self.outcomes.iter().find(|(known, _)| *known == outcome) {
             counter.add(1);
         }

@@ -7,7 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Request, Response, Version, request};
 use program::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 
-use crate::volumes::Place;
+use crate::volumes::UpstreamAddress;
 
 /// Headers of one connection.
 const HOP_BY_HOP: [HeaderName; 8] = [
@@ -30,7 +30,12 @@ const CLONE_HEADERS: [HeaderName; 2] = [
 ];
 
 /// The head for the upload server: `path` without any query, and the client's headers.
-pub(crate) fn request(from: request::Parts, path: &str, client: IpAddr, place: &Place) -> Request<()> {
+pub(crate) fn upstream_request(
+    from: request::Parts,
+    path: &str,
+    client: IpAddr,
+    place: &UpstreamAddress,
+) -> Request<()> {
     let mut headers = from.headers;
     let takes_trailers = headers.get_all(header::TE).iter().any(|value| {
         value
@@ -66,7 +71,7 @@ pub(crate) fn request(from: request::Parts, path: &str, client: IpAddr, place: &
 }
 
 /// The head for the client.
-pub(crate) fn response<B>(response: &mut Response<B>) {
+pub(crate) fn client_response<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
@@ -114,8 +119,8 @@ fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
 mod tests {
     use super::*;
 
-    fn place() -> Place {
-        Place {
+    fn place() -> UpstreamAddress {
+        UpstreamAddress {
             host: "cdi-upload-disk.ns.svc".to_owned(),
             port: 8443,
         }
@@ -133,7 +138,7 @@ mod tests {
         }
         let (parts, ()) = original.into_parts();
         let client = "::ffff:10.1.2.3".parse().unwrap();
-        let request = request(parts, "/v1beta1/upload", client, &place());
+        let request = upstream_request(parts, "/v1beta1/upload", client, &place());
         assert_eq!(request.uri(), "/v1beta1/upload", "no authority, no query");
         request.headers().clone()
     }
@@ -205,7 +210,7 @@ mod tests {
             .header("content-length", "3")
             .body(())
             .unwrap();
-        response(&mut answer);
+        client_response(&mut answer);
         assert_eq!(shown(answer.headers()), ["content-length: 3", "upload-offset: 7"]);
     }
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use https::tls::{self, IdentityError, Roots};
+use https::tls::{self, IdentityError, TrustedRoots};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// The place of the authorities of upload servers.
-pub enum Bundle {
+pub enum AuthorityBundle {
     /// A file.
     File(PathBuf),
     /// A ConfigMap of this name.
@@ -56,24 +56,24 @@ pub(crate) enum Error {
 }
 
 /// The proxy as a client.
-pub struct Identity {
+pub struct ProxyIdentity {
     certificate: PathBuf,
     key: PathBuf,
-    bundle: Bundle,
+    bundle: AuthorityBundle,
     /// Held by who reads.
-    reading: AsyncMutex<Option<Failed>>,
-    cached: Mutex<Option<Cached>>,
+    reading: AsyncMutex<Option<FailedRead>>,
+    cached: Mutex<Option<CachedIdentity>>,
 }
 
 /// A failed attempt to read, and its time: others that waited for it need not try again.
-struct Failed {
+struct FailedRead {
     when: Instant,
     error: Arc<Error>,
 }
 
 #[derive(Clone)]
-struct Cached {
-    material: Material,
+struct CachedIdentity {
+    material: IdentityMaterial,
     config: Arc<ClientConfig>,
     /// Time at which the files were read and the ConfigMap was asked for.
     checked: Instant,
@@ -82,15 +82,15 @@ struct Cached {
 }
 
 #[derive(PartialEq, Eq, Clone)]
-struct Material {
+struct IdentityMaterial {
     certificate: Vec<u8>,
     key: Vec<u8>,
     bundle: Vec<u8>,
 }
 
-impl Identity {
+impl ProxyIdentity {
     /// The certificate and its key in these files; the authorities of upload servers are in `bundle`.
-    pub fn new(certificate: PathBuf, key: PathBuf, bundle: Bundle) -> Self {
+    pub fn new(certificate: PathBuf, key: PathBuf, bundle: AuthorityBundle) -> Self {
         Self {
             certificate,
             key,
@@ -101,9 +101,9 @@ impl Identity {
     }
 
     /// The configuration for a connection that begins now. The same one is given out as long as nothing has changed.
-    pub(crate) async fn config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
+    pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
-        let cached = self.cached();
+        let cached = self.cached_identity();
         if let Some(cached) = &cached {
             if cached.checked.elapsed() <= FRESH {
                 return Ok(Arc::clone(&cached.config));
@@ -122,7 +122,7 @@ impl Identity {
             .await
     }
 
-    /// Like [`Self::config`], with what is there now. For a connection that has failed; a moment ago is now, because a server that
+    /// Like [`Self::client_config`], with what is there now. For a connection that has failed; a moment ago is now, because a server that
     /// makes every connection fail would be asked for by each of its clients.
     pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
@@ -130,7 +130,7 @@ impl Identity {
             .await
     }
 
-    fn cached(&self) -> Option<Cached> {
+    fn cached_identity(&self) -> Option<CachedIdentity> {
         self.cached.lock().clone()
     }
 
@@ -143,22 +143,22 @@ impl Identity {
     ) -> Result<Arc<ClientConfig>, Arc<Error>> {
         // Requests that come meanwhile wait, and then use what the first has brought.
         let mut failed = self.reading.lock().await;
-        let cached = self.cached();
+        let cached = self.cached_identity();
         if let Some(cached) = &cached
             && since.is_none_or(|since| cached.checked >= since)
         {
             return Ok(Arc::clone(&cached.config));
         }
-        if let Some(Failed { when, error }) = &*failed
+        if let Some(FailedRead { when, error }) = &*failed
             && *when > arrived
         {
             return Err(Arc::clone(error));
         }
-        match self.read(cached, patience).await {
+        match self.read_identity(cached, patience).await {
             Ok(config) => Ok(config),
             Err(error) => {
                 let (when, error) = (Instant::now(), Arc::new(error));
-                *failed = Some(Failed {
+                *failed = Some(FailedRead {
                     when,
                     error: Arc::clone(&error),
                 });
@@ -167,10 +167,14 @@ impl Identity {
         }
     }
 
-    async fn read(&self, cached: Option<Cached>, patience: Duration) -> Result<Arc<ClientConfig>, Error> {
+    async fn read_identity(
+        &self,
+        cached: Option<CachedIdentity>,
+        patience: Duration,
+    ) -> Result<Arc<ClientConfig>, Error> {
         let checked = Instant::now();
         let read = match self.read_anew(cached.as_ref(), patience).await {
-            Ok((material, config)) => Cached {
+            Ok((material, config)) => CachedIdentity {
                 material,
                 config,
                 checked,
@@ -180,7 +184,7 @@ impl Identity {
             Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
                 Some(cached) => {
                     tracing::warn!("using the certificates of before: {error}");
-                    Cached { checked, ..cached }
+                    CachedIdentity { checked, ..cached }
                 }
                 None => return Err(error),
             },
@@ -192,25 +196,25 @@ impl Identity {
 
     async fn read_anew(
         &self,
-        cached: Option<&Cached>,
+        cached: Option<&CachedIdentity>,
         patience: Duration,
-    ) -> Result<(Material, Arc<ClientConfig>), Error> {
-        let material = Material {
+    ) -> Result<(IdentityMaterial, Arc<ClientConfig>), Error> {
+        let material = IdentityMaterial {
             bundle: self.read_bundle(patience).await?,
-            certificate: read(&self.certificate)?,
-            key: read(&self.key)?,
+            certificate: read_file(&self.certificate)?,
+            key: read_file(&self.key)?,
         };
         let config = match cached {
             Some(cached) if cached.material == material => Arc::clone(&cached.config),
-            _ => Arc::new(self.build(&material)?),
+            _ => Arc::new(self.build_config(&material)?),
         };
         Ok((material, config))
     }
 
     async fn read_bundle(&self, patience: Duration) -> Result<Vec<u8>, Error> {
         let (api, name) = match &self.bundle {
-            Bundle::File(path) => return read(path),
-            Bundle::ConfigMap(api, name) => (api, name),
+            AuthorityBundle::File(path) => return read_file(path),
+            AuthorityBundle::ConfigMap(api, name) => (api, name),
         };
         let complain = |reason: String| Error::ConfigMap {
             name: name.clone(),
@@ -218,7 +222,7 @@ impl Identity {
         };
         let map = match timeout(patience, api.get(name)).await {
             Ok(Ok(map)) => map,
-            Ok(Err(error)) => return Err(complain(program::report::chain(&error))),
+            Ok(Err(error)) => return Err(complain(program::report::error_chain(&error))),
             Err(_) => return Err(complain(format!("no answer in {} s", patience.as_secs()))),
         };
         let bundle = map.data.and_then(|mut data| data.remove(BUNDLE_KEY));
@@ -226,11 +230,11 @@ impl Identity {
         Ok(bundle.into_bytes())
     }
 
-    fn build(&self, material: &Material) -> Result<ClientConfig, Error> {
-        let roots = Roots::from_pem(&material.bundle).ok_or_else(|| {
+    fn build_config(&self, material: &IdentityMaterial) -> Result<ClientConfig, Error> {
+        let roots = TrustedRoots::from_pem(&material.bundle).ok_or_else(|| {
             Error::NoAuthority(match &self.bundle {
-                Bundle::File(path) => path.display().to_string(),
-                Bundle::ConfigMap(_, name) => format!("the ConfigMap {name}"),
+                AuthorityBundle::File(path) => path.display().to_string(),
+                AuthorityBundle::ConfigMap(_, name) => format!("the ConfigMap {name}"),
             })
         })?;
         Ok(tls::mutual_client_config(
@@ -241,7 +245,7 @@ impl Identity {
     }
 }
 
-fn read(path: &PathBuf) -> Result<Vec<u8>, Error> {
+fn read_file(path: &PathBuf) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(|source| Error::File {
         path: path.clone(),
         source,
@@ -258,15 +262,15 @@ mod tests {
     async fn what_has_not_changed_gives_the_same_configuration_and_what_has_a_new_one() {
         let dir = tempfile::tempdir().unwrap();
         let files = AuthorityFiles::in_dir(dir.path());
-        files.create(&["localhost".to_owned()], "proxy").unwrap();
+        files.create_files(&["localhost".to_owned()], "proxy").unwrap();
         let (certificate, key) = files.client.clone();
-        let identity = Identity::new(certificate, key, Bundle::File(files.ca.clone()));
-        let first = identity.config().await.unwrap();
+        let identity = ProxyIdentity::new(certificate, key, AuthorityBundle::File(files.ca.clone()));
+        let first = identity.client_config().await.unwrap();
         tokio::time::advance(FRESH * 2).await;
-        assert!(Arc::ptr_eq(&first, &identity.config().await.unwrap()));
-        files.create(&["localhost".to_owned()], "proxy").unwrap();
+        assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()));
+        files.create_files(&["localhost".to_owned()], "proxy").unwrap();
         assert!(
-            Arc::ptr_eq(&first, &identity.config().await.unwrap()),
+            Arc::ptr_eq(&first, &identity.client_config().await.unwrap()),
             "believed for a while"
         );
         tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
@@ -277,26 +281,26 @@ mod tests {
         let key = std::fs::read(&identity.key).unwrap();
         let other = AuthorityFiles::in_dir(&dir.path().join("other"));
         std::fs::create_dir(dir.path().join("other")).unwrap();
-        other.create(&["localhost".to_owned()], "proxy").unwrap();
+        other.create_files(&["localhost".to_owned()], "proxy").unwrap();
         std::fs::copy(&other.client.1, &identity.key).unwrap();
         tokio::time::advance(FRESH * 2).await;
-        let kept = identity.config().await.unwrap();
+        let kept = identity.client_config().await.unwrap();
         assert!(Arc::ptr_eq(&second, &kept), "a key of another certificate");
         std::fs::write(&identity.key, key).unwrap();
         std::fs::write(&files.ca, "nothing").unwrap();
         tokio::time::advance(FRESH * 2).await;
         assert!(
-            Arc::ptr_eq(&second, &identity.config().await.unwrap()),
+            Arc::ptr_eq(&second, &identity.client_config().await.unwrap()),
             "no authority"
         );
         tokio::time::advance(STALE).await;
-        let refused = identity.config().await.unwrap_err();
+        let refused = identity.client_config().await.unwrap_err();
         assert!(matches!(*refused, Error::NoAuthority(_)));
         std::fs::write(&files.ca, bundle).unwrap();
-        identity.config().await.unwrap();
+        identity.client_config().await.unwrap();
         std::fs::remove_file(&files.ca).unwrap();
         tokio::time::advance(STALE * 2).await;
-        let refused = identity.config().await.unwrap_err();
+        let refused = identity.client_config().await.unwrap_err();
         assert!(matches!(*refused, Error::File { .. }));
     }
 }

@@ -11,15 +11,15 @@ const MOST: usize = 32;
 /// There are too many.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {MOST} interim answers")]
-pub(crate) struct Flood;
+pub(crate) struct InterimLimitError;
 
 /// The end of patience with the answers to a request.
 #[derive(Debug)]
-pub(crate) struct Patience(CancellationToken);
+pub(crate) struct InterimLimit(CancellationToken);
 
-impl Patience {
+impl InterimLimit {
     /// Looks at the interim answers to `request`, and tells `seen` of each.
-    pub(crate) fn with<B>(
+    pub(crate) fn with_request<B>(
         request: &mut Request<B>,
         seen: impl Fn(StatusCode) + Send + Sync + 'static,
     ) -> Self {
@@ -35,7 +35,7 @@ impl Patience {
     }
 
     /// Waits for `answer`, unless too many interim ones come before it.
-    pub(crate) async fn wait<F: Future>(self, answer: F) -> Result<F::Output, Flood> {
-        self.0.run_until_cancelled(answer).await.ok_or(Flood)
+    pub(crate) async fn wait_for<F: Future>(self, answer: F) -> Result<F::Output, InterimLimitError> {
+        self.0.run_until_cancelled(answer).await.ok_or(InterimLimitError)
     }
 }

@@ -49,10 +49,10 @@ mod upstream;
 mod volumes;
 
 pub use config::Config;
-pub use identity::{Bundle, Identity};
-pub use limits::Allowed;
-pub use token::{Grant, KeyError, Verifier};
-pub use volumes::{Content, Place, Volume, Volumes};
+pub use identity::{AuthorityBundle, ProxyIdentity};
+pub use limits::UploadLimits;
+pub use token::{KeyError, TokenVerifier, UploadGrant};
+pub use volumes::{ClaimDirectory, UploadContent, UpstreamAddress, WaitingClaim};
 
 /// The name of the program in the image.
 const PROGRAM: &str = "cdi-uploadproxy";

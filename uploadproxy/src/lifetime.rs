@@ -5,20 +5,20 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use https::listener::{self, BindError, Lanes, Settings};
+use https::listener::{self, BindError, ListenerSettings, RuntimePool};
 use https::metrics;
 use https::tls::TlsError;
-use program::signal::Shutdown;
-use program::start::{self, CannotStart};
+use program::signal::ShutdownRequest;
+use program::start::{self, ProcessStartError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::answer::{self, Proxy};
+use crate::answer::{self, ProxyState};
 use crate::certificates;
 use crate::config::Config;
-use crate::figures::Figures;
-use crate::limits::{Allowed, Limits};
-use crate::memory::Shares;
-use crate::upstream::Upstreams;
+use crate::figures::ProxyMetrics;
+use crate::limits::{UploadLimiter, UploadLimits};
+use crate::memory::MemoryShares;
+use crate::upstream::UpstreamServers;
 
 /// Connections before idle ones are closed.
 const CONNECTIONS: usize = 4096;
@@ -28,7 +28,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A reason why a proxy did not begin.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub enum ProxyStartError {
     /// The certificate for clients.
     #[error("cannot use the server's certificate: {0}")]
     Tls(#[from] TlsError),
@@ -37,35 +37,35 @@ pub enum StartError {
     Listen(#[from] BindError),
     /// Threads that the system refuses.
     #[error(transparent)]
-    Process(#[from] CannotStart),
+    Process(#[from] ProcessStartError),
 }
 
 /// Serves until a signal, and then until the last upload has ended. `ready` is told the socket's address.
 pub async fn run(
     config: Config,
-    shutdown: &Shutdown,
+    shutdown: &ShutdownRequest,
     ready: impl FnOnce(SocketAddr),
-) -> Result<(), StartError> {
-    let shares = shares(&config.allowed);
-    let settings = Settings {
-        tls: certificates::follow(config.tls, config.profile).await?,
-        connections: connections(raise_file_limit(), shares, config.allowed.uploads),
+) -> Result<(), ProxyStartError> {
+    let shares = memory_shares(&config.allowed);
+    let settings = ListenerSettings {
+        tls: certificates::follow_files(config.tls, config.profile).await?,
+        connections: max_connections(raise_file_limit(), shares, config.allowed.uploads),
         header_timeout: HEADER_TIMEOUT,
-        lanes: Lanes::new(start::lanes())?,
+        lanes: RuntimePool::new(start::build_runtimes())?,
     };
     let socket = listener::bind(&config.address, config.port).await?;
-    let proxy = Arc::new(Proxy {
+    let proxy = Arc::new(ProxyState {
         verifier: config.verifier,
         volumes: config.volumes,
-        upstreams: Upstreams::new(config.identity, config.dial),
-        limits: Limits::new(config.allowed, shares.map(|shares| shares.uploads)),
-        figures: Figures::default(),
-        stop: shutdown.token().clone(),
+        upstreams: UpstreamServers::new(config.identity, config.dial),
+        limits: UploadLimiter::new(config.allowed, shares.map(|shares| shares.uploads)),
+        figures: ProxyMetrics::default(),
+        stop: shutdown.cancel_token().clone(),
     });
     if !config.metrics.is_empty() {
         let registry = proxy.figures.registry.clone();
         // Until the process ends: the last uploads are of interest, too.
-        metrics::start(
+        metrics::start_endpoint(
             &config.metrics,
             registry,
             tokio_util::sync::CancellationToken::new(),
@@ -80,11 +80,11 @@ pub async fn run(
     let serving = listener::serve(
         socket,
         settings,
-        shutdown.token().clone(),
-        move |peer, request| answer::answer(Arc::clone(&proxy), peer, request),
+        shutdown.cancel_token().clone(),
+        move |peer, request| answer::answer_request(Arc::clone(&proxy), peer, request),
     );
     let goodbye = async {
-        shutdown.token().cancelled().await;
+        shutdown.cancel_token().cancelled().await;
         tracing::info!(
             "no new uploads; waiting for {} in progress",
             figures.active.value()
@@ -99,9 +99,9 @@ pub async fn run(
 }
 
 /// The clients that the memory of this process allows, if that is limited.
-fn shares(allowed: &Allowed) -> Option<Shares> {
+fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     let limit_bytes = program::cgroup::memory_bytes()?;
-    let shares = Shares::of(limit_bytes);
+    let shares = MemoryShares::from_limit(limit_bytes);
     match allowed.uploads {
         Some(given) if given > shares.uploads => tracing::warn!(
             "the memory limit of {limit_bytes} bytes allows {} uploads at a time whose upload servers do not read, and {given} are allowed",
@@ -117,7 +117,7 @@ fn shares(allowed: &Allowed) -> Option<Shares> {
 }
 
 /// Each upload needs two files.
-fn connections(files: u64, shares: Option<Shares>, uploads: Option<NonZeroUsize>) -> usize {
+fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<NonZeroUsize>) -> usize {
     let files = usize::try_from(files / 3).unwrap_or(CONNECTIONS);
     let memory = shares.map_or(CONNECTIONS, |shares| {
         let uploads = uploads.unwrap_or(shares.uploads);
@@ -145,13 +145,13 @@ mod tests {
 
     #[test]
     fn there_are_files_and_memory_left_for_uploads() {
-        let shares = |mib: u64| Some(Shares::of(mib << 20));
-        assert_eq!(connections(1024, None, None), 341);
-        assert_eq!(connections(10, None, None), 16);
-        assert_eq!(connections(u64::MAX, None, None), CONNECTIONS);
-        assert_eq!(connections(u64::MAX, shares(64), None), 50);
-        assert_eq!(connections(u64::MAX, shares(64), NonZeroUsize::new(100)), 132);
-        assert_eq!(connections(100, shares(64), None), 33);
-        assert_eq!(connections(1024, shares(16), None), 16);
+        let shares = |mib: u64| Some(MemoryShares::from_limit(mib << 20));
+        assert_eq!(max_connections(1024, None, None), 341);
+        assert_eq!(max_connections(10, None, None), 16);
+        assert_eq!(max_connections(u64::MAX, None, None), CONNECTIONS);
+        assert_eq!(max_connections(u64::MAX, shares(64), None), 50);
+        assert_eq!(max_connections(u64::MAX, shares(64), NonZeroUsize::new(100)), 132);
+        assert_eq!(max_connections(100, shares(64), None), 33);
+        assert_eq!(max_connections(1024, shares(16), None), 16);
     }
 }

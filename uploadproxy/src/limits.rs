@@ -15,8 +15,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::pace::Pace;
-use crate::token::Grant;
+use crate::pace::SharedRateLimiter;
+use crate::token::UploadGrant;
 
 /// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
 /// Limits that an administrator sets; `None` is no limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Allowed {
+pub struct UploadLimits {
     /// Uploads at a time.
     pub uploads: Option<NonZeroUsize>,
     /// Uploads at a time from one address.
@@ -45,34 +45,34 @@ pub struct Allowed {
 
 /// The uploads in progress.
 #[derive(Debug)]
-pub(crate) struct Limits {
-    allowed: Allowed,
+pub(crate) struct UploadLimiter {
+    allowed: UploadLimits,
     /// Uploads at a time that the memory of the proxy allows, if nobody has set another number.
     by_memory: Option<NonZeroUsize>,
     /// Requests to one PVC at a time.
     for_claim: usize,
-    pace: Option<Arc<Pace>>,
-    clients: Mutex<Clients>,
-    requests: Mutex<HashMap<Grant, usize>>,
+    pace: Option<Arc<SharedRateLimiter>>,
+    clients: Mutex<ClientTable>,
+    requests: Mutex<HashMap<UploadGrant, usize>>,
 }
 
 #[derive(Debug, Default)]
-struct Clients {
-    uploads: HashMap<u64, Arc<Progress>>,
+struct ClientTable {
+    uploads: HashMap<u64, Arc<RelayProgress>>,
     /// The key of the next one.
     next: u64,
-    by_address: HashMap<IpAddr, Client>,
+    by_address: HashMap<IpAddr, ClientUsage>,
 }
 
 #[derive(Debug)]
-struct Client {
+struct ClientUsage {
     uploads: usize,
-    pace: Option<Arc<Pace>>,
+    pace: Option<Arc<SharedRateLimiter>>,
 }
 
 /// The progress of an upload.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct RelayProgress {
     /// Time of the last byte that has passed, or for which the limits of speed have held back the
     /// next; `None` when all bytes have passed, and only the upload server has something to do.
     last: Mutex<Option<Instant>>,
@@ -80,8 +80,8 @@ pub(crate) struct Progress {
     pub(crate) give_up: CancellationToken,
 }
 
-impl Progress {
-    fn begin() -> Arc<Self> {
+impl RelayProgress {
+    fn start_now() -> Arc<Self> {
         Arc::new(Self {
             last: Mutex::new(Some(Instant::now())),
             give_up: CancellationToken::new(),
@@ -89,37 +89,37 @@ impl Progress {
     }
 
     /// Bytes have passed; the next ones may pass at `next`.
-    pub(crate) fn advance(&self, next: Instant) {
+    pub(crate) fn advance_to(&self, next: Instant) {
         *self.last.lock() = Some(next);
     }
 
     /// All bytes have passed.
-    pub(crate) fn complete(&self) {
+    pub(crate) fn set_complete(&self) {
         *self.last.lock() = None;
     }
 }
 
 /// The right to one upload, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Permit {
-    limits: Arc<Limits>,
+pub(crate) struct UploadPermit {
+    limits: Arc<UploadLimiter>,
     address: IpAddr,
     key: u64,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) progress: Arc<RelayProgress>,
     /// Paces that the bytes of the upload keep to.
-    pub(crate) paces: Vec<Arc<Pace>>,
+    pub(crate) paces: Vec<Arc<SharedRateLimiter>>,
 }
 
 /// A request to a PVC, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    limits: Arc<Limits>,
-    grant: Grant,
+pub(crate) struct ClaimRequestGuard {
+    limits: Arc<UploadLimiter>,
+    grant: UploadGrant,
 }
 
 /// There are too many uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Excess {
+pub(crate) enum UploadLimitError {
     #[error("too many uploads are in progress (at most {0} at a time): try again later")]
     Total(NonZeroUsize),
     #[error(
@@ -133,10 +133,10 @@ pub(crate) enum Excess {
     Claim(usize),
 }
 
-impl Limits {
+impl UploadLimiter {
     /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless
     /// `allowed` has another one.
-    pub(crate) fn new(allowed: Allowed, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
+    pub(crate) fn new(allowed: UploadLimits, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
         let by_memory = by_memory.filter(|_| allowed.uploads.is_none());
         let share = by_memory.map(|most| most.get() / CLAIM_SHARE);
         Arc::new(Self {
@@ -145,45 +145,48 @@ impl Limits {
             for_claim: share.map_or(MOST_FOR_CLAIM, |share| {
                 share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)
             }),
-            pace: allowed.rate.map(|rate| Arc::new(Pace::new(rate))),
+            pace: allowed.rate.map(|rate| Arc::new(SharedRateLimiter::new(rate))),
             clients: Mutex::default(),
             requests: Mutex::default(),
         })
     }
 
     /// Lets a request for `grant` begin, unless there are too many.
-    pub(crate) fn enter(self: &Arc<Self>, grant: &Grant) -> Result<Entry, Excess> {
+    pub(crate) fn enter_request(
+        self: &Arc<Self>,
+        grant: &UploadGrant,
+    ) -> Result<ClaimRequestGuard, UploadLimitError> {
         let mut requests = self.requests.lock();
         let count = requests.entry(grant.clone()).or_default();
         if *count >= self.for_claim {
-            return Err(Excess::Claim(self.for_claim));
+            return Err(UploadLimitError::Claim(self.for_claim));
         }
         *count += 1;
-        Ok(Entry {
+        Ok(ClaimRequestGuard {
             limits: Arc::clone(self),
             grant: grant.clone(),
         })
     }
 
     /// Lets `address` begin an upload, unless there are too many.
-    pub(crate) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Permit, Excess> {
+    pub(crate) fn admit_upload(self: &Arc<Self>, address: IpAddr) -> Result<UploadPermit, UploadLimitError> {
         // One client, whether it came by IPv4 or by IPv4 in IPv6.
         let address = address.to_canonical();
         let mut clients = self.clients.lock();
-        if let Some(excess) = self.excess(clients.uploads.len()) {
+        if let Some(excess) = self.excess_error(clients.uploads.len()) {
             // Its place is free a moment later, when this client may come again.
             clients.give_up_a_stalled_one();
             return Err(excess);
         }
         let rate = self.allowed.rate_per_client;
-        let client = clients.by_address.entry(address).or_insert_with(|| Client {
+        let client = clients.by_address.entry(address).or_insert_with(|| ClientUsage {
             uploads: 0,
-            pace: rate.map(|rate| Arc::new(Pace::new(rate))),
+            pace: rate.map(|rate| Arc::new(SharedRateLimiter::new(rate))),
         });
         if let Some(most) = self.allowed.uploads_per_client
             && client.uploads >= most.get()
         {
-            return Err(Excess::Client(most));
+            return Err(UploadLimitError::Client(most));
         }
         client.uploads += 1;
         let paces = self
@@ -192,10 +195,10 @@ impl Limits {
             .chain(client.pace.iter())
             .map(Arc::clone)
             .collect();
-        let (key, progress) = (clients.next, Progress::begin());
+        let (key, progress) = (clients.next, RelayProgress::start_now());
         clients.next += 1;
         clients.uploads.insert(key, Arc::clone(&progress));
-        Ok(Permit {
+        Ok(UploadPermit {
             limits: Arc::clone(self),
             address,
             key,
@@ -205,14 +208,14 @@ impl Limits {
     }
 
     /// The reason why there may not be one more than `uploads`.
-    fn excess(&self, uploads: usize) -> Option<Excess> {
+    fn excess_error(&self, uploads: usize) -> Option<UploadLimitError> {
         let full = |most: &NonZeroUsize| uploads >= most.get();
-        let total = self.allowed.uploads.filter(full).map(Excess::Total);
-        total.or(self.by_memory.filter(full).map(Excess::Memory))
+        let total = self.allowed.uploads.filter(full).map(UploadLimitError::Total);
+        total.or(self.by_memory.filter(full).map(UploadLimitError::Memory))
     }
 }
 
-impl Clients {
+impl ClientTable {
     /// Gives up the upload that has made no progress for the longest time, if that is too long.
     fn give_up_a_stalled_one(&self) {
         let stalled = self.uploads.values().filter_map(|upload| {
@@ -225,7 +228,7 @@ impl Clients {
     }
 }
 
-impl Drop for Permit {
+impl Drop for UploadPermit {
     fn drop(&mut self) {
         let mut clients = self.limits.clients.lock();
         clients.uploads.remove(&self.key);
@@ -238,7 +241,7 @@ impl Drop for Permit {
     }
 }
 
-impl Drop for Entry {
+impl Drop for ClaimRequestGuard {
     fn drop(&mut self) {
         let mut requests = self.limits.requests.lock();
         if let Some(count) = requests.get_mut(&self.grant) {
@@ -260,51 +263,59 @@ mod tests {
 
     #[test]
     fn without_limits_everybody_is_admitted() {
-        let limits = Limits::new(Allowed::default(), None);
-        let permits: Vec<_> = (0..1000).map(|_| limits.admit(address(1)).unwrap()).collect();
+        let limits = UploadLimiter::new(UploadLimits::default(), None);
+        let permits: Vec<_> = (0..1000)
+            .map(|_| limits.admit_upload(address(1)).unwrap())
+            .collect();
         assert!(permits.iter().all(|permit| permit.paces.is_empty()));
     }
 
     #[test]
     fn those_in_excess_are_refused_until_one_has_ended() {
-        let allowed = Allowed {
+        let allowed = UploadLimits {
             uploads: NonZeroUsize::new(3),
             uploads_per_client: NonZeroUsize::new(2),
             rate: NonZeroU64::new(10),
             rate_per_client: NonZeroU64::new(5),
         };
-        let limits = Limits::new(allowed, NonZeroUsize::new(1));
-        let first = limits.admit(address(1)).unwrap();
-        let second = limits.admit("::ffff:127.0.0.1".parse().unwrap()).unwrap();
+        let limits = UploadLimiter::new(allowed, NonZeroUsize::new(1));
+        let first = limits.admit_upload(address(1)).unwrap();
+        let second = limits.admit_upload("::ffff:127.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(first.paces.len(), 2);
         assert!(
             Arc::ptr_eq(&first.paces[1], &second.paces[1]),
             "one client, one pace"
         );
-        assert!(matches!(limits.admit(address(1)), Err(Excess::Client(_))));
-        let _third = limits.admit(address(2)).unwrap();
-        assert!(matches!(limits.admit(address(3)), Err(Excess::Total(_))));
+        assert!(matches!(
+            limits.admit_upload(address(1)),
+            Err(UploadLimitError::Client(_))
+        ));
+        let _third = limits.admit_upload(address(2)).unwrap();
+        assert!(matches!(
+            limits.admit_upload(address(3)),
+            Err(UploadLimitError::Total(_))
+        ));
         drop(first);
-        let _again = limits.admit(address(1)).unwrap();
+        let _again = limits.admit_upload(address(1)).unwrap();
     }
 
     #[test]
     fn one_pvc_does_not_take_the_place_of_others() {
-        let limits = Limits::new(Allowed::default(), None);
-        let grant = |pvc: &str| Grant {
+        let limits = UploadLimiter::new(UploadLimits::default(), None);
+        let grant = |pvc: &str| UploadGrant {
             namespace: "ns".to_owned(),
             pvc: pvc.to_owned(),
         };
         let mut entries: Vec<_> = (0..MOST_FOR_CLAIM)
-            .map(|_| limits.enter(&grant("a")).unwrap())
+            .map(|_| limits.enter_request(&grant("a")).unwrap())
             .collect();
         assert_eq!(
-            limits.enter(&grant("a")).unwrap_err(),
-            Excess::Claim(MOST_FOR_CLAIM)
+            limits.enter_request(&grant("a")).unwrap_err(),
+            UploadLimitError::Claim(MOST_FOR_CLAIM)
         );
-        let _other = limits.enter(&grant("b")).unwrap();
+        let _other = limits.enter_request(&grant("b")).unwrap();
         entries.pop();
-        entries.push(limits.enter(&grant("a")).unwrap());
+        entries.push(limits.enter_request(&grant("a")).unwrap());
         drop(entries);
         assert_eq!(
             limits.requests.lock().len(),
@@ -315,8 +326,8 @@ mod tests {
 
     #[test]
     fn nothing_is_remembered_of_clients_that_are_gone() {
-        let limits = Limits::new(Allowed::default(), None);
-        drop(limits.admit(address(1)).unwrap());
+        let limits = UploadLimiter::new(UploadLimits::default(), None);
+        drop(limits.admit_upload(address(1)).unwrap());
         assert!(limits.clients.lock().by_address.is_empty());
     }
 
@@ -324,30 +335,33 @@ mod tests {
     fn memory_allows_a_number_of_uploads_and_a_part_of_them_for_one_pvc() {
         for (by_memory, for_claim) in [(1, 2), (18, 4), (54, 13), (1000, MOST_FOR_CLAIM)] {
             let most = NonZeroUsize::new(by_memory).unwrap();
-            let limits = Limits::new(Allowed::default(), Some(most));
+            let limits = UploadLimiter::new(UploadLimits::default(), Some(most));
             let _all: Vec<_> = (0..by_memory)
-                .map(|_| limits.admit(address(1)).unwrap())
+                .map(|_| limits.admit_upload(address(1)).unwrap())
                 .collect();
-            assert_eq!(limits.admit(address(2)).unwrap_err(), Excess::Memory(most));
+            assert_eq!(
+                limits.admit_upload(address(2)).unwrap_err(),
+                UploadLimitError::Memory(most)
+            );
             assert_eq!(limits.for_claim, for_claim);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stalled_upload_makes_room_when_there_is_none() {
-        let limits = Limits::new(Allowed::default(), NonZeroUsize::new(3));
-        let [complete, moving, stalled] = [1, 2, 3].map(|last| limits.admit(address(last)).unwrap());
-        let is_given_up = |permit: &Permit| permit.progress.give_up.is_cancelled();
-        complete.progress.complete();
+        let limits = UploadLimiter::new(UploadLimits::default(), NonZeroUsize::new(3));
+        let [complete, moving, stalled] = [1, 2, 3].map(|last| limits.admit_upload(address(last)).unwrap());
+        let is_given_up = |permit: &UploadPermit| permit.progress.give_up.is_cancelled();
+        complete.progress.set_complete();
         tokio::time::advance(STALLED).await;
-        moving.progress.advance(Instant::now());
+        moving.progress.advance_to(Instant::now());
         assert!(!is_given_up(&stalled), "nobody else is there");
         for _ in 0..2 {
-            limits.admit(address(4)).unwrap_err();
+            limits.admit_upload(address(4)).unwrap_err();
             assert!(is_given_up(&stalled));
             assert!(!is_given_up(&moving) && !is_given_up(&complete));
         }
         drop(stalled);
-        let _new = limits.admit(address(4)).unwrap();
+        let _new = limits.admit_upload(address(4)).unwrap();
     }
 }

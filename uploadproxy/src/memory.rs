@@ -19,16 +19,16 @@ const CONNECTION_BYTES: u64 = 512 << 10;
 
 /// Numbers of clients that fit into a limit of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shares {
+pub(crate) struct MemoryShares {
     /// Uploads at a time.
     pub(crate) uploads: NonZeroUsize,
     /// Other connections at a time.
     pub(crate) others: usize,
 }
 
-impl Shares {
+impl MemoryShares {
     /// One half of what `limit_bytes` leave is for uploads, the other for other connections.
-    pub(crate) fn of(limit_bytes: u64) -> Self {
+    pub(crate) fn from_limit(limit_bytes: u64) -> Self {
         let half = limit_bytes.saturating_sub(RESERVED_BYTES) / 2;
         let count = |each: u64| usize::try_from(half / each).unwrap_or(usize::MAX);
         Self {
@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn the_clients_of_a_limit_fit_into_it() {
         for (mib, uploads, others) in [(64, 18, 32), (128, 54, 96), (1024, 566, 992)] {
-            let shares = Shares::of(mib << 20);
+            let shares = MemoryShares::from_limit(mib << 20);
             assert_eq!(
                 (shares.uploads.get(), shares.others),
                 (uploads, others),
@@ -53,7 +53,7 @@ mod tests {
             );
         }
         for limit in [0, 1 << 20, 32 << 20, u64::MAX] {
-            assert!(Shares::of(limit).uploads.get() >= 1, "{limit}");
+            assert!(MemoryShares::from_limit(limit).uploads.get() >= 1, "{limit}");
         }
     }
 }

@@ -11,17 +11,17 @@ const SUFFIX: &str = "cdi";
 
 /// The Service of the upload pod of `pvc`. `a.b` and `a-b` have the same, as in upstream.
 pub(crate) fn upload_service(pvc: &str) -> String {
-    let resource = hashed(PREFIX, pvc, MAX_SUBDOMAIN);
+    let resource = hashed_name(PREFIX, pvc, MAX_SUBDOMAIN);
     let name = resource.replace('.', "-");
     if name.len() <= MAX_LABEL {
         name
     } else {
-        hashed(&name, SUFFIX, MAX_LABEL)
+        hashed_name(&name, SUFFIX, MAX_LABEL)
     }
 }
 
 /// `base-suffix`, or if that has more than `most` characters, as much of `base` as fits together with a hash.
-fn hashed(base: &str, suffix: &str, most: usize) -> String {
+fn hashed_name(base: &str, suffix: &str, most: usize) -> String {
     let whole = format!("{base}-{suffix}");
     if whole.len() <= most {
         return whole;
@@ -29,17 +29,17 @@ fn hashed(base: &str, suffix: &str, most: usize) -> String {
     match most.checked_sub(HASHED + suffix.len()) {
         Some(room) if room > 0 => {
             let base_part = base.get(..room).unwrap_or(base);
-            format!("{base_part}-{:08x}-{suffix}", fnv1a(base))
+            format!("{base_part}-{:08x}-{suffix}", fnv1a_hash(base))
         }
         _ => {
             let room = base.len().min(most.saturating_sub(HASHED - 1));
-            format!("{}-{:08x}", base.get(..room).unwrap_or(base), fnv1a(&whole))
+            format!("{}-{:08x}", base.get(..room).unwrap_or(base), fnv1a_hash(&whole))
         }
     }
 }
 
 /// FNV-1a with 32 bits (draft-eastlake-fnv §5: offset basis 2166136261, prime 16777619).
-fn fnv1a(text: &str) -> u32 {
+fn fnv1a_hash(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
     })

@@ -6,7 +6,7 @@ use http::StatusCode;
 
 /// The outcome of a request to an upload path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     /// The upload server said that all is well.
     Completed,
     /// The upload server refused the request (4xx).
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     Unauthorized,
 }
 
-impl Outcome {
+impl RequestOutcome {
     pub(crate) const ALL: [Self; 10] = [
         Self::Completed,
         Self::Rejected,
@@ -59,7 +59,7 @@ impl Outcome {
     }
 
     /// The outcome that an upload server's answer means.
-    pub(crate) fn of(status: StatusCode) -> Self {
+    pub(crate) fn from_status(status: StatusCode) -> Self {
         if status.is_client_error() {
             Self::Rejected
         } else if status.is_server_error() {
@@ -70,7 +70,7 @@ impl Outcome {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for RequestOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }

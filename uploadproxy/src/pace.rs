@@ -11,13 +11,13 @@ const BURST: Duration = Duration::from_millis(100);
 
 /// A number of bytes a second, for all who share it.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct SharedRateLimiter {
     rate: NonZeroU64,
     /// Time at which everything that has passed would have passed at the allowed rate.
     paid_until: Mutex<Instant>,
 }
 
-impl Pace {
+impl SharedRateLimiter {
     pub(crate) fn new(rate: NonZeroU64) -> Self {
         Self {
             rate,
@@ -26,7 +26,7 @@ impl Pace {
     }
 
     /// Counts `bytes` that pass now. Returns the time at which the next ones may pass.
-    pub(crate) fn pass(&self, bytes: usize) -> Instant {
+    pub(crate) fn pass_bytes(&self, bytes: usize) -> Instant {
         let seconds = bytes as f64 / self.rate.get() as f64;
         let cost = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX);
         let mut paid_until = self.paid_until.lock();
@@ -43,15 +43,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_shares_a_pace_passes_at_its_rate_together() {
-        let pace = Pace::new(NonZeroU64::new(1000).unwrap());
+        let pace = SharedRateLimiter::new(NonZeroU64::new(1000).unwrap());
         let began = Instant::now();
         for _ in 0..50 {
-            tokio::time::sleep_until(pace.pass(100)).await;
+            tokio::time::sleep_until(pace.pass_bytes(100)).await;
         }
         let seconds = began.elapsed().as_secs_f64();
         assert!((4.9..=5.01).contains(&seconds), "{seconds}");
         tokio::time::sleep(Duration::from_secs(60)).await;
-        let next = pace.pass(1100);
+        let next = pace.pass_bytes(1100);
         assert_eq!(
             next.duration_since(Instant::now()),
             Duration::from_secs(1),

@@ -5,7 +5,7 @@ use https::reply::{self, Reply};
 
 /// A file of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asset {
+pub(crate) enum PageAsset {
     Html,
     Css,
     Js,
@@ -23,13 +23,13 @@ const HEADERS: [(HeaderName, &str); 4] = [
 ];
 
 /// A file of the page as an answer.
-pub(crate) fn reply(asset: Asset) -> Reply {
+pub(crate) fn asset_reply(asset: PageAsset) -> Reply {
     let (content_type, bytes): (_, &'static [u8]) = match asset {
-        Asset::Html => ("text/html; charset=utf-8", include_bytes!("page/index.html")),
-        Asset::Css => ("text/css; charset=utf-8", include_bytes!("page/page.css")),
-        Asset::Js => ("text/javascript; charset=utf-8", include_bytes!("page/page.js")),
+        PageAsset::Html => ("text/html; charset=utf-8", include_bytes!("page/index.html")),
+        PageAsset::Css => ("text/css; charset=utf-8", include_bytes!("page/page.css")),
+        PageAsset::Js => ("text/javascript; charset=utf-8", include_bytes!("page/page.js")),
     };
-    let mut reply = reply::typed(StatusCode::OK, content_type, bytes);
+    let mut reply = reply::typed_reply(StatusCode::OK, content_type, bytes);
     for (name, value) in HEADERS {
         reply.headers_mut().insert(name, HeaderValue::from_static(value));
     }

@@ -17,7 +17,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::request_body::RequestBody;
-use crate::volumes::Place;
+use crate::volumes::UpstreamAddress;
 
 /// Time for which a connection without a request is kept.
 const IDLE: Duration = Duration::from_secs(5);
@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(5);
 const MOST_IDLE: usize = 2;
 
 /// A connection, which is closed when this is dropped.
-pub(crate) struct Connection {
+pub(crate) struct UpstreamConnection {
     pub(crate) sender: SendRequest<RequestBody>,
     task: AbortHandle,
     /// The configuration that the connection was made with.
@@ -37,21 +37,21 @@ pub(crate) struct Connection {
 
 /// Connections without a request.
 #[derive(Default)]
-pub(crate) struct Pool(Mutex<HashMap<Place, Vec<Idle>>>);
+pub(crate) struct ConnectionPool(Mutex<HashMap<UpstreamAddress, Vec<IdleConnection>>>);
 
-struct Idle {
-    connection: Connection,
+struct IdleConnection {
+    connection: UpstreamConnection,
     since: Instant,
 }
 
 /// A connection with a request in progress.
-pub(crate) struct Lease {
-    connection: Connection,
-    place: Place,
-    pool: Arc<Pool>,
+pub(crate) struct ConnectionLease {
+    connection: UpstreamConnection,
+    place: UpstreamAddress,
+    pool: Arc<ConnectionPool>,
 }
 
-impl Connection {
+impl UpstreamConnection {
     pub(crate) fn new(sender: SendRequest<RequestBody>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
         Self {
             sender,
@@ -62,19 +62,23 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for UpstreamConnection {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Pool {
+impl ConnectionPool {
     /// A connection to `place` that was made with `tls` and is still good, of this thread if there is one: an upload that two threads
     /// carry costs half as much again.
-    pub(crate) fn take(&self, place: &Place, tls: &Arc<ClientConfig>) -> Option<Connection> {
+    pub(crate) fn take_idle(
+        &self,
+        place: &UpstreamAddress,
+        tls: &Arc<ClientConfig>,
+    ) -> Option<UpstreamConnection> {
         let mut idle = self.0.lock();
         let waiting = idle.get_mut(place)?;
-        waiting.retain(|Idle { connection, since }| {
+        waiting.retain(|IdleConnection { connection, since }| {
             since.elapsed() < IDLE && connection.sender.is_ready() && Arc::ptr_eq(&connection.tls, tls)
         });
         let here = thread::current().id();
@@ -86,11 +90,11 @@ impl Pool {
         found
     }
 
-    fn put(&self, place: Place, connection: Connection) {
+    fn put_idle(&self, place: UpstreamAddress, connection: UpstreamConnection) {
         let mut idle = self.0.lock();
         let waiting = idle.entry(place).or_default();
         if waiting.len() < MOST_IDLE {
-            waiting.push(Idle {
+            waiting.push(IdleConnection {
                 connection,
                 since: Instant::now(),
             });
@@ -98,7 +102,7 @@ impl Pool {
     }
 
     /// Closes what was not used in time.
-    fn sweep(&self) {
+    fn sweep_idle(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
             !waiting.is_empty()
@@ -106,8 +110,12 @@ impl Pool {
     }
 }
 
-impl Lease {
-    pub(crate) fn new(connection: Connection, place: Place, pool: Arc<Pool>) -> Self {
+impl ConnectionLease {
+    pub(crate) fn new(
+        connection: UpstreamConnection,
+        place: UpstreamAddress,
+        pool: Arc<ConnectionPool>,
+    ) -> Self {
         Self {
             connection,
             place,
@@ -124,9 +132,9 @@ impl Lease {
                 pool,
             } = self;
             if let Ok(Ok(())) = timeout(LINGER, connection.sender.ready()).await {
-                pool.put(place, connection);
+                pool.put_idle(place, connection);
                 tokio::time::sleep(IDLE).await;
-                pool.sweep();
+                pool.sweep_idle();
             }
         });
     }

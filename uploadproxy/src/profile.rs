@@ -1,7 +1,7 @@
 //! TLS versions and cipher suites that the cluster allows: CDI's configuration, followed while the proxy runs.
 
 use futures_util::{Stream, StreamExt};
-use https::tls::Profile;
+use https::tls::TlsProfile;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watch_object};
@@ -13,15 +13,15 @@ use tokio::sync::watch;
 const NAME: &str = "config";
 
 /// CDI's configuration, which has no namespace.
-fn configs(client: Client) -> Api<DynamicObject> {
+fn config_api(client: Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "CDIConfig");
     Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "cdiconfigs"))
 }
 
 /// Waits for the first state of the configuration, and follows it from then on in a task of its own.
-pub(crate) async fn follow(client: Client) -> watch::Receiver<Profile> {
-    let mut states = Box::pin(watch_object(configs(client), NAME).default_backoff());
-    let (profile, receiver) = watch::channel(Profile::default());
+pub(crate) async fn follow_profile(client: Client) -> watch::Receiver<TlsProfile> {
+    let mut states = Box::pin(watch_object(config_api(client), NAME).default_backoff());
+    let (profile, receiver) = watch::channel(TlsProfile::default());
     take_next(&mut states, &profile).await;
     tokio::spawn(async move { while take_next(&mut states, &profile).await {} });
     receiver
@@ -32,12 +32,12 @@ type State = watcher::Result<Option<DynamicObject>>;
 /// Takes over the next state; false when there will be none. Without a configuration the last one holds.
 async fn take_next(
     states: &mut (impl Stream<Item = State> + Unpin),
-    profile: &watch::Sender<Profile>,
+    profile: &watch::Sender<TlsProfile>,
 ) -> bool {
     loop {
         match states.next().await {
             Some(Ok(Some(config))) => {
-                let next = of(&config.data);
+                let next = parse_profile(&config.data);
                 let not_offered = next.not_offered();
                 if !not_offered.is_empty() {
                     let names = not_offered.join(", ");
@@ -58,7 +58,7 @@ async fn take_next(
             Some(Err(error)) => {
                 tracing::warn!(
                     "cannot watch CDI's configuration: {}",
-                    program::report::chain(&error)
+                    program::report::error_chain(&error)
                 );
             }
             None => return false,
@@ -67,7 +67,7 @@ async fn take_next(
 }
 
 /// The profile in a configuration. OpenShift's names: `Old`, `Intermediate`, `Modern` and `Custom`.
-fn of(config: &Value) -> Profile {
+fn parse_profile(config: &Value) -> TlsProfile {
     let profile = &config["spec"]["tlsSecurityProfile"];
     let custom = &profile["custom"];
     if custom.is_object() {
@@ -77,13 +77,13 @@ fn of(config: &Value) -> Profile {
             .unwrap_or_default();
         let names: Vec<&str> = ciphers.iter().filter_map(Value::as_str).collect();
         let version = custom["minTLSVersion"].as_str().unwrap_or_default();
-        return Profile::new(version, &names.join(","));
+        return TlsProfile::new(version, &names.join(","));
     }
     match profile["type"].as_str() {
-        Some("Modern") => Profile::new("VersionTLS13", ""),
+        Some("Modern") => TlsProfile::new("VersionTLS13", ""),
         // TLS 1.0 and the suites of that time do not exist here: what remains of it is the default.
-        Some("Old") => Profile::new("", ""),
-        _ => Profile::default(),
+        Some("Old") => TlsProfile::new("", ""),
+        _ => TlsProfile::default(),
     }
 }
 
@@ -95,17 +95,17 @@ mod tests {
 
     #[test]
     fn a_profile_is_chosen_by_its_type_unless_a_custom_one_is_there() {
-        let profile = |profile: Value| of(&json!({"spec": {"tlsSecurityProfile": profile}}));
-        let modern = Profile::new("VersionTLS13", "");
-        assert_eq!(of(&json!({})), Profile::default());
+        let profile = |profile: Value| parse_profile(&json!({"spec": {"tlsSecurityProfile": profile}}));
+        let modern = TlsProfile::new("VersionTLS13", "");
+        assert_eq!(parse_profile(&json!({})), TlsProfile::default());
         assert_eq!(profile(json!({"type": "Modern", "modern": {}})), modern);
         for kind in ["Old", "Intermediate", "Else"] {
-            assert_eq!(profile(json!({"type": kind})), Profile::default());
+            assert_eq!(profile(json!({"type": kind})), TlsProfile::default());
         }
         let custom = json!({"type": "Modern", "custom": {
             "ciphers": ["ECDHE-RSA-AES128-GCM-SHA256", "DHE-RSA-AES128-GCM-SHA256"], "minTLSVersion": "VersionTLS12",
         }});
-        let expected = Profile::new(
+        let expected = TlsProfile::new(
             "VersionTLS12",
             "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256",
         );

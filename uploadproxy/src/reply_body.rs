@@ -7,31 +7,31 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-use crate::exchange::Exchange;
-use crate::pool::Lease;
+use crate::exchange::UploadExchange;
+use crate::pool::ConnectionLease;
 
 /// The upload server's body on its way to the client.
 pub(crate) struct ReplyBody {
     body: Incoming,
     /// The connection that it comes from.
-    lease: Option<Lease>,
-    _exchange: Arc<Exchange>,
+    lease: Option<ConnectionLease>,
+    _exchange: Arc<UploadExchange>,
 }
 
 impl ReplyBody {
-    pub(crate) fn new(body: Incoming, lease: Lease, exchange: Arc<Exchange>) -> Self {
+    pub(crate) fn new(body: Incoming, lease: ConnectionLease, exchange: Arc<UploadExchange>) -> Self {
         let mut download = Self {
             body,
             lease: Some(lease),
             _exchange: exchange,
         };
         if download.body.is_end_stream() {
-            download.release();
+            download.release_lease();
         }
         download
     }
 
-    fn release(&mut self) {
+    fn release_lease(&mut self) {
         if let Some(lease) = self.lease.take() {
             lease.give_back();
         }
@@ -49,7 +49,7 @@ impl Body for ReplyBody {
         let this = self.get_mut();
         let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         if frame.is_none() || this.body.is_end_stream() {
-            this.release();
+            this.release_lease();
         }
         Poll::Ready(frame)
     }

@@ -17,7 +17,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-use crate::exchange::Exchange;
+use crate::exchange::UploadExchange;
 
 /// Time for an upload server to think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
 /// §10.1.1 leaves the time open; Go's clients wait as long).
@@ -27,22 +27,22 @@ const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct RequestBody {
     /// `None` once it has ended, well or not.
     body: Option<Incoming>,
-    gate: Option<Gate>,
+    gate: Option<BodyGate>,
     /// Wait for the rate limits before the next frame.
     pause: Option<Pin<Box<Sleep>>>,
-    exchange: Arc<Exchange>,
+    exchange: Arc<UploadExchange>,
 }
 
 /// Opens when the upload server wants the body.
-struct Gate {
+struct BodyGate {
     wanted: oneshot::Receiver<()>,
     patience: Pin<Box<Sleep>>,
 }
 
 impl RequestBody {
-    pub(crate) fn new(body: Incoming, exchange: Arc<Exchange>) -> Self {
+    pub(crate) fn new(body: Incoming, exchange: Arc<UploadExchange>) -> Self {
         if body.is_end_stream() {
-            exchange.sent();
+            exchange.note_sent();
         }
         Self {
             body: (!body.is_end_stream()).then_some(body),
@@ -54,9 +54,9 @@ impl RequestBody {
 
     /// Holds the body back until the sender is used, or dropped, or a moment has passed: the client has not begun to
     /// send, and need not if the upload server refuses.
-    pub(crate) fn expecting(&mut self) -> oneshot::Sender<()> {
+    pub(crate) fn hold_until_wanted(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
-        self.gate = Some(Gate {
+        self.gate = Some(BodyGate {
             wanted,
             patience: Box::pin(sleep(EXPECT_PATIENCE)),
         });
@@ -82,12 +82,12 @@ impl RequestBody {
     }
 
     /// Bytes pass: they are counted, and the next ones may have to wait.
-    fn pass(&mut self, bytes: usize) {
+    fn count_bytes(&mut self, bytes: usize) {
         let paces = self.exchange.permit.iter().flat_map(|permit| &permit.paces);
-        let next = paces.map(|pace| pace.pass(bytes)).max();
+        let next = paces.map(|pace| pace.pass_bytes(bytes)).max();
         let now = Instant::now();
         let next = next.filter(|next| *next > now);
-        self.exchange.add(bytes, next.unwrap_or(now));
+        self.exchange.add_bytes(bytes, next.unwrap_or(now));
         self.pause = next.map(|next| Box::pin(sleep_until(next)));
     }
 }
@@ -108,16 +108,16 @@ impl Body for RequestBody {
         };
         let frame = ready!(Pin::new(body).poll_frame(cx));
         match &frame {
-            Some(Ok(frame)) => this.pass(frame.data_ref().map_or(0, Bytes::len)),
+            Some(Ok(frame)) => this.count_bytes(frame.data_ref().map_or(0, Bytes::len)),
             Some(Err(_)) => {
                 this.body = None;
-                this.exchange.abandoned();
+                this.exchange.note_abandoned();
             }
             None => this.body = None,
         }
         // The last frame may be the last that is asked for.
         if this.is_end_stream() {
-            this.exchange.sent();
+            this.exchange.note_sent();
         }
         Poll::Ready(frame)
     }
@@ -141,7 +141,7 @@ impl Drop for RequestBody {
         if self.gate.is_none()
             && let Some(body) = self.body.take()
         {
-            https::reply::drain(body, Some(self.exchange.engagement.clone()));
+            https::reply::drain_body(body, Some(self.exchange.engagement.clone()));
         }
     }
 }

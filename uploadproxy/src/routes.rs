@@ -2,26 +2,26 @@
 
 use program::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
 
-use crate::page::Asset;
+use crate::page::PageAsset;
 
 /// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route<'p> {
+pub(crate) enum ProxyRoute<'p> {
     /// Is the process there? For the kubelet.
     Health,
     /// Could an upload begin? For load balancers.
     Ready,
     /// A part of the page for browsers.
-    Page(Asset),
+    Page(PageAsset),
     /// A path of the upload server, to which the request is passed on.
-    Upload(Endpoint<'p>),
+    Upload(UpstreamEndpoint<'p>),
     /// A path that the proxy does not have.
     Unknown,
 }
 
 /// A path of an upload server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Endpoint<'p> {
+pub(crate) enum UpstreamEndpoint<'p> {
     /// An upload in one request, as upstream knows it.
     Whole {
         /// The path as it came.
@@ -37,28 +37,28 @@ pub(crate) enum Endpoint<'p> {
 }
 
 /// The route of `path`.
-pub(crate) fn find(path: &str) -> Route<'_> {
+pub(crate) fn find_route(path: &str) -> ProxyRoute<'_> {
     match path {
-        "/healthz" => return Route::Health,
-        "/readyz" => return Route::Ready,
-        "/" => return Route::Page(Asset::Html),
-        "/page.css" => return Route::Page(Asset::Css),
-        "/page.js" => return Route::Page(Asset::Js),
-        STATUS => return Route::Upload(Endpoint::Status),
+        "/healthz" => return ProxyRoute::Health,
+        "/readyz" => return ProxyRoute::Ready,
+        "/" => return ProxyRoute::Page(PageAsset::Html),
+        "/page.css" => return ProxyRoute::Page(PageAsset::Css),
+        "/page.js" => return ProxyRoute::Page(PageAsset::Js),
+        STATUS => return ProxyRoute::Upload(UpstreamEndpoint::Status),
         _ => {}
     }
     if path == RESUMABLE || cdi::resumable_id(path).is_some() {
-        return Route::Upload(Endpoint::Resumable { path });
+        return ProxyRoute::Upload(UpstreamEndpoint::Resumable { path });
     }
-    match cdi::unversioned(path) {
+    match cdi::strip_version(path) {
         Some("upload" | "upload-async" | "upload-form" | "upload-form-async") => {
-            Route::Upload(Endpoint::Whole { path })
+            ProxyRoute::Upload(UpstreamEndpoint::Whole { path })
         }
-        _ => Route::Unknown,
+        _ => ProxyRoute::Unknown,
     }
 }
 
-impl<'p> Endpoint<'p> {
+impl<'p> UpstreamEndpoint<'p> {
     /// The path at the upload server of a disk.
     pub(crate) fn disk_path(self) -> &'p str {
         match self {
@@ -68,7 +68,7 @@ impl<'p> Endpoint<'p> {
     }
 
     /// The name of a resumable upload that has begun.
-    pub(crate) fn id(self) -> Option<&'p str> {
+    pub(crate) fn upload_id(self) -> Option<&'p str> {
         match self {
             Self::Resumable { path } => cdi::resumable_id(path),
             Self::Whole { .. } | Self::Status => None,
@@ -96,15 +96,15 @@ mod tests {
         for (version, archive) in [("/v1beta1", ARCHIVES[0]), ("/v1alpha1", ARCHIVES[1])] {
             for name in ["upload", "upload-async", "upload-form", "upload-form-async"] {
                 let path = format!("{version}/{name}");
-                let Route::Upload(endpoint) = find(&path) else {
+                let ProxyRoute::Upload(endpoint) = find_route(&path) else {
                     panic!("{path}");
                 };
                 assert_eq!(endpoint.disk_path(), path);
                 assert_eq!(endpoint.archive_path(), Some(archive));
             }
             assert_eq!(
-                find(archive),
-                Route::Unknown,
+                find_route(archive),
+                ProxyRoute::Unknown,
                 "archives are not a path of their own"
             );
         }
@@ -113,11 +113,18 @@ mod tests {
     #[test]
     fn resumable_uploads_have_names_of_plain_letters() {
         for path in [RESUMABLE.to_owned(), format!("{RESUMABLE}/0aZ-_")] {
-            let route = find(&path);
-            assert_eq!(route, Route::Upload(Endpoint::Resumable { path: &path }));
+            let route = find_route(&path);
+            assert_eq!(
+                route,
+                ProxyRoute::Upload(UpstreamEndpoint::Resumable { path: &path })
+            );
         }
         for id in ["", "../status", "a/b", "a%2fb", "a.b", &"a".repeat(65)] {
-            assert_eq!(find(&format!("{RESUMABLE}/{id}")), Route::Unknown, "{id}");
+            assert_eq!(
+                find_route(&format!("{RESUMABLE}/{id}")),
+                ProxyRoute::Unknown,
+                "{id}"
+            );
         }
     }
 
@@ -139,7 +146,7 @@ mod tests {
             "/metrics",
             "example.org:443",
         ] {
-            assert_eq!(find(path), Route::Unknown, "{path}");
+            assert_eq!(find_route(path), ProxyRoute::Unknown, "{path}");
         }
     }
 }

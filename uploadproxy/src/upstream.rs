@@ -17,12 +17,12 @@ use rustls::pki_types::ServerName;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::identity::{self, Identity};
-use crate::interim::Patience;
+use crate::identity::{self, ProxyIdentity};
+use crate::interim::InterimLimit;
 use crate::limits::STALLED;
-use crate::pool::{Connection, Lease, Pool};
+use crate::pool::{ConnectionLease, ConnectionPool, UpstreamConnection};
 use crate::request_body::RequestBody;
-use crate::volumes::Place;
+use crate::volumes::UpstreamAddress;
 
 /// Time limit of a TLS handshake (as Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,16 +31,16 @@ const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// All upload servers.
-pub(crate) struct Upstreams {
-    identity: Identity,
-    pool: Arc<Pool>,
+pub(crate) struct UpstreamServers {
+    identity: ProxyIdentity,
+    pool: Arc<ConnectionPool>,
     /// Connected to instead, for tests.
     dial: Option<SocketAddr>,
 }
 
 /// A reason why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoAnswer {
+pub(crate) enum UpstreamError {
     /// The proxy cannot prove who it is.
     #[error("Error creating http client: {0}")]
     Credentials(#[from] Arc<identity::Error>),
@@ -60,8 +60,8 @@ enum DialError {
     Tls(io::Error),
 }
 
-impl Upstreams {
-    pub(crate) fn new(identity: Identity, dial: Option<SocketAddr>) -> Self {
+impl UpstreamServers {
+    pub(crate) fn new(identity: ProxyIdentity, dial: Option<SocketAddr>) -> Self {
         Self {
             identity,
             pool: Arc::default(),
@@ -71,7 +71,7 @@ impl Upstreams {
 
     /// True if there is what a connection needs.
     pub(crate) async fn is_ready(&self) -> bool {
-        match self.identity.config().await {
+        match self.identity.client_config().await {
             Ok(_) => true,
             Err(error) => {
                 tracing::warn!("not ready: {error}");
@@ -82,14 +82,14 @@ impl Upstreams {
 
     /// Sends `request` to the upload server at `place`, and gives its answer with the connection that it comes by. `want` is used
     /// when the upload server wants the body, if that is held back (`Expect: 100-continue`).
-    pub(crate) async fn send(
+    pub(crate) async fn send_request(
         &self,
-        place: &Place,
+        place: &UpstreamAddress,
         mut request: Request<RequestBody>,
         want: Option<oneshot::Sender<()>>,
-    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
+    ) -> Result<(Response<Incoming>, ConnectionLease), UpstreamError> {
         let want = Mutex::new(want);
-        let patience = Patience::with(&mut request, move |status| {
+        let patience = InterimLimit::with_request(&mut request, move |status| {
             if status == StatusCode::CONTINUE
                 && let Some(want) = want.lock().take()
             {
@@ -97,41 +97,41 @@ impl Upstreams {
                 want.send(()).ok();
             }
         });
-        let answered = patience.wait(self.exchange(place, request)).await;
-        answered.map_err(|flood| NoAnswer::Transport(flood.to_string()))?
+        let answered = patience.wait_for(self.exchange_request(place, request)).await;
+        answered.map_err(|flood| UpstreamError::Transport(flood.to_string()))?
     }
 
-    async fn exchange(
+    async fn exchange_request(
         &self,
-        place: &Place,
+        place: &UpstreamAddress,
         request: Request<RequestBody>,
-    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
-        let tls = self.identity.config().await?;
+    ) -> Result<(Response<Incoming>, ConnectionLease), UpstreamError> {
+        let tls = self.identity.client_config().await?;
         let mut request = request;
-        while let Some(mut connection) = self.pool.take(place, &tls) {
+        while let Some(mut connection) = self.pool.take_idle(place, &tls) {
             match connection.sender.try_send_request(request).await {
-                Ok(response) => return self.accept(response, connection, place),
+                Ok(response) => return self.accept_response(response, connection, place),
                 Err(mut error) => match error.take_message() {
                     // It was closed before anything was sent: not this request's fault.
                     Some(unsent) => request = unsent,
-                    None => return Err(failed(error.error())),
+                    None => return Err(transport_error(error.error())),
                 },
             }
         }
         // In a box: it is soon over, and two thirds of what this would hold until the upload's end.
-        let mut connection = Box::pin(self.connect(place, tls)).await?;
+        let mut connection = Box::pin(self.connect_upstream(place, tls)).await?;
         match connection.sender.send_request(request).await {
-            Ok(response) => self.accept(response, connection, place),
-            Err(error) => Err(failed(&error)),
+            Ok(response) => self.accept_response(response, connection, place),
+            Err(error) => Err(transport_error(&error)),
         }
     }
 
-    fn accept(
+    fn accept_response(
         &self,
         response: Response<Incoming>,
-        connection: Connection,
-        place: &Place,
-    ) -> Result<(Response<Incoming>, Lease), NoAnswer> {
+        connection: UpstreamConnection,
+        place: &UpstreamAddress,
+    ) -> Result<(Response<Incoming>, ConnectionLease), UpstreamError> {
         let headers = response.headers();
         let odd = if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             Some("it wants to speak another protocol")
@@ -144,32 +144,40 @@ impl Upstreams {
             None
         };
         if let Some(odd) = odd {
-            return Err(NoAnswer::Transport(odd.to_owned()));
+            return Err(UpstreamError::Transport(odd.to_owned()));
         }
-        let lease = Lease::new(connection, place.clone(), Arc::clone(&self.pool));
+        let lease = ConnectionLease::new(connection, place.clone(), Arc::clone(&self.pool));
         Ok((response, lease))
     }
 
-    async fn connect(&self, place: &Place, tls: Arc<ClientConfig>) -> Result<Connection, NoAnswer> {
-        match self.dial(place, &tls).await {
+    async fn connect_upstream(
+        &self,
+        place: &UpstreamAddress,
+        tls: Arc<ClientConfig>,
+    ) -> Result<UpstreamConnection, UpstreamError> {
+        match self.dial_place(place, &tls).await {
             Ok(connection) => Ok(connection),
-            Err(DialError::Network(reason)) => Err(NoAnswer::Transport(reason)),
+            Err(DialError::Network(reason)) => Err(UpstreamError::Transport(reason)),
             Err(DialError::Tls(error)) => {
                 // Certificates may have been renewed a moment ago.
                 let now = self.identity.config_now().await?;
                 if Arc::ptr_eq(&now, &tls) {
-                    return Err(NoAnswer::Transport(error.to_string()));
+                    return Err(UpstreamError::Transport(error.to_string()));
                 }
-                self.dial(place, &now).await.map_err(|error| match error {
-                    DialError::Network(reason) => NoAnswer::Transport(reason),
-                    DialError::Tls(error) => NoAnswer::Transport(error.to_string()),
+                self.dial_place(place, &now).await.map_err(|error| match error {
+                    DialError::Network(reason) => UpstreamError::Transport(reason),
+                    DialError::Tls(error) => UpstreamError::Transport(error.to_string()),
                 })
             }
         }
     }
 
-    async fn dial(&self, place: &Place, config: &Arc<ClientConfig>) -> Result<Connection, DialError> {
-        let stream = sockets::connect(&place.host, place.port, self.dial, said)
+    async fn dial_place(
+        &self,
+        place: &UpstreamAddress,
+        config: &Arc<ClientConfig>,
+    ) -> Result<UpstreamConnection, DialError> {
+        let stream = sockets::connect_tcp(&place.host, place.port, self.dial, dial_error_text)
             .await
             .map_err(DialError::Network)?;
         let name = ServerName::try_from(place.host.clone())
@@ -190,27 +198,31 @@ impl Upstreams {
         let task = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(
-                    error = program::report::chain(&error),
+                    error = program::report::error_chain(&error),
                     "a connection to an upload server failed"
                 );
             }
         });
-        Ok(Connection::new(sender, task.abort_handle(), Arc::clone(config)))
+        Ok(UpstreamConnection::new(
+            sender,
+            task.abort_handle(),
+            Arc::clone(config),
+        ))
     }
 }
 
 /// The text of an error of a connection that could not be made.
-fn said(error: &io::Error) -> String {
+fn dial_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         _ => error.to_string(),
     }
 }
 
-fn failed(error: &hyper::Error) -> NoAnswer {
-    NoAnswer::Transport(if error.is_incomplete_message() {
+fn transport_error(error: &hyper::Error) -> UpstreamError {
+    UpstreamError::Transport(if error.is_incomplete_message() {
         "EOF".to_owned()
     } else {
-        program::report::chain(error)
+        program::report::error_chain(error)
     })
 }

@@ -5,14 +5,14 @@ use https::tls::common_name;
 
 /// The one client that is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Access {
+pub(crate) enum ClientAccess {
     /// The one whose verified certificate has this common name.
     Named(String),
     /// Anybody who can connect.
     Anyone,
 }
 
-impl Access {
+impl ClientAccess {
     /// True if `peer` may. Only its own certificate counts: what else it sent along is not verified.
     pub(crate) fn allows(&self, peer: &Peer) -> bool {
         match self {

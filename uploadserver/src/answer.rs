@@ -10,48 +10,53 @@ use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADE
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::checksum::{self, Promise};
-use crate::failure::UploadFailed;
+use crate::checksum::{self, AnnouncedChecksum};
+use crate::failure::UploadError;
 use crate::form;
-use crate::intake::Intake;
-use crate::job::{Content, Plan, Wrapping};
-use crate::payload::{self, Fed, Payload};
+use crate::intake::UploadIntake;
+use crate::job::{BodyContent, CloneWrapping, UploadPlan};
+use crate::payload::{self, BodyEnd, RequestPayload};
 use crate::reply::{self, Reply};
-use crate::representation::{self, Coded};
+use crate::representation::{self, CodingOwner};
 use crate::resumable;
-use crate::routes::{self, Endpoint, Route};
-use crate::server::Server;
+use crate::routes::{self, ServerRoute, UploadEndpoint};
+use crate::server::UploadServer;
 use crate::status;
 
 /// Answers one request.
-pub(crate) async fn answer(server: Arc<Server>, peer: Peer, request: Request<Incoming>) -> Reply {
+pub(crate) async fn answer(server: Arc<UploadServer>, peer: Peer, request: Request<Incoming>) -> Reply {
     let path = request.uri().path().to_owned();
-    match routes::find(&path) {
-        Route::Health => reply::text(StatusCode::OK, "OK"),
-        Route::Metrics => status::metrics(&server),
-        Route::Status if server.config.access.allows(&peer) => status::json(&server),
-        Route::Status => reply::empty(StatusCode::UNAUTHORIZED),
-        Route::Upload(endpoint) => upload(&server, &peer, endpoint, request).await,
-        Route::Resumable => resumable::create(&server, &peer, request).await,
-        Route::Resume(id) => resumable::resume(&server, &peer, id, request).await,
-        Route::Unknown => reply::refuse(reply::not_found(), request, &peer),
+    match routes::find_route(&path) {
+        ServerRoute::Health => reply::text_reply(StatusCode::OK, "OK"),
+        ServerRoute::Metrics => status::metrics_reply(&server),
+        ServerRoute::Status if server.config.access.allows(&peer) => status::status_reply(&server),
+        ServerRoute::Status => reply::empty_reply(StatusCode::UNAUTHORIZED),
+        ServerRoute::Upload(endpoint) => upload(&server, &peer, endpoint, request).await,
+        ServerRoute::Resumable => resumable::create(&server, &peer, request).await,
+        ServerRoute::Resume(id) => resumable::resume(&server, &peer, id, request).await,
+        ServerRoute::Unknown => reply::refuse_body(reply::not_found(), request, &peer),
     }
 }
 
-async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: Request<Incoming>) -> Reply {
+async fn upload(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    endpoint: UploadEndpoint,
+    request: Request<Incoming>,
+) -> Reply {
     if request.method() == Method::HEAD && endpoint.is_async {
         return presence(&request);
     }
     if request.method() != Method::POST {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::UNAUTHORIZED), request, peer);
     }
     // The client is the right one: its connection is not closed for another before it has its answer.
-    let engagement = peer.engage();
+    let engagement = peer.hold_active();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request, peer);
+        return reply::refuse_body(reply::occupied_reply(refusal), request, peer);
     }
     let content_type = request.headers().get(CONTENT_HEADER);
     let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
@@ -60,22 +65,22 @@ async fn upload(server: &Arc<Server>, peer: &Peer, endpoint: Endpoint, request: 
         Ok(plan) => plan,
         Err(failure) => {
             tracing::error!("{}", failure.sentence);
-            return reply::refuse(reply::failed(&failure), request, peer);
+            return reply::refuse_body(reply::failure_reply(&failure), request, peer);
         }
     };
-    let (job, intake) = match server.begin(plan) {
+    let (job, intake) = match server.begin_upload(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
+        Err(refusal) => return reply::refuse_body(reply::occupied_reply(refusal), request, peer),
     };
     let stall = server.config.stall;
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     tokio::spawn(receive(request.into_body(), boundary, intake, stall, engagement));
-    reply::outcome(&job).await
+    reply::outcome_reply(&job).await
 }
 
 /// The answer to a client that asks whether there is an upload server; to a cloner of ours also that it is one of ours.
 fn presence(request: &Request<Incoming>) -> Reply {
-    let mut reply = reply::empty(StatusCode::OK);
+    let mut reply = reply::empty_reply(StatusCode::OK);
     if request.headers().contains_key(ENCODING_HEADER) {
         let encodings = HeaderValue::from_static(ZSTD);
         reply.headers_mut().insert(ENCODING_HEADER, encodings);
@@ -87,53 +92,56 @@ fn presence(request: &Request<Incoming>) -> Reply {
 async fn receive(
     body: Incoming,
     boundary: Option<String>,
-    mut intake: Intake,
+    mut intake: UploadIntake,
     stall: Duration,
     engagement: ActiveGuard,
 ) {
     let mut payload = match boundary {
-        None => Payload::whole(body, engagement),
-        Some(boundary) => match timeout(stall, form::file(body, boundary, engagement)).await {
-            Ok(Ok(file)) => Payload::Form(Box::new(file)),
+        None => RequestPayload::from_body(body, engagement),
+        Some(boundary) => match timeout(stall, form::open_file_field(body, boundary, engagement)).await {
+            Ok(Ok(file)) => RequestPayload::Form(Box::new(file)),
             Ok(Err(error)) => return intake.break_off(error.into()).await,
-            Err(_) => return intake.break_off(payload::stalled(stall)).await,
+            Err(_) => return intake.break_off(payload::stall_error(stall)).await,
         },
     };
-    match payload::feed(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
-        Fed::Whole(checksum) => intake.finish(checksum).await,
-        Fed::Broken(error) => intake.break_off(error).await,
-        Fed::Unwanted | Fed::Replaced => {}
+    match payload::feed_intake(&mut payload, &mut intake, stall, &CancellationToken::new()).await {
+        BodyEnd::Whole(checksum) => intake.finish_body(checksum).await,
+        BodyEnd::Broken(error) => intake.break_off(error).await,
+        BodyEnd::Unwanted | BodyEnd::Replaced => {}
     }
-    payload.drain();
+    payload.drain_rest();
 }
 
 /// The plan of the request; with the boundary of its form.
-fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option<String>), UploadFailed> {
+fn plan(
+    endpoint: UploadEndpoint,
+    request: &Request<Incoming>,
+) -> Result<(UploadPlan, Option<String>), UploadError> {
     let headers = request.headers();
-    let bad = |reason: String| UploadFailed::new(StatusCode::BAD_REQUEST, reason);
+    let bad = |reason: String| UploadError::new(StatusCode::BAD_REQUEST, reason);
     let content = content(endpoint, headers).map_err(bad)?;
     let coded = match endpoint.is_form || content.is_clone() {
-        true => Coded::Wrapped,
-        false => Coded::Object,
+        true => CodingOwner::Wrapped,
+        false => CodingOwner::Object,
     };
     representation::check(request, coded)?;
     if content.is_clone() && endpoint.is_async {
-        return Err(UploadFailed::new(
+        return Err(UploadError::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "async clone not supported",
         ));
     }
     let boundary = endpoint
         .is_form
-        .then(|| form::boundary(headers))
+        .then(|| form::form_boundary(headers))
         .transpose()
         .map_err(|error| bad(error.to_string()))?;
     let promise = checksum::promised(headers, endpoint.is_form).map_err(|error| bad(error.to_string()))?;
-    if promise == Promise::None && content.is_clone_in(Wrapping::Zstd) {
+    if promise == AnnouncedChecksum::None && content.is_clone_in(CloneWrapping::Zstd) {
         // Frames of zstd do not tell whether others should follow them.
         return Err(bad(format!("a clone in {ZSTD} needs {CHECKSUM_HEADER}")));
     }
-    let plan = Plan {
+    let plan = UploadPlan {
         content,
         is_async: endpoint.is_async,
         // The length of a form is not that of its file.
@@ -145,12 +153,12 @@ fn plan(endpoint: Endpoint, request: &Request<Incoming>) -> Result<(Plan, Option
     Ok((plan, boundary))
 }
 
-fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
+fn content(endpoint: UploadEndpoint, headers: &HeaderMap) -> Result<BodyContent, String> {
     let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
     let encoding = value(ENCODING_HEADER);
     let wrapping = match encoding {
-        None => Wrapping::Snappy,
-        Some(encoding) if encoding == ZSTD.as_bytes() => Wrapping::Zstd,
+        None => CloneWrapping::Snappy,
+        Some(encoding) if encoding == ZSTD.as_bytes() => CloneWrapping::Zstd,
         Some(other) => {
             let other = other.escape_ascii();
             return Err(format!(
@@ -159,11 +167,11 @@ fn content(endpoint: Endpoint, headers: &HeaderMap) -> Result<Content, String> {
         }
     };
     let content = match value(CONTENT_HEADER) {
-        _ if endpoint.is_archive => Content::Archive,
-        Some(content) if content == DEVICE_CLONE.as_bytes() => Content::DeviceClone(wrapping),
-        Some(content) if content == FILES_CLONE.as_bytes() => Content::FilesClone(wrapping),
+        _ if endpoint.is_archive => BodyContent::Archive,
+        Some(content) if content == DEVICE_CLONE.as_bytes() => BodyContent::DeviceClone(wrapping),
+        Some(content) if content == FILES_CLONE.as_bytes() => BodyContent::FilesClone(wrapping),
         // Any other value means an upload (contract §2.7).
-        _ => Content::Image,
+        _ => BodyContent::Image,
     };
     if encoding.is_some() && !content.is_clone() {
         return Err(format!(

@@ -5,7 +5,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use datapath::digest::{Algorithm, Checksum, ChecksumError};
+use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm};
 use http::{HeaderMap, HeaderValue, header};
 // `algorithm:hex`, or the algorithm alone when the rest follows the last byte.
 use program::cdi::CHECKSUM_HEADER as OWN;
@@ -17,35 +17,35 @@ const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];
 const PART_DIGESTS: [&str; 3] = ["content-digest", "digest", "upload-checksum"];
 
 /// The algorithms that standard headers know, by their names there. Others in a list are ignored, as RFC 9530 asks.
-const ALGORITHMS: [(&str, Algorithm); 4] = [
-    ("sha-512", Algorithm::Sha512),
-    ("sha-256", Algorithm::Sha256),
-    ("sha", Algorithm::Sha1),
-    ("md5", Algorithm::Md5),
+const ALGORITHMS: [(&str, DigestAlgorithm); 4] = [
+    ("sha-512", DigestAlgorithm::Sha512),
+    ("sha-256", DigestAlgorithm::Sha256),
+    ("sha", DigestAlgorithm::Sha1),
+    ("md5", DigestAlgorithm::Md5),
 ];
 
 /// Understood in our own header besides those that may be asked for anywhere: a client that sends over TLS looks for damage only, and
 /// SHA-256 of an upload takes more time than all the rest of it where the processor has no instructions for it.
-const OF_DAMAGE: Algorithm = Algorithm::Crc64Nvme;
+const OF_DAMAGE: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
 /// Algorithms that are computed when only a trailer will tell: those that RFC 9530 considers active.
-const TRAILER_ALGORITHMS: [Algorithm; 2] = [Algorithm::Sha256, Algorithm::Sha512];
+const TRAILER_ALGORITHMS: [DigestAlgorithm; 2] = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
 
 /// A client's promise.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) enum Promise {
+pub(crate) enum AnnouncedChecksum {
     /// Nothing.
     #[default]
     None,
     /// This checksum, given before the bytes.
     Known(Checksum),
     /// One that comes after the bytes, by one of these algorithms: in the trailer, or in the last request of a resumable upload.
-    Later(Vec<Algorithm>),
+    Later(Vec<DigestAlgorithm>),
 }
 
 /// A promise that cannot be understood.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PromiseError {
+pub(crate) enum AnnouncedChecksumError {
     #[error("invalid checksum in {OWN}: {0}")]
     Own(#[from] ChecksumError),
     #[error("{0} is not text")]
@@ -63,15 +63,18 @@ pub(crate) enum PromiseError {
 }
 
 /// The promise in the header of a request that begins a resumable upload: its last request may state what it names.
-pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<Promise, PromiseError> {
+pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     match headers.get(OWN).and_then(named) {
-        Some(algorithm) => Ok(Promise::Later(vec![algorithm])),
+        Some(algorithm) => Ok(AnnouncedChecksum::Later(vec![algorithm])),
         None => promised(headers, false),
     }
 }
 
 /// The promise in the header of a request that brings all of the object.
-pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, PromiseError> {
+pub(crate) fn promised(
+    headers: &HeaderMap,
+    is_form: bool,
+) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     let announced = headers.get_all(header::TRAILER).iter().any(|names| {
         let names = names.to_str().unwrap_or_default().to_lowercase();
         let mut names = names.split(',').map(str::trim);
@@ -80,62 +83,64 @@ pub(crate) fn promised(headers: &HeaderMap, is_form: bool) -> Result<Promise, Pr
     let is_trailed = announced && !is_form;
     if let Some(algorithm) = headers.get(OWN).and_then(named) {
         return match is_trailed {
-            true => Ok(Promise::Later(vec![algorithm])),
+            true => Ok(AnnouncedChecksum::Later(vec![algorithm])),
             // Nothing will come that could state it.
-            false => Ok(Promise::Known(algorithm.name().parse()?)),
+            false => Ok(AnnouncedChecksum::Known(algorithm.name().parse()?)),
         };
     }
     if let Some(checksum) = stated(headers, is_form)? {
-        return Ok(Promise::Known(checksum));
+        return Ok(AnnouncedChecksum::Known(checksum));
     }
     Ok(match is_trailed {
-        true => Promise::Later(TRAILER_ALGORITHMS.into()),
-        false => Promise::None,
+        true => AnnouncedChecksum::Later(TRAILER_ALGORITHMS.into()),
+        false => AnnouncedChecksum::None,
     })
 }
 
 /// Refuses checksums of parts: those are not verified, and their sender should know.
-pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), PromiseError> {
+pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), AnnouncedChecksumError> {
     let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
-    found.map_or(Ok(()), |name| Err(PromiseError::OfPart(name)))
+    found.map_or(Ok(()), |name| Err(AnnouncedChecksumError::OfPart(name)))
 }
 
 /// The checksum in a header or in trailers, if there is one.
-pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, PromiseError> {
+pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, AnnouncedChecksumError> {
     if let Some(value) = headers.get(OWN).filter(|value| named(value).is_none()) {
-        let text = value.to_str().map_err(|_| PromiseError::NotText(OWN))?;
+        let text = value.to_str().map_err(|_| AnnouncedChecksumError::NotText(OWN))?;
         return own(text).map(Some);
     }
     for name in DIGESTS {
         let Some(value) = headers.get(name) else { continue };
         if is_form {
-            return Err(PromiseError::OfForm(name));
+            return Err(AnnouncedChecksumError::OfForm(name));
         }
-        let text = value.to_str().map_err(|_| PromiseError::NotText(name))?;
+        let text = value
+            .to_str()
+            .map_err(|_| AnnouncedChecksumError::NotText(name))?;
         return digest(name, text).map(Some);
     }
     Ok(None)
 }
 
 /// The algorithm that a header names, if that is all it does.
-fn named(value: &HeaderValue) -> Option<Algorithm> {
+fn named(value: &HeaderValue) -> Option<DigestAlgorithm> {
     let text = value.to_str().ok()?.trim();
-    let mut known = Algorithm::REQUESTABLE.into_iter().chain([OF_DAMAGE]);
+    let mut known = DigestAlgorithm::REQUESTABLE.into_iter().chain([OF_DAMAGE]);
     known.find(|algorithm| algorithm.name().eq_ignore_ascii_case(text))
 }
 
 /// A checksum as our own header has it.
-fn own(text: &str) -> Result<Checksum, PromiseError> {
+fn own(text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     let crc = text
         .trim()
         .split_once(':')
         .filter(|(name, _)| *name == OF_DAMAGE.name());
-    let crc = crc.and_then(|(_, digits)| Checksum::announced(OF_DAMAGE, &hex::decode(digits).ok()?));
+    let crc = crc.and_then(|(_, digits)| Checksum::from_bytes(OF_DAMAGE, &hex::decode(digits).ok()?));
     crc.map_or_else(|| Ok(text.parse()?), Ok)
 }
 
 /// The strongest digest of a list `sha-256=:…:, sha-512=:…:`.
-fn digest(header: &'static str, text: &str) -> Result<Checksum, PromiseError> {
+fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     let entries: Vec<(String, &str)> = text
         .split(',')
         .filter_map(|entry| entry.trim().split_once('='))
@@ -147,7 +152,7 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, PromiseError> {
             let (_, value) = entries.iter().find(|(known, _)| known == name)?;
             Some((algorithm, *value))
         })
-        .ok_or(PromiseError::Algorithm(header))?;
+        .ok_or(AnnouncedChecksumError::Algorithm(header))?;
     // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941), RFC 3230 does not.
     let base64 = value
         .strip_prefix(':')
@@ -155,10 +160,10 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, PromiseError> {
         .unwrap_or(value);
     let bytes = STANDARD
         .decode(base64)
-        .map_err(|_| PromiseError::Digest(header))?;
+        .map_err(|_| AnnouncedChecksumError::Digest(header))?;
     format!("{algorithm}:{}", hex::encode(bytes))
         .parse()
-        .map_err(|_| PromiseError::Digest(header))
+        .map_err(|_| AnnouncedChecksumError::Digest(header))
 }
 
 #[cfg(test)]
@@ -178,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_spelling_is_the_same_checksum() {
-        let expected = Promise::Known(HEX.parse().unwrap());
+        let expected = AnnouncedChecksum::Known(HEX.parse().unwrap());
         for (name, value) in [
             (OWN, HEX.to_owned()),
             ("digest", format!("SHA-256={BASE64}")),
@@ -188,15 +193,18 @@ mod tests {
             let promise = promised(&headers(name, &value), false).unwrap();
             assert_eq!(promise, expected, "{name}: {value}");
         }
-        assert_eq!(promised(&HeaderMap::new(), false).unwrap(), Promise::None);
+        assert_eq!(
+            promised(&HeaderMap::new(), false).unwrap(),
+            AnnouncedChecksum::None
+        );
     }
 
     #[test]
     fn a_trailer_is_announced_and_then_stated() {
         let announced = headers("trailer", "X-Other, Content-Digest");
-        let later = |algorithms: &[Algorithm]| Promise::Later(algorithms.into());
+        let later = |algorithms: &[DigestAlgorithm]| AnnouncedChecksum::Later(algorithms.into());
         assert_eq!(promised(&announced, false).unwrap(), later(&TRAILER_ALGORITHMS));
-        for (name, algorithm) in [("crc64nvme", OF_DAMAGE), (" SHA512 ", Algorithm::Sha512)] {
+        for (name, algorithm) in [("crc64nvme", OF_DAMAGE), (" SHA512 ", DigestAlgorithm::Sha512)] {
             let mut headers = headers(OWN, name);
             assert_eq!(promised_of_parts(&headers).unwrap(), later(&[algorithm]));
             promised(&headers, false).unwrap_err();
@@ -204,10 +212,10 @@ mod tests {
             assert_eq!(promised(&headers, false).unwrap(), later(&[algorithm]));
             promised(&headers, true).unwrap_err();
         }
-        assert_eq!(promised(&announced, true).unwrap(), Promise::None);
+        assert_eq!(promised(&announced, true).unwrap(), AnnouncedChecksum::None);
         assert_eq!(
             promised(&headers("trailer", "x-other"), false).unwrap(),
-            Promise::None
+            AnnouncedChecksum::None
         );
         let trailers = headers("content-digest", &format!("sha-256=:{BASE64}:"));
         assert_eq!(stated(&trailers, false).unwrap(), Some(HEX.parse().unwrap()));

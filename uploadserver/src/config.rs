@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use https::tls::{Profile, ServerFiles};
-use volume::Wanted;
+use https::tls::{ServerFiles, TlsProfile};
+use volume::DiskRequest;
 use volume::limits::TransferLimits;
 
-use crate::access::Access;
+use crate::access::ClientAccess;
 
 /// Time without a byte after which a client is given up and the server free for another one. Upstream waits for ever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
@@ -23,11 +23,11 @@ pub(crate) struct Config {
     pub(crate) address: String,
     pub(crate) port: u16,
     pub(crate) tls: ServerFiles,
-    pub(crate) profile: Profile,
-    pub(crate) access: Access,
-    pub(crate) destination: Destination,
-    pub(crate) wanted: Wanted,
-    /// Refuse images that end within their first 512 bytes; see [`datapath::options::Reading::full_header`].
+    pub(crate) profile: TlsProfile,
+    pub(crate) access: ClientAccess,
+    pub(crate) destination: UploadDestination,
+    pub(crate) wanted: DiskRequest,
+    /// Refuse images that end within their first 512 bytes; see [`datapath::options::ReadOptions::full_header`].
     pub(crate) full_header: bool,
     /// Time at which the certificates will soon expire: the server ends as soon as nothing is in progress.
     pub(crate) deadline: Option<SystemTime>,
@@ -40,7 +40,7 @@ pub(crate) struct Config {
 
 /// The destination of uploads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Destination {
+pub(crate) struct UploadDestination {
     /// The device, or the file for a disk image.
     pub(crate) disk: PathBuf,
     /// The directory for archives.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use datapath::Error;
 use datapath::error::{FormatError, SourceErrorKind};
-use datapath::observe::Phase;
+use datapath::observe::TransferPhase;
 use http::StatusCode;
-use volume::wording::{self, Made};
+use volume::wording::{self, ProductKind};
 
 /// Before every reason.
 const FAILED: &str = "Saving stream failed: ";
@@ -16,7 +16,7 @@ const TOO_SMALL: &str = "effective image size is larger than the reported availa
 
 /// The reason why an upload did not become a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct UploadFailed {
+pub(crate) struct UploadError {
     /// The status of the answer.
     pub(crate) status: StatusCode,
     /// The body of that answer.
@@ -27,9 +27,9 @@ pub(crate) struct UploadFailed {
 
 /// The step that failed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Doing<'d> {
+pub(crate) struct FailedStep<'d> {
     /// The phase that began last.
-    pub(crate) phase: Phase,
+    pub(crate) phase: TransferPhase,
     /// True if the image is the disk, bit by bit.
     pub(crate) is_raw: bool,
     /// The client did not want to wait for the end.
@@ -40,7 +40,7 @@ pub(crate) struct Doing<'d> {
     pub(crate) is_clone: bool,
 }
 
-impl UploadFailed {
+impl UploadError {
     /// A failure that has nothing to do with the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
         Self {
@@ -51,31 +51,31 @@ impl UploadFailed {
     }
 
     /// The transfer failed.
-    pub(crate) fn of(error: &Error, doing: Doing<'_>) -> Self {
+    pub(crate) fn from_error(error: &Error, doing: FailedStep<'_>) -> Self {
         let cause = match error {
             // Upstream looks at an asynchronous upload before it converts it, without naming a phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
             Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => wording::raw_too_large(error),
             Error::Source(source)
-                if doing.phase == Phase::Info && source.kind() == SourceErrorKind::Length =>
+                if doing.phase == TransferPhase::Info && source.kind() == SourceErrorKind::Length =>
             {
                 wording::header_cut(error)
             }
             _ => match doing.dir {
                 Some(dir) if doing.is_clone => format!("error unarchiving to {}: {error}", dir.display()),
-                Some(_) => wording::transfer(error, doing.phase, Made::Directory),
-                None => wording::transfer(error, doing.phase, Made::Disk),
+                Some(_) => wording::transfer_error_message(error, doing.phase, ProductKind::Directory),
+                None => wording::transfer_error_message(error, doing.phase, ProductKind::Disk),
             },
         };
         if wording::is_too_small(error) {
             return Self::new(StatusCode::BAD_REQUEST, format_args!("{TOO_SMALL}{cause}"));
         }
-        Self::new(status(error), cause)
+        Self::new(error_status(error), cause)
     }
 }
 
 /// The status for an error. 400 if the client's bytes cannot become a disk, also when it sends them again; else 500.
-fn status(error: &Error) -> StatusCode {
+fn error_status(error: &Error) -> StatusCode {
     match error {
         Error::Format(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
@@ -93,8 +93,8 @@ mod tests {
 
     use super::*;
 
-    const DOING: Doing<'_> = Doing {
-        phase: Phase::Transfer,
+    const DOING: FailedStep<'_> = FailedStep {
+        phase: TransferPhase::Transfer,
         is_raw: true,
         is_async: false,
         dir: None,
@@ -131,7 +131,7 @@ mod tests {
             ),
             (
                 too_large(),
-                Doing {
+                FailedStep {
                     is_raw: false,
                     ..DOING
                 },
@@ -140,7 +140,7 @@ mod tests {
             ),
             (
                 too_large(),
-                Doing {
+                FailedStep {
                     is_async: true,
                     ..DOING
                 },
@@ -166,8 +166,8 @@ mod tests {
             ),
             (
                 DecodeError::Empty.into(),
-                Doing {
-                    phase: Phase::Info,
+                FailedStep {
+                    phase: TransferPhase::Info,
                     ..DOING
                 },
                 500,
@@ -176,7 +176,7 @@ mod tests {
                     .to_owned(),
             ),
         ] {
-            let failure = UploadFailed::of(&error, doing);
+            let failure = UploadError::from_error(&error, doing);
             assert_eq!((failure.status.as_u16(), failure.sentence), (status, sentence));
         }
     }
@@ -187,13 +187,16 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        assert_eq!(UploadFailed::of(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
-        let clone = Doing {
+        assert_eq!(
+            UploadError::from_error(&mismatch, DOING).status,
+            StatusCode::BAD_REQUEST
+        );
+        let clone = FailedStep {
             dir: Some(Path::new("/data")),
             is_clone: true,
             ..DOING
         };
-        let stopped = UploadFailed::of(&Error::Stopped, clone);
+        let stopped = UploadError::from_error(&Error::Stopped, clone);
         assert_eq!(stopped.status, StatusCode::INTERNAL_SERVER_ERROR);
         assert!(
             stopped

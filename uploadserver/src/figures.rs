@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use datapath::memory;
-use program::metrics::{Counter, Gauge, Registry};
-use volume::figures::Figures as Transfers;
+use program::metrics::{Counter, Gauge, MetricsRegistry};
+use volume::figures::TransferMetrics as Transfers;
 
-use crate::job::Job;
+use crate::job::UploadJob;
 
 /// Its series.
-pub(crate) struct Figures {
-    registry: Registry,
+pub(crate) struct ServerMetrics {
+    registry: MetricsRegistry,
     received: Counter,
     written: Counter,
     successes: Counter,
@@ -23,11 +23,11 @@ pub(crate) struct Figures {
     pub(crate) transfers: Arc<Transfers>,
 }
 
-impl Default for Figures {
+impl Default for ServerMetrics {
     fn default() -> Self {
-        let registry = Registry::default();
+        let registry = MetricsRegistry::default();
         let outcome = |outcome| {
-            registry.counter(
+            registry.add_counter(
                 "cdi_uploadserver_uploads_total",
                 "Uploads that have ended.",
                 &[("outcome", outcome)],
@@ -36,49 +36,49 @@ impl Default for Figures {
         let state = |state| {
             let help = "1 for what the server is doing.";
             let labels = [("state", state)];
-            (state, registry.gauge("cdi_uploadserver_state", help, &labels))
+            (state, registry.add_gauge("cdi_uploadserver_state", help, &labels))
         };
         Self {
-            received: registry.counter(
+            received: registry.add_counter(
                 "cdi_uploadserver_received_bytes_total",
                 "Bytes of images that were received.",
                 &[],
             ),
-            written: registry.counter(
+            written: registry.add_counter(
                 "cdi_uploadserver_written_bytes_total",
                 "Bytes that were written to the target.",
                 &[],
             ),
             successes: outcome("success"),
             failures: outcome("failure"),
-            percent: registry.gauge(
+            percent: registry.add_gauge(
                 "cdi_uploadserver_progress_percent",
                 "How much of the upload in progress was received; 0 if its length is not known.",
                 &[],
             ),
-            speed: registry.gauge(
+            speed: registry.add_gauge(
                 "cdi_uploadserver_bytes_per_second",
                 "Average speed of the upload in progress.",
                 &[],
             ),
             states: ["idle", "uploading", "waiting", "processing", "done", "failed"].map(state),
-            held: registry.gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
+            held: registry.add_gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
             transfers: Arc::new(Transfers::new(&registry, "cdi_uploadserver")),
             registry,
         }
     }
 }
 
-impl Figures {
+impl ServerMetrics {
     /// Counts what an upload has moved since it was last counted.
-    pub(crate) fn catch_up(&self, job: &Job) {
-        let (received, written) = job.progress.moved();
+    pub(crate) fn catch_up(&self, job: &UploadJob) {
+        let (received, written) = job.progress.take_moved_bytes();
         self.received.add(received);
         self.written.add(written);
     }
 
     /// An upload has ended.
-    pub(crate) fn count(&self, job: &Job, is_success: bool) {
+    pub(crate) fn count_upload(&self, job: &UploadJob, is_success: bool) {
         self.catch_up(job);
         if is_success {
             &self.successes
@@ -89,14 +89,14 @@ impl Figures {
     }
 
     /// The text for Prometheus, for a server in `state`, whose upload is at `percent`.
-    pub(crate) fn encode(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
+    pub(crate) fn encode_metrics(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
         self.percent.set(percent.unwrap_or(0.0));
         self.speed.set(bytes_per_second as f64);
         self.held.set(memory::in_use() as f64);
         for (known, gauge) in &self.states {
             gauge.set(if *known == state { 1.0 } else { 0.0 });
         }
-        self.registry.encode()
+        self.registry.encode_text()
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn one_state_is_the_current_one() {
-        let text = Figures::default().encode("waiting", Some(12.5), 7);
+        let text = ServerMetrics::default().encode_metrics("waiting", Some(12.5), 7);
         for line in [
             "cdi_uploadserver_state{state=\"waiting\"} 1",
             "cdi_uploadserver_state{state=\"idle\"} 0",

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
-use datapath::bridge::{self, Closed, PackingSender};
-use datapath::digest::{Checksum, Digest};
+use datapath::bridge::{self, BridgeClosedError, PackingSender};
+use datapath::digest::{Checksum, RunningDigest};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::checksum::Promise;
+use crate::checksum::AnnouncedChecksum;
 
 /// Bytes that may be on their way between the socket and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -22,7 +22,7 @@ const BRIDGE_BYTES: usize = 4 << 20;
 type End = Result<Option<Checksum>, SourceError>;
 
 /// The asynchronous side. Dropped without an end, the upload has failed.
-pub(crate) struct Intake {
+pub(crate) struct UploadIntake {
     sender: PackingSender,
     end: Arc<Mutex<Option<End>>>,
     received: Arc<AtomicU64>,
@@ -30,7 +30,7 @@ pub(crate) struct Intake {
 }
 
 /// The blocking side.
-pub(crate) struct Received {
+pub(crate) struct ReceivedSource {
     total: Option<u64>,
     body: Mutex<Option<ReceivedBody>>,
 }
@@ -38,19 +38,19 @@ pub(crate) struct Received {
 /// Both sides of an upload of `total` bytes, as far as that is known. `received` is counted up.
 pub(crate) fn channel(
     total: Option<u64>,
-    promise: &Promise,
+    promise: &AnnouncedChecksum,
     received: Arc<AtomicU64>,
     stop: CancellationToken,
-) -> (Intake, Received) {
+) -> (UploadIntake, ReceivedSource) {
     let (sender, chunks) = bridge::channel(BRIDGE_BYTES, &stop);
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
         // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.
-        Promise::Later(algorithms) => algorithms
+        AnnouncedChecksum::Later(algorithms) => algorithms
             .iter()
-            .map(|algorithm| (*algorithm, Digest::new(*algorithm)))
+            .map(|algorithm| (*algorithm, RunningDigest::new(*algorithm)))
             .collect(),
-        Promise::None | Promise::Known(_) => Vec::new(),
+        AnnouncedChecksum::None | AnnouncedChecksum::Known(_) => Vec::new(),
     };
     let body = ReceivedBody {
         chunks,
@@ -58,39 +58,42 @@ pub(crate) fn channel(
         digests,
         stop,
     };
-    let intake = Intake {
+    let intake = UploadIntake {
         sender: PackingSender::new(sender, 0),
         end,
         received,
         total,
     };
-    let source = Received {
+    let source = ReceivedSource {
         total,
         body: Mutex::new(Some(body)),
     };
     (intake, source)
 }
 
-impl Intake {
+impl UploadIntake {
     /// Takes the next bytes; waits while the disk is slower than the client. Dropping the future loses bytes.
-    pub(crate) async fn push(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+    pub(crate) async fn push_bytes(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.sender.push(bytes).await
     }
 
     /// The output of `next` if it comes soon; else what came so far goes on, and `next` is still to be waited for.
-    pub(crate) async fn soon<F: Future>(&mut self, next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
-        self.sender.soon(next).await
+    pub(crate) async fn next_soon<F: Future>(
+        &mut self,
+        next: Pin<&mut F>,
+    ) -> Result<Option<F::Output>, BridgeClosedError> {
+        self.sender.await_or_flush(next).await
     }
 
     /// Ready when no more bytes are wanted: the upload has failed or was stopped.
-    pub(crate) async fn closed(&self) {
+    pub(crate) async fn wait_closed(&self) {
         self.sender.closed().await;
     }
 
     /// An error if `more` bytes are beyond what the client announced.
     pub(crate) fn check_room(&self, more: usize) -> Result<(), SourceError> {
-        let end = self.received().saturating_add(more as u64);
+        let end = self.received_bytes().saturating_add(more as u64);
         match self.total {
             Some(total) if end > total => Err(SourceError::new(
                 SourceErrorKind::Invalid,
@@ -101,18 +104,18 @@ impl Intake {
     }
 
     /// Bytes that came so far.
-    pub(crate) fn received(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
     /// Bytes that the client announced.
-    pub(crate) fn total(&self) -> Option<u64> {
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 
     /// All bytes came; `checksum` is what was said behind them.
-    pub(crate) async fn finish(mut self, checksum: Option<Checksum>) {
-        let received = self.received();
+    pub(crate) async fn finish_body(mut self, checksum: Option<Checksum>) {
+        let received = self.received_bytes();
         let end = match self.total {
             Some(total) if total != received => Err(SourceError::new(
                 SourceErrorKind::Length,
@@ -137,12 +140,12 @@ impl Intake {
     }
 }
 
-impl Source for Received {
+impl Source for ReceivedSource {
     fn name(&self) -> String {
         "upload".to_owned()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 
@@ -150,27 +153,27 @@ impl Source for Received {
         false
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         match self.body.lock().take() {
             Some(body) => Ok(Box::new(body)),
-            None => Err(once()),
+            None => Err(read_once_error()),
         }
     }
 
     fn read_range(&self, _range: Range<u64>) -> Result<Bytes, SourceError> {
-        Err(once())
+        Err(read_once_error())
     }
 }
 
 struct ReceivedBody {
-    chunks: bridge::Receiver,
+    chunks: bridge::BridgeReceiver,
     end: Arc<Mutex<Option<End>>>,
     /// Digests of all bytes so far, one for each algorithm that may be named behind them.
-    digests: Vec<(datapath::digest::Algorithm, Digest)>,
+    digests: Vec<(datapath::digest::DigestAlgorithm, RunningDigest)>,
     stop: CancellationToken,
 }
 
-impl Body for ReceivedBody {
+impl SourceBody for ReceivedBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         if let Some(chunk) = self.chunks.recv() {
             for (_, digest) in &mut self.digests {
@@ -186,20 +189,20 @@ impl Body for ReceivedBody {
         }
         let end = self.end.lock().take();
         match end {
-            Some(Ok(checksum)) => self.verify(checksum.as_ref()).map(|()| None),
+            Some(Ok(checksum)) => self.verify_checksum(checksum.as_ref()).map(|()| None),
             Some(Err(error)) => Err(error),
             None => Err(SourceError::new(SourceErrorKind::Length, "unexpected EOF")),
         }
     }
 
     fn skip_to(&mut self, _offset: u64) -> Result<(), SourceError> {
-        Err(once())
+        Err(read_once_error())
     }
 }
 
 impl ReceivedBody {
     /// Compares with what was said behind the bytes, if that was announced.
-    fn verify(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
+    fn verify_checksum(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
         let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
         let digests = std::mem::take(&mut self.digests);
         // The end may be asked for again.
@@ -222,18 +225,18 @@ impl ReceivedBody {
                 ))
             })?;
         stated
-            .verify(&digest.finish())
+            .verify(&digest.finish_digest())
             .map_err(|error| wrong(error.to_string()))
     }
 }
 
 /// The client's end of the connection is gone.
-pub(crate) fn gone(error: &dyn std::error::Error) -> SourceError {
-    tracing::debug!("the client is gone: {}", program::report::chain(error));
+pub(crate) fn client_gone_error(error: &dyn std::error::Error) -> SourceError {
+    tracing::debug!("the client is gone: {}", program::report::error_chain(error));
     SourceError::new(SourceErrorKind::Length, "unexpected EOF")
 }
 
-fn once() -> SourceError {
+fn read_once_error() -> SourceError {
     SourceError::new(
         SourceErrorKind::Invalid,
         "an upload can be read once, from its beginning",
@@ -244,7 +247,7 @@ fn once() -> SourceError {
 mod tests {
     use super::*;
 
-    fn channel(total: Option<u64>, promise: &Promise) -> (Intake, Received) {
+    fn channel(total: Option<u64>, promise: &AnnouncedChecksum) -> (UploadIntake, ReceivedSource) {
         super::channel(total, promise, Arc::default(), CancellationToken::new())
     }
 
@@ -253,8 +256,8 @@ mod tests {
         runtime.block_on(sending);
     }
 
-    fn read(source: &Received) -> Result<Vec<u8>, SourceError> {
-        let mut body = source.body()?;
+    fn read(source: &ReceivedSource) -> Result<Vec<u8>, SourceError> {
+        let mut body = source.open_body()?;
         let mut all = Vec::new();
         while let Some(chunk) = body.next_chunk()? {
             all.extend_from_slice(&chunk);
@@ -265,29 +268,29 @@ mod tests {
 
     #[test]
     fn what_is_pushed_is_read_and_counted() {
-        let (mut intake, source) = channel(Some(7), &Promise::None);
+        let (mut intake, source) = channel(Some(7), &AnnouncedChecksum::None);
         run(async {
-            intake.push(b"abc").await.unwrap();
+            intake.push_bytes(b"abc").await.unwrap();
             intake.sender.flush().await.unwrap();
-            intake.push(b"defg").await.unwrap();
-            assert_eq!(intake.received(), 7);
-            intake.finish(None).await;
+            intake.push_bytes(b"defg").await.unwrap();
+            assert_eq!(intake.received_bytes(), 7);
+            intake.finish_body(None).await;
         });
         assert_eq!(read(&source).unwrap(), b"abcdefg");
-        assert!(source.body().is_err(), "only once");
+        assert!(source.open_body().is_err(), "only once");
     }
 
     #[test]
     fn an_end_that_is_no_end_is_an_error() {
-        let (mut intake, source) = channel(Some(7), &Promise::None);
+        let (mut intake, source) = channel(Some(7), &AnnouncedChecksum::None);
         run(async {
-            intake.push(b"abc").await.unwrap();
-            intake.finish(None).await;
+            intake.push_bytes(b"abc").await.unwrap();
+            intake.finish_body(None).await;
         });
         let error = read(&source).unwrap_err().to_string();
         assert_eq!(error, "unexpected EOF: 3 of 7 bytes were received");
 
-        let (intake, source) = channel(None, &Promise::None);
+        let (intake, source) = channel(None, &AnnouncedChecksum::None);
         drop(intake);
         assert_eq!(read(&source).unwrap_err().to_string(), "unexpected EOF");
     }
@@ -295,9 +298,9 @@ mod tests {
     #[test]
     fn a_trailer_has_to_come_and_to_be_true() {
         let sha256 = |bytes: &[u8]| -> Checksum {
-            let mut digest = Digest::new(datapath::digest::Algorithm::Sha256);
+            let mut digest = RunningDigest::new(datapath::digest::DigestAlgorithm::Sha256);
             digest.update(bytes);
-            digest.finish().parse().unwrap()
+            digest.finish_digest().parse().unwrap()
         };
         let md5: Checksum = "md5:900150983cd24fb0d6963f7d28e17f72".parse().unwrap();
         for (stated, sentence) in [
@@ -306,11 +309,13 @@ mod tests {
             (Some(md5), Some("sha256 was announced, not md5")),
             (None, Some("did not come")),
         ] {
-            let (mut intake, source) =
-                channel(None, &Promise::Later(vec![datapath::digest::Algorithm::Sha256]));
+            let (mut intake, source) = channel(
+                None,
+                &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]),
+            );
             run(async {
-                intake.push(b"abc").await.unwrap();
-                intake.finish(stated).await;
+                intake.push_bytes(b"abc").await.unwrap();
+                intake.finish_body(stated).await;
             });
             let result = read(&source).map_err(|error| error.to_string());
             match sentence {

@@ -4,23 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use datapath::disk::Mark;
+use datapath::disk::PrefixCrc;
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Phase, Stage};
+use datapath::observe::{Observer, Stage, TransferPhase};
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-use volume::figures::Figures as Transfers;
-use volume::watch::{self, Phases};
-use volume::wording::Made;
+use volume::figures::TransferMetrics as Transfers;
+use volume::watch::{self, PhaseTracker};
+use volume::wording::ProductKind;
 
-use crate::checksum::Promise;
-use crate::failure::UploadFailed;
-use crate::turn::Resumable;
+use crate::checksum::AnnouncedChecksum;
+use crate::failure::UploadError;
+use crate::turn::ResumableState;
 
 /// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wrapping {
+pub(crate) enum CloneWrapping {
     /// Framed snappy: CDI's cloner.
     Snappy,
     /// Frames of zstd, with a checksum behind them: ours.
@@ -29,20 +29,20 @@ pub(crate) enum Wrapping {
 
 /// The content of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum BodyContent {
     /// A disk image in any format and compression.
     Image,
     /// A tar in any compression, for a directory.
     Archive,
     /// The bytes of another volume's device.
-    DeviceClone(Wrapping),
+    DeviceClone(CloneWrapping),
     /// A tar of another volume's files.
-    FilesClone(Wrapping),
+    FilesClone(CloneWrapping),
 }
 
-impl Content {
+impl BodyContent {
     /// True for a clone that comes in `wrapping`.
-    pub(crate) fn is_clone_in(self, wrapping: Wrapping) -> bool {
+    pub(crate) fn is_clone_in(self, wrapping: CloneWrapping) -> bool {
         self == Self::DeviceClone(wrapping) || self == Self::FilesClone(wrapping)
     }
 
@@ -54,59 +54,59 @@ impl Content {
 
 /// The plan of a request.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
-    pub(crate) content: Content,
+pub(crate) struct UploadPlan {
+    pub(crate) content: BodyContent,
     pub(crate) is_async: bool,
     /// Bytes of the body, if the client said.
     pub(crate) total: Option<u64>,
-    pub(crate) promise: Promise,
+    pub(crate) promise: AnnouncedChecksum,
     /// The upload may be continued by another request.
     pub(crate) is_resumable: bool,
     /// The client's marks of a raw disk that an earlier upload may have left in part.
-    pub(crate) marks: Vec<Mark>,
+    pub(crate) marks: Vec<PrefixCrc>,
 }
 
 /// The success of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Success {
-    pub(crate) content: Content,
+pub(crate) struct UploadSuccess {
+    pub(crate) content: BodyContent,
     pub(crate) preallocated: bool,
 }
 
 /// The knowledge of how an upload ends: what its client can be told, or was told.
 #[derive(Debug, Clone)]
-pub(crate) enum Outlook {
+pub(crate) enum JobState {
     /// Bytes are coming, or are waited for.
     Running,
     /// All bytes are verified and on their way to the disk.
     Verified,
     /// The client was told so, and does not wait for the end.
     Acknowledged,
-    /// The transfer has ended, and its result follows in a moment: too late for [`Outlook::Acknowledged`].
+    /// The transfer has ended, and its result follows in a moment: too late for [`JobState::Acknowledged`].
     Sealed,
     /// The transfer has ended with this result.
-    Ended(Result<Success, UploadFailed>),
+    Ended(Result<UploadSuccess, UploadError>),
 }
 
 /// An upload.
-pub(crate) struct Job {
+pub(crate) struct UploadJob {
     /// Its name in the path of a resumable upload.
     pub(crate) id: String,
     /// The upload, for the lines of the log.
     pub(crate) span: Span,
-    pub(crate) plan: Plan,
-    pub(crate) progress: Arc<Progress>,
+    pub(crate) plan: UploadPlan,
+    pub(crate) progress: Arc<UploadProgress>,
     /// Token that ends the upload soon.
     pub(crate) stop: CancellationToken,
     /// The state by which it can be continued, if it may be.
-    pub(crate) resumable: Option<Resumable>,
-    outlook: Sender<Outlook>,
+    pub(crate) resumable: Option<ResumableState>,
+    outlook: Sender<JobState>,
 }
 
-impl Job {
+impl UploadJob {
     /// A job that has not begun. Its stages are counted by `transfers`.
-    pub(crate) fn new(plan: Plan, stop: CancellationToken, transfers: Arc<Transfers>) -> Self {
-        let outlook = Sender::new(Outlook::Running);
+    pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<Transfers>) -> Self {
+        let outlook = Sender::new(JobState::Running);
         // Names that cannot be guessed: 128 bits.
         let id = format!("{:032x}", fastrand::u128(..));
         Self {
@@ -116,8 +116,8 @@ impl Job {
                 false => Span::none(),
             },
             id,
-            progress: Arc::new(Progress::new(outlook.clone(), &plan, transfers)),
-            resumable: plan.is_resumable.then(Resumable::default),
+            progress: Arc::new(UploadProgress::new(outlook.clone(), &plan, transfers)),
+            resumable: plan.is_resumable.then(ResumableState::default),
             plan,
             stop,
             outlook,
@@ -125,13 +125,13 @@ impl Job {
     }
 
     /// Waits until the client can be answered: the end, or for an asynchronous upload that all is verified.
-    pub(crate) async fn answer(&self) -> Result<(), UploadFailed> {
+    pub(crate) async fn wait_for_answer(&self) -> Result<(), UploadError> {
         let mut outlooks = self.outlook.subscribe();
         loop {
-            if self.plan.is_async && self.acknowledge() {
+            if self.plan.is_async && self.try_acknowledge() {
                 return Ok(());
             }
-            if let Outlook::Ended(result) = &*outlooks.borrow_and_update() {
+            if let JobState::Ended(result) = &*outlooks.borrow_and_update() {
                 return result.clone().map(|_| ());
             }
             // The sender lives in `self`.
@@ -140,52 +140,55 @@ impl Job {
     }
 
     /// The client gets its answer now, if all is verified and nothing has failed since.
-    fn acknowledge(&self) -> bool {
+    fn try_acknowledge(&self) -> bool {
         self.outlook.send_if_modified(|outlook| {
-            let is_verified = matches!(outlook, Outlook::Verified);
+            let is_verified = matches!(outlook, JobState::Verified);
             if is_verified {
-                *outlook = Outlook::Acknowledged;
+                *outlook = JobState::Acknowledged;
             }
             is_verified
         })
     }
 
     /// Ends the time in which the client can be told of a success before the result. True if it was told.
-    pub(crate) fn seal(&self) -> bool {
-        matches!(self.outlook.send_replace(Outlook::Sealed), Outlook::Acknowledged)
+    pub(crate) fn close_acknowledgement(&self) -> bool {
+        matches!(
+            self.outlook.send_replace(JobState::Sealed),
+            JobState::Acknowledged
+        )
     }
 
     /// Ends the job with `result`.
-    pub(crate) fn end(&self, result: Result<Success, UploadFailed>) {
-        self.outlook.send_replace(Outlook::Ended(result));
+    pub(crate) fn set_result(&self, result: Result<UploadSuccess, UploadError>) {
+        self.outlook.send_replace(JobState::Ended(result));
     }
 
     /// The result, once it is known.
-    pub(crate) fn result(&self) -> Option<Result<Success, UploadFailed>> {
+    pub(crate) fn result(&self) -> Option<Result<UploadSuccess, UploadError>> {
         match &*self.outlook.borrow() {
-            Outlook::Ended(result) => Some(result.clone()),
+            JobState::Ended(result) => Some(result.clone()),
             _ => None,
         }
     }
 
     /// Waits until the result of the upload is known.
-    pub(crate) async fn ended(&self) {
+    pub(crate) async fn wait_for_end(&self) {
         let mut outlooks = self.outlook.subscribe();
         // The sender lives in `self`.
         outlooks
-            .wait_for(|outlook| matches!(outlook, Outlook::Ended(_)))
+            .wait_for(|outlook| matches!(outlook, JobState::Ended(_)))
             .await
             .ok();
     }
 
     /// True once all bytes are verified.
     pub(crate) fn is_verified(&self) -> bool {
-        !matches!(*self.outlook.borrow(), Outlook::Running)
+        !matches!(*self.outlook.borrow(), JobState::Running)
     }
 }
 
 /// The figures of an upload.
-pub(crate) struct Progress {
+pub(crate) struct UploadProgress {
     pub(crate) began: Instant,
     pub(crate) total: Option<u64>,
     /// Bytes that came over the network.
@@ -193,18 +196,20 @@ pub(crate) struct Progress {
     written: AtomicU64,
     /// The part of both that is in the metrics already.
     counted: [AtomicU64; 2],
-    phases: Phases,
+    phases: PhaseTracker,
     facts: OnceLock<ImageFacts>,
     pub(crate) transfers: Arc<Transfers>,
-    outlook: Sender<Outlook>,
+    outlook: Sender<JobState>,
 }
 
-impl Progress {
-    fn new(outlook: Sender<Outlook>, plan: &Plan, transfers: Arc<Transfers>) -> Self {
+impl UploadProgress {
+    fn new(outlook: Sender<JobState>, plan: &UploadPlan, transfers: Arc<Transfers>) -> Self {
         Self {
-            phases: Phases::new(match plan.content {
-                Content::Archive => Made::Directory,
-                Content::Image | Content::DeviceClone(_) | Content::FilesClone(_) => Made::Disk,
+            phases: PhaseTracker::new(match plan.content {
+                BodyContent::Archive => ProductKind::Directory,
+                BodyContent::Image | BodyContent::DeviceClone(_) | BodyContent::FilesClone(_) => {
+                    ProductKind::Disk
+                }
             }),
             began: Instant::now(),
             total: plan.total,
@@ -218,44 +223,47 @@ impl Progress {
     }
 
     /// Bytes that came over the network.
-    pub(crate) fn received(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
     /// Bytes that were written to the target.
-    pub(crate) fn written(&self) -> u64 {
+    pub(crate) fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
     /// Bytes that were received and written since this was last asked.
-    pub(crate) fn moved(&self) -> (u64, u64) {
+    pub(crate) fn take_moved_bytes(&self) -> (u64, u64) {
         let since =
             |now: u64, counted: &AtomicU64| now.saturating_sub(counted.fetch_max(now, Ordering::Relaxed));
         let [received, written] = &self.counted;
-        (since(self.received(), received), since(self.written(), written))
+        (
+            since(self.received_bytes(), received),
+            since(self.written_bytes(), written),
+        )
     }
 
     /// The facts of the image, once it is recognised.
-    pub(crate) fn facts(&self) -> Option<&ImageFacts> {
+    pub(crate) fn image_facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
 
     /// The phase that began last.
-    pub(crate) fn current_phase(&self) -> Phase {
-        self.phases.current()
+    pub(crate) fn current_phase(&self) -> TransferPhase {
+        self.phases.current_phase()
     }
 }
 
-impl Observer for Progress {
-    fn phase(&self, phase: Phase) {
-        self.phases.begin(phase);
+impl Observer for UploadProgress {
+    fn begin_phase(&self, phase: TransferPhase) {
+        self.phases.begin_phase(phase);
         // Everything that can be wrong with what was sent has been found by now.
-        if phase == Phase::Resize {
-            self.outlook.send_replace(Outlook::Verified);
+        if phase == TransferPhase::Resize {
+            self.outlook.send_replace(JobState::Verified);
         }
     }
 
-    fn image(&self, facts: &ImageFacts) {
+    fn record_image(&self, facts: &ImageFacts) {
         watch::log_image(facts);
         self.facts.set(facts.clone()).ok();
     }
@@ -264,8 +272,8 @@ impl Observer for Progress {
         self.written.store(bytes, Ordering::Relaxed);
     }
 
-    fn spent(&self, stage: Stage, time: Duration) {
-        self.transfers.spent(stage, time);
+    fn record_time(&self, stage: Stage, time: Duration) {
+        self.transfers.record_time(stage, time);
     }
 }
 
@@ -274,31 +282,32 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::figures::Figures;
+    use crate::figures::ServerMetrics;
 
-    const SUCCESS: Success = Success {
-        content: Content::Image,
+    const SUCCESS: UploadSuccess = UploadSuccess {
+        content: BodyContent::Image,
         preallocated: false,
     };
 
-    fn job(is_async: bool) -> Job {
-        let plan = Plan {
-            content: Content::Image,
+    fn job(is_async: bool) -> UploadJob {
+        let plan = UploadPlan {
+            content: BodyContent::Image,
             is_async,
             total: None,
-            promise: Promise::None,
+            promise: AnnouncedChecksum::None,
             is_resumable: false,
             marks: Vec::new(),
         };
-        Job::new(plan, CancellationToken::new(), Figures::default().transfers)
+        UploadJob::new(plan, CancellationToken::new(), ServerMetrics::default().transfers)
     }
 
-    fn answer(job: &Job) -> Option<Result<(), UploadFailed>> {
+    fn answer(job: &UploadJob) -> Option<Result<(), UploadError>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_time()
             .build()
             .unwrap();
-        let answer = async { tokio::time::timeout(std::time::Duration::from_millis(10), job.answer()).await };
+        let answer =
+            async { tokio::time::timeout(std::time::Duration::from_millis(10), job.wait_for_answer()).await };
         runtime.block_on(answer).ok()
     }
 
@@ -307,21 +316,21 @@ mod tests {
         for is_async in [false, true] {
             let job = job(is_async);
             assert_eq!(answer(&job), None);
-            job.progress.phase(Phase::Resize);
+            job.progress.begin_phase(TransferPhase::Resize);
             assert_eq!(answer(&job), is_async.then_some(Ok(())));
-            assert_eq!(job.seal(), is_async, "told before");
-            job.end(Ok(SUCCESS));
+            assert_eq!(job.close_acknowledgement(), is_async, "told before");
+            job.set_result(Ok(SUCCESS));
             assert_eq!(answer(&job), Some(Ok(())));
         }
     }
 
     #[test]
     fn a_failure_before_the_answer_is_the_answer() {
-        let failure = UploadFailed::new(StatusCode::BAD_REQUEST, "no");
+        let failure = UploadError::new(StatusCode::BAD_REQUEST, "no");
         let job = job(true);
-        job.progress.phase(Phase::Resize);
-        assert!(!job.seal(), "nobody was told");
-        job.end(Err(failure.clone()));
+        job.progress.begin_phase(TransferPhase::Resize);
+        assert!(!job.close_acknowledgement(), "nobody was told");
+        job.set_result(Err(failure.clone()));
         assert_eq!(answer(&job), Some(Err(failure)));
         assert!(job.is_verified());
     }

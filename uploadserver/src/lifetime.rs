@@ -4,38 +4,38 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use datapath::disk;
-use https::listener::{self, BindError, Settings};
+use https::listener::{self, BindError, ListenerSettings};
 use https::tls::TlsError;
 use program::job::OnDrop;
-use program::signal::{Shutdown, Signal};
+use program::signal::{ShutdownRequest, StopSignal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer;
 use crate::config::Config;
-use crate::job::Success;
-use crate::server::Server;
-use crate::slot::State;
+use crate::job::UploadSuccess;
+use crate::server::UploadServer;
+use crate::slot::ServerState;
 
 /// Time for a client to read its answer when the server is about to end.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// The end of a server.
 #[derive(Debug)]
-pub(crate) enum Exited {
+pub(crate) enum ServerExit {
     /// There was an upload.
-    Success(Success),
+    Success(UploadSuccess),
     /// An upload failed after its client was told that all is well.
     Broken(String),
     /// There was none in time.
     DeadlinePassed,
     /// A signal was obeyed.
-    Signalled(Signal),
+    Signalled(StopSignal),
 }
 
 /// A server that did not begin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum StartError {
+pub(crate) enum ServerStartError {
     #[error("Error getting TLS config: {0}")]
     Tls(#[from] TlsError),
     #[error(transparent)]
@@ -45,10 +45,10 @@ pub(crate) enum StartError {
 /// Serves until there is a reason to end. `ready` is told the socket's address.
 pub(crate) async fn run(
     config: Config,
-    shutdown: &Shutdown,
+    shutdown: &ShutdownRequest,
     ready: impl FnOnce(std::net::SocketAddr),
-) -> Result<Exited, StartError> {
-    let tls = config.tls.config(&config.profile)?;
+) -> Result<ServerExit, ServerStartError> {
+    let tls = config.tls.server_config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
         tracing::warn!(
@@ -63,21 +63,26 @@ pub(crate) async fn run(
     }
     let deadline = config.deadline;
     // Whatever ends this, a panic too: nothing becomes a complete disk behind it.
-    let _ending = OnDrop(Some(disk::abandon));
-    let server = Arc::new(Server::new(config, shutdown.token().child_token()));
+    let _ending = OnDrop(Some(disk::remove_unfinished));
+    let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
     let closing = CancellationToken::new();
-    let listening = tokio::spawn(listener::serve(socket, Settings::fixed(tls), closing.clone(), {
-        let server = Arc::clone(&server);
-        move |peer, request| answer::answer(Arc::clone(&server), peer, request)
-    }));
+    let listening = tokio::spawn(listener::serve(
+        socket,
+        ListenerSettings::with_fixed_tls(tls),
+        closing.clone(),
+        {
+            let server = Arc::clone(&server);
+            move |peer, request| answer::answer(Arc::clone(&server), peer, request)
+        },
+    ));
     let exit = tokio::select! {
         exit = until_end(&server) => exit,
         exit = until_deadline(&server, deadline) => exit,
-        () = shutdown.token().cancelled() => Exited::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+        () = shutdown.cancel_token().cancelled() => ServerExit::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
     };
     closing.cancel();
     match exit {
-        Exited::Success(_) => tracing::info!("Shutting down http server after successful upload"),
+        ServerExit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
         // A transfer that is still writing removes what it wrote.
         _ => server.stop().await,
     }
@@ -85,16 +90,16 @@ pub(crate) async fn run(
     Ok(exit)
 }
 
-async fn until_end(server: &Server) -> Exited {
-    match server.slot.wait_for(State::is_final).await {
-        State::Done(success) => Exited::Success(success),
-        State::Broken(reason) => Exited::Broken(reason),
+async fn until_end(server: &UploadServer) -> ServerExit {
+    match server.slot.wait_for(ServerState::is_final).await {
+        ServerState::Done(success) => ServerExit::Success(success),
+        ServerState::Broken(reason) => ServerExit::Broken(reason),
         // Not final: cannot be.
-        State::Idle | State::Busy(_) => Exited::DeadlinePassed,
+        ServerState::Idle | ServerState::Busy(_) => ServerExit::DeadlinePassed,
     }
 }
 
-async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exited {
+async fn until_deadline(server: &UploadServer, deadline: Option<SystemTime>) -> ServerExit {
     let Some(deadline) = deadline else {
         return std::future::pending().await;
     };
@@ -104,12 +109,12 @@ async fn until_deadline(server: &Server, deadline: Option<SystemTime>) -> Exited
     if !server.slot.state().is_at_rest() {
         tracing::info!("waiting for upload to finish");
     }
-    match server.slot.wait_for(State::is_at_rest).await {
-        State::Done(success) => Exited::Success(success),
-        State::Broken(reason) => Exited::Broken(reason),
-        State::Idle | State::Busy(_) => {
+    match server.slot.wait_for(ServerState::is_at_rest).await {
+        ServerState::Done(success) => ServerExit::Success(success),
+        ServerState::Broken(reason) => ServerExit::Broken(reason),
+        ServerState::Idle | ServerState::Busy(_) => {
             tracing::info!("upload not done, process exiting");
-            Exited::DeadlinePassed
+            ServerExit::DeadlinePassed
         }
     }
 }

@@ -22,19 +22,19 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checksum;
 use crate::form::FileField;
-use crate::intake::{Intake, gone};
+use crate::intake::{UploadIntake, client_gone_error};
 use crate::reply;
 
 /// The body of a request.
-pub(crate) enum Payload {
+pub(crate) enum RequestPayload {
     /// The body itself.
-    Whole(Whole),
+    Whole(WholeBody),
     /// The file in a form.
     Form(Box<FileField>),
 }
 
 /// A body that is the object itself.
-pub(crate) struct Whole {
+pub(crate) struct WholeBody {
     body: Incoming,
     trailers: HeaderMap,
     engagement: ActiveGuard,
@@ -42,7 +42,7 @@ pub(crate) struct Whole {
 
 /// The end of feeding a body into an upload.
 #[derive(Debug)]
-pub(crate) enum Fed {
+pub(crate) enum BodyEnd {
     /// The body is at its end; with the checksum that a trailer states.
     Whole(Option<Checksum>),
     /// The client sent no more, or nonsense.
@@ -53,20 +53,20 @@ pub(crate) enum Fed {
     Replaced,
 }
 
-impl Payload {
+impl RequestPayload {
     /// A body that is the object itself.
-    pub(crate) fn whole(body: Incoming, engagement: ActiveGuard) -> Self {
-        Self::Whole(Whole {
+    pub(crate) fn from_body(body: Incoming, engagement: ActiveGuard) -> Self {
+        Self::Whole(WholeBody {
             body,
             trailers: HeaderMap::new(),
             engagement,
         })
     }
 
-    async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         match self {
-            Self::Form(field) => field.next().await,
-            Self::Whole(whole) => whole.next().await,
+            Self::Form(field) => field.next_chunk().await,
+            Self::Whole(whole) => whole.next_chunk().await,
         }
     }
 
@@ -74,23 +74,23 @@ impl Payload {
         match self {
             Self::Form(_) => Ok(None),
             Self::Whole(whole) => checksum::stated(&whole.trailers, false)
-                .map_err(|error| SourceError::of(SourceErrorKind::Invalid, error)),
+                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error)),
         }
     }
 
     /// Has read all that the client will send, or reads the rest of it for a while.
-    pub(crate) fn drain(self) {
+    pub(crate) fn drain_rest(self) {
         match self {
-            Self::Whole(whole) => reply::drain(whole.body, Some(whole.engagement)),
-            Self::Form(field) => field.drain(),
+            Self::Whole(whole) => reply::drain_body(whole.body, Some(whole.engagement)),
+            Self::Form(field) => field.drain_rest(),
         }
     }
 }
 
-impl Whole {
-    async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+impl WholeBody {
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         while let Some(frame) = self.body.frame().await {
-            let frame = frame.map_err(|error| gone(&error))?;
+            let frame = frame.map_err(|error| client_gone_error(&error))?;
             match frame.into_data() {
                 Ok(data) if data.is_empty() => {}
                 Ok(data) => return Ok(Some(data)),
@@ -104,48 +104,48 @@ impl Whole {
 /// Passes `payload` on until its end. A client that is silent for `stall` while the intake has room has gone away.
 ///
 /// Must not be dropped before it is ready, or else bytes are lost: it belongs into a task of its own.
-pub(crate) async fn feed(
-    payload: &mut Payload,
-    intake: &mut Intake,
+pub(crate) async fn feed_intake(
+    payload: &mut RequestPayload,
+    intake: &mut UploadIntake,
     stall: Duration,
     replaced: &CancellationToken,
-) -> Fed {
+) -> BodyEnd {
     loop {
-        let mut next = pin!(payload.next());
-        let received = match intake.soon(next.as_mut()).await {
+        let mut next = pin!(payload.next_chunk());
+        let received = match intake.next_soon(next.as_mut()).await {
             Ok(Some(received)) => Ok(received),
             Ok(None) => {
                 // What is on its way on the old connection is taken first: it need not be sent again.
                 tokio::select! {
                     // Only for a client that is silent: to set a timer is a system call.
                     received = timeout(stall, next) => received,
-                    () = replaced.cancelled() => return Fed::Replaced,
-                    () = intake.closed() => return Fed::Unwanted,
+                    () = replaced.cancelled() => return BodyEnd::Replaced,
+                    () = intake.wait_closed() => return BodyEnd::Unwanted,
                 }
             }
-            Err(_) => return Fed::Unwanted,
+            Err(_) => return BodyEnd::Unwanted,
         };
         match received {
             Ok(Ok(Some(bytes))) => {
                 if let Err(error) = intake.check_room(bytes.len()) {
-                    return Fed::Broken(error);
+                    return BodyEnd::Broken(error);
                 }
-                if intake.push(&bytes).await.is_err() {
-                    return Fed::Unwanted;
+                if intake.push_bytes(&bytes).await.is_err() {
+                    return BodyEnd::Unwanted;
                 }
             }
             Ok(Ok(None)) => break,
-            Ok(Err(error)) => return Fed::Broken(error),
-            Err(_) => return Fed::Broken(stalled(stall)),
+            Ok(Err(error)) => return BodyEnd::Broken(error),
+            Err(_) => return BodyEnd::Broken(stall_error(stall)),
         }
     }
     match payload.trailing_checksum() {
-        Ok(checksum) => Fed::Whole(checksum),
-        Err(error) => Fed::Broken(error),
+        Ok(checksum) => BodyEnd::Whole(checksum),
+        Err(error) => BodyEnd::Broken(error),
     }
 }
 
-pub(crate) fn stalled(stall: Duration) -> SourceError {
+pub(crate) fn stall_error(stall: Duration) -> SourceError {
     let message = format!("no byte from the client for {} s", stall.as_secs());
     SourceError::new(SourceErrorKind::Stalled, message)
 }

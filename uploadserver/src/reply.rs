@@ -1,37 +1,39 @@
 //! The answers to uploads.
 
 use http::{StatusCode, header};
-pub(crate) use https::reply::{LINGER, Reply, drain, empty, not_found, refuse, text, typed};
+pub(crate) use https::reply::{
+    LINGER, Reply, drain_body, empty_reply, not_found, refuse_body, text_reply, typed_reply,
+};
 
-use crate::failure::UploadFailed;
-use crate::job::Job;
-use crate::slot::Occupied;
+use crate::failure::UploadError;
+use crate::job::UploadJob;
+use crate::slot::SlotOccupied;
 
 /// The answer to an upload that may not begin.
-pub(crate) fn refused(refusal: Occupied) -> Reply {
+pub(crate) fn occupied_reply(refusal: SlotOccupied) -> Reply {
     match refusal {
-        Occupied::Busy => {
+        SlotOccupied::Busy => {
             tracing::warn!("Got concurrent upload request");
-            empty(StatusCode::SERVICE_UNAVAILABLE)
+            empty_reply(StatusCode::SERVICE_UNAVAILABLE)
         }
-        Occupied::Done => {
+        SlotOccupied::Done => {
             tracing::warn!("Got upload request after already done");
-            empty(StatusCode::CONFLICT)
+            empty_reply(StatusCode::CONFLICT)
         }
     }
 }
 
 /// The answer to an upload that has failed.
-pub(crate) fn failed(failure: &UploadFailed) -> Reply {
-    let reply = text(failure.status, failure.sentence.clone());
+pub(crate) fn failure_reply(failure: &UploadError) -> Reply {
+    let reply = text_reply(failure.status, failure.sentence.clone());
     match failure.accepted {
-        Some(codings) => accepting(codings, reply),
+        Some(codings) => with_accept_encoding(codings, reply),
         None => reply,
     }
 }
 
 /// Tells with `reply` which codings would have been understood, beside none at all (RFC 9110 §15.5.16).
-pub(crate) fn accepting(codings: &[&str], mut reply: Reply) -> Reply {
+pub(crate) fn with_accept_encoding(codings: &[&str], mut reply: Reply) -> Reply {
     let codings: Vec<&str> = codings.iter().copied().chain(["identity"]).collect();
     if let Ok(codings) = codings.join(", ").parse() {
         reply.headers_mut().insert(header::ACCEPT_ENCODING, codings);
@@ -40,14 +42,14 @@ pub(crate) fn accepting(codings: &[&str], mut reply: Reply) -> Reply {
 }
 
 /// The answer to the request that completes an upload.
-pub(crate) async fn outcome(job: &Job) -> Reply {
-    match job.answer().await {
+pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
+    match job.wait_for_answer().await {
         Ok(()) => {
             if job.plan.is_async {
                 tracing::info!("Returning success to caller, continue processing in background");
             }
-            empty(StatusCode::OK)
+            empty_reply(StatusCode::OK)
         }
-        Err(failure) => failed(&failure),
+        Err(failure) => failure_reply(&failure),
     }
 }

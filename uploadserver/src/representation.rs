@@ -6,18 +6,18 @@ use http::{HeaderMap, Request, StatusCode, header};
 use https::body::{self, TooLarge};
 use hyper::body::Body;
 
-use crate::failure::UploadFailed;
+use crate::failure::UploadError;
 
 /// The owner of a `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Coded {
+pub(crate) enum CodingOwner {
     /// An image or archive: the coding is recognized by its bytes, and undone.
     Object,
     /// A form, a clone or a part of an object: no coding is undone.
     Wrapped,
 }
 
-impl Coded {
+impl CodingOwner {
     /// The codings that may be named.
     fn understood(self) -> &'static [&'static str] {
         match self {
@@ -29,7 +29,7 @@ impl Coded {
 
 /// A reason why a body is not taken.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum RepresentationError {
     /// RFC 9110 §14.5: a part must not be taken for the whole.
     #[error(
         "Content-Range says that this is a part: send all of it at once, or its parts to {}",
@@ -38,20 +38,20 @@ pub(crate) enum Refused {
     Part,
     /// RFC 9110 §15.5.16.
     #[error("Content-Encoding {coding:?} is not understood here: send it {}", instead(*coded))]
-    Coding { coding: String, coded: Coded },
+    Coding { coding: String, coded: CodingOwner },
     /// RFC 9110 §15.5.14.
     #[error("a body of {0}")]
     TooLarge(#[from] TooLarge),
 }
 
-fn instead(coded: Coded) -> String {
+fn instead(coded: CodingOwner) -> String {
     match coded.understood() {
         [] => "without any".to_owned(),
         codings => format!("without, or with one of {}", codings.join(", ")),
     }
 }
 
-impl Refused {
+impl RepresentationError {
     /// The status for it.
     pub(crate) fn status(&self) -> StatusCode {
         match self {
@@ -70,8 +70,8 @@ impl Refused {
     }
 }
 
-impl From<Refused> for UploadFailed {
-    fn from(refused: Refused) -> Self {
+impl From<RepresentationError> for UploadError {
+    fn from(refused: RepresentationError) -> Self {
         Self {
             accepted: refused.accepted(),
             ..Self::new(refused.status(), refused)
@@ -80,22 +80,22 @@ impl From<Refused> for UploadFailed {
 }
 
 /// Checks that the headers of `request` leave no doubt about its body.
-pub(crate) fn check<B: Body>(request: &Request<B>, coded: Coded) -> Result<(), Refused> {
-    body::check(request.body())?;
+pub(crate) fn check<B: Body>(request: &Request<B>, coded: CodingOwner) -> Result<(), RepresentationError> {
+    body::check_body_size(request.body())?;
     if request.headers().contains_key(header::CONTENT_RANGE) {
-        return Err(Refused::Part);
+        return Err(RepresentationError::Part);
     }
     check_coding(request.headers(), coded)
 }
 
-fn check_coding(headers: &HeaderMap, coded: Coded) -> Result<(), Refused> {
+fn check_coding(headers: &HeaderMap, coded: CodingOwner) -> Result<(), RepresentationError> {
     for value in headers.get_all(header::CONTENT_ENCODING) {
         let text = String::from_utf8_lossy(value.as_bytes()).to_ascii_lowercase();
         for coding in text.split(',').map(str::trim) {
             let is_understood = ["", "identity"].contains(&coding) || coded.understood().contains(&coding);
             if !is_understood {
                 let coding = coding.to_owned();
-                return Err(Refused::Coding { coding, coded });
+                return Err(RepresentationError::Coding { coding, coded });
             }
         }
     }
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
 
-    fn checked(name: &str, value: &str, coded: Coded) -> Result<(), (u16, String)> {
+    fn checked(name: &str, value: &str, coded: CodingOwner) -> Result<(), (u16, String)> {
         let request = Request::post("/")
             .header(name, value)
             .body(Full::<Bytes>::default())
@@ -129,19 +129,19 @@ mod tests {
             "bzip2",
         ] {
             assert_eq!(
-                checked("content-encoding", coding, Coded::Object),
+                checked("content-encoding", coding, CodingOwner::Object),
                 Ok(()),
                 "{coding}"
             );
         }
         for coding in ["br", "gzip, br", "deflate", "aws-chunked", "snappy", "gz\u{e4}p"] {
-            let (status, sentence) = checked("content-encoding", coding, Coded::Object).unwrap_err();
+            let (status, sentence) = checked("content-encoding", coding, CodingOwner::Object).unwrap_err();
             assert!(
                 status == 415 && sentence.ends_with("gzip, x-gzip, zstd, bzip2, xz"),
                 "{sentence}"
             );
         }
-        let wrapped = checked("content-encoding", "gzip", Coded::Wrapped);
+        let wrapped = checked("content-encoding", "gzip", CodingOwner::Wrapped);
         let sentence = "Content-Encoding \"gzip\" is not understood here: send it without any";
         assert_eq!(wrapped, Err((415, sentence.to_owned())));
     }
@@ -150,7 +150,9 @@ mod tests {
     fn a_part_is_not_the_whole() {
         for range in ["bytes 0-3/4", "bytes 0-3/*", "nonsense"] {
             assert_eq!(
-                checked("content-range", range, Coded::Object).unwrap_err().0,
+                checked("content-range", range, CodingOwner::Object)
+                    .unwrap_err()
+                    .0,
                 400,
                 "{range}"
             );

@@ -4,7 +4,7 @@ use program::cdi;
 
 /// The meaning of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Route<'p> {
+pub(crate) enum ServerRoute<'p> {
     /// Is the server there? For the kubelet.
     Health,
     /// For Prometheus.
@@ -12,7 +12,7 @@ pub(crate) enum Route<'p> {
     /// The status as JSON.
     Status,
     /// An upload in one request.
-    Upload(Endpoint),
+    Upload(UploadEndpoint),
     /// Beginning of resumable uploads.
     Resumable,
     /// The resumable upload of this name.
@@ -23,7 +23,7 @@ pub(crate) enum Route<'p> {
 
 /// The form of an upload in one request, and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Endpoint {
+pub(crate) struct UploadEndpoint {
     /// In the part `file` of multipart/form-data.
     pub(crate) is_form: bool,
     /// Answered as soon as everything is received and verified.
@@ -33,14 +33,14 @@ pub(crate) struct Endpoint {
 }
 
 /// The route of `path`.
-pub(crate) fn find(path: &str) -> Route<'_> {
+pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
     match path {
-        "/healthz" => return Route::Health,
-        "/metrics" => return Route::Metrics,
+        "/healthz" => return ServerRoute::Health,
+        "/metrics" => return ServerRoute::Metrics,
         _ => {}
     }
-    let Some(rest) = cdi::unversioned(path) else {
-        return Route::Unknown;
+    let Some(rest) = cdi::strip_version(path) else {
+        return ServerRoute::Unknown;
     };
     let (is_form, is_async, is_archive) = match rest {
         "upload" => (false, false, false),
@@ -49,17 +49,17 @@ pub(crate) fn find(path: &str) -> Route<'_> {
         "upload-form-async" => (true, true, false),
         "upload-archive" => (false, false, true),
         // What follows is ours: the older version has CDI's five paths only.
-        _ if path.starts_with("/v1alpha1/") => return Route::Unknown,
-        "status" => return Route::Status,
-        "upload-resumable" => return Route::Resumable,
+        _ if path.starts_with("/v1alpha1/") => return ServerRoute::Unknown,
+        "status" => return ServerRoute::Status,
+        "upload-resumable" => return ServerRoute::Resumable,
         other => {
             return match other.strip_prefix("upload-resumable/") {
-                Some(id) => Route::Resume(id),
-                None => Route::Unknown,
+                Some(id) => ServerRoute::Resume(id),
+                None => ServerRoute::Unknown,
             };
         }
     };
-    Route::Upload(Endpoint {
+    ServerRoute::Upload(UploadEndpoint {
         is_form,
         is_async,
         is_archive,
@@ -76,24 +76,24 @@ mod tests {
     fn the_five_ways_to_upload_exist_in_both_versions() {
         for version in ["/v1beta1", "/v1alpha1"] {
             for (name, endpoint) in [
-                ("upload", Endpoint::default()),
+                ("upload", UploadEndpoint::default()),
                 (
                     "upload-async",
-                    Endpoint {
+                    UploadEndpoint {
                         is_async: true,
-                        ..Endpoint::default()
+                        ..UploadEndpoint::default()
                     },
                 ),
                 (
                     "upload-form",
-                    Endpoint {
+                    UploadEndpoint {
                         is_form: true,
-                        ..Endpoint::default()
+                        ..UploadEndpoint::default()
                     },
                 ),
                 (
                     "upload-form-async",
-                    Endpoint {
+                    UploadEndpoint {
                         is_form: true,
                         is_async: true,
                         is_archive: false,
@@ -101,21 +101,24 @@ mod tests {
                 ),
                 (
                     "upload-archive",
-                    Endpoint {
+                    UploadEndpoint {
                         is_archive: true,
-                        ..Endpoint::default()
+                        ..UploadEndpoint::default()
                     },
                 ),
             ] {
-                assert_eq!(find(&format!("{version}/{name}")), Route::Upload(endpoint));
+                assert_eq!(
+                    find_route(&format!("{version}/{name}")),
+                    ServerRoute::Upload(endpoint)
+                );
             }
         }
     }
 
     #[test]
     fn paths_match_exactly() {
-        assert_eq!(find(&format!("{RESUMABLE}/a1")), Route::Resume("a1"));
-        assert_eq!(find(RESUMABLE), Route::Resumable);
+        assert_eq!(find_route(&format!("{RESUMABLE}/a1")), ServerRoute::Resume("a1"));
+        assert_eq!(find_route(RESUMABLE), ServerRoute::Resumable);
         for path in [
             "",
             "/",
@@ -127,7 +130,7 @@ mod tests {
             "/v1alpha1/upload-resumable/x",
             "/healthz/",
         ] {
-            assert_eq!(find(path), Route::Unknown, "{path}");
+            assert_eq!(find_route(path), ServerRoute::Unknown, "{path}");
         }
     }
 }

@@ -12,32 +12,32 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::failure::UploadFailed;
-use crate::figures::Figures;
-use crate::intake::{self, Intake};
-use crate::job::{Job, Plan, Success};
-use crate::slot::{Occupied, Slot, State};
+use crate::failure::UploadError;
+use crate::figures::ServerMetrics;
+use crate::intake::{self, UploadIntake};
+use crate::job::{UploadJob, UploadPlan, UploadSuccess};
+use crate::slot::{ServerState, SlotOccupied, UploadSlot};
 use crate::write;
 
 /// Time for which the end of an abandoned upload is waited for when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
 /// A server: its settings, and what it is doing.
-pub(crate) struct Server {
+pub(crate) struct UploadServer {
     pub(crate) config: Config,
-    pub(crate) slot: Slot,
-    pub(crate) figures: Figures,
+    pub(crate) slot: UploadSlot,
+    pub(crate) figures: ServerMetrics,
     /// The last resumable upload that has ended, whose client may not know yet.
-    ended: Mutex<Option<Arc<Job>>>,
+    ended: Mutex<Option<Arc<UploadJob>>>,
     stop: CancellationToken,
 }
 
-impl Server {
+impl UploadServer {
     /// A server that waits for uploads until `stop` is cancelled.
     pub(crate) fn new(config: Config, stop: CancellationToken) -> Self {
         Self {
-            slot: Slot::new(config.once),
-            figures: Figures::default(),
+            slot: UploadSlot::new(config.once),
+            figures: ServerMetrics::default(),
             ended: Mutex::new(None),
             stop,
             config,
@@ -45,19 +45,19 @@ impl Server {
     }
 
     /// Allows or refuses a new upload. A resumable one that was not continued for a while makes room.
-    pub(crate) async fn make_way(&self) -> Result<(), Occupied> {
+    pub(crate) async fn make_way(&self) -> Result<(), SlotOccupied> {
         match self.slot.state() {
-            State::Idle => Ok(()),
-            State::Done(_) | State::Broken(_) => Err(Occupied::Done),
-            State::Busy(job) => {
+            ServerState::Idle => Ok(()),
+            ServerState::Done(_) | ServerState::Broken(_) => Err(SlotOccupied::Done),
+            ServerState::Busy(job) => {
                 let is_abandoned = match &job.resumable {
-                    Some(resumable) => resumable.abandon().await,
+                    Some(resumable) => resumable.try_abandon().await,
                     None => false,
                 };
                 if !is_abandoned {
-                    return Err(Occupied::Busy);
+                    return Err(SlotOccupied::Busy);
                 }
-                timeout(TAKE_OVER, self.slot.wait_for(State::is_at_rest))
+                timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest))
                     .await
                     .ok();
                 Ok(())
@@ -67,13 +67,16 @@ impl Server {
 
     /// Begins an upload, if none is in progress: its bytes go into the intake. The job ends
     /// however its thread ends, also if the system gives none; the place is free then.
-    pub(crate) fn begin(self: &Arc<Self>, plan: Plan) -> Result<(Arc<Job>, Intake), Occupied> {
-        let job = Arc::new(Job::new(
+    pub(crate) fn begin_upload(
+        self: &Arc<Self>,
+        plan: UploadPlan,
+    ) -> Result<(Arc<UploadJob>, UploadIntake), SlotOccupied> {
+        let job = Arc::new(UploadJob::new(
             plan,
             self.stop.child_token(),
             Arc::clone(&self.figures.transfers),
         ));
-        self.slot.claim(&job)?;
+        self.slot.claim_for(&job)?;
         let (intake, received) = intake::channel(
             job.plan.total,
             &job.plan.promise,
@@ -81,31 +84,31 @@ impl Server {
             job.stop.clone(),
         );
         let (server, begun) = (Arc::clone(self), Arc::clone(&job));
-        let started = threads::start(move || {
+        let started = threads::start_thread(move || {
             let _entered = begun.span.enter();
-            let written = panics::guard(|| write::write(&server.config, &begun, received));
-            let failed = |panicked| UploadFailed::new(StatusCode::INTERNAL_SERVER_ERROR, panicked);
-            server.finish(&begun, written.unwrap_or_else(|panicked| Err(failed(panicked))));
+            let written = panics::catch_panic(|| write::write_upload(&server.config, &begun, received));
+            let failed = |panicked| UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, panicked);
+            server.finish_upload(&begun, written.unwrap_or_else(|panicked| Err(failed(panicked))));
         });
         if let Err(error) = started {
             let _entered = job.span.enter();
-            self.finish(
+            self.finish_upload(
                 &job,
-                Err(UploadFailed::new(StatusCode::SERVICE_UNAVAILABLE, error)),
+                Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, error)),
             );
         }
         Ok((job, intake))
     }
 
     /// Notes what became of an upload. The place is free before the client is answered, who may come again at once.
-    fn finish(&self, job: &Arc<Job>, result: Result<Success, UploadFailed>) {
-        self.figures.count(job, result.is_ok());
+    fn finish_upload(&self, job: &Arc<UploadJob>, result: Result<UploadSuccess, UploadError>) {
+        self.figures.count_upload(job, result.is_ok());
         if job.resumable.is_some() {
             *self.ended.lock() = Some(Arc::clone(job));
         }
-        let was_told = job.seal();
+        let was_told = job.close_acknowledgement();
         match &result {
-            Ok(success) => self.slot.succeed(*success),
+            Ok(success) => self.slot.set_success(*success),
             Err(failure) if was_told => {
                 tracing::error!("Error during resumed processing: {}", failure.sentence);
                 self.slot.break_down(failure.sentence.clone());
@@ -115,13 +118,13 @@ impl Server {
                 self.slot.release();
             }
         }
-        job.end(result);
+        job.set_result(result);
     }
 
     /// The resumable upload of this name, in progress or just ended.
-    pub(crate) fn resumable(&self, id: &str) -> Option<Arc<Job>> {
+    pub(crate) fn find_resumable(&self, id: &str) -> Option<Arc<UploadJob>> {
         let ended = self.ended.lock().clone();
-        let jobs = [self.slot.job(), ended];
+        let jobs = [self.slot.current_job(), ended];
         jobs.into_iter()
             .flatten()
             .find(|job| job.resumable.is_some() && job.id == id)
@@ -130,10 +133,10 @@ impl Server {
     /// Ends what is in progress, and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        timeout(POD_GRACE, self.slot.wait_for(State::is_at_rest))
+        timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest))
             .await
             .ok();
         // The process does not wait any longer: the file goes from under the transfer.
-        disk::abandon();
+        disk::remove_unfinished();
     }
 }

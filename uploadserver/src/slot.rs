@@ -7,24 +7,24 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::job::{Job, Success};
+use crate::job::{UploadJob, UploadSuccess};
 
 /// The state of the server.
 #[derive(Clone)]
-pub(crate) enum State {
+pub(crate) enum ServerState {
     /// Waiting for an upload.
     Idle,
     /// Receiving or writing one.
-    Busy(Arc<Job>),
+    Busy(Arc<UploadJob>),
     /// There was one.
-    Done(Success),
+    Done(UploadSuccess),
     /// An upload failed after its client was told that all is well.
     Broken(String),
 }
 
 /// A place that is not free, so that no upload may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Occupied {
+pub(crate) enum SlotOccupied {
     /// Another upload is in progress.
     Busy,
     /// There was one.
@@ -33,44 +33,44 @@ pub(crate) enum Occupied {
 
 /// The place for an upload.
 #[derive(Clone)]
-pub(crate) struct Slot {
-    state: Arc<watch::Sender<State>>,
+pub(crate) struct UploadSlot {
+    state: Arc<watch::Sender<ServerState>>,
     /// End after the first success.
     once: bool,
 }
 
-impl Slot {
+impl UploadSlot {
     pub(crate) fn new(once: bool) -> Self {
         Self {
-            state: Arc::new(watch::Sender::new(State::Idle)),
+            state: Arc::new(watch::Sender::new(ServerState::Idle)),
             once,
         }
     }
 
     /// The state of the server now.
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
     /// The upload that is in progress.
-    pub(crate) fn job(&self) -> Option<Arc<Job>> {
+    pub(crate) fn current_job(&self) -> Option<Arc<UploadJob>> {
         match self.state() {
-            State::Busy(job) => Some(job),
-            State::Idle | State::Done(_) | State::Broken(_) => None,
+            ServerState::Busy(job) => Some(job),
+            ServerState::Idle | ServerState::Done(_) | ServerState::Broken(_) => None,
         }
     }
 
     /// The place for `job`, if it is free.
-    pub(crate) fn claim(&self, job: &Arc<Job>) -> Result<(), Occupied> {
+    pub(crate) fn claim_for(&self, job: &Arc<UploadJob>) -> Result<(), SlotOccupied> {
         let mut result = Ok(());
         self.state.send_if_modified(|state| {
             result = match state {
-                State::Idle => Ok(()),
-                State::Busy(_) => Err(Occupied::Busy),
-                State::Done(_) | State::Broken(_) => Err(Occupied::Done),
+                ServerState::Idle => Ok(()),
+                ServerState::Busy(_) => Err(SlotOccupied::Busy),
+                ServerState::Done(_) | ServerState::Broken(_) => Err(SlotOccupied::Done),
             };
             if result.is_ok() {
-                *state = State::Busy(Arc::clone(job));
+                *state = ServerState::Busy(Arc::clone(job));
             }
             result.is_ok()
         });
@@ -78,34 +78,34 @@ impl Slot {
     }
 
     /// The upload has become a disk.
-    pub(crate) fn succeed(&self, success: Success) {
+    pub(crate) fn set_success(&self, success: UploadSuccess) {
         self.state.send_replace(if self.once {
-            State::Done(success)
+            ServerState::Done(success)
         } else {
-            State::Idle
+            ServerState::Idle
         });
     }
 
     /// The upload has failed, and its client knows: the next one may begin.
     pub(crate) fn release(&self) {
-        self.state.send_replace(State::Idle);
+        self.state.send_replace(ServerState::Idle);
     }
 
     /// The upload has failed, and its client does not know.
     pub(crate) fn break_down(&self, reason: String) {
-        self.state.send_replace(State::Broken(reason));
+        self.state.send_replace(ServerState::Broken(reason));
     }
 
     /// Waits for a state that is `wanted`, and returns it.
-    pub(crate) async fn wait_for(&self, wanted: impl Fn(&State) -> bool) -> State {
+    pub(crate) async fn wait_for(&self, wanted: impl Fn(&ServerState) -> bool) -> ServerState {
         let mut states = self.state.subscribe();
         let state = states.wait_for(|state| wanted(state)).await;
         // The sender lives in `self`.
-        state.map_or(State::Idle, |state| state.clone())
+        state.map_or(ServerState::Idle, |state| state.clone())
     }
 }
 
-impl State {
+impl ServerState {
     /// True if no upload is in progress.
     pub(crate) fn is_at_rest(&self) -> bool {
         !matches!(self, Self::Busy(_))
@@ -122,51 +122,51 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::checksum::Promise;
-    use crate::figures::Figures;
-    use crate::job::{Content, Plan};
+    use crate::checksum::AnnouncedChecksum;
+    use crate::figures::ServerMetrics;
+    use crate::job::{BodyContent, UploadPlan};
 
-    const SUCCESS: Success = Success {
-        content: Content::Image,
+    const SUCCESS: UploadSuccess = UploadSuccess {
+        content: BodyContent::Image,
         preallocated: true,
     };
 
-    fn job() -> Arc<Job> {
-        let plan = Plan {
-            content: Content::Image,
+    fn job() -> Arc<UploadJob> {
+        let plan = UploadPlan {
+            content: BodyContent::Image,
             is_async: false,
             total: None,
-            promise: Promise::None,
+            promise: AnnouncedChecksum::None,
             is_resumable: false,
             marks: Vec::new(),
         };
-        Arc::new(Job::new(
+        Arc::new(UploadJob::new(
             plan,
             CancellationToken::new(),
-            Figures::default().transfers,
+            ServerMetrics::default().transfers,
         ))
     }
 
     #[test]
     fn one_at_a_time_and_one_in_all() {
-        let slot = Slot::new(true);
-        assert_eq!(slot.claim(&job()), Ok(()));
-        assert_eq!(slot.claim(&job()), Err(Occupied::Busy));
+        let slot = UploadSlot::new(true);
+        assert_eq!(slot.claim_for(&job()), Ok(()));
+        assert_eq!(slot.claim_for(&job()), Err(SlotOccupied::Busy));
         slot.release();
-        assert_eq!(slot.claim(&job()), Ok(()));
-        slot.succeed(SUCCESS);
-        assert_eq!(slot.claim(&job()), Err(Occupied::Done));
+        assert_eq!(slot.claim_for(&job()), Ok(()));
+        slot.set_success(SUCCESS);
+        assert_eq!(slot.claim_for(&job()), Err(SlotOccupied::Done));
         assert!(slot.state().is_final());
     }
 
     #[test]
     fn a_server_for_many_is_free_after_each() {
-        let slot = Slot::new(false);
+        let slot = UploadSlot::new(false);
         for _ in 0..3 {
-            assert_eq!(slot.claim(&job()), Ok(()));
-            slot.succeed(SUCCESS);
+            assert_eq!(slot.claim_for(&job()), Ok(()));
+            slot.set_success(SUCCESS);
         }
         slot.break_down("x".to_owned());
-        assert_eq!(slot.claim(&job()), Err(Occupied::Done));
+        assert_eq!(slot.claim_for(&job()), Err(SlotOccupied::Done));
     }
 }

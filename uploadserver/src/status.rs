@@ -6,14 +6,14 @@ use std::time::Instant;
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
 
-use crate::job::Job;
+use crate::job::UploadJob;
 use crate::reply::{self, Reply};
-use crate::server::Server;
-use crate::slot::State;
+use crate::server::UploadServer;
+use crate::slot::ServerState;
 
 /// The state of the server.
 #[derive(Debug, Default, Serialize)]
-struct Status {
+struct ServerStatus {
     state: &'static str,
     /// Bytes that came over the network.
     received_bytes: u64,
@@ -39,13 +39,13 @@ struct Status {
     resume: Option<String>,
 }
 
-impl Status {
-    fn of(state: &State) -> Self {
+impl ServerStatus {
+    fn from_state(state: &ServerState) -> Self {
         match state {
-            State::Busy(job) => Self::busy(job),
-            State::Idle => Self::at_rest("idle"),
-            State::Done(_) => Self::at_rest("done"),
-            State::Broken(_) => Self::at_rest("failed"),
+            ServerState::Busy(job) => Self::from_job(job),
+            ServerState::Idle => Self::at_rest("idle"),
+            ServerState::Done(_) => Self::at_rest("done"),
+            ServerState::Broken(_) => Self::at_rest("failed"),
         }
     }
 
@@ -57,11 +57,11 @@ impl Status {
         }
     }
 
-    fn busy(job: &Arc<Job>) -> Self {
+    fn from_job(job: &Arc<UploadJob>) -> Self {
         let progress = &job.progress;
         let seconds = Instant::now().duration_since(progress.began).as_secs_f64();
-        let received = progress.received();
-        let facts = progress.facts();
+        let received = progress.received_bytes();
+        let facts = progress.image_facts();
         Self {
             state: match job.resumable.as_ref() {
                 _ if job.is_verified() => "processing",
@@ -70,8 +70,8 @@ impl Status {
             },
             received_bytes: received,
             total_bytes: progress.total,
-            percent: progress.total.map(|total| percent(received, total)),
-            written_bytes: progress.written(),
+            percent: progress.total.map(|total| percent_of(received, total)),
+            written_bytes: progress.written_bytes(),
             stage: progress.current_phase().name(),
             bytes_per_second: per_second(received, seconds),
             seconds,
@@ -87,7 +87,7 @@ impl Status {
 }
 
 /// Percentage with two decimals; an empty upload is complete.
-fn percent(part: u64, whole: u64) -> f64 {
+fn percent_of(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 100.0;
     }
@@ -104,25 +104,25 @@ fn per_second(bytes: u64, seconds: f64) -> u64 {
 }
 
 /// The state as JSON.
-pub(crate) fn json(server: &Server) -> Reply {
-    let status = Status::of(&server.slot.state());
+pub(crate) fn status_reply(server: &UploadServer) -> Reply {
+    let status = ServerStatus::from_state(&server.slot.state());
     let text = serde_json::to_string(&status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
-    let mut reply = reply::typed(StatusCode::OK, "application/json", text + "\n");
+    let mut reply = reply::typed_reply(StatusCode::OK, "application/json", text + "\n");
     let no_store = HeaderValue::from_static("no-store");
     reply.headers_mut().insert(header::CACHE_CONTROL, no_store);
     reply
 }
 
 /// The metrics.
-pub(crate) fn metrics(server: &Server) -> Reply {
-    if let Some(job) = server.slot.job() {
+pub(crate) fn metrics_reply(server: &UploadServer) -> Reply {
+    if let Some(job) = server.slot.current_job() {
         server.figures.catch_up(&job);
     }
-    let status = Status::of(&server.slot.state());
+    let status = ServerStatus::from_state(&server.slot.state());
     let text = server
         .figures
-        .encode(status.state, status.percent, status.bytes_per_second);
-    reply::typed(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
+        .encode_metrics(status.state, status.percent, status.bytes_per_second);
+    reply::typed_reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
 }
 
 #[cfg(test)]
@@ -131,9 +131,9 @@ mod tests {
 
     #[test]
     fn figures_stay_in_their_bounds() {
-        assert!((percent(1, 3) - 33.33).abs() < 1e-9);
-        assert!((percent(3, 3) - 100.0).abs() < 1e-9);
-        assert!((percent(0, 0) - 100.0).abs() < 1e-9);
+        assert!((percent_of(1, 3) - 33.33).abs() < 1e-9);
+        assert!((percent_of(3, 3) - 100.0).abs() < 1e-9);
+        assert!((percent_of(0, 0) - 100.0).abs() < 1e-9);
         assert_eq!(per_second(10, 2.0), 5);
         assert_eq!(per_second(u64::MAX, 0.0), u64::MAX);
     }

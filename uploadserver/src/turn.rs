@@ -9,7 +9,7 @@ use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::intake::Intake;
+use crate::intake::UploadIntake;
 
 /// Time after which an upload that was not continued makes room for a new one.
 const ABANDONED: Duration = Duration::from_secs(10);
@@ -23,10 +23,10 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 
 /// The state by which an upload can be continued.
 #[derive(Default)]
-pub(crate) struct Resumable {
+pub(crate) struct ResumableState {
     /// The intake of its bytes; taken by the request that feeds it, and gone when all have come.
-    intake: Arc<AsyncMutex<Option<Intake>>>,
-    turn: Mutex<Turn>,
+    intake: Arc<AsyncMutex<Option<UploadIntake>>>,
+    turn: Mutex<StreamGeneration>,
     /// The turn is another one's, or free.
     changed: Notify,
     /// The end of what is kept of an earlier upload, once that is known; 0 if nothing is.
@@ -35,7 +35,7 @@ pub(crate) struct Resumable {
 
 /// The turn to send.
 #[derive(Default)]
-struct Turn {
+struct StreamGeneration {
     /// Counts turns and rests between them, so that an old timer knows that it is old.
     number: u64,
     /// Ends the feeding by the last request.
@@ -52,22 +52,22 @@ struct Turn {
 
 /// A time without a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct IdlePeriod {
     number: u64,
     since: Instant,
     waited: Duration,
 }
 
-impl Rest {
+impl IdlePeriod {
     /// The time at which an upload that may wait for `limit` ends.
     pub(crate) fn deadline(self, limit: Duration) -> Instant {
         self.since + limit.saturating_sub(self.waited)
     }
 }
 
-impl Resumable {
+impl ResumableState {
     /// Hands over the intake of the bytes.
-    pub(crate) async fn set_intake(&self, intake: Intake) {
+    pub(crate) async fn set_intake(&self, intake: UploadIntake) {
         *self.intake.lock().await = Some(intake);
     }
 
@@ -78,7 +78,9 @@ impl Resumable {
 
     /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
     /// here leaves an upload that waits for its client.
-    pub(crate) async fn take_turn(&self) -> Option<(OwnedMutexGuard<Option<Intake>>, CancellationToken)> {
+    pub(crate) async fn take_turn(
+        &self,
+    ) -> Option<(OwnedMutexGuard<Option<UploadIntake>>, CancellationToken)> {
         let replaced = {
             let mut turn = self.turn.lock();
             std::mem::take(&mut turn.replaced).cancel();
@@ -97,7 +99,7 @@ impl Resumable {
     }
 
     /// Frees the turn; `received` bytes have come.
-    pub(crate) fn rest(&self, received: u64) {
+    pub(crate) fn begin_rest(&self, received: u64) {
         let now = Instant::now();
         let mut turn = self.turn.lock();
         turn.number += 1;
@@ -115,22 +117,22 @@ impl Resumable {
     }
 
     /// The time without a client that has not ended.
-    pub(crate) fn resting(&self) -> Option<Rest> {
+    pub(crate) fn current_rest(&self) -> Option<IdlePeriod> {
         let turn = self.turn.lock();
-        turn.waiting_since.map(|since| Rest {
+        turn.waiting_since.map(|since| IdlePeriod {
             number: turn.number,
             since,
             waited: turn.waited,
         })
     }
 
-    /// Waits until [`Self::resting`] has changed since this was called last. For one task.
-    pub(crate) async fn changed(&self) {
+    /// Waits until [`Self::current_rest`] has changed since this was called last. For one task.
+    pub(crate) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 
     /// Ends the upload, unless a request has sent since `rest` began. True if it did.
-    pub(crate) async fn expire(&self, rest: Rest, limit: Duration) -> bool {
+    pub(crate) async fn expire_rest(&self, rest: IdlePeriod, limit: Duration) -> bool {
         // The request that holds the intake has a turn of its own.
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
@@ -141,7 +143,7 @@ impl Resumable {
         let Some(intake) = intake.take() else {
             return false;
         };
-        let (received, seconds) = (intake.received(), limit.as_secs());
+        let (received, seconds) = (intake.received_bytes(), limit.as_secs());
         let error = SourceError::new(
             SourceErrorKind::Stalled,
             format!("the upload was interrupted at byte {received} and not continued for {seconds} s"),
@@ -151,11 +153,11 @@ impl Resumable {
     }
 
     /// Ends an upload that waits for its client in vain. True if it did.
-    pub(crate) async fn abandon(&self) -> bool {
+    pub(crate) async fn try_abandon(&self) -> bool {
         let is_abandoned = |(_, since): (u64, Instant)| since.elapsed() >= ABANDONED;
-        match self.resting() {
+        match self.current_rest() {
             Some(rest) if self.turn.lock().last_byte.is_some_and(is_abandoned) => {
-                self.expire(rest, ABANDONED).await
+                self.expire_rest(rest, ABANDONED).await
             }
             _ => false,
         }
@@ -165,13 +167,13 @@ impl Resumable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::checksum::Promise;
-    use crate::intake::{self, Received};
+    use crate::checksum::AnnouncedChecksum;
+    use crate::intake::{self, ReceivedSource};
 
-    async fn upload() -> (Resumable, Received) {
+    async fn upload() -> (ResumableState, ReceivedSource) {
         let stop = CancellationToken::new();
-        let (intake, received) = intake::channel(Some(10), &Promise::None, Arc::default(), stop);
-        let resumable = Resumable::default();
+        let (intake, received) = intake::channel(Some(10), &AnnouncedChecksum::None, Arc::default(), stop);
+        let resumable = ResumableState::default();
         resumable.set_intake(intake).await;
         (resumable, received)
     }
@@ -183,9 +185,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(600);
 
-    fn deadline(resumable: &Resumable) -> Duration {
+    fn deadline(resumable: &ResumableState) -> Duration {
         resumable
-            .resting()
+            .current_rest()
             .unwrap()
             .deadline(LIMIT)
             .duration_since(Instant::now())
@@ -195,14 +197,14 @@ mod tests {
     fn only_the_last_rest_ends_the_upload() {
         run(async {
             let (resumable, _received) = upload().await;
-            resumable.rest(0);
-            let first = resumable.resting().unwrap();
-            resumable.rest(0);
-            let second = resumable.resting().unwrap();
-            assert!(!resumable.expire(first, LIMIT).await);
+            resumable.begin_rest(0);
+            let first = resumable.current_rest().unwrap();
+            resumable.begin_rest(0);
+            let second = resumable.current_rest().unwrap();
+            assert!(!resumable.expire_rest(first, LIMIT).await);
             assert!(resumable.is_waiting());
-            assert!(resumable.expire(second, LIMIT).await);
-            assert!(!resumable.expire(second, LIMIT).await, "only once");
+            assert!(resumable.expire_rest(second, LIMIT).await);
+            assert!(!resumable.expire_rest(second, LIMIT).await, "only once");
         });
     }
 
@@ -210,14 +212,14 @@ mod tests {
     fn whoever_sends_is_not_ended() {
         run(async {
             let (resumable, _received) = upload().await;
-            resumable.rest(0);
-            let rest = resumable.resting().unwrap();
+            resumable.begin_rest(0);
+            let rest = resumable.current_rest().unwrap();
             let (turn, _) = resumable.take_turn().await.unwrap();
             assert!(!resumable.is_waiting());
-            assert!(!resumable.expire(rest, LIMIT).await, "the intake is taken");
+            assert!(!resumable.expire_rest(rest, LIMIT).await, "the intake is taken");
             drop(turn);
-            assert!(!resumable.expire(rest, LIMIT).await, "the rest is old");
-            assert!(!resumable.abandon().await, "nobody has waited yet");
+            assert!(!resumable.expire_rest(rest, LIMIT).await, "the rest is old");
+            assert!(!resumable.try_abandon().await, "nobody has waited yet");
         });
     }
 
@@ -229,16 +231,16 @@ mod tests {
             let second = Duration::from_secs(1);
             for (received, left) in [(0, 600), (0, 599), (1, 598), (2, 597), (PROGRESS_BYTES - 1, 596)] {
                 drop(resumable.take_turn().await);
-                resumable.rest(received);
+                resumable.begin_rest(received);
                 assert_eq!(deadline(&resumable), left * second, "{received}");
                 tokio::time::advance(second).await;
             }
             drop(resumable.take_turn().await);
-            resumable.rest(PROGRESS_BYTES);
+            resumable.begin_rest(PROGRESS_BYTES);
             assert_eq!(deadline(&resumable), LIMIT, "it goes on");
             tokio::time::advance(second).await;
             drop(resumable.take_turn().await);
-            resumable.rest(PROGRESS_BYTES);
+            resumable.begin_rest(PROGRESS_BYTES);
             assert_eq!(deadline(&resumable), LIMIT - second);
         });
     }
@@ -248,15 +250,15 @@ mod tests {
         run(async {
             tokio::time::pause();
             let (resumable, _received) = upload().await;
-            resumable.rest(5);
+            resumable.begin_rest(5);
             for _ in 0..9 {
                 tokio::time::advance(ABANDONED / 9).await;
-                assert!(!resumable.abandon().await);
+                assert!(!resumable.try_abandon().await);
                 drop(resumable.take_turn().await);
-                resumable.rest(5);
+                resumable.begin_rest(5);
             }
             tokio::time::advance(ABANDONED / 9).await;
-            assert!(resumable.abandon().await);
+            assert!(resumable.try_abandon().await);
         });
     }
 

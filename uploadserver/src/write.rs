@@ -5,63 +5,75 @@ use std::sync::Arc;
 use datapath::Error;
 use datapath::archive;
 use datapath::decode::Codec;
-use datapath::disk::{self, Kept};
+use datapath::disk::{self, VerifiedPrefix};
 use datapath::observe::Observer;
-use datapath::options::{Layers, Payload, Reading, Writing};
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
 use datapath::transfer;
 use diskimage::Format;
 use http::StatusCode;
-use volume::{Volume, watch};
+use volume::{TargetVolume, watch};
 
-use crate::checksum::Promise;
+use crate::checksum::AnnouncedChecksum;
 use crate::config::Config;
-use crate::failure::{Doing, UploadFailed};
-use crate::intake::Received;
-use crate::job::{Content, Job, Success, Wrapping};
+use crate::failure::{FailedStep, UploadError};
+use crate::intake::ReceivedSource;
+use crate::job::{BodyContent, CloneWrapping, UploadJob, UploadSuccess};
 use crate::memory;
 
 /// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing
 /// of it is left, on the disk or in memory.
-pub(crate) fn write(config: &Config, job: &Job, received: Received) -> Result<Success, UploadFailed> {
+pub(crate) fn write_upload(
+    config: &Config,
+    job: &UploadJob,
+    received: ReceivedSource,
+) -> Result<UploadSuccess, UploadError> {
     volume::limits::of_next_transfer();
-    let written = transferred(config, job, &received);
+    let written = run_transfer(config, job, &received);
     drop(received);
     memory::give_back();
     written
 }
 
-fn transferred(config: &Config, job: &Job, received: &Received) -> Result<Success, UploadFailed> {
+fn run_transfer(
+    config: &Config,
+    job: &UploadJob,
+    received: &ReceivedSource,
+) -> Result<UploadSuccess, UploadError> {
     let content = job.plan.content;
     let is_device = disk::is_block_device(&config.destination.disk);
     let written = match content {
-        Content::Archive => unpack(config, job, received, Layers::Sniffed),
-        Content::FilesClone(wrapping) if !is_device => unpack(config, job, received, layer(wrapping)),
-        Content::Image => image(config, job, received),
-        Content::DeviceClone(wrapping) => clone(config, job, received, wrapping, Payload::RAW),
-        Content::FilesClone(wrapping) => clone(config, job, received, wrapping, Payload::CloneOfFiles),
+        BodyContent::Archive => unpack_archive(config, job, received, CompressionLayers::Sniffed),
+        BodyContent::FilesClone(wrapping) if !is_device => {
+            unpack_archive(config, job, received, compression_layer(wrapping))
+        }
+        BodyContent::Image => write_image(config, job, received),
+        BodyContent::DeviceClone(wrapping) => write_clone(config, job, received, wrapping, PayloadKind::RAW),
+        BodyContent::FilesClone(wrapping) => {
+            write_clone(config, job, received, wrapping, PayloadKind::CloneOfFiles)
+        }
     };
     match written {
-        Ok(()) => Ok(Success {
+        Ok(()) => Ok(UploadSuccess {
             content,
             preallocated: match content {
-                Content::Image => config.wanted.preallocate,
-                Content::Archive | Content::DeviceClone(_) => false,
+                BodyContent::Image => config.wanted.preallocate,
+                BodyContent::Archive | BodyContent::DeviceClone(_) => false,
                 // Upstream says so of every directory that it fills from a clone, and controllers wait for it.
-                Content::FilesClone(_) => !is_device,
+                BodyContent::FilesClone(_) => !is_device,
             },
         }),
-        Err(_) if job.stop.is_cancelled() => Err(UploadFailed::new(
+        Err(_) if job.stop.is_cancelled() => Err(UploadError::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "it was stopped on request",
         )),
         Err(error) => {
-            job.progress.transfers.failed(&error);
-            let is_unpacked =
-                content == Content::Archive || (matches!(content, Content::FilesClone(_)) && !is_device);
-            let facts = job.progress.facts();
-            Err(UploadFailed::of(
+            job.progress.transfers.record_failure(&error);
+            let is_unpacked = content == BodyContent::Archive
+                || (matches!(content, BodyContent::FilesClone(_)) && !is_device);
+            let facts = job.progress.image_facts();
+            Err(UploadError::from_error(
                 &error,
-                Doing {
+                FailedStep {
                     phase: job.progress.current_phase(),
                     is_raw: facts.is_some_and(|facts| facts.format == Format::Raw),
                     is_async: job.plan.is_async,
@@ -73,102 +85,111 @@ fn transferred(config: &Config, job: &Job, received: &Received) -> Result<Succes
     }
 }
 
-fn image(config: &Config, job: &Job, received: &Received) -> Result<(), Error> {
+fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> Result<(), Error> {
     let (disk, size) = (&config.destination.disk, config.wanted.size);
-    let kept = kept(config, job)?;
+    let kept = find_kept_prefix(config, job)?;
     let volume = match &kept {
-        Some(kept) => Volume::behind(disk, size, kept)?,
-        None => Volume::of(disk, size)?,
+        Some(kept) => TargetVolume::with_kept_prefix(disk, size, kept)?,
+        None => TargetVolume::for_path(disk, size)?,
     };
     let target = volume.target_options(&config.wanted);
-    let reading = reading(config, job, Layers::Sniffed);
+    let reading = read_options(config, job, CompressionLayers::Sniffed);
     // What has marks is a raw disk: its client has looked at all of it.
     let payload = match &kept {
-        Some(_) => Payload::RAW,
-        None => Payload::default(),
+        Some(_) => PayloadKind::RAW,
+        None => PayloadKind::default(),
     };
     transfer_to(config, received, payload, &target, &reading, kept)
 }
 
 /// What an earlier upload has left and the client has marks of; the client is told.
-fn kept(config: &Config, job: &Job) -> Result<Option<Arc<Kept>>, Error> {
+fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
     let Some(resumable) = job.resumable.as_ref().filter(|_| !job.plan.marks.is_empty()) else {
         return Ok(None);
     };
-    let kept = Kept::find(&config.destination.disk, &job.plan.marks, &job.stop)?;
+    let kept = VerifiedPrefix::find_prefix(&config.destination.disk, &job.plan.marks, &job.stop)?;
     resumable
         .kept
-        .send_replace(Some(kept.as_ref().map_or(0, Kept::end)));
+        .send_replace(Some(kept.as_ref().map_or(0, VerifiedPrefix::end_offset)));
     Ok(kept.map(Arc::new))
 }
 
 /// A clone has the size that it has, and nothing of it is looked at.
-fn clone(
+fn write_clone(
     config: &Config,
-    job: &Job,
-    received: &Received,
-    wrapping: Wrapping,
-    payload: Payload,
+    job: &UploadJob,
+    received: &ReceivedSource,
+    wrapping: CloneWrapping,
+    payload: PayloadKind,
 ) -> Result<(), Error> {
-    let volume = Volume::of(&config.destination.disk, None)?;
+    let volume = TargetVolume::for_path(&config.destination.disk, None)?;
     let target = volume.clone_options(&config.wanted);
-    let reading = reading(config, job, layer(wrapping));
+    let reading = read_options(config, job, compression_layer(wrapping));
     transfer_to(config, received, payload, &target, &reading, None)
 }
 
 /// The one layer around a clone.
-fn layer(wrapping: Wrapping) -> Layers {
-    Layers::Only(match wrapping {
-        Wrapping::Snappy => Codec::Snappy,
-        Wrapping::Zstd => Codec::Zstd,
+fn compression_layer(wrapping: CloneWrapping) -> CompressionLayers {
+    CompressionLayers::Only(match wrapping {
+        CloneWrapping::Snappy => Codec::Snappy,
+        CloneWrapping::Zstd => Codec::Zstd,
     })
 }
 
 fn transfer_to(
     config: &Config,
-    received: &Received,
-    payload: Payload,
-    target: &disk::Options,
-    reading: &Reading,
-    kept: Option<Arc<Kept>>,
+    received: &ReceivedSource,
+    payload: PayloadKind,
+    target: &disk::DiskOptions,
+    reading: &ReadOptions,
+    kept: Option<Arc<VerifiedPrefix>>,
 ) -> Result<(), Error> {
-    let writing = Writing {
+    let writing = WriteOptions {
         workers: program::job::data_threads(),
-        scratch: config.destination.scratch.clone().and_then(volume::scratch),
+        scratch: config
+            .destination
+            .scratch
+            .clone()
+            .and_then(volume::scratch_volume),
         kept,
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    let report = transfer::transfer(received, payload, target, reading, &writing)?;
+    let report = transfer::transfer_image(received, payload, target, reading, &writing)?;
     watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
     tracing::info!("Wrote data to {}", target.path.display());
     Ok(())
 }
 
-fn unpack(config: &Config, job: &Job, received: &Received, layers: Layers) -> Result<(), Error> {
+fn unpack_archive(
+    config: &Config,
+    job: &UploadJob,
+    received: &ReceivedSource,
+    layers: CompressionLayers,
+) -> Result<(), Error> {
     let dir = &config.destination.dir;
-    let target = archive::Options {
+    let target = archive::UnpackOptions {
         dir: dir.clone(),
         overwrite: true,
         available: disk::free_space(dir)?,
     };
-    let report = archive::unpack(received, &target, &reading(config, job, layers))?;
+    let report = archive::unpack_archive(received, &target, &read_options(config, job, layers))?;
     watch::log_unpacked(&report, dir);
     tracing::info!("Wrote archive data");
     Ok(())
 }
 
-fn reading(config: &Config, job: &Job, layers: Layers) -> Reading {
+fn read_options(config: &Config, job: &UploadJob, layers: CompressionLayers) -> ReadOptions {
     let observer = Arc::clone(&job.progress) as Arc<dyn Observer>;
-    Reading {
+    ReadOptions {
         checksum: match &job.plan.promise {
-            Promise::Known(checksum) => Some(checksum.clone()),
-            Promise::None | Promise::Later(_) => None,
+            AnnouncedChecksum::Known(checksum) => Some(checksum.clone()),
+            AnnouncedChecksum::None | AnnouncedChecksum::Later(_) => None,
         },
         layers,
         // A clone is whatever the other volume holds.
         full_header: config.full_header && !job.plan.content.is_clone(),
         // The client is still there until its last byte, and a body that breaks there is broken.
         read_all: true,
-        ..config.limits.reading(job.stop.clone(), observer)
+        ..config.limits.read_options(job.stop.clone(), observer)
     }
 }

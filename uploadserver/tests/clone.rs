@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use datapath::digest::{Algorithm, Digest};
-use datapath::encode::{Encoding, PIECE_BYTES, Piece};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use datapath::encode::{Encoding, PIECE_BYTES, VolumePiece};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::framing::chunked;
@@ -303,11 +303,11 @@ fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
 
 /// In zstd, every other piece of which is compressed.
 fn in_zstd(bytes: &[u8]) -> Vec<u8> {
-    let mut encoder = Encoding::Zstd.encoder();
+    let mut encoder = Encoding::Zstd.new_encoder();
     let mut stream = Vec::new();
     for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
-        let piece = Piece::Data(part.to_vec().into());
-        for block in encoder.encode(piece, index % 2 == 0) {
+        let piece = VolumePiece::Data(part.to_vec().into());
+        for block in encoder.encode_piece(piece, index % 2 == 0) {
             stream.extend_from_slice(&block.head);
             stream.extend_from_slice(&block.body);
         }
@@ -316,9 +316,9 @@ fn in_zstd(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn checksum(bytes: &[u8]) -> String {
-    let mut digest = Digest::new(Algorithm::Crc64Nvme);
+    let mut digest = RunningDigest::new(DigestAlgorithm::Crc64Nvme);
     digest.update(bytes);
-    digest.finish()
+    digest.finish_digest()
 }
 
 /// Sends a clone in `encoding` with the trailer that belongs to `sent`.

@@ -7,7 +7,7 @@ use datapath::encode::Encoding;
 use program::command_line::LogArgs;
 use program::progress::ProgressArgs;
 
-use crate::clone::Choice;
+use crate::clone::EncodingChoice;
 
 const CLONE_EXAMPLES: &str = "\
 Examples:
@@ -35,14 +35,14 @@ Examples:
 /// host-assisted clone of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-cloner")]
-pub(super) struct Cli {
+pub(super) struct ClonerCli {
     /// The command.
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: ClonerCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ClonerCommand {
     /// Send a volume to an upload server
     #[command(after_help = CLONE_EXAMPLES)]
     Clone(Box<CloneArgs>),
@@ -55,7 +55,7 @@ pub(super) enum Command {
 pub(super) struct CloneArgs {
     /// The volume to read.
     #[command(flatten)]
-    pub(super) source: SourceArgs,
+    pub(super) source: VolumeSourceArgs,
 
     /// The upload server's path for clones: `https://HOST:PORT/v1beta1/upload`
     #[arg(value_hint = ValueHint::Url)]
@@ -86,7 +86,7 @@ pub(super) struct CloneArgs {
 pub(super) struct PackArgs {
     /// The volume to read.
     #[command(flatten)]
-    pub(super) source: SourceArgs,
+    pub(super) source: VolumeSourceArgs,
 
     /// Encoding of the bytes that are written
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
@@ -98,7 +98,7 @@ pub(super) struct PackArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-pub(super) struct SourceArgs {
+pub(super) struct VolumeSourceArgs {
     /// The volume: a block device, a file with a disk, or a directory
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(super) source: PathBuf,
@@ -119,7 +119,7 @@ pub(super) enum WireEncoding {
     Zstd,
 }
 
-impl From<WireEncoding> for Choice {
+impl From<WireEncoding> for EncodingChoice {
     fn from(encoding: WireEncoding) -> Self {
         match encoding {
             WireEncoding::Auto => Self::Auto,
@@ -158,6 +158,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        ClonerCli::command().debug_assert();
     }
 }

@@ -1,15 +1,15 @@
 //! A command that failed: one sentence, and the exit code that goes with it.
 
-use program::command_line::Failed;
-use program::exit::Exit;
-use program::signal::{Shutdown, Signal};
-use program::start::CannotStart;
+use program::command_line::FailedCommand;
+use program::exit::ExitReason;
+use program::signal::{ShutdownRequest, StopSignal};
+use program::start::ProcessStartError;
 
 use crate::clone::CloneError;
 
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CommandFailed {
+pub(super) enum ClonerCommandError {
     #[error("{0}")]
     Usage(String),
     #[error("{0}")]
@@ -19,33 +19,33 @@ pub(super) enum CommandFailed {
     #[error("cannot write to stdout: {0}")]
     Output(String),
     #[error("stopped by {}", .0.name())]
-    Signalled(Signal),
+    Signalled(StopSignal),
     #[error(transparent)]
-    Start(#[from] CannotStart),
+    Start(#[from] ProcessStartError),
     #[error("{0}")]
     Internal(String),
 }
 
-impl CommandFailed {
-    pub(super) fn signalled(shutdown: &Shutdown) -> Self {
-        Self::Signalled(shutdown.signal().unwrap_or(Signal::Terminate))
+impl ClonerCommandError {
+    pub(super) fn from_shutdown(shutdown: &ShutdownRequest) -> Self {
+        Self::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
     }
 }
 
-impl Failed for CommandFailed {
-    fn exit(&self) -> Exit {
+impl FailedCommand for ClonerCommandError {
+    fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) => Exit::Internal,
-            Self::Usage(_) => Exit::Usage,
-            Self::Source(_) => Exit::Source,
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) => ExitReason::Internal,
+            Self::Usage(_) => ExitReason::Usage,
+            Self::Source(_) => ExitReason::Source,
             // It is where the volume goes.
-            Self::Server(_) => Exit::Target,
-            Self::Signalled(signal) => Exit::Signalled(*signal),
+            Self::Server(_) => ExitReason::Target,
+            Self::Signalled(signal) => ExitReason::Signalled(*signal),
         }
     }
 }
 
-impl From<CloneError> for CommandFailed {
+impl From<CloneError> for ClonerCommandError {
     fn from(error: CloneError) -> Self {
         let sentence = error.to_string();
         match error {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::BinaryBytes;
-use program::progress::{Watched, emit};
+use program::progress::{WatchedJob, emit_event};
 use serde::Serialize;
 
 use crate::source::Tally;
@@ -12,7 +12,7 @@ use crate::source::Tally;
 /// A line of `--progress json`. Documented in `docs/cloner.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Event {
+pub(super) enum CloneEvent {
     /// Once a second. The total is an estimate.
     Progress {
         source_bytes: u64,
@@ -31,47 +31,47 @@ pub(super) enum Event {
 }
 
 /// The view of a clone that is displayed.
-pub(super) struct View {
+pub(super) struct CloneView {
     pub(super) tally: Arc<Tally>,
     /// About as many bytes will be read; 0 until they are counted.
     pub(super) estimate: Arc<AtomicU64>,
 }
 
-impl View {
-    fn estimate(&self) -> u64 {
+impl CloneView {
+    fn estimated_bytes(&self) -> u64 {
         self.estimate.load(Ordering::Relaxed)
     }
 }
 
-impl Watched for View {
-    fn position(&self) -> u64 {
+impl WatchedJob for CloneView {
+    fn done_bytes(&self) -> u64 {
         self.tally.volume_bytes()
     }
 
-    fn total(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         // An estimate may be too small.
-        let estimate = Some(self.estimate()).filter(|estimate| *estimate > 0);
-        estimate.map(|estimate| estimate.max(self.position()))
+        let estimate = Some(self.estimated_bytes()).filter(|estimate| *estimate > 0);
+        estimate.map(|estimate| estimate.max(self.done_bytes()))
     }
 
-    fn line(&mut self) -> String {
-        line(
+    fn plain_line(&mut self) -> String {
+        format_progress(
             self.tally.volume_bytes(),
             self.tally.stream_bytes(),
-            self.estimate(),
+            self.estimated_bytes(),
         )
     }
 
-    fn emit(&mut self) {
-        emit(&Event::Progress {
+    fn emit_json(&mut self) {
+        emit_event(&CloneEvent::Progress {
             source_bytes: self.tally.volume_bytes(),
-            source_total: self.estimate(),
+            source_total: self.estimated_bytes(),
             sent_bytes: self.tally.stream_bytes(),
         });
     }
 }
 
-fn line(volume: u64, stream: u64, total: u64) -> String {
+fn format_progress(volume: u64, stream: u64, total: u64) -> String {
     let percent = (u128::from(volume) * 100)
         .checked_div(total.into())
         .unwrap_or(0)
@@ -86,9 +86,12 @@ mod tests {
 
     #[test]
     fn an_estimate_may_be_wrong() {
-        assert_eq!(line(3 << 20, 1 << 20, 0), "0 %, 3.00 MiB read, 1.00 MiB sent");
         assert_eq!(
-            line(3 << 20, 1 << 20, 2 << 20),
+            format_progress(3 << 20, 1 << 20, 0),
+            "0 %, 3.00 MiB read, 1.00 MiB sent"
+        );
+        assert_eq!(
+            format_progress(3 << 20, 1 << 20, 2 << 20),
             "100 %, 3.00 MiB read, 1.00 MiB sent"
         );
     }

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use program::cdi;
-use program::env::{Strings, go_bool};
-use program::flags::{FlagError, Flags};
+use program::env::{NamedStrings, go_bool};
+use program::flags::{FlagError, KlogFlags};
 use program::secret::Secret;
 
 use super::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
-use crate::client::Identity;
+use crate::client::ClientIdentity;
 
 /// Everything that the pod is told.
 #[derive(Debug)]
@@ -29,8 +29,8 @@ pub(super) struct Config {
 
 impl Config {
     /// Reads the number of bytes, as Go's `flag` package does.
-    pub(super) fn upload_bytes(flags: &Flags) -> Result<u64, FlagError> {
-        let value = flags.own(UPLOAD_BYTES_FLAG).unwrap_or("0");
+    pub(super) fn upload_bytes(flags: &KlogFlags) -> Result<u64, FlagError> {
+        let value = flags.own_value(UPLOAD_BYTES_FLAG).unwrap_or("0");
         value.parse().map_err(|_| FlagError::Value {
             name: UPLOAD_BYTES_FLAG.to_owned(),
             value: value.to_owned(),
@@ -39,9 +39,9 @@ impl Config {
     }
 
     /// Reads flags and environment. The error is the sentence of upstream about the first thing that is wrong.
-    pub(super) fn read(flags: &Flags, upload_bytes: u64, env: &dyn Strings) -> Result<Self, String> {
-        let content_type = flags.own(CONTENT_TYPE_FLAG).unwrap_or_default();
-        let mount = flags.own(MOUNT_FLAG).unwrap_or_default();
+    pub(super) fn read(flags: &KlogFlags, upload_bytes: u64, env: &dyn NamedStrings) -> Result<Self, String> {
+        let content_type = flags.own_value(CONTENT_TYPE_FLAG).unwrap_or_default();
+        let mount = flags.own_value(MOUNT_FLAG).unwrap_or_default();
         tracing::info!("content-type is {content_type:?}");
         tracing::info!("mount is {mount:?}");
         tracing::info!("upload-bytes is {upload_bytes}");
@@ -71,8 +71,8 @@ impl Config {
     }
 
     /// The certificate and key for the server, and the authorities that it must be signed by.
-    pub(super) fn identity(&self) -> Identity<'_> {
-        Identity {
+    pub(super) fn client_identity(&self) -> ClientIdentity<'_> {
+        ClientIdentity {
             certificate: self.certificate.as_bytes(),
             key: self.key.expose().as_bytes(),
             authorities: self.authorities.as_bytes(),

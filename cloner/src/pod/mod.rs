@@ -13,23 +13,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use https::metrics;
-use program::env::Strings;
-use program::exit::Exit;
-use program::flags::{Flags, OwnFlag};
-use program::metrics::{CLONE_PROGRESS, Progress, Registry};
-use program::paths::Paths;
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::flags::{KlogFlags, OwnFlag};
+use program::metrics::{CLONE_PROGRESS, MetricsRegistry, ProgressMetric};
+use program::paths::PodPaths;
 use program::report;
-use program::signal::{Shutdown, Signal};
+use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 
 use self::config::Config;
-use self::figures::Figures;
+use self::figures::CloneMetrics;
 pub use self::names::MODE_VARIABLE;
 use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
-use crate::client::Client;
-use crate::clone::{self, Choice, CloneError};
-use crate::source::Source;
+use crate::client::UploadClient;
+use crate::clone::{self, CloneError, EncodingChoice};
 use crate::source::Tally;
+use crate::source::VolumeSource;
 
 const PROGRAM: &str = "cdi-cloner";
 
@@ -61,9 +61,9 @@ pub fn is_script(name: &OsStr) -> bool {
 
 /// Runs the cloner of a pod with `arguments` and environment `env`. Without arguments it does first what the script does that
 /// would pass them.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let scripted = if arguments.is_empty() {
-        match startup::arguments(env, &mut say) {
+        match startup::startup_arguments(env, &mut print_line) {
             Ok(scripted) => scripted,
             Err(sentence) => {
                 // The exit code still says it when stderr is closed.
@@ -74,57 +74,57 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| {
+    start::start_pod(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| {
         run(flags, env, shutdown)
     })
 }
 
-fn say(line: &str) {
+fn print_line(line: &str) {
     // The log of a pod may be gone; the clone must not be.
     writeln!(io::stdout(), "{line}").ok();
 }
 
-async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
+async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     let upload_bytes = match Config::upload_bytes(&flags) {
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::error!("{error}");
-            return Exit::Usage;
+            return ExitReason::Usage;
         }
     };
     let config = match Config::read(&flags, upload_bytes, env) {
         Ok(config) => config,
-        Err(refusal) => return fatal(&refusal),
+        Err(refusal) => return report_fatal(&refusal),
     };
-    let registry = Registry::default();
+    let registry = MetricsRegistry::default();
     // Controllers look for an owner's series; a clone without an owner has none.
     let progress = config
         .owner_uid
         .as_ref()
-        .map(|owner| registry.progress(CLONE_PROGRESS.0, CLONE_PROGRESS.1, owner));
+        .map(|owner| registry.add_progress(CLONE_PROGRESS.0, CLONE_PROGRESS.1, owner));
     if let Some(progress) = &progress {
-        progress.record(0, config.upload_bytes);
+        progress.record_bytes(0, config.upload_bytes);
     }
-    let figures = Figures::new(&registry);
-    metrics::serve(env, registry, shutdown.token()).await;
-    let tally = Arc::new(figures.tally());
+    let figures = CloneMetrics::new(&registry);
+    metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
+    let tally = Arc::new(figures.new_tally());
     let cloning = clone_volume(&config, &figures, &tally);
-    let watching = watch(progress.as_ref(), &tally, config.upload_bytes);
+    let watching = report_progress(progress.as_ref(), &tally, config.upload_bytes);
     let ended = tokio::select! {
         result = cloning => result,
         () = watching => Ok(()),
-        () = shutdown.token().cancelled() => return stopped(&shutdown),
+        () = shutdown.cancel_token().cancelled() => return report_stop(&shutdown),
     };
     match ended {
-        Ok(()) => succeed(&config, &tally, progress.as_ref(), &Paths::from_env(env)),
-        Err(sentence) => fatal(&sentence),
+        Ok(()) => report_success(&config, &tally, progress.as_ref(), &PodPaths::from_env(env)),
+        Err(sentence) => report_fatal(&sentence),
     }
 }
 
 /// Sends the volume; or the sentence that says why not.
-async fn clone_volume(config: &Config, figures: &Figures, tally: &Arc<Tally>) -> Result<(), String> {
+async fn clone_volume(config: &Config, figures: &CloneMetrics, tally: &Arc<Tally>) -> Result<(), String> {
     let failed = |error: CloneError| {
-        figures.failed(&error);
+        figures.record_failure(&error);
         match error {
             CloneError::Transport(reason) => format!("Error {reason} POSTing to {}", config.url),
             CloneError::Source(error) => format!("Error reading the volume: {error}"),
@@ -132,31 +132,36 @@ async fn clone_volume(config: &Config, figures: &Figures, tally: &Arc<Tally>) ->
         }
     };
     let source = if config.is_device {
-        Source::device(&config.mount)
+        VolumeSource::open_device(&config.mount)
     } else {
-        Source::files(&config.mount, !config.preallocation)
+        VolumeSource::open_directory(&config.mount, !config.preallocation)
     };
     let source = source.map_err(|error| failed(error.into()))?;
-    let client = Client::new(&config.url, &config.identity())
+    let client = UploadClient::new(&config.url, &config.client_identity())
         .map_err(|error| format!("Error creating http client: {error}"))?;
-    let sent = clone::run(source, &client, Choice::Auto, tally).await;
+    let sent = clone::send_volume(source, &client, EncodingChoice::Auto, tally).await;
     sent.map(drop).map_err(failed)
 }
 
 /// Brings the progress up to date, for ever.
-async fn watch(progress: Option<&Progress>, tally: &Tally, total: u64) {
+async fn report_progress(progress: Option<&ProgressMetric>, tally: &Tally, total: u64) {
     let mut ticks = tokio::time::interval(PERIOD);
     loop {
         ticks.tick().await;
         if let Some(progress) = progress {
-            progress.record(tally.volume_bytes(), total);
+            progress.record_bytes(tally.volume_bytes(), total);
         }
     }
 }
 
-fn succeed(config: &Config, tally: &Tally, progress: Option<&Progress>, paths: &Paths) -> Exit {
+fn report_success(
+    config: &Config,
+    tally: &Tally,
+    progress: Option<&ProgressMetric>,
+    paths: &PodPaths,
+) -> ExitReason {
     if let Some(progress) = progress {
-        progress.finish();
+        progress.set_complete();
     }
     tracing::info!("Wrote {} bytes", tally.volume_bytes());
     tracing::info!("sent {} bytes", tally.stream_bytes());
@@ -165,19 +170,19 @@ fn succeed(config: &Config, tally: &Tally, progress: Option<&Progress>, paths: &
         message.push_str(", Preallocation applied");
     }
     if let Err(error) = report::write_text(&paths.termination_log(), &message) {
-        return fatal(&error.to_string());
+        return report_fatal(&error.to_string());
     }
     tracing::info!("clone complete");
-    Exit::Done
+    ExitReason::Done
 }
 
-fn stopped(shutdown: &Shutdown) -> Exit {
-    let signal = shutdown.signal().unwrap_or(Signal::Terminate);
+fn report_stop(shutdown: &ShutdownRequest) -> ExitReason {
+    let signal = shutdown.first_signal().unwrap_or(StopSignal::Terminate);
     tracing::error!("stopped by {}", signal.name());
-    Exit::Signalled(signal)
+    ExitReason::Signalled(signal)
 }
 
-fn fatal(reason: &str) -> Exit {
+fn report_fatal(reason: &str) -> ExitReason {
     tracing::error!("{reason}");
-    Exit::Fatal
+    ExitReason::Fatal
 }

@@ -4,17 +4,20 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use program::cdi;
-use program::env::Strings;
+use program::env::NamedStrings;
 
 use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
-use crate::estimate::{self, Count};
-use crate::source::Source;
+use crate::estimate::{self, SizeKind};
+use crate::source::VolumeSource;
 
 /// The path of the volume.
 const MOUNT_VARIABLE: &str = "MOUNT_POINT";
 
 /// The arguments that the script passes, and what it prints meanwhile; or the sentence with which it ends, by exit code 1.
-pub(super) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Result<Vec<OsString>, String> {
+pub(super) fn startup_arguments(
+    env: &dyn NamedStrings,
+    print: &mut dyn FnMut(&str),
+) -> Result<Vec<OsString>, String> {
     let variable = |name: &str| {
         env.get(name)
             .filter(|value| !value.is_empty())
@@ -26,18 +29,18 @@ pub(super) fn arguments(env: &dyn Strings, print: &mut dyn FnMut(&str)) -> Resul
     print(&format!("{MOUNT_VARIABLE}={mount}"));
     let path = Path::new(&mount);
     let (content_type, bytes) = match mode.as_str() {
-        "block" => match Source::device(path) {
-            Ok(Source::Device(device)) => (cdi::DEVICE_CLONE, device.size()),
-            Ok(Source::Files(_)) => return Err(format!("{mount} is no block device")),
+        "block" => match VolumeSource::open_device(path) {
+            Ok(VolumeSource::Device(device)) => (cdi::DEVICE_CLONE, device.size()),
+            Ok(VolumeSource::Files(_)) => return Err(format!("{mount} is no block device")),
             Err(error) => return Err(error.to_string()),
         },
         "filesystem" => {
             let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
             // As the script asks `du`: the tar of a preallocated clone has no holes (contract §4.1, §4.3).
             let count = if is_preallocated {
-                Count::Apparent
+                SizeKind::Apparent
             } else {
-                Count::Allocated
+                SizeKind::Allocated
             };
             (cdi::FILES_CLONE, estimate::tree_bytes(path, count))
         }
@@ -73,7 +76,7 @@ mod tests {
             .map(|&(name, value)| (name.to_owned(), value.to_owned()))
             .collect();
         let mut printed = Vec::new();
-        let result = arguments(&env, &mut |line| printed.push(line.to_owned()));
+        let result = startup_arguments(&env, &mut |line| printed.push(line.to_owned()));
         (result, printed)
     }
 

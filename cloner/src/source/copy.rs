@@ -4,29 +4,29 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
-use datapath::encode::outlet::Outlet;
+use datapath::encode::outlet::PieceOutlet;
 use datapath::local::next_data;
 use rustix::io::Errno;
 
-use super::SourceError;
+use super::VolumeReadError;
 
 /// A file whose size was announced.
 #[derive(Clone, Copy)]
-pub(super) struct Open<'f> {
+pub(super) struct AnnouncedFile<'f> {
     pub(super) file: BorrowedFd<'f>,
     /// For messages.
     pub(super) path: &'f Path,
     pub(super) size: u64,
 }
 
-impl Open<'_> {
+impl AnnouncedFile<'_> {
     /// Copies all of the file; holes become zeros without being read.
-    pub(super) fn copy(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+    pub(super) fn copy_contents(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         let mut offset = 0;
         while offset < self.size {
             let data = next_data(self.file, offset, self.size)
-                .map_err(|errno| SourceError::io("find the data of", self.path, errno))?;
-            outlet.zeros(data.start - offset)?;
+                .map_err(|errno| VolumeReadError::from_errno("find the data of", self.path, errno))?;
+            outlet.append_zeros(data.start - offset)?;
             offset = data.end;
             self.copy_range(data, outlet)?;
         }
@@ -34,26 +34,30 @@ impl Open<'_> {
     }
 
     /// Copies the bytes of `range`.
-    pub(super) fn copy_range(&self, range: Range<u64>, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+    pub(super) fn copy_range(
+        &self,
+        range: Range<u64>,
+        outlet: &mut PieceOutlet<'_>,
+    ) -> Result<(), VolumeReadError> {
         let mut at = range.start;
         while at < range.end {
-            let room = outlet.room(range.end - at);
+            let room = outlet.spare_capacity(range.end - at);
             match rustix::io::pread(self.file, room, at) {
-                Ok(0) => return Err(self.shrank(at)),
+                Ok(0) => return Err(self.shrunk_error(at)),
                 Ok(count) => {
                     at += count as u64;
-                    outlet.filled(count)?;
+                    outlet.mark_filled(count)?;
                 }
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(SourceError::io("read", self.path, errno)),
+                Err(errno) => return Err(VolumeReadError::from_errno("read", self.path, errno)),
             }
         }
         Ok(())
     }
 
     /// The error for a file that ends at byte `at` now.
-    pub(super) fn shrank(&self, at: u64) -> SourceError {
-        SourceError::Shrank {
+    pub(super) fn shrunk_error(&self, at: u64) -> VolumeReadError {
+        VolumeReadError::Shrank {
             path: self.path.to_owned(),
             announced: self.size,
             at,

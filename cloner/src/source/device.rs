@@ -5,22 +5,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use datapath::encode::PIECE_BYTES;
-use datapath::encode::outlet::Outlet;
-use datapath::local::{Local, Part};
-use datapath::storage::Storage;
+use datapath::encode::outlet::PieceOutlet;
+use datapath::local::{LocalExtent, LocalFile};
+use datapath::storage::StorageLocation;
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::SourceError;
+use super::VolumeReadError;
 
 /// A disk.
-pub(crate) struct Device {
-    local: Local,
+pub(crate) struct DeviceSource {
+    local: LocalFile,
     path: PathBuf,
 }
 
-impl Device {
-    pub(super) fn open(path: &Path) -> Result<Self, SourceError> {
-        let fail = |action| move |errno| SourceError::io(action, path, errno);
+impl DeviceSource {
+    pub(super) fn open(path: &Path) -> Result<Self, VolumeReadError> {
+        let fail = |action| move |errno| VolumeReadError::from_errno(action, path, errno);
         // A pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail("open"))?;
@@ -29,13 +29,13 @@ impl Device {
             FileType::from_raw_mode(stat.st_mode),
             FileType::BlockDevice | FileType::RegularFile
         ) {
-            return Err(SourceError::Unsupported {
+            return Err(VolumeReadError::Unsupported {
                 path: path.to_owned(),
             });
         }
-        let local = Local::new(File::from(file));
+        let local = LocalFile::new(File::from(file));
         Ok(Self {
-            local: local.map_err(|source| failed("find the size of", path, source))?,
+            local: local.map_err(|source| io_error("find the size of", path, source))?,
             path: path.to_owned(),
         })
     }
@@ -46,28 +46,28 @@ impl Device {
     }
 
     /// The place of these bytes.
-    pub(super) fn storage(&self) -> Option<Storage> {
-        Storage::of(&self.local)
+    pub(super) fn storage_location(&self) -> Option<StorageLocation> {
+        StorageLocation::from_file(&self.local)
     }
 
-    pub(super) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
-        let mut reader = self.local.reader(PIECE_BYTES);
+    pub(super) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
+        let mut reader = self.local.chunk_reader(PIECE_BYTES);
         loop {
             let part = reader.next_part();
-            match part.map_err(|source| failed("read", &self.path, source))? {
-                Some(Part::Hole(bytes)) => outlet.zeros(bytes)?,
-                Some(Part::Data(bytes)) => outlet.piece(bytes)?,
+            match part.map_err(|source| io_error("read", &self.path, source))? {
+                Some(LocalExtent::Hole(bytes)) => outlet.append_zeros(bytes)?,
+                Some(LocalExtent::Data(bytes)) => outlet.append_piece(bytes)?,
                 None => break,
             }
         }
         // Holes are not read, so that a file that became shorter may look like one with a hole at its end.
         let end = self.local.size_now();
-        let end = end.map_err(|source| failed("find the size of", &self.path, source))?;
+        let end = end.map_err(|source| io_error("find the size of", &self.path, source))?;
         let (path, announced) = (&self.path, self.size());
         let at = end.min(reader.position());
         if at < announced {
             let path = path.clone();
-            return Err(SourceError::Shrank { path, announced, at });
+            return Err(VolumeReadError::Shrank { path, announced, at });
         }
         if end > announced {
             let path = path.display();
@@ -79,8 +79,8 @@ impl Device {
     }
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> SourceError {
-    SourceError::Io {
+fn io_error(action: &'static str, path: &Path, source: io::Error) -> VolumeReadError {
+    VolumeReadError::Io {
         action,
         path: path.to_owned(),
         source,

@@ -3,37 +3,37 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
-use datapath::archive::write::{self, Kind, Meta, Region};
-use datapath::encode::outlet::Outlet;
+use datapath::archive::write::{self, DataRegion, EntryAttributes, NewEntryKind};
+use datapath::encode::outlet::PieceOutlet;
 use rustix::fs::Stat;
 
-use super::copy::Open;
-use super::{SourceError, holes};
+use super::copy::AnnouncedFile;
+use super::{VolumeReadError, holes};
 
 /// The unit of `st_blocks`.
 const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Appends the open file `file`, whose name in the archive is `name` and whose metadata is `stat`; holes stay holes if
 /// `sparse`.
-pub(super) fn append(
+pub(super) fn append_file(
     file: BorrowedFd<'_>,
     path: &Path,
     name: &[u8],
-    meta: &Meta,
+    meta: &EntryAttributes,
     stat: &Stat,
     sparse: bool,
-    outlet: &mut Outlet<'_>,
-) -> Result<(), SourceError> {
+    outlet: &mut PieceOutlet<'_>,
+) -> Result<(), VolumeReadError> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
-    let open = Open { file, path, size };
+    let open = AnnouncedFile { file, path, size };
     if sparse && has_holes(stat, size) {
-        let regions =
-            holes::regions(file, size).map_err(|errno| SourceError::io("find the data of", path, errno))?;
+        let regions = holes::data_regions(file, size)
+            .map_err(|errno| VolumeReadError::from_errno("find the data of", path, errno))?;
         append_sparse(&open, name, meta, regions, outlet)?;
     } else {
-        outlet.bytes(&write::header(name, meta, &Kind::File { size }))?;
-        open.copy(outlet)?;
-        outlet.zeros(write::padding(size) as u64)?;
+        outlet.append_bytes(&write::encode_header(name, meta, &NewEntryKind::File { size }))?;
+        open.copy_contents(outlet)?;
+        outlet.append_zeros(write::padding_bytes(size) as u64)?;
     }
     check_unchanged(&open, stat)
 }
@@ -44,40 +44,40 @@ fn has_holes(stat: &Stat, size: u64) -> bool {
 }
 
 fn append_sparse(
-    open: &Open<'_>,
+    open: &AnnouncedFile<'_>,
     name: &[u8],
-    meta: &Meta,
-    mut regions: Vec<Region>,
-    outlet: &mut Outlet<'_>,
-) -> Result<(), SourceError> {
+    meta: &EntryAttributes,
+    mut regions: Vec<DataRegion>,
+    outlet: &mut PieceOutlet<'_>,
+) -> Result<(), VolumeReadError> {
     // GNU tar ends each map with an empty region at the end of the file.
-    regions.push(Region {
+    regions.push(DataRegion {
         offset: open.size,
         length: 0,
     });
-    let kind = Kind::Sparse {
+    let kind = NewEntryKind::Sparse {
         size: open.size,
         regions: &regions,
     };
-    outlet.bytes(&write::header(name, meta, &kind))?;
+    outlet.append_bytes(&write::encode_header(name, meta, &kind))?;
     for block in write::more_regions(&regions) {
-        outlet.bytes(&block)?;
+        outlet.append_bytes(&block)?;
     }
     for region in &regions {
         open.copy_range(region.offset..region.offset + region.length, outlet)?;
-        outlet.zeros(write::padding(region.length) as u64)?;
+        outlet.append_zeros(write::padding_bytes(region.length) as u64)?;
     }
     Ok(())
 }
 
 /// Fails if the file changed: bytes not yet read may be missing by now, and others may differ.
-fn check_unchanged(open: &Open<'_>, before: &Stat) -> Result<(), SourceError> {
-    let now =
-        rustix::fs::fstat(open.file.as_fd()).map_err(|errno| SourceError::io("stat", open.path, errno))?;
+fn check_unchanged(open: &AnnouncedFile<'_>, before: &Stat) -> Result<(), VolumeReadError> {
+    let now = rustix::fs::fstat(open.file.as_fd())
+        .map_err(|errno| VolumeReadError::from_errno("stat", open.path, errno))?;
     let (path, size) = (open.path.display(), open.size);
     let end = u64::try_from(now.st_size).unwrap_or(0);
     if end < size {
-        return Err(open.shrank(end));
+        return Err(open.shrunk_error(end));
     }
     if end > size {
         tracing::warn!("{path} grew to {end} bytes while it was read: the clone has the first {size}");

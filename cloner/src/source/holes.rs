@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 
-use datapath::archive::write::{MAX_REGIONS, Region};
+use datapath::archive::write::{DataRegion, MAX_REGIONS};
 use datapath::local::next_data;
 use rustix::io::Errno;
 
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 const BLOCK_BYTES: u64 = 512;
 
 /// All data of a file of `size` bytes, in whole blocks. If there is more of it than a tar may hold, small holes count as data.
-pub(super) fn regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<Region>, Errno> {
+pub(super) fn data_regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<DataRegion>, Errno> {
     let mut least_hole = 1;
     loop {
         match regions_between(file, size, least_hole, MAX_REGIONS)? {
@@ -26,8 +26,8 @@ fn regions_between(
     size: u64,
     least_hole: u64,
     most: u64,
-) -> Result<Option<Vec<Region>>, Errno> {
-    let mut regions: Vec<Region> = Vec::new();
+) -> Result<Option<Vec<DataRegion>>, Errno> {
+    let mut regions: Vec<DataRegion> = Vec::new();
     let mut offset = 0;
     while offset < size {
         let data = next_data(file, offset, size)?;
@@ -44,7 +44,7 @@ fn regions_between(
                 last.length = end.max(last.offset + last.length) - last.offset;
             }
             _ if count == most => return Ok(None),
-            _ => regions.push(Region {
+            _ => regions.push(DataRegion {
                 offset: start,
                 length: end - start,
             }),

@@ -15,16 +15,16 @@ type Key = (u64, u64);
 
 /// The files with names that are still to come.
 #[derive(Default)]
-pub(super) struct Links {
+pub(super) struct HardLinks {
     first_names: HashMap<Key, (Vec<u8>, u128)>,
     bytes: usize,
     is_full: bool,
 }
 
-impl Links {
+impl HardLinks {
     /// The first name of the file that is now met as `name`, if this is not it. Files without other names are not remembered,
     /// and those whose names have all come are forgotten.
-    pub(super) fn meet(&mut self, stat: &Stat, name: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn register_name(&mut self, stat: &Stat, name: &[u8]) -> Option<Vec<u8>> {
         // 64 bits on one architecture, 32 on another.
         let names = u128::from(stat.st_nlink);
         if names < 2 {

@@ -11,17 +11,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use datapath::encode::outgoing;
-use datapath::encode::outlet::{Gone, Outlet};
+use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
 use datapath::error::errno_text;
-use datapath::storage::Storage;
+use datapath::storage::StorageLocation;
 use rustix::io::Errno;
 
-use self::device::Device;
-use self::tree::Tree;
+use self::device::DeviceSource;
+use self::tree::DirectorySource;
 
 /// A reason why a volume cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SourceError {
+pub(crate) enum VolumeReadError {
     /// The system said no.
     #[error("{action} {}: {}", path.display(), errno_text(source))]
     Io {
@@ -40,11 +40,11 @@ pub(crate) enum SourceError {
     Unsupported { path: PathBuf },
     /// The receiver of the stream is gone.
     #[error("the clone was stopped")]
-    Gone(#[from] Gone),
+    Gone(#[from] OutletClosedError),
 }
 
-impl SourceError {
-    fn io(action: &'static str, path: &Path, errno: Errno) -> Self {
+impl VolumeReadError {
+    fn from_errno(action: &'static str, path: &Path, errno: Errno) -> Self {
         Self::Io {
             action,
             path: path.to_owned(),
@@ -54,31 +54,31 @@ impl SourceError {
 }
 
 /// What is known of a clone on its way.
-pub(crate) type Tally = outgoing::Tally<SourceError>;
+pub(crate) type Tally = outgoing::SendStats<VolumeReadError>;
 
 /// A volume, opened.
-pub(crate) enum Source {
-    Device(Device),
-    Files(Tree),
+pub(crate) enum VolumeSource {
+    Device(DeviceSource),
+    Files(DirectorySource),
 }
 
-impl Source {
+impl VolumeSource {
     /// A block device, or a file with a disk.
-    pub(crate) fn device(path: &Path) -> Result<Self, SourceError> {
-        Device::open(path).map(Self::Device)
+    pub(crate) fn open_device(path: &Path) -> Result<Self, VolumeReadError> {
+        DeviceSource::open(path).map(Self::Device)
     }
 
     /// The files below a directory, with their holes if `sparse`.
-    pub(crate) fn files(path: &Path, sparse: bool) -> Result<Self, SourceError> {
-        Tree::open(path, sparse).map(Self::Files)
+    pub(crate) fn open_directory(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
+        DirectorySource::open(path, sparse).map(Self::Files)
     }
 
     /// The source at `path`: a directory, or a device or file with a disk.
-    pub(crate) fn find(path: &Path, sparse: bool) -> Result<Self, SourceError> {
+    pub(crate) fn open_path(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         if path.is_dir() {
-            Self::files(path, sparse)
+            Self::open_directory(path, sparse)
         } else {
-            Self::device(path)
+            Self::open_device(path)
         }
     }
 
@@ -91,18 +91,18 @@ impl Source {
     }
 
     /// The place of a device's bytes.
-    pub(crate) fn storage(&self) -> Option<Storage> {
+    pub(crate) fn storage_location(&self) -> Option<StorageLocation> {
         match self {
-            Self::Device(device) => device.storage(),
+            Self::Device(device) => device.storage_location(),
             Self::Files(_) => None,
         }
     }
 
     /// Reads all of the volume into `outlet`.
-    pub(crate) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
+    pub(crate) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         match self {
-            Self::Device(device) => device.read(outlet)?,
-            Self::Files(tree) => tree.read(outlet)?,
+            Self::Device(device) => device.read_into(outlet)?,
+            Self::Files(tree) => tree.read_into(outlet)?,
         }
         Ok(outlet.flush()?)
     }

@@ -9,12 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::vec::IntoIter;
 
-use datapath::archive::write::{self, Kind, Meta};
-use datapath::encode::outlet::Outlet;
+use datapath::archive::write::{self, EntryAttributes, NewEntryKind};
+use datapath::encode::outlet::PieceOutlet;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
 
-use super::links::Links;
-use super::{SourceError, file};
+use super::links::HardLinks;
+use super::{VolumeReadError, file};
 
 /// The folder that `fsck` of ext4 keeps for itself, at the top of a volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -33,19 +33,19 @@ const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// A directory whose entries are cloned.
-pub(crate) struct Tree {
+pub(crate) struct DirectorySource {
     root: OwnedFd,
     path: PathBuf,
     /// Holes of files stay holes.
     sparse: bool,
 }
 
-impl Tree {
-    pub(super) fn open(path: &Path, sparse: bool) -> Result<Self, SourceError> {
+impl DirectorySource {
+    pub(super) fn open(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         // The root itself may be a link.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())
-            .map_err(|errno| SourceError::io("open", path, errno))?;
+            .map_err(|errno| VolumeReadError::from_errno("open", path, errno))?;
         Ok(Self {
             root,
             path: path.to_owned(),
@@ -53,40 +53,40 @@ impl Tree {
         })
     }
 
-    pub(super) fn read(&self, outlet: &mut Outlet<'_>) -> Result<(), SourceError> {
-        let mut walk = Walk {
+    pub(super) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
+        let mut walk = DirectoryWalk {
             tree: self,
-            links: Links::default(),
+            links: HardLinks::default(),
             outlet,
         };
-        let mut names = list(self.root.as_fd(), &self.path)?;
+        let mut names = list_names(self.root.as_fd(), &self.path)?;
         names.retain(|name| name.as_bytes() != LOST_AND_FOUND);
-        walk.all(names)?;
+        walk.append_entries(names)?;
         let end = write::end_bytes(outlet.position());
-        Ok(outlet.zeros(end)?)
+        Ok(outlet.append_zeros(end)?)
     }
 }
 
 /// A directory on the way down.
-struct Level {
+struct DirectoryLevel {
     directory: OwnedFd,
     names: IntoIter<CString>,
     /// The length of the name in the archive, with the slash behind it.
     prefix: usize,
 }
 
-struct Walk<'t, 'o, 's> {
-    tree: &'t Tree,
-    links: Links,
-    outlet: &'o mut Outlet<'s>,
+struct DirectoryWalk<'t, 'o, 's> {
+    tree: &'t DirectorySource,
+    links: HardLinks,
+    outlet: &'o mut PieceOutlet<'s>,
 }
 
-impl Walk<'_, '_, '_> {
+impl DirectoryWalk<'_, '_, '_> {
     /// Appends the entries `names` of the root and what is below them.
-    fn all(&mut self, names: Vec<CString>) -> Result<(), SourceError> {
+    fn append_entries(&mut self, names: Vec<CString>) -> Result<(), VolumeReadError> {
         let root = self.tree.root.as_fd();
         // A stack, not recursion: how deep directories nest is up to the volume.
-        let mut levels: Vec<Level> = Vec::new();
+        let mut levels: Vec<DirectoryLevel> = Vec::new();
         let mut names = names.into_iter();
         let mut path = Vec::new();
         loop {
@@ -103,7 +103,7 @@ impl Walk<'_, '_, '_> {
             match next {
                 Some(name) => {
                     path.extend_from_slice(name.as_bytes());
-                    if let Some(level) = self.entry(directory, &name, &mut path)? {
+                    if let Some(level) = self.append_entry(directory, &name, &mut path)? {
                         levels.push(level);
                     }
                 }
@@ -114,18 +114,18 @@ impl Walk<'_, '_, '_> {
     }
 
     /// Appends the entry `name` of `directory`, which is `path` in the archive. A directory is to be entered.
-    fn entry(
+    fn append_entry(
         &mut self,
         directory: BorrowedFd<'_>,
         name: &CStr,
         path: &mut Vec<u8>,
-    ) -> Result<Option<Level>, SourceError> {
-        let full = self.full(path);
+    ) -> Result<Option<DirectoryLevel>, VolumeReadError> {
+        let full = self.full_path(path);
         let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(|errno| SourceError::io("stat", &full, errno))?;
+            .map_err(|errno| VolumeReadError::from_errno("stat", &full, errno))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::Directory {
-            return self.enter(directory, name, &stat, path).map(Some);
+            return self.enter_directory(directory, name, &stat, path).map(Some);
         }
         if kind == FileType::Socket {
             tracing::warn!("{} is a socket: it is not cloned", full.display());
@@ -134,85 +134,100 @@ impl Walk<'_, '_, '_> {
         tracing::trace!("{}", full.display());
         // GNU tar makes each name of a device or pipe one of its own.
         let is_linked = matches!(kind, FileType::RegularFile | FileType::Symlink);
-        if is_linked && let Some(first) = self.links.meet(&stat, path) {
-            self.header(path, &stat, &Kind::HardLink(&first))?;
+        if is_linked && let Some(first) = self.links.register_name(&stat, path) {
+            self.append_header(path, &stat, &NewEntryKind::HardLink(&first))?;
             return Ok(None);
         }
         let device = (major(stat.st_rdev), minor(stat.st_rdev));
         match kind {
-            FileType::RegularFile => self.file(directory, name, &stat, path)?,
+            FileType::RegularFile => self.append_file(directory, name, &stat, path)?,
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(directory, name, Vec::new())
-                    .map_err(|errno| SourceError::io("read the link", &full, errno))?;
-                self.header(path, &stat, &Kind::Symlink(target.as_bytes()))?;
+                    .map_err(|errno| VolumeReadError::from_errno("read the link", &full, errno))?;
+                self.append_header(path, &stat, &NewEntryKind::Symlink(target.as_bytes()))?;
             }
-            FileType::Fifo => self.header(path, &stat, &Kind::Fifo)?,
+            FileType::Fifo => self.append_header(path, &stat, &NewEntryKind::Fifo)?,
             FileType::CharacterDevice => {
                 let (major, minor) = device;
-                self.header(path, &stat, &Kind::Character { major, minor })?;
+                self.append_header(path, &stat, &NewEntryKind::Character { major, minor })?;
             }
             FileType::BlockDevice => {
                 let (major, minor) = device;
-                self.header(path, &stat, &Kind::Block { major, minor })?;
+                self.append_header(path, &stat, &NewEntryKind::Block { major, minor })?;
             }
-            _ => return Err(SourceError::Unsupported { path: full }),
+            _ => return Err(VolumeReadError::Unsupported { path: full }),
         }
         Ok(None)
     }
 
-    fn enter(
+    fn enter_directory(
         &mut self,
         parent: BorrowedFd<'_>,
         name: &CStr,
         stat: &Stat,
         path: &mut Vec<u8>,
-    ) -> Result<Level, SourceError> {
-        let directory = open(parent, name, DIRECTORY, stat, &self.full(path))?;
-        let names = list(directory.as_fd(), &self.full(path))?;
+    ) -> Result<DirectoryLevel, VolumeReadError> {
+        let directory = open_entry(parent, name, DIRECTORY, stat, &self.full_path(path))?;
+        let names = list_names(directory.as_fd(), &self.full_path(path))?;
         path.push(b'/');
-        self.header(path, stat, &Kind::Directory)?;
-        Ok(Level {
+        self.append_header(path, stat, &NewEntryKind::Directory)?;
+        Ok(DirectoryLevel {
             directory,
             names: names.into_iter(),
             prefix: path.len(),
         })
     }
 
-    fn file(
+    fn append_file(
         &mut self,
         directory: BorrowedFd<'_>,
         name: &CStr,
         stat: &Stat,
         path: &[u8],
-    ) -> Result<(), SourceError> {
-        let full = self.full(path);
-        let file = open(directory, name, FILE, stat, &full)?;
+    ) -> Result<(), VolumeReadError> {
+        let full = self.full_path(path);
+        let file = open_entry(directory, name, FILE, stat, &full)?;
         let sparse = self.tree.sparse;
-        file::append(file.as_fd(), &full, path, &meta(stat), stat, sparse, self.outlet)
+        file::append_file(
+            file.as_fd(),
+            &full,
+            path,
+            &entry_attributes(stat),
+            stat,
+            sparse,
+            self.outlet,
+        )
     }
 
-    fn header(&mut self, path: &[u8], stat: &Stat, kind: &Kind<'_>) -> Result<(), SourceError> {
-        Ok(self.outlet.bytes(&write::header(path, &meta(stat), kind))?)
+    fn append_header(
+        &mut self,
+        path: &[u8],
+        stat: &Stat,
+        kind: &NewEntryKind<'_>,
+    ) -> Result<(), VolumeReadError> {
+        Ok(self
+            .outlet
+            .append_bytes(&write::encode_header(path, &entry_attributes(stat), kind))?)
     }
 
-    fn full(&self, path: &[u8]) -> PathBuf {
+    fn full_path(&self, path: &[u8]) -> PathBuf {
         self.tree.path.join(OsStr::from_bytes(path))
     }
 }
 
 /// Opens what was seen as `stat`, and nothing that has taken its place.
-fn open(
+fn open_entry(
     directory: BorrowedFd<'_>,
     name: &CStr,
     flags: OFlags,
     stat: &Stat,
     full: &Path,
-) -> Result<OwnedFd, SourceError> {
+) -> Result<OwnedFd, VolumeReadError> {
     let opened = rustix::fs::openat(directory, name, flags, Mode::empty())
-        .map_err(|errno| SourceError::io("open", full, errno))?;
-    let now = rustix::fs::fstat(&opened).map_err(|errno| SourceError::io("stat", full, errno))?;
+        .map_err(|errno| VolumeReadError::from_errno("open", full, errno))?;
+    let now = rustix::fs::fstat(&opened).map_err(|errno| VolumeReadError::from_errno("stat", full, errno))?;
     if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
-        return Err(SourceError::Replaced {
+        return Err(VolumeReadError::Replaced {
             path: full.to_owned(),
         });
     }
@@ -220,8 +235,8 @@ fn open(
 }
 
 /// The names in a directory, in order.
-fn list(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, SourceError> {
-    let fail = |errno| SourceError::io("list", path, errno);
+fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, VolumeReadError> {
+    let fail = |errno| VolumeReadError::from_errno("list", path, errno);
     let mut names = Vec::new();
     for entry in Dir::read_from(directory).map_err(fail)? {
         let name = entry.map_err(fail)?.file_name().to_owned();
@@ -233,8 +248,8 @@ fn list(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, SourceEr
     Ok(names)
 }
 
-fn meta(stat: &Stat) -> Meta {
-    Meta {
+fn entry_attributes(stat: &Stat) -> EntryAttributes {
+    EntryAttributes {
         mode: stat.st_mode & 0o7777,
         uid: stat.st_uid,
         gid: stat.st_gid,

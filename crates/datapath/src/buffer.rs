@@ -13,7 +13,7 @@ use bytes::Bytes;
 use memmap2::{Advice, MmapMut, MmapOptions};
 use parking_lot::Mutex;
 
-use crate::memory::Held;
+use crate::memory::HeldMemory;
 
 /// Memory alignment and granularity of direct I/O: at least the page size, so that no page is ever written both
 /// directly and through the page cache.
@@ -36,19 +36,19 @@ const POOL_CHUNKS: usize = 64;
 static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 
 /// A chunk that nobody uses.
-fn take() -> MmapMut {
+fn acquire_chunk() -> MmapMut {
     let mut free = FREE.lock();
     if free.is_empty() {
         // Each is a mapping of its own, so that it can be given back, and all are there before
         // the first is used: the kernel puts mappings that are made one after the other side by
         // side and makes one of them, in which there is room for huge pages.
-        free.extend((0..POOL_CHUNKS).map(|_| map()));
+        free.extend((0..POOL_CHUNKS).map(|_| map_chunk()));
     }
-    free.pop().unwrap_or_else(map)
+    free.pop().unwrap_or_else(map_chunk)
 }
 
 /// Memory for a chunk.
-fn map() -> MmapMut {
+fn map_chunk() -> MmapMut {
     let Ok(memory) = MmapOptions::new().len(CHUNK_BYTES).map_anon() else {
         handle_alloc_error(Layout::new::<[u8; CHUNK_BYTES]>());
     };
@@ -69,7 +69,7 @@ pub(crate) struct AlignedBuffer {
     memory: Vec<u8>,
     start: usize,
     length: usize,
-    _held: Held,
+    _held: HeldMemory,
 }
 
 impl AlignedBuffer {
@@ -78,7 +78,7 @@ impl AlignedBuffer {
         let memory = vec![0; length + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
         Self {
-            _held: Held::new(memory.len()),
+            _held: HeldMemory::new(memory.len()),
             memory,
             start,
             length,
@@ -86,7 +86,7 @@ impl AlignedBuffer {
     }
 
     /// The bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
@@ -97,39 +97,39 @@ impl AlignedBuffer {
 }
 
 /// A chunk that is being filled.
-pub struct Filling(Chunk);
+pub struct ChunkBuffer(PooledChunk);
 
-impl Filling {
+impl ChunkBuffer {
     /// An empty chunk for what begins at `offset` of its stream: it lies in memory as it does there, modulo [`PAGE`].
     pub fn new(offset: u64) -> Self {
         let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
-        Self(Chunk {
-            memory: Some(take()),
+        Self(PooledChunk {
+            memory: Some(acquire_chunk()),
             start,
             end: start,
-            _held: Held::new(CHUNK_BYTES),
+            _held: HeldMemory::new(CHUNK_BYTES),
         })
     }
 
     /// Room for the next bytes; empty when the chunk is full.
-    pub fn room(&mut self) -> &mut [u8] {
+    pub fn spare_capacity(&mut self) -> &mut [u8] {
         let memory = self.0.memory.as_deref_mut().unwrap_or_default();
         &mut memory[self.0.end..]
     }
 
-    /// The first `count` bytes of [`Filling::room`] were filled.
-    pub fn filled(&mut self, count: u64) {
-        let room = self.room().len();
+    /// The first `count` bytes of [`ChunkBuffer::spare_capacity`] were filled.
+    pub fn mark_filled(&mut self, count: u64) {
+        let room = self.spare_capacity().len();
         self.0.end += usize::try_from(count).map_or(room, |count| count.min(room));
     }
 
     /// Takes bytes off the front of `from`, as many as there is room for.
     pub fn fill_from(&mut self, from: &mut &[u8]) {
-        let room = self.room();
+        let room = self.spare_capacity();
         let count = room.len().min(from.len());
         let (now, later) = from.split_at(count);
         room[..count].copy_from_slice(now);
-        self.filled(count as u64);
+        self.mark_filled(count as u64);
         *from = later;
     }
 
@@ -140,50 +140,50 @@ impl Filling {
 
     /// Bytes that were filled in.
     pub fn len(&self) -> usize {
-        self.bytes().len()
+        self.as_bytes().len()
     }
 
     /// True if nothing was filled in.
     pub fn is_empty(&self) -> bool {
-        self.bytes().is_empty()
+        self.as_bytes().is_empty()
     }
 
     /// The bytes that were filled in.
-    pub fn bytes(&self) -> &[u8] {
+    pub fn as_bytes(&self) -> &[u8] {
         self.0.as_ref()
     }
 
     /// Bytes of memory that what was filled in keeps when it is shared.
-    pub fn held(&self) -> usize {
+    pub fn held_bytes(&self) -> usize {
         let length = self.len();
         if length < SMALL_BYTES { length } else { CHUNK_BYTES }
     }
 
     /// The bytes that were filled in, to be shared: few of them in a copy.
     pub fn freeze(self) -> Bytes {
-        if self.held() < CHUNK_BYTES {
-            return Bytes::copy_from_slice(self.bytes());
+        if self.held_bytes() < CHUNK_BYTES {
+            return Bytes::copy_from_slice(self.as_bytes());
         }
         Bytes::from_owner(self.0)
     }
 }
 
 /// A chunk of the pool, as long as this lives.
-struct Chunk {
+struct PooledChunk {
     /// There until this is dropped.
     memory: Option<MmapMut>,
     start: usize,
     end: usize,
-    _held: Held,
+    _held: HeldMemory,
 }
 
-impl AsRef<[u8]> for Chunk {
+impl AsRef<[u8]> for PooledChunk {
     fn as_ref(&self) -> &[u8] {
         &self.memory.as_deref().unwrap_or_default()[self.start..self.end]
     }
 }
 
-impl Drop for Chunk {
+impl Drop for PooledChunk {
     fn drop(&mut self) {
         FREE.lock().extend(self.memory.take());
     }
@@ -197,7 +197,7 @@ mod tests {
 
     /// A chunk that begins with `bytes` at `offset`.
     fn chunk(offset: u64, bytes: &[u8]) -> Bytes {
-        let mut filling = Filling::new(offset);
+        let mut filling = ChunkBuffer::new(offset);
         filling.fill_from(&mut &*bytes);
         filling.fill_from(&mut &[0; SMALL_BYTES][bytes.len().min(SMALL_BYTES)..]);
         filling.freeze()
@@ -269,11 +269,11 @@ mod tests {
     #[test]
     fn few_bytes_keep_no_chunk() {
         for length in [1, SMALL_BYTES - 1, SMALL_BYTES, CHUNK_BYTES] {
-            let mut filling = Filling::new(0);
+            let mut filling = ChunkBuffer::new(0);
             filling.fill_from(&mut &vec![7; length][..]);
-            let place = filling.bytes().as_ptr();
-            assert!((length..=4 * length).contains(&filling.held()));
-            let held = filling.held();
+            let place = filling.as_bytes().as_ptr();
+            assert!((length..=4 * length).contains(&filling.held_bytes()));
+            let held = filling.held_bytes();
             let bytes = filling.freeze();
             assert_eq!(bytes.len(), length);
             assert_eq!(bytes.as_ptr() == place, held == CHUNK_BYTES);
@@ -282,11 +282,11 @@ mod tests {
 
     #[test]
     fn a_chunk_takes_what_fits() {
-        let mut filling = Filling::new(10);
+        let mut filling = ChunkBuffer::new(10);
         let mut bytes = &vec![7; CHUNK_BYTES][..];
         assert!(filling.is_empty());
         filling.fill_from(&mut bytes);
-        assert!(filling.is_full() && filling.room().is_empty());
+        assert!(filling.is_full() && filling.spare_capacity().is_empty());
         assert_eq!(bytes.len(), 10);
         assert_eq!(filling.freeze().len(), CHUNK_BYTES - 10);
     }

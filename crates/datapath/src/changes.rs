@@ -7,12 +7,12 @@ use bytes::Bytes;
 
 /// Ranges of a disk in order: none of them is empty, none touches the next, all lie on the disk. Clones share them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Changes {
+pub struct ChangedRanges {
     disk_bytes: u64,
     ranges: Arc<[Range<u64>]>,
 }
 
-impl Changes {
+impl ChangedRanges {
     /// Changes of a disk of `disk_bytes`. `None` unless `ranges` are in order, not empty, apart, and on the disk; those that
     /// touch become one.
     pub fn new(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
@@ -44,21 +44,21 @@ impl Changes {
     }
 
     /// Bytes of all ranges.
-    pub fn bytes(&self) -> u64 {
+    pub fn changed_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 }
 
-/// The place on the disk of each byte of a stream that is the ranges of some [`Changes`], one after the other.
-pub(crate) struct Places {
+/// The place on the disk of each byte of a stream that is the ranges of some [`ChangedRanges`], one after the other.
+pub(crate) struct ChangedOffsets {
     ranges: Arc<[Range<u64>]>,
     /// The range that comes next, and the bytes of it that have come.
     index: usize,
     come: u64,
 }
 
-impl Places {
-    pub(crate) fn new(changes: &Changes) -> Self {
+impl ChangedOffsets {
+    pub(crate) fn new(changes: &ChangedRanges) -> Self {
         Self {
             ranges: Arc::clone(changes.ranges()),
             index: 0,
@@ -67,7 +67,7 @@ impl Places {
     }
 
     /// Takes the front of `bytes` that lies in one range: its offset on the disk, and the bytes. `None` behind the last range.
-    pub(crate) fn take(&mut self, bytes: &mut Bytes) -> Option<(u64, Bytes)> {
+    pub(crate) fn take_front(&mut self, bytes: &mut Bytes) -> Option<(u64, Bytes)> {
         let range = self.ranges.get(self.index)?;
         let offset = range.start + self.come;
         let left = usize::try_from(range.end - offset).unwrap_or(usize::MAX);
@@ -91,27 +91,27 @@ mod tests {
 
     #[test]
     fn ranges_that_touch_become_one_and_odd_ones_none() {
-        let changes = Changes::new(100, [0..10, 10..20, 30..100]).unwrap();
+        let changes = ChangedRanges::new(100, [0..10, 10..20, 30..100]).unwrap();
         assert_eq!(changes.ranges()[..], [0..20, 30..100]);
-        assert_eq!((changes.bytes(), changes.disk_bytes()), (90, 100));
+        assert_eq!((changes.changed_bytes(), changes.disk_bytes()), (90, 100));
         for wrong in [[5..5, 6..7], [5..8, 7..9], [5..6, 1..2], [5..6, 90..101]] {
-            assert_eq!(Changes::new(100, wrong.clone()), None, "{wrong:?}");
+            assert_eq!(ChangedRanges::new(100, wrong.clone()), None, "{wrong:?}");
         }
-        assert_eq!(Changes::new(0, []).unwrap().bytes(), 0);
+        assert_eq!(ChangedRanges::new(0, []).unwrap().changed_bytes(), 0);
     }
 
     #[test]
     fn each_byte_of_the_stream_has_its_place() {
-        let changes = Changes::new(100, [3..5, 10..14]).unwrap();
-        let mut places = Places::new(&changes);
+        let changes = ChangedRanges::new(100, [3..5, 10..14]).unwrap();
+        let mut places = ChangedOffsets::new(&changes);
         let mut stream = Bytes::from_static(b"abcde");
         let mut found = Vec::new();
         while !stream.is_empty() {
-            found.extend(places.take(&mut stream));
+            found.extend(places.take_front(&mut stream));
         }
         assert!(!places.is_complete());
         let mut rest = Bytes::from_static(b"fg");
-        found.extend(places.take(&mut rest));
+        found.extend(places.take_front(&mut rest));
         assert_eq!(
             found
                 .iter()
@@ -119,6 +119,6 @@ mod tests {
                 .collect::<Vec<_>>(),
             [(3, &b"ab"[..]), (10, b"cde"), (13, b"f")]
         );
-        assert!(places.is_complete() && places.take(&mut rest).is_none() && rest == "g");
+        assert!(places.is_complete() && places.take_front(&mut rest).is_none() && rest == "g");
     }
 }

@@ -1,20 +1,22 @@
 //! The check that an image is consistent, without converting it.
 
 use bytes::Bytes;
-use diskimage::{Checker, Clusters, Error as ImageError, Findings, Format, Guest, Host, Sink};
+use diskimage::{
+    CompressedClusters, Error as ImageError, Findings, Format, Guest, GuestSink, Host, ImageChecker,
+};
 
 use crate::archive;
 use crate::decode;
 use crate::disk::Inflater;
 use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::format::{Head, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
+use crate::format::{ImageHead, fetch_map, fetch_tables, open_mapped, pass_mapped, ranged_length};
 use crate::meter::Meter;
-use crate::options::{Payload, Reading};
+use crate::options::{PayloadKind, ReadOptions};
 use crate::source::Source;
 
 /// Findings of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct CheckReport {
     /// The format of the image.
     pub format: Format,
     /// Bytes of the virtual disk.
@@ -29,31 +31,36 @@ pub struct Report {
 
 /// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
 /// compressed clusters are inflated as well. An image that cannot even be opened is an error.
-pub fn check(source: &dyn Source, payload: Payload, reading: &Reading, data: bool) -> Result<Report, Error> {
-    let (payload, reading) = (payload.of(source), &reading.of(source));
-    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
-    let mut input = archive::enter(input, payload, reading)?;
-    let Head { format, .. } = Head::read(&mut input, payload, reading)?;
+pub fn check_image(
+    source: &dyn Source,
+    payload: PayloadKind,
+    reading: &ReadOptions,
+    data: bool,
+) -> Result<CheckReport, Error> {
+    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::open_payload(input, payload, reading)?;
+    let ImageHead { format, .. } = ImageHead::read(&mut input, payload, reading)?;
     if format == Format::Raw {
         return Err(ImageError::NothingToCheck.into());
     }
     let memory = &reading.limits.memory;
     let image = open_mapped(format, &mut input, memory)?;
-    let facts = image.facts();
+    let facts = image.head_facts();
     let Some(image_bytes) = ranged_length(source, &mut input) else {
         let reason = "an image is checked in place: it must not be compressed as a whole, and its source must have ranges";
         return Err(SourceError::new(SourceErrorKind::Invalid, reason).into());
     };
-    let mut checker = Checker::new(image, image_bytes, memory.grant());
+    let mut checker = ImageChecker::new(image, image_bytes, memory.empty_grant());
     fetch_tables(&mut checker, source, &mut input, memory)?;
-    let findings = checker.finish();
+    let findings = checker.finish_check();
 
     let mut inflated_clusters = None;
     if data {
         let image = open_mapped(format, &mut input, memory)?;
         match fetch_map(image, image_bytes, source, &mut input, memory) {
             Ok(map) => {
-                let mut sink = Inflating::new(facts.clusters, facts.virtual_size);
+                let mut sink = InflatingSink::new(facts.clusters, facts.virtual_size);
                 pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
                 inflated_clusters = Some(sink.count);
             }
@@ -62,7 +69,7 @@ pub fn check(source: &dyn Source, payload: Payload, reading: &Reading, data: boo
             Err(error) => return Err(error),
         }
     }
-    Ok(Report {
+    Ok(CheckReport {
         format,
         virtual_size: facts.virtual_size,
         image_bytes,
@@ -72,16 +79,16 @@ pub fn check(source: &dyn Source, payload: Payload, reading: &Reading, data: boo
 }
 
 /// Inflates, and throws away.
-struct Inflating {
-    clusters: Option<Clusters>,
+struct InflatingSink {
+    clusters: Option<CompressedClusters>,
     virtual_size: u64,
     inflater: Inflater,
     cluster: Vec<u8>,
     count: u64,
 }
 
-impl Inflating {
-    fn new(clusters: Option<Clusters>, virtual_size: u64) -> Self {
+impl InflatingSink {
+    fn new(clusters: Option<CompressedClusters>, virtual_size: u64) -> Self {
         let size = clusters.map_or(0, |clusters| clusters.size);
         Self {
             clusters,
@@ -93,14 +100,14 @@ impl Inflating {
     }
 }
 
-impl Sink for Inflating {
+impl GuestSink for InflatingSink {
     type Error = Error;
 
-    fn data(&mut self, _guest: Guest, _bytes: Bytes) -> Result<(), Error> {
+    fn write_data(&mut self, _guest: Guest, _bytes: Bytes) -> Result<(), Error> {
         Ok(())
     }
 
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let Some(clusters) = self.clusters else {
             return Ok(());
         };
@@ -117,16 +124,16 @@ impl Sink for Inflating {
         Ok(())
     }
 
-    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
+    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
+    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
         let what = "a cluster";
         Err(ImageError::RefcountContradiction { what, offset }.into())
     }
 
-    fn forget(&mut self, _host: Host) -> Result<(), Error> {
+    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 use crate::error::Error;
 
 /// A blocking stream of bytes.
-pub trait Chunks: Send {
+pub trait ChunkStream: Send {
     /// The next bytes (never an empty chunk), or `None` at the verified end.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
 
@@ -20,7 +20,7 @@ pub trait Chunks: Send {
     }
 }
 
-impl<C: Chunks + ?Sized> Chunks for Box<C> {
+impl<C: ChunkStream + ?Sized> ChunkStream for Box<C> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         (**self).next_chunk()
     }
@@ -31,13 +31,13 @@ impl<C: Chunks + ?Sized> Chunks for Box<C> {
 }
 
 /// Looks at the first bytes of a stream without consuming them.
-pub struct Peek<C> {
+pub struct PeekStream<C> {
     inner: C,
     head: std::collections::VecDeque<Bytes>,
     ended: bool,
 }
 
-impl<C: Chunks> Peek<C> {
+impl<C: ChunkStream> PeekStream<C> {
     /// Wraps `inner`.
     pub fn new(inner: C) -> Self {
         Self {
@@ -51,7 +51,7 @@ impl<C: Chunks> Peek<C> {
     /// that a stream of single bytes does not cost a handle for each.
     pub fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
         if self.head.is_empty() && !self.ended {
-            self.pull()?;
+            self.pull_chunk()?;
         }
         if let [first] = self.head.make_contiguous()
             && (first.len() >= want || self.ended)
@@ -67,7 +67,7 @@ impl<C: Chunks> Peek<C> {
             if joined.len() >= want || self.ended {
                 break;
             }
-            self.pull()?;
+            self.pull_chunk()?;
         }
         let joined = joined.freeze();
         if !joined.is_empty() {
@@ -76,7 +76,7 @@ impl<C: Chunks> Peek<C> {
         Ok(joined.slice(..want.min(joined.len())))
     }
 
-    fn pull(&mut self) -> Result<(), Error> {
+    fn pull_chunk(&mut self) -> Result<(), Error> {
         match self.inner.next_chunk()? {
             Some(chunk) => self.head.push_back(chunk),
             None => self.ended = true,
@@ -106,7 +106,7 @@ impl<C: Chunks> Peek<C> {
     }
 }
 
-impl<C: Chunks> Chunks for Peek<C> {
+impl<C: ChunkStream> ChunkStream for PeekStream<C> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self.head.pop_front() {
             Some(chunk) => Ok(Some(chunk)),

@@ -17,7 +17,7 @@ pub enum Codec {
     Snappy,
 }
 
-/// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](crate::decode::sniff) recognises them: they need not be undone on the way.
+/// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](crate::decode::sniff_codec) recognises them: they need not be undone on the way.
 pub const CONTENT_CODINGS: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 
 impl Codec {

@@ -2,12 +2,12 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::chunks::Chunks;
+use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// A cursor over a stream of chunks. Chunks are used in place; only [`Cursor::head`] may copy a few bytes.
-pub(crate) struct Cursor {
-    inner: Box<dyn Chunks>,
+/// A cursor over a stream of chunks. Chunks are used in place; only [`ChunkCursor::peek_bytes`] may copy a few bytes.
+pub(crate) struct ChunkCursor {
+    inner: Box<dyn ChunkStream>,
     /// The bytes at the cursor.
     current: Bytes,
     /// The part of a chunk that was cut off when the rest of it went to `current`.
@@ -15,8 +15,8 @@ pub(crate) struct Cursor {
     offset: u64,
 }
 
-impl Cursor {
-    pub(crate) fn new(inner: Box<dyn Chunks>) -> Self {
+impl ChunkCursor {
+    pub(crate) fn new(inner: Box<dyn ChunkStream>) -> Self {
         Self {
             inner,
             current: Bytes::new(),
@@ -31,14 +31,14 @@ impl Cursor {
     }
 
     /// Bytes up to the end of those at the cursor.
-    pub(crate) fn seen(&self) -> u64 {
+    pub(crate) fn buffered_end(&self) -> u64 {
         self.offset + self.current.len() as u64
     }
 
     /// The bytes at the cursor, at least one unless the stream is at its end.
-    pub(crate) fn fill(&mut self) -> Result<&[u8], Error> {
+    pub(crate) fn fill_buffer(&mut self) -> Result<&[u8], Error> {
         if self.current.is_empty()
-            && let Some(next) = self.pull()?
+            && let Some(next) = self.pull_chunk()?
         {
             self.current = next;
         }
@@ -46,10 +46,10 @@ impl Cursor {
     }
 
     /// The bytes at the cursor, at least `want` unless the stream ends before.
-    pub(crate) fn head(&mut self, want: usize) -> Result<&[u8], Error> {
-        self.fill()?;
+    pub(crate) fn peek_bytes(&mut self, want: usize) -> Result<&[u8], Error> {
+        self.fill_buffer()?;
         while self.current.len() < want
-            && let Some(mut next) = self.pull()?
+            && let Some(mut next) = self.pull_chunk()?
         {
             let missing = next.split_to(next.len().min(want - self.current.len()));
             self.current = [&self.current[..], &missing].concat().into();
@@ -59,21 +59,21 @@ impl Cursor {
     }
 
     /// Up to `most` of the bytes at the cursor, not copied; none only at the end of the stream.
-    pub(crate) fn take(&mut self, most: u64) -> Result<Bytes, Error> {
-        let available = self.fill()?.len();
+    pub(crate) fn take_bytes(&mut self, most: u64) -> Result<Bytes, Error> {
+        let available = self.fill_buffer()?.len();
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(available);
         self.offset += length as u64;
         Ok(self.current.split_to(length))
     }
 
-    /// Moves the cursor over `count` bytes of what [`Cursor::fill`] returned.
+    /// Moves the cursor over `count` bytes of what [`ChunkCursor::fill_buffer`] returned.
     pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.current.len());
         self.current.advance(count);
         self.offset += count as u64;
     }
 
-    fn pull(&mut self) -> Result<Option<Bytes>, Error> {
+    fn pull_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.following.is_empty() {
             self.inner.next_chunk()
         } else {

@@ -33,7 +33,7 @@ impl SpeedLimit {
     "{bytes} bytes came in {} seconds of waiting, which is less than {bytes_per_second} a second",
     .time.as_secs()
 )]
-pub struct TooSlow {
+pub struct TooSlowError {
     /// Bytes that came.
     pub bytes: u64,
     /// Time that was waited for them.
@@ -44,13 +44,13 @@ pub struct TooSlow {
 
 /// Measures one sender. Only time counts that was spent waiting for it: a slow disk is not its fault.
 #[derive(Debug)]
-pub struct Floor {
+pub struct MinSpeedCheck {
     limit: SpeedLimit,
     waited: Duration,
     bytes: u64,
 }
 
-impl Floor {
+impl MinSpeedCheck {
     /// Nothing has come yet.
     pub fn new(limit: SpeedLimit) -> Self {
         Self {
@@ -64,7 +64,7 @@ impl Floor {
     ///
     /// One long pause counts as half of that time: how long a sender may be silent, others limit, and after the pause it has the
     /// other half to make it good.
-    pub fn came(&mut self, bytes: u64, time: Duration) -> Result<(), TooSlow> {
+    pub fn record_received(&mut self, bytes: u64, time: Duration) -> Result<(), TooSlowError> {
         self.waited += time.min(self.limit.time / 2);
         self.bytes = self.bytes.saturating_add(bytes);
         if self.waited < self.limit.time {
@@ -76,7 +76,7 @@ impl Floor {
         if u128::from(bytes) >= least {
             return Ok(());
         }
-        Err(TooSlow {
+        Err(TooSlowError {
             bytes,
             time: waited,
             bytes_per_second,
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn a_byte_a_second_is_too_slow() {
-        let mut floor = Floor::new(LIMIT);
+        let mut floor = MinSpeedCheck::new(LIMIT);
         for _ in 0..9 {
-            floor.came(1, Duration::from_secs(1)).unwrap();
+            floor.record_received(1, Duration::from_secs(1)).unwrap();
         }
-        let slow = floor.came(1, Duration::from_secs(1)).unwrap_err();
+        let slow = floor.record_received(1, Duration::from_secs(1)).unwrap_err();
         assert_eq!((slow.bytes, slow.time), (10, Duration::from_secs(10)));
         assert_eq!(
             slow.to_string(),
@@ -109,31 +109,31 @@ mod tests {
 
     #[test]
     fn pauses_are_made_good_by_what_comes_before_and_after() {
-        let mut floor = Floor::new(LIMIT);
-        floor.came(1000, Duration::ZERO).unwrap();
-        floor.came(0, Duration::from_secs(5)).unwrap();
-        floor.came(0, Duration::from_secs(5)).unwrap();
-        floor.came(999, Duration::from_secs(5)).unwrap();
-        assert!(floor.came(0, Duration::from_secs(5)).is_err());
+        let mut floor = MinSpeedCheck::new(LIMIT);
+        floor.record_received(1000, Duration::ZERO).unwrap();
+        floor.record_received(0, Duration::from_secs(5)).unwrap();
+        floor.record_received(0, Duration::from_secs(5)).unwrap();
+        floor.record_received(999, Duration::from_secs(5)).unwrap();
+        assert!(floor.record_received(0, Duration::from_secs(5)).is_err());
     }
 
     #[test]
     fn a_long_pause_is_no_slowness_but_pauses_alone_are() {
         const HOURS: Duration = Duration::from_secs(7200);
-        let mut floor = Floor::new(LIMIT);
+        let mut floor = MinSpeedCheck::new(LIMIT);
         for _ in 0..10 {
-            floor.came(1, HOURS).unwrap();
-            floor.came(999, Duration::from_secs(5)).unwrap();
+            floor.record_received(1, HOURS).unwrap();
+            floor.record_received(999, Duration::from_secs(5)).unwrap();
         }
-        floor.came(1, HOURS).unwrap();
-        assert!(floor.came(1, HOURS).is_err());
+        floor.record_received(1, HOURS).unwrap();
+        assert!(floor.record_received(1, HOURS).is_err());
     }
 
     #[test]
     fn time_that_nobody_waited_does_not_count() {
-        let mut floor = Floor::new(LIMIT);
+        let mut floor = MinSpeedCheck::new(LIMIT);
         for _ in 0..1000 {
-            floor.came(1, Duration::from_micros(1)).unwrap();
+            floor.record_received(1, Duration::from_micros(1)).unwrap();
         }
     }
 }

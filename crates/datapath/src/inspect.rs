@@ -6,12 +6,12 @@ use diskimage::{Error as ImageError, Format, HEAD_BYTES};
 use crate::archive;
 use crate::decode;
 use crate::error::{Error, FormatError};
-use crate::format::raw::{self, Ending, SECTOR};
-use crate::format::{Head, fetch_map, open_mapped, ranged_length};
-use crate::input::Input;
-use crate::memory::Budget;
+use crate::format::raw::{self, EndingKind, SECTOR};
+use crate::format::{ImageHead, fetch_map, open_mapped, ranged_length};
+use crate::input::TransferInput;
+use crate::memory::MemoryBudget;
 use crate::meter::Meter;
-use crate::options::{Payload, Reading};
+use crate::options::{PayloadKind, ReadOptions};
 use crate::source::Source;
 
 /// Offset of the volume descriptor of ISO 9660: sector 16 of 2048 bytes (ECMA-119 §8.1).
@@ -48,24 +48,28 @@ pub struct Inspection {
 }
 
 /// Looks at the head of the source and, where it has ranges, at the tables of the image.
-pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Result<Inspection, Error> {
-    if let Some(changes) = source.changes() {
+pub fn inspect_image(
+    source: &dyn Source,
+    payload: PayloadKind,
+    reading: &ReadOptions,
+) -> Result<Inspection, Error> {
+    if let Some(changes) = source.changed_ranges() {
         return Ok(Inspection {
             virtual_size: Some(changes.disk_bytes()),
-            changed: Some((changes.bytes(), changes.ranges().len())),
-            ..Inspection::of(source, Vec::new(), Format::Raw)
+            changed: Some((changes.changed_bytes(), changes.ranges().len())),
+            ..Inspection::from_source(source, Vec::new(), Format::Raw)
         });
     }
-    let (payload, reading) = (payload.of(source), &reading.of(source));
-    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
-    let mut input = archive::enter(input, payload, reading)?;
-    let Head { format, ending } = Head::read(&mut input, payload, reading)?;
-    let mut found = Inspection::of(source, input.layers(), format);
+    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::open_payload(input, payload, reading)?;
+    let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;
+    let mut found = Inspection::from_source(source, input.layer_names(), format);
     match format {
         Format::Raw => {
-            found.allocated_bytes = input.length();
+            found.allocated_bytes = input.total_bytes();
             found.virtual_size = input
-                .length()
+                .total_bytes()
                 .and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
             // An ISO is a raw disk to an import; its user wants to know that it is one.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
@@ -74,34 +78,34 @@ pub fn inspect(source: &dyn Source, payload: Payload, reading: &Reading) -> Resu
             }
             describe_end(&mut found, ending, source, &mut input)?;
         }
-        _ => describe(&mut found, source, &mut input, &reading.limits.memory)?,
+        _ => describe_mapped(&mut found, source, &mut input, &reading.limits.memory)?,
     }
     Ok(found)
 }
 
 /// Bytes of the disk in the image, which is read to its end if nothing else tells: a raw disk that is compressed.
-pub fn measure(source: &dyn Source, payload: Payload, reading: &Reading) -> Result<u64, Error> {
-    let (payload, reading) = (payload.of(source), &reading.of(source));
-    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
-    let mut input = archive::enter(input, payload, reading)?;
-    let Head { format, ending } = Head::read(&mut input, payload, reading)?;
+pub fn measure_image(source: &dyn Source, payload: PayloadKind, reading: &ReadOptions) -> Result<u64, Error> {
+    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let mut input = archive::open_payload(input, payload, reading)?;
+    let ImageHead { format, ending } = ImageHead::read(&mut input, payload, reading)?;
     if format != Format::Raw {
         let image = open_mapped(format, &mut input, &reading.limits.memory)?;
-        return Ok(image.facts().virtual_size);
+        return Ok(image.head_facts().virtual_size);
     }
-    let bytes = raw::length(&mut input, ending)?;
-    input.finish()?;
+    let bytes = raw::measure_disk(&mut input, ending)?;
+    input.finish_reading()?;
     Ok(bytes)
 }
 
 /// Looks at the end of a raw disk, where the source can be asked for it.
 fn describe_end(
     found: &mut Inspection,
-    ending: Ending,
+    ending: EndingKind,
     source: &dyn Source,
-    input: &mut Input,
+    input: &mut TransferInput,
 ) -> Result<(), Error> {
-    let Some(length) = ranged_length(source, input).filter(|_| ending != Ending::Disk) else {
+    let Some(length) = ranged_length(source, input).filter(|_| ending != EndingKind::Disk) else {
         return Ok(());
     };
     match ending.disk_size_ahead(source, length) {
@@ -113,7 +117,7 @@ fn describe_end(
         }
         Ok(None) => {}
         Err(Error::Format(FormatError::Image(refusal))) => {
-            found.refuse(&refusal);
+            found.record_refusal(&refusal);
         }
         Err(other) => return Err(other),
     }
@@ -121,11 +125,11 @@ fn describe_end(
 }
 
 /// Looks at the head of an image with a map, and at its tables.
-fn describe(
+fn describe_mapped(
     found: &mut Inspection,
     source: &dyn Source,
-    input: &mut Input,
-    memory: &Budget,
+    input: &mut TransferInput,
+    memory: &MemoryBudget,
 ) -> Result<(), Error> {
     let image = match open_mapped(found.format, input, memory) {
         Err(Error::Format(FormatError::Image(refusal))) => {
@@ -133,12 +137,12 @@ fn describe(
                 // What the header says, for those who have to repair or flatten the image.
                 found.virtual_size = be64(&input.peek(HEAD_BYTES)?, VIRTUAL_SIZE_AT);
             }
-            found.refuse(&refusal);
+            found.record_refusal(&refusal);
             return Ok(());
         }
         opened => opened?,
     };
-    let facts = image.facts();
+    let facts = image.head_facts();
     found.virtual_size = Some(facts.virtual_size);
     found.cluster_size = facts.cluster_size;
     found.features = facts.features;
@@ -148,7 +152,7 @@ fn describe(
     };
     match fetch_map(image, length, source, input, memory) {
         Ok(map) => found.allocated_bytes = Some(map.mapped_bytes()),
-        Err(Error::Format(FormatError::Image(refusal))) => found.refuse(&refusal),
+        Err(Error::Format(FormatError::Image(refusal))) => found.record_refusal(&refusal),
         Err(other) => return Err(other),
     }
     Ok(())
@@ -156,11 +160,11 @@ fn describe(
 
 impl Inspection {
     /// An image of which no more is known.
-    fn of(source: &dyn Source, layers: Vec<&'static str>, format: Format) -> Self {
+    fn from_source(source: &dyn Source, layers: Vec<&'static str>, format: Format) -> Self {
         Self {
             layers,
             format,
-            source_bytes: source.length(),
+            source_bytes: source.total_bytes(),
             virtual_size: None,
             allocated_bytes: None,
             cluster_size: None,
@@ -172,7 +176,7 @@ impl Inspection {
         }
     }
 
-    fn refuse(&mut self, refusal: &ImageError) {
+    fn record_refusal(&mut self, refusal: &ImageError) {
         match refusal {
             ImageError::BackingFile(name)
             | ImageError::DataFile(name)

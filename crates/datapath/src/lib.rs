@@ -45,4 +45,4 @@ pub mod transfer;
 pub mod zeros;
 
 pub use error::Error;
-pub use transfer::transfer;
+pub use transfer::transfer_image;

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// The holder of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lock {
+pub(crate) enum LockState {
     /// This process holds it, until the file is closed.
     Ours,
     /// Another open file holds it.
@@ -26,7 +26,7 @@ pub(crate) enum Lock {
 
 /// Repeats `attempt` for a moment, as long as another process holds what it wants. One that is just ending holds it a moment longer, and
 /// so does a child that it is just starting, until that is another program.
-pub(crate) fn patiently<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
+pub(crate) fn retry_while_held<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
     for _ in 0..ATTEMPTS {
         let result = attempt();
         if !is_held(&result) {
@@ -38,19 +38,19 @@ pub(crate) fn patiently<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) 
 }
 
 /// Takes the lock of `file`, and does not wait until a transfer ends.
-pub(crate) fn lock(file: &File) -> Lock {
-    patiently(|| try_lock(file), |lock| *lock == Lock::Taken)
+pub(crate) fn lock_file(file: &File) -> LockState {
+    retry_while_held(|| try_lock(file), |lock| *lock == LockState::Taken)
 }
 
-fn try_lock(file: &File) -> Lock {
+fn try_lock(file: &File) -> LockState {
     loop {
         match file.try_lock() {
-            Ok(()) => return Lock::Ours,
-            Err(TryLockError::WouldBlock) => return Lock::Taken,
+            Ok(()) => return LockState::Ours,
+            Err(TryLockError::WouldBlock) => return LockState::Taken,
             Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Interrupted => {}
             Err(TryLockError::Error(error)) => {
                 tracing::debug!(%error, "the filesystem of the target has no locks");
-                return Lock::Impossible;
+                return LockState::Impossible;
             }
         }
     }
@@ -67,9 +67,12 @@ mod tests {
         let first = File::create(&path).unwrap();
         std::fs::hard_link(&path, folder.path().join("other")).unwrap();
         let second = File::open(folder.path().join("other")).unwrap();
-        assert_eq!((lock(&first), lock(&second)), (Lock::Ours, Lock::Taken));
+        assert_eq!(
+            (lock_file(&first), lock_file(&second)),
+            (LockState::Ours, LockState::Taken)
+        );
         drop(first);
-        assert_eq!(lock(&second), Lock::Ours);
+        assert_eq!(lock_file(&second), LockState::Ours);
     }
 
     #[test]
@@ -77,12 +80,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let first = File::create(&path).unwrap();
-        assert_eq!(lock(&first), Lock::Ours);
+        assert_eq!(lock_file(&first), LockState::Ours);
         let ending = std::thread::spawn(move || {
             sleep(PAUSE);
             drop(first);
         });
-        assert_eq!(lock(&File::open(&path).unwrap()), Lock::Ours);
+        assert_eq!(lock_file(&File::open(&path).unwrap()), LockState::Ours);
         ending.join().unwrap();
     }
 
@@ -95,6 +98,6 @@ mod tests {
             .custom_flags(path_only)
             .open("/")
             .unwrap();
-        assert_eq!(lock(&file), Lock::Impossible);
+        assert_eq!(lock_file(&file), LockState::Impossible);
     }
 }

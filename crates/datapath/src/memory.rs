@@ -1,7 +1,7 @@
 //! Two accounts of the memory that data takes.
 //!
-//! [`Held`] counts all of it, for the figures: buffers whose number our own constants bound, and what images ask for. A
-//! [`Budget`] bounds the second kind: windows, dictionaries, maps, tables. It is one for all layers and stages of a transfer,
+//! [`HeldMemory`] counts all of it, for the figures: buffers whose number our own constants bound, and what images ask for. A
+//! [`MemoryBudget`] bounds the second kind: windows, dictionaries, maps, tables. It is one for all layers and stages of a transfer,
 //! because what each of them may have alone they may not have together.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
 /// The budget of all transfers of this process.
-static PROCESS: OnceLock<Budget> = OnceLock::new();
+static PROCESS: OnceLock<MemoryBudget> = OnceLock::new();
 
 /// Memory of the whole process, unless it is told otherwise: what docs/images.md recommends for a pod.
 pub const PROCESS_BYTES: u64 = 256 << 20;
@@ -30,24 +30,24 @@ pub fn in_use() -> usize {
 }
 
 /// The most bytes that were held at once since the process began.
-pub fn peak() -> usize {
+pub fn peak_bytes() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
 /// Some memory in the account, as long as this lives.
 #[derive(Debug, Default)]
-pub struct Held(usize);
+pub struct HeldMemory(usize);
 
-impl Held {
+impl HeldMemory {
     /// Puts `bytes` into the account.
     pub fn new(bytes: usize) -> Self {
         let mut held = Self(0);
-        held.set(bytes);
+        held.set_bytes(bytes);
         held
     }
 
     /// Changes the memory in the account to `bytes`.
-    pub fn set(&mut self, bytes: usize) {
+    pub fn set_bytes(&mut self, bytes: usize) {
         let others = IN_USE.fetch_sub(self.0, Ordering::Relaxed).wrapping_sub(self.0);
         IN_USE.fetch_add(bytes, Ordering::Relaxed);
         PEAK.fetch_max(others.wrapping_add(bytes), Ordering::Relaxed);
@@ -55,7 +55,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldMemory {
     fn drop(&mut self) {
         IN_USE.fetch_sub(self.0, Ordering::Relaxed);
     }
@@ -64,7 +64,7 @@ impl Drop for Held {
 /// More memory than is left.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("needs {needed} bytes of memory, and {available} of the {limit} that an image may take are left")]
-pub struct Exceeded {
+pub struct MemoryLimitError {
     /// Bytes that are needed for this one thing.
     pub needed: u64,
     /// Bytes that it could have.
@@ -75,26 +75,26 @@ pub struct Exceeded {
 
 /// Memory that images may ask for. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Budget(Arc<Shared>);
+pub struct MemoryBudget(Arc<BudgetState>);
 
 #[derive(Debug)]
-struct Shared {
+struct BudgetState {
     most: u64,
     taken_off: AtomicU64,
     granted: AtomicU64,
 }
 
-impl Default for Budget {
+impl Default for MemoryBudget {
     /// The budget of the process.
     fn default() -> Self {
         PROCESS.get_or_init(|| Self::of_process(PROCESS_BYTES)).clone()
     }
 }
 
-impl Budget {
+impl MemoryBudget {
     /// A budget of its own.
     pub fn new(limit: u64) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(BudgetState {
             most: limit,
             taken_off: AtomicU64::new(0),
             granted: AtomicU64::new(0),
@@ -119,56 +119,56 @@ impl Budget {
     }
 
     /// Bytes of the whole budget.
-    pub fn limit(&self) -> u64 {
+    pub fn limit_bytes(&self) -> u64 {
         self.0
             .most
             .saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
     }
 
     /// Nothing yet.
-    pub fn grant(&self) -> Grant {
-        Grant {
+    pub fn empty_grant(&self) -> MemoryGrant {
+        MemoryGrant {
             budget: self.clone(),
             bytes: 0,
-            held: Held::default(),
+            held: HeldMemory::default(),
         }
     }
 }
 
-impl Default for Grant {
+impl Default for MemoryGrant {
     /// Nothing yet, of the budget of the process.
     fn default() -> Self {
-        Budget::default().grant()
+        MemoryBudget::default().empty_grant()
     }
 }
 
-/// A part of a [`Budget`], as long as this lives.
+/// A part of a [`MemoryBudget`], as long as this lives.
 #[derive(Debug)]
-pub struct Grant {
-    budget: Budget,
+pub struct MemoryGrant {
+    budget: MemoryBudget,
     bytes: u64,
-    held: Held,
+    held: HeldMemory,
 }
 
-impl Grant {
+impl MemoryGrant {
     /// Bytes of this grant.
-    pub fn bytes(&self) -> u64 {
+    pub fn granted_bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Bytes that this grant could have, its own included.
-    pub fn available(&self) -> u64 {
-        let others = self.granted().saturating_sub(self.bytes);
-        self.budget.limit().saturating_sub(others)
+    pub fn available_bytes(&self) -> u64 {
+        let others = self.total_granted().saturating_sub(self.bytes);
+        self.budget.limit_bytes().saturating_sub(others)
     }
 
-    fn granted(&self) -> u64 {
+    fn total_granted(&self) -> u64 {
         self.budget.0.granted.load(Ordering::Relaxed)
     }
 
     /// Changes the grant to `bytes`; to be called before the memory is taken. A failure changes nothing.
-    pub fn resize(&mut self, bytes: u64) -> Result<(), Exceeded> {
-        let (before, limit) = (self.bytes, self.budget.limit());
+    pub fn resize(&mut self, bytes: u64) -> Result<(), MemoryLimitError> {
+        let (before, limit) = (self.bytes, self.budget.limit_bytes());
         let others_and = |granted: u64| {
             let wanted = granted.saturating_sub(before).checked_add(bytes)?;
             // What is given back is taken also where more was granted than there is.
@@ -179,35 +179,35 @@ impl Grant {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and)
             .is_err()
         {
-            return Err(Exceeded {
+            return Err(MemoryLimitError {
                 needed: bytes,
-                available: self.available(),
+                available: self.available_bytes(),
                 limit,
             });
         }
         self.bytes = bytes;
-        self.held.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.held.set_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         Ok(())
     }
 
     /// Enlarges the grant to at least `bytes`.
-    pub fn grow_to(&mut self, bytes: u64) -> Result<(), Exceeded> {
+    pub fn grow_to(&mut self, bytes: u64) -> Result<(), MemoryLimitError> {
         self.resize(bytes.max(self.bytes))
     }
 }
 
-impl Drop for Grant {
+impl Drop for MemoryGrant {
     fn drop(&mut self) {
         self.budget.0.granted.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
-impl diskimage::Memory for Grant {
-    fn available(&self) -> u64 {
-        self.available()
+impl diskimage::ImageMemory for MemoryGrant {
+    fn available_bytes(&self) -> u64 {
+        self.available_bytes()
     }
 
-    fn hold(&mut self, bytes: u64) -> bool {
+    fn try_hold_bytes(&mut self, bytes: u64) -> bool {
         self.resize(bytes).is_ok()
     }
 }
@@ -222,12 +222,12 @@ mod tests {
     fn the_peak_stays_when_memory_is_given_back() {
         // Other tests of this process hold memory too: only what is far above them can be told.
         const LARGE: usize = 1 << 40;
-        let mut held = Held::new(LARGE);
+        let mut held = HeldMemory::new(LARGE);
         assert!(in_use() >= LARGE);
-        held.set(2 * LARGE);
+        held.set_bytes(2 * LARGE);
         drop(held);
         assert!(in_use() < LARGE);
-        assert!(peak() >= 2 * LARGE);
+        assert!(peak_bytes() >= 2 * LARGE);
     }
 
     #[test]
@@ -239,39 +239,43 @@ mod tests {
             (96 << 20, (96 << 20) - (96 << 20) / 100 * 30),
             (0, 0),
         ] {
-            assert_eq!(Budget::of_process(process).limit(), image, "{process}");
+            assert_eq!(
+                MemoryBudget::of_process(process).limit_bytes(),
+                image,
+                "{process}"
+            );
         }
     }
 
     #[test]
     fn one_budget_is_for_all() {
-        let budget = Budget::new(100);
-        let (mut first, mut second) = (budget.grant(), budget.grant());
+        let budget = MemoryBudget::new(100);
+        let (mut first, mut second) = (budget.empty_grant(), budget.empty_grant());
         first.resize(60).unwrap();
-        let exceeded = Exceeded {
+        let exceeded = MemoryLimitError {
             needed: 41,
             available: 40,
             limit: 100,
         };
         assert_eq!(second.resize(41), Err(exceeded));
-        assert_eq!((second.bytes(), second.available()), (0, 40));
+        assert_eq!((second.granted_bytes(), second.available_bytes()), (0, 40));
         second.resize(40).unwrap();
         first.resize(10).unwrap();
-        assert_eq!(second.available(), 90);
+        assert_eq!(second.available_bytes(), 90);
         drop(first);
         second.resize(100).unwrap();
     }
 
     #[test]
     fn what_the_process_holds_for_something_else_is_not_granted() {
-        let budget = Budget::new(100);
+        let budget = MemoryBudget::new(100);
         budget.take_off(30);
-        let mut grant = budget.grant();
-        assert_eq!((budget.limit(), grant.available()), (70, 70));
+        let mut grant = budget.empty_grant();
+        assert_eq!((budget.limit_bytes(), grant.available_bytes()), (70, 70));
         grant.resize(71).unwrap_err();
         grant.resize(70).unwrap();
         budget.take_off(200);
-        assert_eq!(budget.limit(), 0);
+        assert_eq!(budget.limit_bytes(), 0);
         grant.resize(10).unwrap();
         budget.take_off(0);
         grant.resize(100).unwrap();
@@ -280,14 +284,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_more_is_granted_than_there_is(steps in prop::collection::vec((0usize..5, 0u64..200), 0..50)) {
-            let budget = Budget::new(300);
-            let mut grants: Vec<Grant> = (0..5).map(|_| budget.grant()).collect();
+            let budget = MemoryBudget::new(300);
+            let mut grants: Vec<MemoryGrant> = (0..5).map(|_| budget.empty_grant()).collect();
             for (index, bytes) in steps {
-                let others: u64 = grants.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, g)| g.bytes()).sum();
+                let others: u64 = grants.iter().enumerate().filter(|(i, _)| *i != index).map(|(_, g)| g.granted_bytes()).sum();
                 let outcome = grants[index].resize(bytes);
                 prop_assert_eq!(outcome.is_ok(), others + bytes <= 300);
-                prop_assert!(grants.iter().map(Grant::bytes).sum::<u64>() <= 300);
-                prop_assert_eq!(grants[0].granted(), grants.iter().map(Grant::bytes).sum::<u64>());
+                prop_assert!(grants.iter().map(MemoryGrant::granted_bytes).sum::<u64>() <= 300);
+                prop_assert_eq!(grants[0].total_granted(), grants.iter().map(MemoryGrant::granted_bytes).sum::<u64>());
             }
         }
     }

@@ -9,47 +9,47 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::chunks::Chunks;
-use crate::digest::{Checksum, Hashing};
+use crate::chunks::ChunkStream;
+use crate::digest::{Checksum, HashingThread};
 use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::floor::Floor;
+use crate::floor::MinSpeedCheck;
 use crate::observe::{Observer, SharedTime, Stage};
-use crate::options::Reading;
-use crate::source::{Body, Source};
+use crate::options::ReadOptions;
+use crate::source::{Source, SourceBody};
 
 /// Longest sleep of the rate limiter without a look at the stop token.
 const PACE_STEP: Duration = Duration::from_millis(50);
 
 /// The figures of a meter. They outlive it: it disappears inside the decode stack.
-pub struct Readings {
+pub struct MeterReadings {
     position: AtomicU64,
     /// The digest that is expected, and that of the bytes so far.
-    digest: Mutex<Option<(Checksum, Hashing)>>,
+    digest: Mutex<Option<(Checksum, HashingThread)>>,
     /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
     must_read_all: bool,
     /// True if the source is read to its end, though bytes may be skipped.
     must_reach_end: bool,
-    /// The time of all stages that [`Readings::time`] was told of.
+    /// The time of all stages that [`MeterReadings::time_stage`] was told of.
     timed: SharedTime,
     observer: Arc<dyn Observer>,
 }
 
-impl Readings {
+impl MeterReadings {
     /// Does the `work` of a `stage`, and tells the observer how long it took: without what the stages before it, from which it
     /// pulls its bytes, took meanwhile. That costs two looks at the clock for each chunk.
-    pub(crate) fn time<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
-        let (began, before) = (Instant::now(), self.timed.value());
+    pub(crate) fn time_stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
+        let (began, before) = (Instant::now(), self.timed.total_time());
         let value = work();
-        let others = self.timed.value().saturating_sub(before);
+        let others = self.timed.total_time().saturating_sub(before);
         let own = began.elapsed().saturating_sub(others);
         self.pass_over(own);
-        self.observer.spent(stage, own);
+        self.observer.record_time(stage, own);
         value
     }
 
     /// Time that is not that of the stage which is at work: it waited for others.
     pub(crate) fn pass_over(&self, time: Duration) {
-        self.timed.add(time);
+        self.timed.add_time(time);
     }
 
     /// Bytes of the source that were consumed or skipped.
@@ -63,38 +63,40 @@ impl Readings {
     }
 
     /// Compares the digest of all bytes with the one that is expected, if there is one. Returns it, as `algorithm:hex`; once.
-    pub fn verify(&self) -> Result<Option<String>, Error> {
+    pub fn verify_digest(&self) -> Result<Option<String>, Error> {
         let Some((expected, hashing)) = self.digest.lock().take() else {
             return Ok(None);
         };
-        let calculated = hashing.finish();
+        let calculated = hashing.finish_digest();
         expected.verify(&calculated)?;
         Ok(Some(calculated))
     }
 }
 
-/// A [`Body`] as [`Chunks`].
+/// A [`SourceBody`] as [`ChunkStream`].
 pub struct Meter {
-    body: Box<dyn Body>,
+    body: Box<dyn SourceBody>,
     total: Option<u64>,
-    readings: Arc<Readings>,
+    readings: Arc<MeterReadings>,
     digesting: bool,
-    pace: Option<Pace>,
-    floor: Option<Floor>,
+    pace: Option<RateLimiter>,
+    floor: Option<MinSpeedCheck>,
     stop: CancellationToken,
 }
 
 impl Meter {
     /// Begins to read `source`, under the digest that `reading` expects.
-    pub fn new(source: &dyn Source, reading: &Reading) -> Result<Self, Error> {
+    pub fn new(source: &dyn Source, reading: &ReadOptions) -> Result<Self, Error> {
         let digest = reading
             .checksum
             .as_ref()
-            .map(|checksum| Hashing::start(checksum.algorithm()).map(|hashing| (checksum.clone(), hashing)))
+            .map(|checksum| {
+                HashingThread::start(checksum.algorithm()).map(|hashing| (checksum.clone(), hashing))
+            })
             .transpose()?;
         let digesting = digest.is_some();
-        let must_read_all = digesting || source.verifies();
-        let readings = Arc::new(Readings {
+        let must_read_all = digesting || source.has_own_digest();
+        let readings = Arc::new(MeterReadings {
             position: AtomicU64::new(0),
             digest: Mutex::new(digest),
             must_read_all,
@@ -103,23 +105,23 @@ impl Meter {
             observer: Arc::clone(&reading.observer),
         });
         Ok(Self {
-            body: source.body().map_err(stopped)?,
-            total: source.length(),
+            body: source.open_body().map_err(map_source_error)?,
+            total: source.total_bytes(),
             readings,
             digesting,
-            pace: reading.limit_rate.map(Pace::new),
-            floor: reading.speed_limit.map(Floor::new),
+            pace: reading.limit_rate.map(RateLimiter::new),
+            floor: reading.speed_limit.map(MinSpeedCheck::new),
             stop: reading.stop.clone(),
         })
     }
 
     /// The figures, to be read while and after the meter runs.
-    pub fn readings(&self) -> Arc<Readings> {
+    pub fn readings(&self) -> Arc<MeterReadings> {
         Arc::clone(&self.readings)
     }
 
     /// Bytes in the whole object, if the source knows.
-    pub fn total(&self) -> Option<u64> {
+    pub fn total_bytes(&self) -> Option<u64> {
         self.total
     }
 
@@ -130,8 +132,10 @@ impl Meter {
 
     /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
     pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
-        let skipped = self.readings.time(Stage::Source, || self.body.skip_to(offset));
-        skipped.map_err(stopped)?;
+        let skipped = self
+            .readings
+            .time_stage(Stage::Source, || self.body.skip_to(offset));
+        skipped.map_err(map_source_error)?;
         self.advance_to(offset);
         Ok(())
     }
@@ -143,7 +147,7 @@ impl Meter {
 }
 
 /// A source that was told to stop has not failed.
-fn stopped(error: SourceError) -> Error {
+fn map_source_error(error: SourceError) -> Error {
     if error.kind() == SourceErrorKind::Stopped {
         Error::Stopped
     } else {
@@ -151,18 +155,18 @@ fn stopped(error: SourceError) -> Error {
     }
 }
 
-impl Chunks for Meter {
+impl ChunkStream for Meter {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Stopped);
         }
         let asked = Instant::now();
-        let next = self.readings.time(Stage::Source, || self.body.next_chunk());
-        let Some(chunk) = next.map_err(stopped)? else {
+        let next = self.readings.time_stage(Stage::Source, || self.body.next_chunk());
+        let Some(chunk) = next.map_err(map_source_error)? else {
             return Ok(None);
         };
         if let Some(floor) = &mut self.floor {
-            let came = floor.came(chunk.len() as u64, asked.elapsed());
+            let came = floor.record_received(chunk.len() as u64, asked.elapsed());
             came.map_err(|slow| {
                 SourceError::new(
                     SourceErrorKind::Stalled,
@@ -181,7 +185,7 @@ impl Chunks for Meter {
             // A chunk may take seconds: the progress goes on meanwhile.
             let let_through = |bytes| self.readings.observer.source_position(position + bytes, total);
             let began = Instant::now();
-            pace.wait(chunk.len() as u64, &self.stop, let_through)?;
+            pace.wait_for_bytes(chunk.len() as u64, &self.stop, let_through)?;
             self.readings.pass_over(began.elapsed());
         }
         self.advance_to(self.readings.position() + chunk.len() as u64);
@@ -191,12 +195,12 @@ impl Chunks for Meter {
 
 /// Keeps the average rate at or below a limit; a source that was slow for a while may not catch up by more than
 /// a second's worth.
-struct Pace {
+struct RateLimiter {
     bytes_per_second: NonZeroU64,
     due: Instant,
 }
 
-impl Pace {
+impl RateLimiter {
     fn new(bytes_per_second: NonZeroU64) -> Self {
         Self {
             bytes_per_second,
@@ -205,7 +209,12 @@ impl Pace {
     }
 
     /// Waits until `bytes` may pass; `let_through` is told now and then how many of them the rate has let through.
-    fn wait(&mut self, bytes: u64, stop: &CancellationToken, let_through: impl Fn(u64)) -> Result<(), Error> {
+    fn wait_for_bytes(
+        &mut self,
+        bytes: u64,
+        stop: &CancellationToken,
+        let_through: impl Fn(u64),
+    ) -> Result<(), Error> {
         let earliest = Instant::now()
             .checked_sub(Duration::from_secs(1))
             .unwrap_or(self.due);
@@ -232,7 +241,7 @@ mod tests {
     struct Told(Mutex<Vec<(Stage, Duration)>>);
 
     impl Observer for Told {
-        fn spent(&self, stage: Stage, time: Duration) {
+        fn record_time(&self, stage: Stage, time: Duration) {
             self.0.lock().push((stage, time));
         }
     }
@@ -240,7 +249,7 @@ mod tests {
     #[test]
     fn the_time_of_a_stage_is_without_that_of_the_stages_it_pulls_from() {
         let told = Arc::new(Told::default());
-        let readings = Readings {
+        let readings = MeterReadings {
             position: AtomicU64::new(0),
             digest: Mutex::new(None),
             must_read_all: false,
@@ -249,8 +258,8 @@ mod tests {
             observer: Arc::clone(&told) as Arc<dyn Observer>,
         };
         let hour = Duration::from_secs(3600);
-        readings.time(Stage::Format, || {
-            readings.time(Stage::Decode, || readings.pass_over(hour));
+        readings.time_stage(Stage::Format, || {
+            readings.time_stage(Stage::Decode, || readings.pass_over(hour));
         });
         let told = told.0.lock();
         assert_eq!(

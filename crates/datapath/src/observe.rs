@@ -1,6 +1,6 @@
 //! The two words for how a transfer is doing, and the events that say them. The data path knows these and no metrics library.
 //!
-//! | | [`Stage`]: where | [`Phase`]: how far |
+//! | | [`Stage`]: where | [`TransferPhase`]: how far |
 //! | --- | --- | --- |
 //! | log | in sentences | `New phase: Info`, `TransferDataFile`, `Resize`, `Complete`, as CDI's importer has it |
 //! | metrics | the label `stage` of `…_retries_total`, `…_errors_total` and `…_stage_seconds_total` | |
@@ -52,7 +52,7 @@ impl fmt::Display for Stage {
 
 /// The steps of a transfer, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
+pub enum TransferPhase {
     /// The head of the source is looked at: layers, format, sizes.
     Info,
     /// Bytes flow from the source to the target.
@@ -63,7 +63,7 @@ pub enum Phase {
     Complete,
 }
 
-impl Phase {
+impl TransferPhase {
     /// The lower-case word.
     pub const fn name(self) -> &'static str {
         match self {
@@ -81,18 +81,18 @@ pub(crate) struct SharedTime(AtomicU64);
 
 impl SharedTime {
     /// Adds `time`.
-    pub(crate) fn add(&self, time: Duration) {
+    pub(crate) fn add_time(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.fetch_add(nanos, Ordering::Relaxed);
     }
 
     /// The sum so far.
-    pub(crate) fn value(&self) -> Duration {
+    pub(crate) fn total_time(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
     /// The sum since the last look.
-    pub(crate) fn take(&self) -> Duration {
+    pub(crate) fn take_time(&self) -> Duration {
         Duration::from_nanos(self.0.swap(0, Ordering::Relaxed))
     }
 }
@@ -100,17 +100,17 @@ impl SharedTime {
 /// Receives events from the threads of a transfer and of its source; every method must return at once.
 pub trait Observer: Send + Sync {
     /// A new phase began.
-    fn phase(&self, _phase: Phase) {}
+    fn begin_phase(&self, _phase: TransferPhase) {}
     /// The image was recognised; comes once, before the first data byte.
-    fn image(&self, _facts: &ImageFacts) {}
+    fn record_image(&self, _facts: &ImageFacts) {}
     /// `position` bytes of the source are consumed, of `total` if the source knows. Called per chunk.
     fn source_position(&self, _position: u64, _total: Option<u64>) {}
     /// The target has been written `bytes` so far. Called now and then.
     fn target_written(&self, _bytes: u64) {}
     /// An attempt of `stage` failed and is made again.
-    fn retried(&self, _stage: Stage) {}
+    fn record_retry(&self, _stage: Stage) {}
     /// `stage` took `time` more. Called per chunk.
-    fn spent(&self, _stage: Stage, _time: Duration) {}
+    fn record_time(&self, _stage: Stage, _time: Duration) {}
 }
 
 impl fmt::Debug for dyn Observer {
@@ -121,13 +121,13 @@ impl fmt::Debug for dyn Observer {
 
 /// An observer that does nothing.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Unobserved;
+pub struct NoObserver;
 
-impl Observer for Unobserved {}
+impl Observer for NoObserver {}
 
-impl Unobserved {
+impl NoObserver {
     /// The shared form, as options hold it.
-    pub fn shared() -> Arc<dyn Observer> {
+    pub fn new_shared() -> Arc<dyn Observer> {
         Arc::new(Self)
     }
 }

@@ -1,5 +1,5 @@
-//! Settings of the operations: [`Reading`] for everything that reads a source, [`Writing`] for what writes a disk besides, and
-//! [`Payload`] where the source holds one image.
+//! Settings of the operations: [`ReadOptions`] for everything that reads a source, [`WriteOptions`] for what writes a disk besides, and
+//! [`PayloadKind`] where the source holds one image.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::Codec;
 use crate::digest::Checksum;
-use crate::disk::Kept;
+use crate::disk::VerifiedPrefix;
 use crate::error::{DecodeError, Error};
 use crate::floor::SpeedLimit;
-use crate::memory::Budget;
-use crate::observe::{Observer, Unobserved};
+use crate::memory::MemoryBudget;
+use crate::observe::{NoObserver, Observer};
 use crate::source::Source;
 
 /// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
@@ -22,7 +22,7 @@ pub(crate) const HEADER_BYTES: usize = 512;
 
 /// Compressed layers around what a source holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Layers {
+pub enum CompressionLayers {
     /// Layers that are recognized by their first bytes.
     #[default]
     Sniffed,
@@ -34,7 +34,7 @@ pub enum Layers {
 
 /// The thing below the layers that becomes a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Payload {
+pub enum PayloadKind {
     /// A disk image of this format, or of the one that its first bytes show.
     Image(Option<Format>),
     /// A tar that is a clone of a directory, in which `disk.img` is a raw disk.
@@ -44,24 +44,24 @@ pub enum Payload {
     Appliance(Option<Format>),
 }
 
-impl Default for Payload {
+impl Default for PayloadKind {
     fn default() -> Self {
         Self::Image(None)
     }
 }
 
-impl Payload {
+impl PayloadKind {
     /// A raw disk that a guest has written, whatever its first and last bytes look like.
     pub const RAW: Self = Self::Image(Some(Format::Raw));
 
     /// The payload of `source`: a guest's disk is one, whatever else it is said to be.
-    pub(crate) fn of(self, source: &dyn Source) -> Self {
+    pub(crate) fn for_source(self, source: &dyn Source) -> Self {
         if source.is_disk() { Self::RAW } else { self }
     }
 
     /// The format that is known before the first byte. That of a clone is: a raw disk that a guest has written may begin like any
     /// image.
-    pub(crate) fn format(self) -> Option<Format> {
+    pub(crate) fn known_format(self) -> Option<Format> {
         match self {
             Self::Image(format) | Self::Appliance(format) => format,
             Self::CloneOfFiles => Some(Format::Raw),
@@ -69,15 +69,15 @@ impl Payload {
     }
 }
 
-/// Default of [`Limits::spare_bytes`]: headers, indexes, seek tables and padding take less.
+/// Default of [`DecodeLimits::spare_bytes`]: headers, indexes, seek tables and padding take less.
 const SPARE_BYTES: u64 = 64 << 20;
 
 /// Costs that all layers of a stack may have together.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct DecodeLimits {
     /// Memory that windows (zstd) and dictionaries (xz) are taken from. Asked for by the stream's own header, before the memory
     /// is taken.
-    pub memory: Budget,
+    pub memory: MemoryBudget,
     /// Bytes that a layer may read before something comes out below all of them; see `decode/spent.rs`.
     pub spare_bytes: u64,
     /// Threads that a layer may decode with, where its format and its encoder allow that (xz). With one, the thread
@@ -85,11 +85,11 @@ pub struct Limits {
     pub threads: NonZeroUsize,
 }
 
-impl Default for Limits {
+impl Default for DecodeLimits {
     /// The budget of the process, what real streams need, and one thread.
     fn default() -> Self {
         Self {
-            memory: Budget::default(),
+            memory: MemoryBudget::default(),
             spare_bytes: SPARE_BYTES,
             threads: NonZeroUsize::MIN,
         }
@@ -98,7 +98,7 @@ impl Default for Limits {
 
 /// Order in which the parts of an image with a map may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Route {
+pub enum ReadRoute {
     /// Map first where the source has ranges, one pass elsewhere.
     #[default]
     Auto,
@@ -108,11 +108,11 @@ pub enum Route {
 
 /// Settings of everything that reads a source.
 #[derive(Clone)]
-pub struct Reading {
+pub struct ReadOptions {
     /// The digest of the whole object, over the bytes as transferred.
     pub checksum: Option<Checksum>,
     /// The compression around the payload.
-    pub layers: Layers,
+    pub layers: CompressionLayers,
     /// Refuse what ends before an image has its header, 512 bytes, packed or unpacked, as CDI does: it may be a page about an
     /// image. Otherwise that is a raw disk of one sector.
     pub full_header: bool,
@@ -120,7 +120,7 @@ pub struct Reading {
     /// it came.
     pub read_all: bool,
     /// Caps of the decoders. Where a disk is written, as many threads decode as write it.
-    pub limits: Limits,
+    pub limits: DecodeLimits,
     /// Most source bytes a second.
     pub limit_rate: Option<NonZeroU64>,
     /// Least source bytes a second.
@@ -131,25 +131,25 @@ pub struct Reading {
     pub observer: Arc<dyn Observer>,
 }
 
-impl Default for Reading {
+impl Default for ReadOptions {
     fn default() -> Self {
         Self {
             checksum: None,
-            layers: Layers::Sniffed,
+            layers: CompressionLayers::Sniffed,
             full_header: false,
             read_all: false,
-            limits: Limits::default(),
+            limits: DecodeLimits::default(),
             limit_rate: None,
             speed_limit: None,
             stop: CancellationToken::new(),
-            observer: Unobserved::shared(),
+            observer: NoObserver::new_shared(),
         }
     }
 }
 
-impl Reading {
+impl ReadOptions {
     /// The default settings, with the token that ends the operation.
-    pub fn until(stop: CancellationToken) -> Self {
+    pub fn with_stop(stop: CancellationToken) -> Self {
         Self {
             stop,
             ..Self::default()
@@ -157,10 +157,10 @@ impl Reading {
     }
 
     /// The settings for `source`: in a guest's disk nothing is looked for.
-    pub(crate) fn of(&self, source: &dyn Source) -> Self {
+    pub(crate) fn for_source(&self, source: &dyn Source) -> Self {
         let mut reading = self.clone();
         if source.is_disk() {
-            (reading.layers, reading.full_header) = (Layers::None, false);
+            (reading.layers, reading.full_header) = (CompressionLayers::None, false);
         }
         reading
     }
@@ -191,33 +191,33 @@ impl Reading {
 
 /// Settings of what writes a disk.
 #[derive(Debug, Clone)]
-pub struct Writing {
+pub struct WriteOptions {
     /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
     /// decoded by several.
     pub workers: NonZeroUsize,
     /// The order in which an image with a map may be read.
-    pub route: Route,
+    pub route: ReadRoute,
     /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
     pub scratch: Option<PathBuf>,
     /// The part of a raw disk that is there already: the stream is the disk without it.
-    pub kept: Option<Arc<Kept>>,
+    pub kept: Option<Arc<VerifiedPrefix>>,
 }
 
-impl Default for Writing {
+impl Default for WriteOptions {
     fn default() -> Self {
         Self {
             workers: NonZeroUsize::MIN.saturating_add(1),
-            route: Route::Auto,
+            route: ReadRoute::Auto,
             scratch: None,
             kept: None,
         }
     }
 }
 
-impl Writing {
+impl WriteOptions {
     /// The caps of decoders that feed these writers: as many threads as write.
-    pub(crate) fn decode_limits(&self, limits: &Limits) -> Limits {
-        Limits {
+    pub(crate) fn decode_limits(&self, limits: &DecodeLimits) -> DecodeLimits {
+        DecodeLimits {
             threads: self.workers,
             ..limits.clone()
         }

@@ -1,7 +1,7 @@
 //! From the chunks of a network library to chunks that the target can write from where they are.
 //!
 //! Buffers that a library hands out lie anywhere in memory, in memory that is fresh each time. Copied once, while the
-//! processor still has it at hand, it is aligned ([`Filling`]), the library's buffer is free again, and runs of zeros become
+//! processor still has it at hand, it is aligned ([`ChunkBuffer`]), the library's buffer is free again, and runs of zeros become
 //! references to the one block of zeros that need not be looked at again. Without that, a quarter of the time of a raw import
 //! went into fresh pages.
 
@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use crate::buffer::Filling;
+use crate::buffer::ChunkBuffer;
 use crate::zeros::{ZEROS, is_zero};
 
 /// Granularity in which zeros are noticed: fewer looks than at every page, and small against what a read of a socket gives.
 const RUN_BYTES: usize = 16 << 10;
 
 /// A chunk and the memory that it keeps.
-pub struct Packed {
+pub struct PackedChunk {
     /// The bytes.
     pub bytes: Bytes,
     /// Bytes of memory that are not free before this chunk is dropped.
@@ -24,16 +24,16 @@ pub struct Packed {
 }
 
 /// Packs one stream.
-pub struct Packer {
+pub struct ChunkPacker {
     /// Offset of the next byte in the stream.
     offset: u64,
-    filling: Option<Filling>,
+    filling: Option<ChunkBuffer>,
     /// Bytes of zeros behind what is filled in.
     zeros: usize,
-    ready: VecDeque<Packed>,
+    ready: VecDeque<PackedChunk>,
 }
 
-impl Packer {
+impl ChunkPacker {
     /// For a stream that begins at `offset` of its object.
     pub fn new(offset: u64) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Packer {
         self.hand_over_zeros();
         let mut at = self.offset;
         while !part.is_empty() {
-            let filling = self.filling.get_or_insert_with(|| Filling::new(at));
+            let filling = self.filling.get_or_insert_with(|| ChunkBuffer::new(at));
             let before = part.len();
             filling.fill_from(&mut part);
             at += (before - part.len()) as u64;
@@ -83,8 +83,8 @@ impl Packer {
 
     fn hand_over_data(&mut self) {
         if let Some(filling) = self.filling.take() {
-            self.ready.push_back(Packed {
-                held: filling.held(),
+            self.ready.push_back(PackedChunk {
+                held: filling.held_bytes(),
                 bytes: filling.freeze(),
             });
         }
@@ -92,7 +92,7 @@ impl Packer {
 
     fn hand_over_zeros(&mut self) {
         if self.zeros > 0 {
-            self.ready.push_back(Packed {
+            self.ready.push_back(PackedChunk {
                 bytes: Bytes::from_static(&ZEROS[..self.zeros]),
                 held: 0,
             });
@@ -101,7 +101,7 @@ impl Packer {
     }
 
     /// The next packed chunk, once there is a full one.
-    pub fn pop(&mut self) -> Option<Packed> {
+    pub fn pop(&mut self) -> Option<PackedChunk> {
         self.ready.pop_front()
     }
 
@@ -123,7 +123,7 @@ mod tests {
     use crate::buffer::{PAGE, SMALL_BYTES};
     use proptest::prelude::*;
 
-    fn packed(packer: &mut Packer) -> Vec<Bytes> {
+    fn packed(packer: &mut ChunkPacker) -> Vec<Bytes> {
         std::iter::from_fn(|| packer.pop())
             .map(|packed| packed.bytes)
             .collect()
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn zeros_are_the_shared_ones_in_large_pieces() {
-        let mut packer = Packer::new(0);
+        let mut packer = ChunkPacker::new(0);
         (0..16).for_each(|_| packer.push(&[0; 64 << 10]));
         let pieces = packed(&mut packer);
         assert!(pieces.iter().all(|piece| piece.as_ptr() == ZEROS.as_ptr()));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_rest_waits_for_more_or_for_a_flush() {
-        let mut packer = Packer::new(5);
+        let mut packer = ChunkPacker::new(5);
         packer.push(b"some");
         assert!(packer.has_rest() && packer.pop().is_none());
         packer.flush();
@@ -160,7 +160,7 @@ mod tests {
                 .iter()
                 .flat_map(|(byte, length)| std::iter::repeat_n(byte.saturating_sub(128), *length))
                 .collect();
-            let mut packer = Packer::new(start);
+            let mut packer = ChunkPacker::new(start);
             let mut pieces = Vec::new();
             let mut rest = &stream[..];
             for (cut, flush) in cuts.iter().cycle() {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use parking_lot::{Condvar, Mutex};
 
-struct State<T> {
+struct QueueState<T> {
     items: VecDeque<(T, usize)>,
     /// Bytes in the queue and in the hands of consumers.
     in_flight: usize,
@@ -12,18 +12,18 @@ struct State<T> {
 }
 
 /// Many producers, many consumers. An item counts until it is done, not until it is taken.
-pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(crate) struct WorkQueue<T> {
+    state: Mutex<QueueState<T>>,
     /// Consumers wait for an item here, producers for room there: whoever cannot go on is not woken.
     has_items: Condvar,
     has_room: Condvar,
     budget: usize,
 }
 
-impl<T> Queue<T> {
+impl<T> WorkQueue<T> {
     /// A queue that lets `budget` bytes be in flight; a larger single item passes when nothing else is.
     pub(crate) fn new(budget: usize) -> Self {
-        let state = State {
+        let state = QueueState {
             items: VecDeque::new(),
             in_flight: 0,
             closed: false,
@@ -53,16 +53,16 @@ impl<T> Queue<T> {
     }
 
     /// Waits for an item; `None` when the queue is closed and empty. The item's bytes are to be given back with
-    /// [`Queue::done`].
+    /// [`WorkQueue::release_bytes`].
     pub(crate) fn pop(&self) -> Option<(T, usize)> {
         let mut state = self.state.lock();
-        let is_waiting = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let is_waiting = |state: &mut QueueState<T>| state.items.is_empty() && !state.closed;
         self.has_items.wait_while(&mut state, is_waiting);
         state.items.pop_front()
     }
 
     /// Frees the room of an item with this number of bytes. Producers that wait go on when half of the budget is free.
-    pub(crate) fn done(&self, bytes: usize) {
+    pub(crate) fn release_bytes(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.in_flight -= bytes;
         let is_low = state.in_flight <= self.budget / 2;
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn bytes_in_flight_stay_under_the_budget() {
-        let queue = Queue::new(100);
+        let queue = WorkQueue::new(100);
         let mut most = 0;
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -109,7 +109,7 @@ mod tests {
                         assert_eq!(size, bytes);
                         // Slower than the producer, so that the budget is what limits it.
                         std::thread::sleep(std::time::Duration::from_micros(20));
-                        queue.done(bytes);
+                        queue.release_bytes(bytes);
                     }
                 });
             }
@@ -126,16 +126,16 @@ mod tests {
 
     #[test]
     fn an_item_larger_than_the_budget_passes_alone() {
-        let queue = Queue::new(10);
+        let queue = WorkQueue::new(10);
         assert!(queue.push((), 50));
         let (_, bytes) = queue.pop().unwrap();
-        queue.done(bytes);
+        queue.release_bytes(bytes);
         assert!(queue.push((), 50));
     }
 
     #[test]
     fn a_producer_that_waits_goes_on_when_half_is_free() {
-        let queue = Queue::new(100);
+        let queue = WorkQueue::new(100);
         (0..3).for_each(|_| assert!(queue.push((), 30)));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.push((), 20));
@@ -143,7 +143,7 @@ mod tests {
             for left in [60, 30] {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(!waiting.is_finished());
-                queue.done(30);
+                queue.release_bytes(30);
                 assert!(left == 30 || queue.state.lock().in_flight == left);
             }
             assert!(waiting.join().unwrap());
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn abort_wakes_a_waiting_producer() {
-        let queue = Queue::new(10);
+        let queue = WorkQueue::new(10);
         assert!(queue.push((), 10));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.push((), 10));

@@ -7,9 +7,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::changes::Changes;
+use crate::changes::ChangedRanges;
 use crate::error::SourceError;
-use crate::storage::Storage;
+use crate::storage::StorageLocation;
 
 /// An opened object whose bytes can be read once in order and, when [`Source::is_ranged`], at random.
 pub trait Source: Send + Sync {
@@ -17,14 +17,14 @@ pub trait Source: Send + Sync {
     fn name(&self) -> String;
 
     /// Bytes in the whole object, if the source knows.
-    fn length(&self) -> Option<u64>;
+    fn total_bytes(&self) -> Option<u64>;
 
-    /// True when [`Source::read_range`] and [`Body::skip_to`] work.
+    /// True when [`Source::read_range`] and [`SourceBody::skip_to`] work.
     fn is_ranged(&self) -> bool;
 
     /// True when the body verifies a digest of the whole object at its end: then nothing is skipped, and it is read to
     /// its end whether or not the image needs that.
-    fn verifies(&self) -> bool {
+    fn has_own_digest(&self) -> bool {
         false
     }
 
@@ -34,24 +34,24 @@ pub trait Source: Send + Sync {
     }
 
     /// The ranges of a disk that the bytes are, one after the other, when only those came that changed since an earlier state.
-    fn changes(&self) -> Option<&Changes> {
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
         None
     }
 
     /// The place of the bytes, if that is on this machine: nothing may be written there meanwhile.
-    fn storage(&self) -> Option<Storage> {
+    fn storage_location(&self) -> Option<StorageLocation> {
         None
     }
 
     /// The body from byte 0. Called once; a source that already has the first bytes hands them out here.
-    fn body(&self) -> Result<Box<dyn Body>, SourceError>;
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError>;
 
     /// Exactly the bytes of `range`, which lies within the length. Retries inside; only for ranged sources.
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError>;
 }
 
 /// The bytes of an object in order.
-pub trait Body: Send {
+pub trait SourceBody: Send {
     /// The next bytes (never an empty chunk), or `None` at the end. The end is only reported when it is
     /// true: a body that is shorter or longer than announced is an error.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError>;

@@ -22,7 +22,7 @@ pub(crate) struct Inode {
 
 impl Inode {
     /// The inode of an open file.
-    pub(crate) fn of(file: impl AsFd) -> rustix::io::Result<Self> {
+    pub(crate) fn from_file(file: impl AsFd) -> rustix::io::Result<Self> {
         rustix::fs::fstat(file).map(|stat| Self::from(&stat))
     }
 }
@@ -38,57 +38,57 @@ impl From<&Stat> for Inode {
 
 /// A place that holds bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Storage(Kind);
+pub struct StorageLocation(StorageKind);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum StorageKind {
     File(Inode),
     Device(Dev),
 }
 
-impl Storage {
+impl StorageLocation {
     /// The place of the bytes of an open file or device; pipes and other things hold none.
-    pub fn of(file: impl AsFd) -> Option<Self> {
+    pub fn from_file(file: impl AsFd) -> Option<Self> {
         Self::from_stat(&rustix::fs::fstat(file).ok()?)
     }
 
     /// The place of the bytes of `path`, through symbolic links.
-    pub fn at(path: &Path) -> Option<Self> {
+    pub fn from_path(path: &Path) -> Option<Self> {
         Self::from_stat(&rustix::fs::stat(path).ok()?)
     }
 
     fn from_stat(stat: &Stat) -> Option<Self> {
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => Some(Self(Kind::File(stat.into()))),
-            FileType::BlockDevice => Some(Self(Kind::Device(stat.st_rdev))),
+            FileType::RegularFile => Some(Self(StorageKind::File(stat.into()))),
+            FileType::BlockDevice => Some(Self(StorageKind::Device(stat.st_rdev))),
             _ => None,
         }
     }
 
     /// The file, if it is one.
-    pub(crate) fn inode(self) -> Option<Inode> {
+    pub(crate) fn file_inode(self) -> Option<Inode> {
         match self.0 {
-            Kind::File(inode) => Some(inode),
-            Kind::Device(_) => None,
+            StorageKind::File(inode) => Some(inode),
+            StorageKind::Device(_) => None,
         }
     }
 
     /// True if what is written to `target` may change what is read from `self`: one is the other, or is a part of it.
     /// Two parts of the same disk are not in each other's way.
     pub fn shares_bytes_with(self, target: Self) -> bool {
-        self.places().any(|place| place == target) || target.places().any(|place| place == self)
+        self.backing_chain().any(|place| place == target) || target.backing_chain().any(|place| place == self)
     }
 
     /// This place, the one that holds its bytes, and so on. Names of backing files may mean others here, even the device itself,
     /// hence the limit.
-    fn places(self) -> impl Iterator<Item = Self> {
+    fn backing_chain(self) -> impl Iterator<Item = Self> {
         const MAX_PLACES: usize = 16;
-        std::iter::successors(Some(self), |place| place.below()).take(MAX_PLACES)
+        std::iter::successors(Some(self), |place| place.backing_storage()).take(MAX_PLACES)
     }
 
     /// The disk of a partition, or the file of a loop device.
-    fn below(self) -> Option<Self> {
-        let Self(Kind::Device(device)) = self else {
+    fn backing_storage(self) -> Option<Self> {
+        let Self(StorageKind::Device(device)) = self else {
             return None;
         };
         let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
@@ -97,11 +97,11 @@ impl Storage {
             let number = fs::read_to_string(folder.join("../dev")).ok()?;
             let (major, minor) = number.trim_end().split_once(':')?;
             let disk = makedev(major.parse().ok()?, minor.parse().ok()?);
-            return Some(Self(Kind::Device(disk)));
+            return Some(Self(StorageKind::Device(disk)));
         }
         let file = fs::read(folder.join("loop/backing_file")).ok()?;
         let file = file.strip_suffix(b"\n").unwrap_or(&file);
-        Self::at(Path::new(OsStr::from_bytes(file)))
+        Self::from_path(Path::new(OsStr::from_bytes(file)))
     }
 }
 
@@ -119,16 +119,19 @@ mod tests {
         fs::hard_link(path("file"), path("hard")).unwrap();
         symlink("file", path("soft")).unwrap();
         fs::write(path("other"), "").unwrap();
-        let file = Storage::at(&path("file")).unwrap();
+        let file = StorageLocation::from_path(&path("file")).unwrap();
         for name in ["hard", "soft"] {
             assert!(
-                file.shares_bytes_with(Storage::at(&path(name)).unwrap()),
+                file.shares_bytes_with(StorageLocation::from_path(&path(name)).unwrap()),
                 "{name}"
             );
         }
-        assert_eq!(Storage::of(fs::File::open(path("hard")).unwrap()), Some(file));
-        assert!(!file.shares_bytes_with(Storage::at(&path("other")).unwrap()));
-        assert_eq!(Storage::at(root.path()), None);
-        assert_eq!(Storage::at(Path::new("/dev/null")), None);
+        assert_eq!(
+            StorageLocation::from_file(fs::File::open(path("hard")).unwrap()),
+            Some(file)
+        );
+        assert!(!file.shares_bytes_with(StorageLocation::from_path(&path("other")).unwrap()));
+        assert_eq!(StorageLocation::from_path(root.path()), None);
+        assert_eq!(StorageLocation::from_path(Path::new("/dev/null")), None);
     }
 }

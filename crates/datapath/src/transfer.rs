@@ -5,17 +5,17 @@ use crate::decode;
 use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::ImageFacts;
-use crate::format::Image;
-use crate::format::raw::Copied;
+use crate::format::PreparedImage;
+use crate::format::raw::CopiedDisk;
 use crate::memory;
 use crate::meter::Meter;
-use crate::observe::{Phase, Stage};
-use crate::options::{Payload, Reading, Writing};
+use crate::observe::{Stage, TransferPhase};
+use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
 /// Figures of a finished transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct TransferReport {
     /// Facts about the image.
     pub facts: ImageFacts,
     /// Bytes of the virtual disk.
@@ -36,19 +36,19 @@ pub struct Report {
 
 /// Moves the image that `payload` says is in `source` onto the target. Returns when it is complete, verified and on the disk;
 /// after a failure nothing is left that looks complete.
-pub fn transfer(
+pub fn transfer_image(
     source: &dyn Source,
-    payload: Payload,
-    target: &disk::Options,
-    reading: &Reading,
-    writing: &Writing,
-) -> Result<Report, Error> {
-    if source.changes().is_some() {
+    payload: PayloadKind,
+    target: &disk::DiskOptions,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<TransferReport, Error> {
+    if source.changed_ranges().is_some() {
         let message = "what changed on a disk is no disk: apply it to the one of the earlier checkpoint";
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     }
-    let (payload, reading) = (payload.of(source), &reading.of(source));
-    reading.observer.phase(Phase::Info);
+    let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
+    reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&target.path, source)?;
 
     // Source, meter, digest. The meter comes first of all: its position is that of the source, its digest the one of the object
@@ -58,59 +58,59 @@ pub fn transfer(
 
     // Peek and decode: the first bytes decide, not a name or a header of HTTP. Before the archive, since archives are packed as
     // a whole.
-    let input = decode::undo(meter, reading, &writing.decode_limits(&reading.limits))?;
+    let input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
 
     // Tar and OVA: the file in it is a stream like any other, and a layer for those who read the facts.
-    let mut input = archive::enter(input, payload, reading)?;
+    let mut input = archive::open_payload(input, payload, reading)?;
 
     // Format: the head, and the map where the source has ranges. Before the target is opened, for two reasons: it has to know the
     // size, and a bad image must not cost what is on it.
-    let image = Image::open(source, &mut input, payload, reading, writing.route)?;
-    let mut facts = image.facts(&input);
-    let kept_bytes = writing.kept.as_ref().map_or(0, |kept| kept.bytes());
+    let image = PreparedImage::open(source, &mut input, payload, reading, writing.route)?;
+    let mut facts = image.image_facts(&input);
+    let kept_bytes = writing.kept.as_ref().map_or(0, |kept| kept.kept_bytes());
     facts.virtual_size = facts.virtual_size.map(|size| size.saturating_add(kept_bytes));
-    reading.observer.image(&facts);
+    reading.observer.record_image(&facts);
 
     // Target: from here on something is written.
-    reading.observer.phase(Phase::Transfer);
+    reading.observer.begin_phase(TransferPhase::Transfer);
     let disk = match &writing.kept {
         Some(kept) => Disk::open_behind(target, kept)?,
         None => Disk::open(target, facts.virtual_size)?,
     };
-    let tick = |writer: &Writer<'_>| writer.disk().tell(&*reading.observer);
+    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&*reading.observer);
     let copied = with_writer(
         &disk,
-        image.clusters(),
+        image.compressed_clusters(),
         facts.virtual_size,
         writing.workers,
         &reading.stop,
         |writer| {
-            readings.time(Stage::Format, || {
-                let copied = image.copy(&mut input, writer, reading, writing, tick);
+            readings.time_stage(Stage::Format, || {
+                let copied = image.copy_to_disk(&mut input, writer, reading, writing, tick);
                 readings.pass_over(writer.waited);
                 copied
             })
         },
     )?;
     // A raw image may turn out to have a footer only at its end.
-    let Copied { virtual_size, format } = copied;
+    let CopiedDisk { virtual_size, format } = copied;
     facts.format = format;
 
     // Drain and verify: after the copy, because only the end of the stream proves its beginning; before the disk grows, because
     // that may take long for nothing.
-    let checksum = input.finish()?;
+    let checksum = input.finish_reading()?;
     let source_bytes = readings.position();
 
-    reading.observer.phase(Phase::Resize);
-    disk.tell(&*reading.observer);
-    let disk_size = readings.time(Stage::Target, || disk.resize(virtual_size, target.size))?;
+    reading.observer.begin_phase(TransferPhase::Resize);
+    disk.report_progress(&*reading.observer);
+    let disk_size = readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
 
     // Commit: the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;
-    let written_bytes = readings.time(Stage::Target, || disk.commit(virtual_size, target.mode))?;
+    let written_bytes = readings.time_stage(Stage::Target, || disk.commit(virtual_size, target.mode))?;
     reading.observer.target_written(written_bytes);
-    reading.observer.phase(Phase::Complete);
-    Ok(Report {
+    reading.observer.begin_phase(TransferPhase::Complete);
+    Ok(TransferReport {
         facts,
         virtual_size,
         disk_size,
@@ -118,6 +118,6 @@ pub fn transfer(
         written_bytes,
         checksum,
         preallocated: target.preallocate,
-        peak_held_bytes: memory::peak(),
+        peak_held_bytes: memory::peak_bytes(),
     })
 }

@@ -23,7 +23,7 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 /// The runs of a segment that hold data, relative to its start. `pieces` lie one after the other from `offset` on the disk; blocks of
 /// [`ZERO_BLOCK`] bytes, aligned on the disk, that are all zero are left out, whichever pieces they are spread over.
 pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Range<usize>> {
-    let mut scan = Scan {
+    let mut scan = ZeroScan {
         runs: Vec::new(),
         block_start: 0,
         block_is_zero: true,
@@ -49,13 +49,13 @@ pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec
     scan.runs
 }
 
-struct Scan {
+struct ZeroScan {
     runs: Vec<Range<usize>>,
     block_start: usize,
     block_is_zero: bool,
 }
 
-impl Scan {
+impl ZeroScan {
     fn end_block(&mut self, end: usize) {
         if !self.block_is_zero {
             match self.runs.last_mut() {

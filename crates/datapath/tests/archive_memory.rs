@@ -9,11 +9,11 @@ mod tape;
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::archive::{self, unpack};
+use datapath::archive::{self, unpack_archive};
 use datapath::error::SourceError;
 use datapath::memory;
-use datapath::options::Reading;
-use datapath::source::{Body, Source};
+use datapath::options::ReadOptions;
+use datapath::source::{Source, SourceBody};
 
 use tape::{Fields, Tape};
 
@@ -35,7 +35,7 @@ impl Source for Generated {
         "generated".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         None
     }
 
@@ -43,7 +43,7 @@ impl Source for Generated {
         false
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(GeneratedBody(0)))
     }
 
@@ -54,7 +54,7 @@ impl Source for Generated {
 
 struct GeneratedBody(usize);
 
-impl Body for GeneratedBody {
+impl SourceBody for GeneratedBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let number = self.0;
         self.0 += 1;
@@ -97,14 +97,14 @@ fn memory_does_not_grow_with_the_archive() {
         .or_else(|_| tempfile::tempdir())
         .unwrap();
     std::fs::create_dir(folder.path().join("there-before")).unwrap();
-    let target = archive::Options {
+    let target = archive::UnpackOptions {
         dir: folder.path().to_owned(),
         overwrite: true,
         available: u64::MAX,
     };
-    let report = unpack(&Generated, &target, &Reading::default()).unwrap();
+    let report = unpack_archive(&Generated, &target, &ReadOptions::default()).unwrap();
     assert_eq!(report.entries, (FLAT + 2 * DIRECTORIES + 1) as u64);
-    let (held, resident) = (memory::peak(), peak_resident_kib());
+    let (held, resident) = (memory::peak_bytes(), peak_resident_kib());
     assert!(held < 4 << 20, "{held} bytes were held");
     assert!(resident < RESIDENT_KIB, "{resident} KiB were resident");
 }

@@ -5,17 +5,17 @@
 mod common;
 
 use common::{Memory, fast_folder, file, noise};
-use datapath::inspect::measure;
-use datapath::options::{Layers, Payload, Reading, Writing};
-use datapath::transfer::Report;
-use datapath::{Error, disk, transfer};
+use datapath::inspect::measure_image;
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::TransferReport;
+use datapath::{Error, disk, transfer_image};
 use diskimage::Format;
 use testkit::images::vhd::{Footer, fixed};
 use testkit::tools;
 
 const DISK_BYTES: usize = (1 << 20) + 5 * 1024;
 
-type Options = (Payload, Reading);
+type Options = (PayloadKind, ReadOptions);
 
 fn disk() -> Vec<u8> {
     noise(DISK_BYTES, 5)
@@ -27,15 +27,15 @@ fn image() -> Vec<u8> {
 }
 
 /// Imports `source` to a file with room for `available` bytes; returns what it holds then.
-fn import(source: &Memory, options: &Options, available: u64) -> Result<(Report, Vec<u8>), Error> {
+fn import(source: &Memory, options: &Options, available: u64) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         available,
         ..file(&folder.path().join("disk"))
     };
-    let report = transfer(source, options.0, &target, &options.1, &Writing::default())?;
+    let report = transfer_image(source, options.0, &target, &options.1, &WriteOptions::default())?;
     assert_eq!(
-        measure(source, options.0, &options.1).unwrap(),
+        measure_image(source, options.0, &options.1).unwrap(),
         report.virtual_size
     );
     let disk = std::fs::read(&target.path).unwrap();
@@ -43,7 +43,7 @@ fn import(source: &Memory, options: &Options, available: u64) -> Result<(Report,
 }
 
 /// By both routes, in chunks of odd sizes, with room for the disk and no byte more.
-fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(Report, Vec<u8>)> {
+fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(TransferReport, Vec<u8>)> {
     let sources = [Memory::ranged(image.to_vec()), Memory::new(image.to_vec())];
     sources
         .into_iter()
@@ -59,7 +59,7 @@ fn import_both(image: &[u8], options: &Options, available: u64) -> Vec<(Report, 
 }
 
 fn forced(format: Format) -> Options {
-    (Payload::Image(Some(format)), Reading::default())
+    (PayloadKind::Image(Some(format)), ReadOptions::default())
 }
 
 #[test]
@@ -116,12 +116,12 @@ fn virtual_pc_s_disks_end_where_their_geometry_does() {
 
 #[test]
 fn what_is_called_raw_or_is_a_guest_s_keeps_its_last_sector() {
-    let layers = Layers::None;
+    let layers = CompressionLayers::None;
     let bare = (
-        Payload::RAW,
-        Reading {
+        PayloadKind::RAW,
+        ReadOptions {
             layers,
-            ..Reading::default()
+            ..ReadOptions::default()
         },
     );
     for options in [forced(Format::Raw), bare] {

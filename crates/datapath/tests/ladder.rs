@@ -8,8 +8,8 @@ use std::path::Path;
 
 use common::{Memory, file, noise, qemu_img};
 use datapath::facts::RouteTaken;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, disk, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, disk, transfer_image};
 
 const MIB: usize = 1 << 20;
 
@@ -52,12 +52,12 @@ fn a_resized_image_waits_on_the_target() {
         let (image, disk) = (dir.path().join("image"), dir.path().join("disk"));
         resized(&image, convert, growth);
         let source = Memory::new(std::fs::read(&image).unwrap());
-        let report = transfer(
+        let report = transfer_image(
             &source,
-            Payload::default(),
+            PayloadKind::default(),
             &file(&disk),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap();
         assert_eq!(report.facts.route, RouteTaken::OnePass);
@@ -88,17 +88,17 @@ fn a_full_target_without_a_free_slot_still_works() {
     qemu_img(&["resize", text(&image_path), "+2G"]);
     qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
     let disk = dir.path().join("disk");
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         available: 32 * MIB as u64,
         ..file(&disk)
     };
     let image = std::fs::read(&image_path).unwrap();
-    transfer(
+    transfer_image(
         &Memory::new(image),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert!(std::fs::read(&disk).unwrap() == raw);
@@ -132,17 +132,17 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
     let image = with_snapshot(dir.path());
     let expected = vec![2; 48 * MIB];
     let disk = dir.path().join("disk");
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         available: 48 * MIB as u64,
         ..file(&disk)
     };
 
-    let error = transfer(
+    let error = transfer_image(
         &Memory::new(image.clone()),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err();
     assert!(matches!(error, Error::Format(_)), "{error}");
@@ -151,15 +151,15 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
 
     let scratch = dir.path().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let options = Writing {
+    let options = WriteOptions {
         scratch: Some(scratch.clone()),
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    transfer(
+    transfer_image(
         &Memory::new(image.clone()),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
+        &ReadOptions::default(),
         &options,
     )
     .unwrap();
@@ -168,12 +168,12 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
 
     // With ranges nothing waits at all.
     std::fs::remove_file(&disk).unwrap();
-    let report = transfer(
+    let report = transfer_image(
         &Memory::ranged(image),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_eq!(report.facts.route, RouteTaken::Ranged);

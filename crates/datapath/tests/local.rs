@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use datapath::buffer::{CHUNK_BYTES, PAGE, SMALL_BYTES};
-use datapath::local::{Local, Part, Reader};
+use datapath::local::{LocalExtent, LocalFile, LocalReader};
 use proptest::prelude::*;
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
@@ -23,15 +23,15 @@ const MIB: usize = 1 << 20;
 
 /// Reads the next part, compares it with its place in `expected`, and returns the bytes that came as a hole; `None` at the end.
 #[track_caller]
-fn check_next(reader: &mut Reader, chunk_bytes: usize, expected: &[u8]) -> Option<u64> {
+fn check_next(reader: &mut LocalReader, chunk_bytes: usize, expected: &[u8]) -> Option<u64> {
     let at = usize::try_from(reader.position()).unwrap();
     match reader.next_part().unwrap()? {
-        Part::Hole(bytes) => {
+        LocalExtent::Hole(bytes) => {
             let hole = &expected[at..at + usize::try_from(bytes).unwrap()];
             assert!(hole.iter().all(|byte| *byte == 0), "a hole at {at}");
             Some(bytes)
         }
-        Part::Data(bytes) => {
+        LocalExtent::Data(bytes) => {
             assert!(bytes == expected[at..at + bytes.len()], "bytes at {at}");
             assert!(!bytes.is_empty() && bytes.len() <= chunk_bytes);
             let lies_right = bytes.as_ptr().addr() % PAGE == at % PAGE;
@@ -45,16 +45,16 @@ fn check_next(reader: &mut Reader, chunk_bytes: usize, expected: &[u8]) -> Optio
 /// the first time.
 #[track_caller]
 fn assert_reads(path: &Path, chunk_bytes: usize, places: &[usize], expected: &[u8]) -> u64 {
-    let local = Local::new(File::open(path).unwrap()).unwrap();
+    let local = LocalFile::new(File::open(path).unwrap()).unwrap();
     assert_eq!(local.size(), expected.len() as u64);
     let mut holes = 0;
-    let mut reader = local.reader(chunk_bytes);
+    let mut reader = local.chunk_reader(chunk_bytes);
     while let Some(hole) = check_next(&mut reader, chunk_bytes, expected) {
         holes += hole;
     }
     assert_eq!(reader.position(), local.size());
 
-    let mut reader = local.reader(chunk_bytes);
+    let mut reader = local.chunk_reader(chunk_bytes);
     for place in places {
         check_next(&mut reader, chunk_bytes, expected);
         reader.skip_to(reader.position().max(*place as u64));
@@ -140,14 +140,14 @@ fn a_file_that_ends_early_ends_there() {
     let folder = fast_folder();
     let path = folder.path().join("file");
     std::fs::write(&path, vec![7; MIB]).unwrap();
-    let local = Local::new(File::open(&path).unwrap()).unwrap();
+    let local = LocalFile::new(File::open(&path).unwrap()).unwrap();
     File::options()
         .write(true)
         .open(&path)
         .unwrap()
         .set_len(100)
         .unwrap();
-    let mut reader = local.reader(CHUNK_BYTES);
-    while let Some(Part::Data(_)) = reader.next_part().unwrap() {}
+    let mut reader = local.chunk_reader(CHUNK_BYTES);
+    while let Some(LocalExtent::Data(_)) = reader.next_part().unwrap() {}
     assert_eq!((local.size(), local.size_now().unwrap()), (MIB as u64, 100));
 }

@@ -9,8 +9,8 @@ use std::fmt;
 use common::objects::{Object, objects};
 use common::{Memory, fast_folder, file};
 use datapath::facts::RouteTaken;
-use datapath::options::{Payload, Reading, Route, Writing};
-use datapath::transfer;
+use datapath::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
+use datapath::transfer_image;
 use proptest::prelude::*;
 use testkit::cases::check_all;
 
@@ -36,12 +36,12 @@ fn check(case: &Case<'_>) {
         ranged: case.ranged,
         ..Memory::new(case.object.bytes.clone())
     };
-    let report = transfer(
+    let report = transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_eq!(report.virtual_size, case.object.disk.len() as u64);
@@ -99,15 +99,15 @@ fn a_ranged_source_may_be_read_in_one_pass_as_well() {
     for object in objects() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
-        let options = Writing {
-            route: Route::OnePass,
-            ..Writing::default()
+        let options = WriteOptions {
+            route: ReadRoute::OnePass,
+            ..WriteOptions::default()
         };
-        let report = transfer(
+        let report = transfer_image(
             &Memory::ranged(object.bytes.clone()),
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
+            &ReadOptions::default(),
             &options,
         )
         .unwrap();

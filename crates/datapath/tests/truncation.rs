@@ -9,8 +9,8 @@ use std::path::Path;
 
 use common::objects::{Object, image};
 use common::{Memory, fast_folder, file};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, transfer_image};
 use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tools;
@@ -38,12 +38,12 @@ fn check(cut: &Cut<'_>) {
         ranged: cut.ranged,
         ..Memory::new(image.clone())
     };
-    match transfer(
+    match transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     ) {
         Ok(_) => {
             let disk = std::fs::read(&target.path).unwrap();

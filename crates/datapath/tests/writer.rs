@@ -12,8 +12,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::{file, noise};
-use datapath::disk::{Cache, Disk, Options, with_writer};
-use diskimage::{Clusters, Compression};
+use datapath::disk::{CacheMode, Disk, DiskOptions, with_writer};
+use diskimage::{ClusterCompression, CompressedClusters};
 use proptest::prelude::*;
 use testkit::loopdev::{DIRT, LoopDevice};
 use tokio_util::sync::CancellationToken;
@@ -66,14 +66,14 @@ impl Plan {
     }
 
     /// The writer.
-    fn write(&self, target: &Options, virtual_size: Option<u64>) {
+    fn write(&self, target: &DiskOptions, virtual_size: Option<u64>) {
         let disk = Disk::open(target, virtual_size).unwrap();
         let stop = CancellationToken::new();
         with_writer(&disk, None, virtual_size, threads(), &stop, |writer| {
             for (offset, length, content) in &self.extents {
                 // A disk without a size comes as a stream, in which there are no holes.
                 if virtual_size.is_none() || !matches!(content, Content::Hole) {
-                    writer.data(*offset, Self::bytes(*content, *length).into())?;
+                    writer.add_data(*offset, Self::bytes(*content, *length).into())?;
                 }
             }
             writer.zero_until(self.size)
@@ -145,8 +145,8 @@ fn assert_equal(actual: &[u8], expected: &[u8]) {
     assert_eq!(different, None, "the first byte that differs");
 }
 
-fn cache() -> impl Strategy<Value = Cache> {
-    prop::sample::select(vec![Cache::Auto, Cache::Direct, Cache::Page])
+fn cache() -> impl Strategy<Value = CacheMode> {
+    prop::sample::select(vec![CacheMode::Auto, CacheMode::Direct, CacheMode::Page])
 }
 
 proptest! {
@@ -156,7 +156,7 @@ proptest! {
     fn a_file_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
         // On the disk, not in memory: direct I/O is what this is about.
         let folder = tempfile::tempdir().unwrap();
-        let target = Options { preallocate, cache, ..file(&folder.path().join("disk")) };
+        let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, Some(plan.size));
         assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
     }
@@ -164,7 +164,7 @@ proptest! {
     #[test]
     fn a_file_whose_size_only_the_end_tells_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
         let folder = tempfile::tempdir().unwrap();
-        let target = Options { preallocate, cache, ..file(&folder.path().join("disk")) };
+        let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
         plan.write(&target, None);
         assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
     }
@@ -182,7 +182,7 @@ fn check_device(sector_size: u32) {
     let strategy = (plan(), any::<bool>(), cache());
     let result = runner.run(&strategy, |(plan, preallocate, cache)| {
         make_dirty(&device);
-        let target = Options {
+        let target = DiskOptions {
             preallocate,
             cache,
             ..file(device.path())
@@ -211,13 +211,13 @@ fn a_device_of_4096_byte_sectors_equals_the_array() {
 }
 
 /// A cluster of a compressed image: stored plain, or compressed by this codec.
-fn packed(codec: Compression, bytes: &[u8]) -> Bytes {
+fn packed(codec: ClusterCompression, bytes: &[u8]) -> Bytes {
     match codec {
-        Compression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
-        Compression::Deflate | Compression::Zlib => {
+        ClusterCompression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
+        ClusterCompression::Deflate | ClusterCompression::Zlib => {
             let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
             let mut packed = vec![0; compressor.zlib_compress_bound(bytes.len())];
-            let length = if codec == Compression::Zlib {
+            let length = if codec == ClusterCompression::Zlib {
                 compressor.zlib_compress(bytes, &mut packed)
             } else {
                 compressor.deflate_compress(bytes, &mut packed)
@@ -236,7 +236,7 @@ proptest! {
     fn compressed_clusters_equal_the_array(
         clusters in prop::collection::vec((content(), any::<bool>()), 1..200),
         cluster_bits in 9u32..17,
-        codec in prop::sample::select(vec![Compression::Deflate, Compression::Zlib, Compression::Zstd]),
+        codec in prop::sample::select(vec![ClusterCompression::Deflate, ClusterCompression::Zlib, ClusterCompression::Zstd]),
         missing_sectors in 0u64..128,
         preallocate: bool,
         order: prop::sample::Index,
@@ -249,9 +249,9 @@ proptest! {
         }
 
         let folder = tempfile::tempdir().unwrap();
-        let target = Options { preallocate, ..file(&folder.path().join("disk")) };
+        let target = DiskOptions { preallocate, ..file(&folder.path().join("disk")) };
         let disk = Disk::open(&target, Some(virtual_size)).unwrap();
-        let settings = Some(Clusters { compression: codec, size });
+        let settings = Some(CompressedClusters { compression: codec, size });
         with_writer(&disk, settings, Some(virtual_size), threads(), &CancellationToken::new(), |writer| {
             let mut indices: Vec<usize> = (0..clusters.len()).collect();
             indices.rotate_left(order.index(clusters.len()));
@@ -261,11 +261,11 @@ proptest! {
                 match clusters[index] {
                     (Content::Hole, _) => {}
                     (content, true) => {
-                        writer.compressed(offset, packed(codec, &Plan::bytes(content, size)))?;
+                        writer.add_compressed(offset, packed(codec, &Plan::bytes(content, size)))?;
                     }
                     (content, false) => {
                         let plain = Bytes::from(Plan::bytes(content, size));
-                        writer.data(offset, plain.slice(..usize::try_from(length).unwrap()))?;
+                        writer.add_data(offset, plain.slice(..usize::try_from(length).unwrap()))?;
                     }
                 }
             }

@@ -10,9 +10,9 @@ use std::process::{Command, Stdio};
 
 use common::{Memory, fast_folder, file, noise, qemu_img};
 use datapath::error::DecodeError;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::transfer::Report;
-use datapath::{Error, disk, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::TransferReport;
+use datapath::{Error, disk, transfer_image};
 
 const MIB: usize = 1 << 20;
 
@@ -38,16 +38,16 @@ fn packed(path: &Path) -> Vec<u8> {
     output.stdout
 }
 
-fn transfer_with(workers: usize, packed: &[u8], target: &disk::Options) -> Result<Report, Error> {
-    let options = Writing {
+fn transfer_with(workers: usize, packed: &[u8], target: &disk::DiskOptions) -> Result<TransferReport, Error> {
+    let options = WriteOptions {
         workers: NonZeroUsize::new(workers).unwrap(),
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    transfer(
+    transfer_image(
         &Memory::new(packed.to_vec()),
-        Payload::default(),
+        PayloadKind::default(),
         target,
-        &Reading::default(),
+        &ReadOptions::default(),
         &options,
     )
 }
@@ -61,7 +61,7 @@ fn a_raw_disk_is_the_same_with_any_number_of_threads() {
     let packed = packed(&raw);
     disk.resize(disk.len().next_multiple_of(512), 0);
     for workers in [1, 2, 4] {
-        let target = disk::Options {
+        let target = disk::DiskOptions {
             overwrite: true,
             ..file(&disk_path)
         };
@@ -108,7 +108,7 @@ fn nothing_is_left_of_a_damaged_or_too_large_one() {
     std::fs::write(&raw, &disk).unwrap();
     let packed = packed(&raw);
     let target = file(&disk_path);
-    let fails = |packed: &[u8], target: &disk::Options| {
+    let fails = |packed: &[u8], target: &disk::DiskOptions| {
         let error = transfer_with(3, packed, target).unwrap_err();
         assert!(!disk_path.exists(), "{error}");
         error
@@ -129,7 +129,7 @@ fn nothing_is_left_of_a_damaged_or_too_large_one() {
             "{error}"
         );
     }
-    let small = disk::Options {
+    let small = disk::DiskOptions {
         available: disk.len() as u64 - 1,
         ..target
     };

@@ -2,7 +2,7 @@
 
 /// The codec of a compressed cluster (or grain).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
+pub enum ClusterCompression {
     /// Raw deflate (RFC 1951): qcow2.
     Deflate,
     /// Deflate in its zlib wrapper with a checksum (RFC 1950): VMDK.
@@ -13,9 +13,9 @@ pub enum Compression {
 
 /// The compressed clusters of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Clusters {
+pub struct CompressedClusters {
     /// Their codec.
-    pub compression: Compression,
+    pub compression: ClusterCompression,
     /// Bytes of each, inflated.
     pub size: u64,
 }

@@ -194,19 +194,19 @@ pub enum Error {
 
 impl Format {
     /// The header of an image of this format has a value that the format does not allow.
-    pub(crate) fn invalid(self, what: impl Into<String>) -> Error {
+    pub(crate) fn header_error(self, what: impl Into<String>) -> Error {
         let what = what.into();
         Error::Header { format: self, what }
     }
 
     /// The image is of a kind within this format that is not read.
-    pub(crate) fn unsupported(self, what: impl Into<String>) -> Error {
+    pub(crate) fn unsupported_error(self, what: impl Into<String>) -> Error {
         let what = what.into();
         Error::Unsupported { format: self, what }
     }
 
     /// The table or table entry at `offset` of an image of this format is wrong.
-    pub(crate) fn corrupt(self, what: impl Into<String>, offset: Host) -> Error {
+    pub(crate) fn corrupt_error(self, what: impl Into<String>, offset: Host) -> Error {
         Error::Corrupt {
             format: self,
             what: what.into(),
@@ -215,7 +215,7 @@ impl Format {
     }
 
     /// The header of an image of this format takes `needed` bytes, which `head` does not have.
-    pub(crate) fn short(self, needed: u64, head: &[u8]) -> Error {
+    pub(crate) fn short_header_error(self, needed: u64, head: &[u8]) -> Error {
         Error::ShortHeader {
             format: self,
             needed,

@@ -21,7 +21,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub(crate) fn error(&mut self, sentence: impl FnOnce() -> String) {
+    pub(crate) fn add_error(&mut self, sentence: impl FnOnce() -> String) {
         self.error_count += 1;
         if self.errors.len() < MAX_SENTENCES {
             self.errors.push(sentence());
@@ -31,6 +31,6 @@ impl Findings {
     /// An error that `qemu-img check` does not look for.
     pub(crate) fn error_unknown_to_qemu(&mut self, sentence: impl FnOnce() -> String) {
         self.unknown_to_qemu += 1;
-        self.error(sentence);
+        self.add_error(sentence);
     }
 }

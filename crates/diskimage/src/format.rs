@@ -60,7 +60,7 @@ impl Format {
     ];
 
     /// The name in sentences, and the names by which a user asks for it: the usual one first, QEMU's last; none if it is not read.
-    const fn names(self) -> (&'static str, &'static [&'static str]) {
+    const fn name_and_flags(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Raw => ("raw", &["raw"]),
             Self::Qcow2 => ("qcow2", &["qcow2"]),
@@ -82,31 +82,31 @@ impl Format {
 
     /// The name in sentences, which begins with the one that qemu-img uses.
     pub const fn name(self) -> &'static str {
-        self.names().0
+        self.name_and_flags().0
     }
 
     /// The name by which a user asks for it.
-    pub fn flag(self) -> &'static str {
-        let (name, choices) = self.names();
+    pub fn flag_name(self) -> &'static str {
+        let (name, choices) = self.name_and_flags();
         choices.first().copied().unwrap_or(name)
     }
 
     /// The name that qemu-img uses.
     pub fn qemu_name(self) -> &'static str {
-        let (name, choices) = self.names();
+        let (name, choices) = self.name_and_flags();
         choices.last().copied().unwrap_or(name)
     }
 
     /// The formats that a user can ask for.
-    pub fn read() -> impl Iterator<Item = Self> {
+    pub fn readable_formats() -> impl Iterator<Item = Self> {
         Self::ALL
             .into_iter()
-            .filter(|format| !format.names().1.is_empty())
+            .filter(|format| !format.name_and_flags().1.is_empty())
     }
 
     /// The formats that a user can ask for, as help lists them: by the name that `name` gives to each.
-    pub fn list(name: fn(Self) -> &'static str) -> String {
-        Self::read().map(name).collect::<Vec<_>>().join(", ")
+    pub fn list_readable(name: fn(Self) -> &'static str) -> String {
+        Self::readable_formats().map(name).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -121,10 +121,10 @@ impl FromStr for Format {
 
     /// Takes the formats that a user can ask for.
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::read()
-            .find(|format| format.names().1.contains(&name))
+        Self::readable_formats()
+            .find(|format| format.name_and_flags().1.contains(&name))
             .ok_or_else(|| {
-                let list = Self::list(Self::flag);
+                let list = Self::list_readable(Self::flag_name);
                 let (first, last) = list.rsplit_once(", ").unwrap_or_default();
                 format!("unknown format \"{name}\": there are {first} and {last}")
             })
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn what_is_read_can_be_asked_for() {
-        for format in Format::read() {
-            assert_eq!(format.flag().parse(), Ok(format));
+        for format in Format::readable_formats() {
+            assert_eq!(format.flag_name().parse(), Ok(format));
             assert_eq!(format.qemu_name().parse(), Ok(format));
         }
         assert_eq!(

@@ -1,7 +1,7 @@
 //! An image whose head has been read.
 
-use crate::layout::Layout;
-use crate::{Clusters, Format};
+use crate::layout::ImageLayout;
+use crate::{CompressedClusters, Format};
 
 /// Bytes of the head that [`Image::open`] wants to see first; where it needs more, it says how many.
 pub const HEAD_BYTES: usize = 64 << 10;
@@ -11,18 +11,18 @@ pub const MAX_HEAD_BYTES: usize = 16 << 20;
 
 /// An image of a format with a map, whose header was checked.
 pub struct Image {
-    pub(crate) layout: Box<dyn Layout>,
+    pub(crate) layout: Box<dyn ImageLayout>,
 }
 
 /// The facts that the head of an image tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Facts {
+pub struct HeadFacts {
     /// Its format.
     pub format: Format,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
     /// The storage of its compressed clusters, if it may have such.
-    pub clusters: Option<Clusters>,
+    pub clusters: Option<CompressedClusters>,
     /// Bytes that are allocated together.
     pub cluster_size: Option<u64>,
     /// One pass: the units in which bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
@@ -36,7 +36,7 @@ pub struct Facts {
     pub is_marked_corrupt: bool,
 }
 
-impl Facts {
+impl HeadFacts {
     /// Those of an image of `format` that has nothing special.
     pub(crate) fn new(format: Format, virtual_size: u64) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Facts {
 
 impl Image {
     /// The facts that the head tells.
-    pub fn facts(&self) -> Facts {
-        self.layout.facts().clone()
+    pub fn head_facts(&self) -> HeadFacts {
+        self.layout.head_facts().clone()
     }
 }

@@ -3,24 +3,24 @@
 use crate::Error;
 
 /// Grants memory to one image. What it holds is given back when this is dropped.
-pub trait Memory: Send {
+pub trait ImageMemory: Send {
     /// Bytes that the image may hold now, those that it holds already included.
-    fn available(&self) -> u64;
+    fn available_bytes(&self) -> u64;
 
     /// From now on the image holds `bytes`. False, and nothing changes, if that is more than is available.
-    fn hold(&mut self, bytes: u64) -> bool;
+    fn try_hold_bytes(&mut self, bytes: u64) -> bool;
 }
 
 /// A number of bytes for one image alone.
 #[derive(Debug, Clone, Copy)]
-pub struct AtMost(pub u64);
+pub struct ImageMemoryLimit(pub u64);
 
-impl Memory for AtMost {
-    fn available(&self) -> u64 {
+impl ImageMemory for ImageMemoryLimit {
+    fn available_bytes(&self) -> u64 {
         self.0
     }
 
-    fn hold(&mut self, bytes: u64) -> bool {
+    fn try_hold_bytes(&mut self, bytes: u64) -> bool {
         bytes <= self.0
     }
 }
@@ -29,13 +29,13 @@ impl Memory for AtMost {
 const STEP: u64 = 64 << 10;
 
 /// The part of the granted memory that one image holds.
-pub(crate) struct Account {
-    memory: Box<dyn Memory>,
+pub(crate) struct MemoryAccount {
+    memory: Box<dyn ImageMemory>,
     held: u64,
 }
 
-impl Account {
-    pub(crate) fn new(memory: impl Memory + 'static) -> Self {
+impl MemoryAccount {
+    pub(crate) fn new(memory: impl ImageMemory + 'static) -> Self {
         Self {
             memory: Box::new(memory),
             held: 0,
@@ -43,12 +43,12 @@ impl Account {
     }
 
     /// Notes that the image holds `bytes`; to be called before it takes them.
-    pub(crate) fn hold(&mut self, bytes: u64) -> Result<(), Error> {
+    pub(crate) fn hold_bytes(&mut self, bytes: u64) -> Result<(), Error> {
         let wanted = bytes.next_multiple_of(STEP);
         // Less is told only when it is two steps less, or a map that breathes would tell at every breath.
         if wanted > self.held || wanted + 2 * STEP <= self.held {
-            if !self.memory.hold(wanted) {
-                return Err(self.exceeded());
+            if !self.memory.try_hold_bytes(wanted) {
+                return Err(self.limit_error());
             }
             self.held = wanted;
         }
@@ -56,14 +56,14 @@ impl Account {
     }
 
     /// Bytes that may be taken beside `bytes`.
-    pub(crate) fn beside(&self, bytes: u64) -> u64 {
-        self.memory.available().saturating_sub(bytes)
+    pub(crate) fn available_beside(&self, bytes: u64) -> u64 {
+        self.memory.available_bytes().saturating_sub(bytes)
     }
 
     /// The error for an image that needs more than is available.
-    pub(crate) fn exceeded(&self) -> Error {
+    pub(crate) fn limit_error(&self) -> Error {
         Error::MapTooLarge {
-            available: self.memory.available(),
+            available: self.memory.available_bytes(),
         }
     }
 }
@@ -78,31 +78,31 @@ mod tests {
     /// Counts how often it is told.
     struct Counting(Arc<AtomicU64>);
 
-    impl Memory for Counting {
-        fn available(&self) -> u64 {
+    impl ImageMemory for Counting {
+        fn available_bytes(&self) -> u64 {
             10 * STEP
         }
 
-        fn hold(&mut self, bytes: u64) -> bool {
+        fn try_hold_bytes(&mut self, bytes: u64) -> bool {
             self.0.fetch_add(1, Ordering::Relaxed);
-            bytes <= self.available()
+            bytes <= self.available_bytes()
         }
     }
 
     #[test]
     fn small_changes_are_not_told() {
         let told = Arc::new(AtomicU64::new(0));
-        let mut account = Account::new(Counting(Arc::clone(&told)));
+        let mut account = MemoryAccount::new(Counting(Arc::clone(&told)));
         for bytes in (0..=STEP).chain((0..=STEP).rev()) {
-            account.hold(bytes).unwrap();
+            account.hold_bytes(bytes).unwrap();
         }
         assert_eq!(told.load(Ordering::Relaxed), 1);
-        account.hold(10 * STEP).unwrap();
+        account.hold_bytes(10 * STEP).unwrap();
         assert_eq!(
-            account.hold(10 * STEP + 1),
+            account.hold_bytes(10 * STEP + 1),
             Err(Error::MapTooLarge { available: 10 * STEP })
         );
-        account.hold(0).unwrap();
+        account.hold_bytes(0).unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 4);
     }
 }

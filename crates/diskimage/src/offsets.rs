@@ -72,14 +72,14 @@ offset! {
 
 impl Guest {
     /// Bytes from here to the end of a disk of `virtual_size` bytes.
-    pub(crate) fn left(self, virtual_size: u64) -> u64 {
+    pub(crate) fn remaining_bytes(self, virtual_size: u64) -> u64 {
         virtual_size.saturating_sub(self.0)
     }
 }
 
 impl Host {
     /// The first byte of the unit of `bytes` that this one lies in.
-    pub(crate) fn unit(self, bytes: u64) -> Self {
+    pub(crate) fn unit_start(self, bytes: u64) -> Self {
         Self(self.0 - self.0 % bytes)
     }
 

@@ -4,9 +4,9 @@
 const MAX_CHARS: usize = 1023;
 
 /// Bytes up to the first zero, of limited length.
-pub(crate) fn printable(bytes: &[u8]) -> String {
+pub(crate) fn printable_name(bytes: &[u8]) -> String {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    printable::start(name, MAX_CHARS)
+    printable::escape_prefix(name, MAX_CHARS)
 }
 
 /// UTF-16 up to the first zero, of limited length; what is not UTF-16 is replaced.
@@ -16,7 +16,7 @@ pub(crate) fn printable_utf16(units: impl IntoIterator<Item = u16>) -> String {
         .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
         .take(MAX_CHARS + 1)
         .collect();
-    printable::start(name.as_bytes(), MAX_CHARS)
+    printable::escape_prefix(name.as_bytes(), MAX_CHARS)
 }
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ mod tests {
     fn names_cannot_write_to_terminals() {
         let text = "a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
         let shown = r"a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
-        assert_eq!(printable(format!("{text}\0d").as_bytes()), shown);
+        assert_eq!(printable_name(format!("{text}\0d").as_bytes()), shown);
         let units = text
             .encode_utf16()
             .chain([0xd800, u16::from(b'c'), 0, u16::from(b'd')]);
@@ -38,6 +38,6 @@ mod tests {
     fn names_are_short() {
         let cut = format!("{}…", "a".repeat(MAX_CHARS));
         assert_eq!(printable_utf16(std::iter::repeat(97)), cut);
-        assert_eq!(printable(&[b'a'; 2000]), cut);
+        assert_eq!(printable_name(&[b'a'; 2000]), cut);
     }
 }

@@ -3,12 +3,12 @@
 use crate::bytes_at::be32;
 use crate::vhd;
 
-/// Bytes at the end of an image that [`Trailer::detect`] looks at.
+/// Bytes at the end of an image that [`TrailerKind::detect`] looks at.
 pub const TRAILER_BYTES: usize = 512;
 
 /// The kind of an image, as its end says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Trailer {
+pub enum TrailerKind {
     /// A fixed VHD: the disk, and its footer.
     FixedVhd {
         /// Bytes of the disk.
@@ -18,7 +18,7 @@ pub enum Trailer {
     Dmg,
 }
 
-impl Trailer {
+impl TrailerKind {
     /// The kind of an image of `image_length` bytes that begins like a raw disk and ends with `last`.
     pub fn detect(last: &[u8; TRAILER_BYTES], image_length: u64) -> Option<Self> {
         if is_dmg(last) {
@@ -42,11 +42,11 @@ mod tests {
     fn a_dmg_is_known_by_its_last_bytes() {
         let mut last = [0; TRAILER_BYTES];
         last[..12].copy_from_slice(b"koly\0\0\0\x04\0\0\x02\0");
-        assert_eq!(Trailer::detect(&last, 12_345), Some(Trailer::Dmg));
+        assert_eq!(TrailerKind::detect(&last, 12_345), Some(TrailerKind::Dmg));
         for at in [0, 7, 10] {
             let mut other = last;
             other[at] ^= 1;
-            assert_eq!(Trailer::detect(&other, 12_345), None);
+            assert_eq!(TrailerKind::detect(&other, 12_345), None);
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::{Error, Format};
 
 /// The use of wanted bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum RangeRole {
     /// Guest data, stored as it is.
     Data,
     /// Guest data in a unit to which nothing else refers, as the image says.
@@ -27,7 +27,7 @@ pub(crate) enum Role {
     Table(u8),
 }
 
-impl Role {
+impl RangeRole {
     /// True for guest data that are stored as they are.
     pub(crate) fn is_data(self) -> bool {
         matches!(self, Self::Data | Self::SoleData | Self::PartOfData)
@@ -36,7 +36,7 @@ impl Role {
 
 /// A table that was asked for and has come.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Table<'b> {
+pub(crate) struct LoadedTable<'b> {
     /// One of the format's tables: a number of the layout's own.
     pub(crate) kind: u8,
     /// Its first byte in the image.
@@ -48,14 +48,14 @@ pub(crate) struct Table<'b> {
 
 /// A range of the image that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Want {
+pub(crate) struct WantedRange {
     /// First byte in the image.
     pub(crate) host: Host,
     /// Bytes; data runs are cut at [`MAX_RUN`].
     pub(crate) length: u32,
     /// The use of the bytes.
-    pub(crate) role: Role,
-    /// Of guest data: its place on the disk. Of a table: its [note](Table::note). One field for both, since there is one for
+    pub(crate) role: RangeRole,
+    /// Of guest data: its place on the disk. Of a table: its [note](LoadedTable::note). One field for both, since there is one for
     /// each cluster of a compressed image: an enum with data would take 32 bytes instead of 24.
     at: u64,
 }
@@ -63,36 +63,38 @@ pub(crate) struct Want {
 /// Longest data run in one entry: the length stays 32 bits wide.
 pub(crate) const MAX_RUN: u64 = 1 << 30;
 
-impl Want {
+impl WantedRange {
     /// Guest data that is stored as it is.
-    pub(crate) fn data(host: Host, length: u32, guest: Guest) -> Self {
+    pub(crate) fn new_data(host: Host, length: u32, guest: Guest) -> Self {
         Self {
             host,
             length,
-            role: Role::Data,
+            role: RangeRole::Data,
             at: guest.0,
         }
     }
 
     /// The byte after the last wanted one.
-    pub(crate) fn end(&self) -> Host {
+    pub(crate) fn host_end(&self) -> Host {
         self.host.saturating_add(u64::from(self.length))
     }
 
     /// The place of its first byte on the disk, if it is guest data.
-    pub(crate) fn guest(&self) -> Guest {
+    pub(crate) fn guest_offset(&self) -> Guest {
         Guest(self.at)
     }
 
     /// True if it is a table.
     pub(crate) fn is_table(&self) -> bool {
-        matches!(self.role, Role::Table(_))
+        matches!(self.role, RangeRole::Table(_))
     }
 
     /// The table that is wanted, if it is one, whose `bytes` have come.
-    pub(crate) fn table<'b>(&self, bytes: &'b [u8]) -> Option<Table<'b>> {
-        let Role::Table(kind) = self.role else { return None };
-        Some(Table {
+    pub(crate) fn loaded_table<'b>(&self, bytes: &'b [u8]) -> Option<LoadedTable<'b>> {
+        let RangeRole::Table(kind) = self.role else {
+            return None;
+        };
+        Some(LoadedTable {
             kind,
             host: self.host,
             note: self.at,
@@ -109,8 +111,8 @@ const FIRST_VALUES: usize = 4;
 
 /// Collects the wants of one table and merges neighbours.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    wants: Vec<Want>,
+pub(crate) struct RangeBatch {
+    wants: Vec<WantedRange>,
     /// Bytes of the image whose refcounts are known now.
     pub(crate) counted: Range<Host>,
     /// Bytes of memory that it may still take.
@@ -118,15 +120,15 @@ pub(crate) struct Batch {
     exceeded: bool,
 }
 
-impl Default for Batch {
+impl Default for RangeBatch {
     fn default() -> Self {
-        Self::within(u64::MAX)
+        Self::with_room(u64::MAX)
     }
 }
 
-impl Batch {
+impl RangeBatch {
     /// A batch that takes at most `room` bytes of memory.
-    pub(crate) fn within(room: u64) -> Self {
+    pub(crate) fn with_room(room: u64) -> Self {
         Self {
             wants: Vec::new(),
             counted: Range::default(),
@@ -141,13 +143,13 @@ impl Batch {
     }
 
     /// Bytes of memory that its wants take.
-    pub(crate) fn bytes(&self) -> u64 {
-        bytes_of::<Want>(self.wants.capacity())
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        bytes_of::<WantedRange>(self.wants.capacity())
     }
 
     /// Counts `bytes` that a layout takes to remember something of the table itself. False if there is no room for them:
     /// then it must not be remembered.
-    pub(crate) fn charge(&mut self, bytes: u64) -> bool {
+    pub(crate) fn charge_bytes(&mut self, bytes: u64) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) if !self.exceeded => {
                 self.room = room;
@@ -161,7 +163,7 @@ impl Batch {
     }
 
     /// Makes room for another want.
-    fn grow(&mut self) -> bool {
+    fn reserve_one(&mut self) -> bool {
         let mut wants = std::mem::take(&mut self.wants);
         let granted = self.make_room(&mut wants);
         self.wants = wants;
@@ -176,7 +178,7 @@ impl Batch {
         }
         let left = usize::try_from(self.room / bytes_of::<T>(1)).unwrap_or(usize::MAX);
         let more = list.capacity().max(FIRST_VALUES).min(left).max(1);
-        let granted = self.charge(bytes_of::<T>(more));
+        let granted = self.charge_bytes(bytes_of::<T>(more));
         if granted {
             list.reserve_exact(more);
         }
@@ -195,18 +197,18 @@ impl Batch {
     }
 
     /// Adds guest data of at most [`MAX_RUN`] bytes.
-    pub(crate) fn push(&mut self, host: Host, length: u64, role: Role, guest: Guest) {
-        self.add(host, length, role, guest.0);
+    pub(crate) fn push_data(&mut self, host: Host, length: u64, role: RangeRole, guest: Guest) {
+        self.merge_or_push(host, length, role, guest.0);
     }
 
     /// Adds a range that is allocated and that the guest does not read.
     pub(crate) fn push_ignored(&mut self, host: Host, length: u64) {
-        self.add(host, length, Role::Ignored, 0);
+        self.merge_or_push(host, length, RangeRole::Ignored, 0);
     }
 
     /// Adds a table of the layout's `kind`, which comes back with its `note`.
     pub(crate) fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
-        self.add(host, length, Role::Table(kind), note);
+        self.merge_or_push(host, length, RangeRole::Table(kind), note);
     }
 
     /// Adds a table of `length` bytes in parts, of which each comes back with the number of its first entry: it may be larger than
@@ -219,26 +221,26 @@ impl Batch {
     }
 
     /// Adds what another batch had.
-    pub(crate) fn push_again(&mut self, want: Want) {
-        self.add(want.host, want.length.into(), want.role, want.at);
+    pub(crate) fn push_again(&mut self, want: WantedRange) {
+        self.merge_or_push(want.host, want.length.into(), want.role, want.at);
     }
 
-    fn add(&mut self, host: Host, length: u64, role: Role, at: u64) {
+    fn merge_or_push(&mut self, host: Host, length: u64, role: RangeRole, at: u64) {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
         // Joined to the previous one if both the image and the disk go on: a plain image is one want a run, not one a cluster.
         if let Some(last) = self.wants.last_mut()
-            && (role.is_data() || role == Role::Ignored)
+            && (role.is_data() || role == RangeRole::Ignored)
             && last.role == role
-            && last.end() == host
-            && (role == Role::Ignored || last.at.saturating_add(u64::from(last.length)) == at)
+            && last.host_end() == host
+            && (role == RangeRole::Ignored || last.at.saturating_add(u64::from(last.length)) == at)
             && u64::from(last.length) + u64::from(length) <= MAX_RUN
         {
             last.length += length;
             return;
         }
-        if self.grow() {
-            self.wants.push(Want {
+        if self.reserve_one() {
+            self.wants.push(WantedRange {
                 host,
                 length,
                 role,
@@ -248,19 +250,19 @@ impl Batch {
     }
 
     /// The wants so far, as they came: it may take as much more as before.
-    pub(crate) fn take(&mut self) -> Vec<Want> {
+    pub(crate) fn take_wants(&mut self) -> Vec<WantedRange> {
         std::mem::take(&mut self.wants)
     }
 
     /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
     /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
-    pub(crate) fn sorted(mut self, format: Format) -> Result<Vec<Want>, Error> {
+    pub(crate) fn into_sorted(mut self, format: Format) -> Result<Vec<WantedRange>, Error> {
         self.take_sorted(format)
     }
 
-    /// [`Self::sorted`] for the wants so far: the batch goes on.
-    pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<Want>, Error> {
-        let mut wants = self.take();
+    /// [`Self::into_sorted`] for the wants so far: the batch goes on.
+    pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<WantedRange>, Error> {
+        let mut wants = self.take_wants();
         wants.sort_unstable();
         match doubled_table(&wants) {
             None => Ok(wants),
@@ -274,9 +276,10 @@ impl Batch {
 }
 
 /// The place of a table that two of these wants ask for, which are sorted.
-fn doubled_table(sorted: &[Want]) -> Option<Host> {
-    let is_doubled =
-        |pair: &&[Want]| pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].is_table();
+fn doubled_table(sorted: &[WantedRange]) -> Option<Host> {
+    let is_doubled = |pair: &&[WantedRange]| {
+        pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].is_table()
+    };
     sorted.windows(2).find(is_doubled).map(|pair| pair[0].host)
 }
 
@@ -287,8 +290,8 @@ pub(crate) fn bytes_of<T>(count: usize) -> u64 {
 
 /// A batch that is being read, and the bytes that it holds until its last want is taken.
 #[derive(Default)]
-struct Cursor {
-    rest: std::vec::IntoIter<Want>,
+struct BatchCursor {
+    rest: std::vec::IntoIter<WantedRange>,
     bytes: u64,
 }
 
@@ -297,22 +300,22 @@ const BATCH_BYTES: u64 = 96;
 
 /// The merged queue.
 #[derive(Default)]
-pub(crate) struct Wants {
-    heap: BinaryHeap<Reverse<(Want, usize)>>,
-    batches: Vec<Cursor>,
+pub(crate) struct WantedQueue {
+    heap: BinaryHeap<Reverse<(WantedRange, usize)>>,
+    batches: Vec<BatchCursor>,
     free: Vec<usize>,
     bytes: u64,
 }
 
-impl Wants {
+impl WantedQueue {
     /// Adds wants that are sorted by position.
-    pub(crate) fn add(&mut self, mut sorted: Vec<Want>) {
+    pub(crate) fn add_sorted(&mut self, mut sorted: Vec<WantedRange>) {
         sorted.shrink_to_fit();
-        let bytes = bytes_of::<Want>(sorted.len());
+        let bytes = bytes_of::<WantedRange>(sorted.len());
         let mut rest = sorted.into_iter();
         let Some(first) = rest.next() else { return };
         self.bytes += bytes;
-        let cursor = Cursor { rest, bytes };
+        let cursor = BatchCursor { rest, bytes };
         let slot = match self.free.pop() {
             Some(slot) => {
                 self.batches[slot] = cursor;
@@ -327,7 +330,7 @@ impl Wants {
     }
 
     /// Bytes of memory that all wants take.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn memory_bytes(&self) -> u64 {
         // The places of batches that are through stay.
         self.bytes + self.batches.len() as u64 * BATCH_BYTES
     }
@@ -338,7 +341,7 @@ impl Wants {
     }
 
     /// The next want, if it begins at or before `position`.
-    pub(crate) fn pop_until(&mut self, position: Host) -> Option<Want> {
+    pub(crate) fn pop_until(&mut self, position: Host) -> Option<WantedRange> {
         if self.next_host()? > position {
             return None;
         }
@@ -347,7 +350,7 @@ impl Wants {
             Some(next) => self.heap.push(Reverse((next, slot))),
             None => {
                 self.bytes -= self.batches[slot].bytes;
-                self.batches[slot] = Cursor::default();
+                self.batches[slot] = BatchCursor::default();
                 self.free.push(slot);
             }
         }
@@ -361,21 +364,21 @@ mod tests {
 
     #[test]
     fn adjacent_data_becomes_one_run() {
-        let mut batch = Batch::default();
-        batch.push(Host(0x1000), 0x1000, Role::Data, Guest(0));
-        batch.push(Host(0x2000), 0x1000, Role::Data, Guest(0x1000));
-        batch.push(Host(0x9000), 0x1000, Role::Data, Guest(0x2000));
-        let wants = batch.sorted(Format::Qcow2).unwrap();
+        let mut batch = RangeBatch::default();
+        batch.push_data(Host(0x1000), 0x1000, RangeRole::Data, Guest(0));
+        batch.push_data(Host(0x2000), 0x1000, RangeRole::Data, Guest(0x1000));
+        batch.push_data(Host(0x9000), 0x1000, RangeRole::Data, Guest(0x2000));
+        let wants = batch.into_sorted(Format::Qcow2).unwrap();
         assert_eq!(wants.len(), 2);
         assert_eq!(wants[0].length, 0x2000);
     }
 
     #[test]
     fn batches_come_out_in_the_order_of_the_image() {
-        let mut wants = Wants::default();
-        let want = |host| Want::data(Host(host), 512, Guest(0));
-        wants.add(vec![want(1024), want(4096)]);
-        wants.add(vec![want(512), want(2048)]);
+        let mut wants = WantedQueue::default();
+        let want = |host| WantedRange::new_data(Host(host), 512, Guest(0));
+        wants.add_sorted(vec![want(1024), want(4096)]);
+        wants.add_sorted(vec![want(512), want(2048)]);
         let mut order = Vec::new();
         while let Some(want) = wants.pop_until(Host(u64::MAX)) {
             order.push(want.host.0);
@@ -387,21 +390,21 @@ mod tests {
     #[test]
     fn a_batch_takes_no_more_than_its_room() {
         for room in [0, 24, 100, 24 * 4, 24 * 100, 10_000] {
-            let mut batch = Batch::within(room);
+            let mut batch = RangeBatch::with_room(room);
             let mut pushed = 0;
             while !batch.is_exceeded() {
-                batch.push(Host(pushed * 1024), 512, Role::Data, Guest(0));
+                batch.push_data(Host(pushed * 1024), 512, RangeRole::Data, Guest(0));
                 pushed += 1;
             }
-            assert!(batch.bytes() <= room, "{room}: {}", batch.bytes());
+            assert!(batch.memory_bytes() <= room, "{room}: {}", batch.memory_bytes());
             assert_eq!(pushed - 1, room / 24, "all of the room is used");
         }
     }
 
     #[test]
     fn what_a_layout_remembers_counts_too() {
-        let mut batch = Batch::within(100);
-        assert!(batch.charge(60) && !batch.charge(60) && batch.is_exceeded());
-        assert!(!batch.charge(1), "what is not complete is not gone on with");
+        let mut batch = RangeBatch::with_room(100);
+        assert!(batch.charge_bytes(60) && !batch.charge_bytes(60) && batch.is_exceeded());
+        assert!(!batch.charge_bytes(1), "what is not complete is not gone on with");
     }
 }

@@ -19,7 +19,7 @@ pub fn check_length(length: u64) -> Result<(), TooLarge> {
 }
 
 /// Refuses a body that says that it has such a length.
-pub fn check(body: &impl Body) -> Result<(), TooLarge> {
+pub fn check_body_size(body: &impl Body) -> Result<(), TooLarge> {
     check_length(body.size_hint().lower())
 }
 

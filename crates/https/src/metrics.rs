@@ -12,11 +12,11 @@ use http::{HeaderValue, StatusCode, header};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::listener::{self, Settings};
+use crate::listener::{self, ListenerSettings};
 use crate::reply::{self, Reply};
 use crate::tls::{SelfSigned, TlsError};
-use program::env::Strings;
-use program::metrics::Registry;
+use program::env::NamedStrings;
+use program::metrics::MetricsRegistry;
 
 /// The port that pods name `metrics`.
 pub const PORT: u16 = 8443;
@@ -34,7 +34,7 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECTIONS: usize = 64;
 
 /// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
-pub fn addresses() -> [SocketAddr; 2] {
+pub fn default_addresses() -> [SocketAddr; 2] {
     [
         SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), PORT),
         SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), PORT),
@@ -42,15 +42,15 @@ pub fn addresses() -> [SocketAddr; 2] {
 }
 
 /// Serves `registry` where CDI's controllers look for it, until `stop`.
-pub async fn serve(env: &dyn Strings, registry: Registry, stop: &CancellationToken) {
+pub async fn serve_metrics(env: &dyn NamedStrings, registry: MetricsRegistry, stop: &CancellationToken) {
     let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
-    let addresses = other.map_or_else(|| addresses().to_vec(), |address| vec![address]);
-    start(&addresses, registry, stop.clone()).await;
+    let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
+    start_endpoint(&addresses, registry, stop.clone()).await;
 }
 
 /// The reasons why there is no endpoint.
 #[derive(Debug, thiserror::Error)]
-enum StartError {
+enum MetricsStartError {
     #[error("cannot listen on {address}: {source}")]
     Bind { address: SocketAddr, source: io::Error },
     #[error("no address to listen on")]
@@ -61,9 +61,9 @@ enum StartError {
 
 /// Serves `registry` on the first of `addresses` that can be bound, in tasks of their own, until `stop` is
 /// cancelled. Returns the address, or `None` after a warning when there can be no endpoint.
-pub async fn start(
+pub async fn start_endpoint(
     addresses: &[SocketAddr],
-    registry: Registry,
+    registry: MetricsRegistry,
     stop: CancellationToken,
 ) -> Option<SocketAddr> {
     match try_start(addresses, registry, stop).await {
@@ -80,40 +80,40 @@ pub async fn start(
 
 async fn try_start(
     addresses: &[SocketAddr],
-    registry: Registry,
+    registry: MetricsRegistry,
     stop: CancellationToken,
-) -> Result<SocketAddr, StartError> {
+) -> Result<SocketAddr, MetricsStartError> {
     let tls = SelfSigned::generate(CERTIFICATE_NAME)?.server_config()?;
-    let (socket, address) = bind(addresses).await?;
-    let settings = Settings {
+    let (socket, address) = bind_first(addresses).await?;
+    let settings = ListenerSettings {
         connections: CONNECTIONS,
         header_timeout: HEADER_TIMEOUT,
-        ..Settings::fixed(tls)
+        ..ListenerSettings::with_fixed_tls(tls)
     };
     tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
-        ready(respond(&registry))
+        ready(metrics_reply(&registry))
     }));
     Ok(address)
 }
 
 /// Linux serves IPv4 on `[::]` too, unless `net.ipv6.bindv6only` says otherwise.
-async fn bind(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), StartError> {
-    let mut failure = StartError::NoAddress;
+async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), MetricsStartError> {
+    let mut failure = MetricsStartError::NoAddress;
     for &address in addresses {
         let bound = TcpListener::bind(address)
             .await
             .and_then(|listener| listener.local_addr().map(|address| (listener, address)));
         match bound {
             Ok(bound) => return Ok(bound),
-            Err(source) => failure = StartError::Bind { address, source },
+            Err(source) => failure = MetricsStartError::Bind { address, source },
         }
     }
     Err(failure)
 }
 
-fn respond(registry: &Registry) -> Reply {
+fn metrics_reply(registry: &MetricsRegistry) -> Reply {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    let mut reply = reply::typed(StatusCode::OK, content_type, registry.encode());
+    let mut reply = reply::typed_reply(StatusCode::OK, content_type, registry.encode_text());
     // A scrape every few seconds is no reason to keep a connection between them.
     let close = HeaderValue::from_static("close");
     reply.headers_mut().insert(header::CONNECTION, close);

@@ -17,19 +17,19 @@ pub type Reply = Response<Full<Bytes>>;
 pub const LINGER: Duration = Duration::from_secs(30);
 
 /// An answer without a body.
-pub fn empty(status: StatusCode) -> Reply {
+pub fn empty_reply(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
 }
 
 /// An answer in words.
-pub fn text(status: StatusCode, words: impl Into<Bytes>) -> Reply {
-    typed(status, "text/plain; charset=utf-8", words)
+pub fn text_reply(status: StatusCode, words: impl Into<Bytes>) -> Reply {
+    typed_reply(status, "text/plain; charset=utf-8", words)
 }
 
 /// An answer of a type.
-pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
+pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
@@ -39,7 +39,7 @@ pub fn typed(status: StatusCode, content_type: &'static str, body: impl Into<Byt
 
 /// The answer to a path that does not exist, as Go's server words it.
 pub fn not_found() -> Reply {
-    let mut reply = text(StatusCode::NOT_FOUND, "404 page not found\n");
+    let mut reply = text_reply(StatusCode::NOT_FOUND, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
     reply
         .headers_mut()
@@ -49,7 +49,7 @@ pub fn not_found() -> Reply {
 
 /// Reads what a client still sends after its answer, for a while, and drops it; until then `engagement` lasts, so that the connection
 /// is not closed for another one. Must be called on a runtime.
-pub fn drain<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<ActiveGuard>)
+pub fn drain_body<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<ActiveGuard>)
 where
     B::Data: Send,
     B::Error: Send,
@@ -64,10 +64,10 @@ where
 
 /// `reply` to a request of `peer` whose body is not wanted. A client that asked whether to send it has not begun; over HTTP/2, where
 /// it need not ask, it may have.
-pub fn refuse(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
+pub fn refuse_body(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
     let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {
-        drain(request.into_body(), peer.engagement());
+        drain_body(request.into_body(), peer.active_guard());
     }
     reply
 }

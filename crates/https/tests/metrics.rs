@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use https::metrics as server;
 use https::tls;
-use program::metrics::{IMPORT_PROGRESS, Registry};
+use program::metrics::{IMPORT_PROGRESS, MetricsRegistry};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,10 +40,12 @@ async fn exchange(address: SocketAddr, request: &str) -> (String, Vec<u8>) {
 
 #[tokio::test]
 async fn a_scrape_gets_the_progress_on_any_path() {
-    let registry = Registry::default();
-    let progress = registry.progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "uid-1");
+    let registry = MetricsRegistry::default();
+    let progress = registry.add_progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "uid-1");
     let stop = CancellationToken::new();
-    let address = server::start(&[LOOPBACK], registry, stop.clone()).await.unwrap();
+    let address = server::start_endpoint(&[LOOPBACK], registry, stop.clone())
+        .await
+        .unwrap();
 
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
     let (answer, _) = exchange(address, request).await;
@@ -54,7 +56,7 @@ async fn a_scrape_gets_the_progress_on_any_path() {
     );
     assert!(!answer.contains("kubevirt_cdi_import_progress_total"), "{answer}");
 
-    progress.record(1, 2);
+    progress.record_bytes(1, 2);
     for request in [request, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"] {
         let (answer, _) = exchange(address, request).await;
         assert!(
@@ -72,7 +74,7 @@ async fn a_scrape_gets_the_progress_on_any_path() {
 
 #[tokio::test]
 async fn the_certificate_names_cloner_target_for_one_year() {
-    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     let (_, der) = exchange(address, "GET / HTTP/1.0\r\n\r\n").await;
@@ -91,7 +93,7 @@ async fn the_certificate_names_cloner_target_for_one_year() {
 
 #[tokio::test]
 async fn a_client_that_breaks_off_does_not_stop_the_server() {
-    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     for garbage in ["", "GET / HTTP/1.1\r\n\r\n"] {
@@ -104,7 +106,7 @@ async fn a_client_that_breaks_off_does_not_stop_the_server() {
 
 #[tokio::test]
 async fn a_silent_client_is_dropped_after_ten_seconds() {
-    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     let mut before_handshake = TcpStream::connect(address).await.unwrap();
@@ -122,7 +124,7 @@ async fn a_silent_client_is_dropped_after_ten_seconds() {
 
 #[tokio::test]
 async fn many_clients_are_served_at_once() {
-    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     let clients: Vec<_> = (0..24)
@@ -135,7 +137,7 @@ async fn many_clients_are_served_at_once() {
 
 #[tokio::test]
 async fn silent_clients_keep_nobody_out() {
-    let address = server::start(&[LOOPBACK], Registry::default(), CancellationToken::new())
+    let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
     let (mut silent, mut open) = (Vec::new(), Vec::new());
@@ -156,10 +158,10 @@ async fn a_busy_port_falls_back_to_the_next_address_or_to_none() {
     let taken = busy.local_addr().unwrap();
     let stop = CancellationToken::new();
     assert_eq!(
-        server::start(&[taken], Registry::default(), stop.clone()).await,
+        server::start_endpoint(&[taken], MetricsRegistry::default(), stop.clone()).await,
         None
     );
-    let address = server::start(&[taken, LOOPBACK], Registry::default(), stop)
+    let address = server::start_endpoint(&[taken, LOOPBACK], MetricsRegistry::default(), stop)
         .await
         .unwrap();
     assert_ne!(address, taken);

@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use https::tls::{self, Roots};
-use program::paths::Paths;
+use https::tls::{self, TrustedRoots};
+use program::paths::PodPaths;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -62,9 +62,9 @@ fn issued_by(authority: &CertifiedIssuer<'static, KeyPair>) -> Identity {
 }
 
 fn trusting(certificates: &[&CertificateDer<'static>]) -> ClientConfig {
-    let mut roots = Roots::none();
+    let mut roots = TrustedRoots::none();
     for &certificate in certificates {
-        roots.add(certificate.clone());
+        roots.add_certificate(certificate.clone());
     }
     tls::client_config(roots).unwrap()
 }
@@ -76,7 +76,7 @@ async fn connect_with(
     name: &'static str,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<(), String> {
-    let mut server = ServerConfig::builder_with_provider(program::crypto::provider())
+    let mut server = ServerConfig::builder_with_provider(program::crypto::crypto_provider())
         .with_protocol_versions(versions)
         .unwrap()
         .with_no_client_auth()
@@ -144,13 +144,13 @@ async fn a_self_signed_certificate_needs_the_right_name_and_time() {
 #[tokio::test]
 async fn a_server_without_the_key_of_its_certificate_is_refused() {
     let known = openssl_style(|_| {});
-    let other_key = program::crypto::provider()
+    let other_key = program::crypto::crypto_provider()
         .key_provider
         .load_private_key(openssl_style(|_| {}).key)
         .unwrap();
     let shown = CertifiedKey::new(vec![known.certificate.clone()], other_key);
     for version in rustls::ALL_VERSIONS {
-        let server = ServerConfig::builder_with_provider(program::crypto::provider())
+        let server = ServerConfig::builder_with_provider(program::crypto::crypto_provider())
             .with_protocol_versions(&[version])
             .unwrap()
             .with_no_client_auth()
@@ -219,7 +219,7 @@ async fn a_pod_trusts_its_mounted_folders() {
         openssl_style(|_| {}),
     );
     let root = tempfile::tempdir().unwrap();
-    let paths = Paths::from_prefix(root.path().to_str());
+    let paths = PodPaths::from_prefix(root.path().to_str());
     let certs = root.path().join("certs");
     for (folder, identity) in [(&certs, &in_certs), (&paths.proxy_certs(), &in_proxy_certs)] {
         std::fs::create_dir_all(folder).unwrap();
@@ -234,7 +234,7 @@ async fn a_pod_trusts_its_mounted_folders() {
 
 #[test]
 fn a_missing_certificate_folder_is_named_unless_nothing_is_verified() {
-    let paths = Paths::from_prefix(None);
+    let paths = PodPaths::from_prefix(None);
     let missing = Path::new("/nonexistent-certs");
     let error = tls::pod_client_config(&paths, Some(missing), false)
         .unwrap_err()

@@ -29,30 +29,30 @@ pub fn is_printable(c: char) -> bool {
 }
 
 /// `text` with everything that is not [printable](is_printable) by its number. Shown twice it is the same as shown once.
-pub fn text(text: &str) -> Cow<'_, str> {
-    escaped(text, |c, shown| shown.extend(c.escape_default()))
+pub fn escape_text(text: &str) -> Cow<'_, str> {
+    escape_with(text, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// The first `most` characters of bytes that should be UTF-8, shown as by [`text`]; `…` stands for the rest.
-pub fn start(bytes: &[u8], most: usize) -> String {
+/// The first `most` characters of bytes that should be UTF-8, shown as by [`escape_text`]; `…` stands for the rest.
+pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
     // A character has four bytes at most; one of the rest tells that there is more.
     let enough = bytes
         .get(..most.saturating_add(1).saturating_mul(4))
         .unwrap_or(bytes);
     let whole = String::from_utf8_lossy(enough);
     match whole.char_indices().nth(most) {
-        None => text(&whole).into_owned(),
+        None => escape_text(&whole).into_owned(),
         Some((end, _)) => {
             let (start, _) = whole.split_at(end);
-            let mut shown = text(start).into_owned();
+            let mut shown = escape_text(start).into_owned();
             shown.push('…');
             shown
         }
     }
 }
 
-/// Words of a server on one line of `most` characters, shown as by [`text`]: any white space in them is one space.
-pub fn line(words: &str, most: usize) -> String {
+/// Words of a server on one line of `most` characters, shown as by [`escape_text`]: any white space in them is one space.
+pub fn escape_line(words: &str, most: usize) -> String {
     let words = words.split_whitespace().flat_map(|word| [" ", word]);
     // One of the rest tells that there is more.
     let line: String = words
@@ -60,12 +60,12 @@ pub fn line(words: &str, most: usize) -> String {
         .skip(1)
         .take(most.saturating_add(1))
         .collect();
-    start(line.as_bytes(), most)
+    escape_prefix(line.as_bytes(), most)
 }
 
 /// JSON, in which everything that is not printable is an escape of JSON (RFC 8259, section 7): it means what it meant.
-pub fn json(text: &str) -> Cow<'_, str> {
-    escaped(text, |c, shown| {
+pub fn escape_json(text: &str) -> Cow<'_, str> {
+    escape_with(text, |c, shown| {
         // What is not printable and outside of a string is white space.
         if matches!(c, '\n' | '\r' | '\t') {
             shown.push(c);
@@ -78,7 +78,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     })
 }
 
-fn escaped(text: &str, mut escape: impl FnMut(char, &mut String)) -> Cow<'_, str> {
+fn escape_with(text: &str, mut escape: impl FnMut(char, &mut String)) -> Cow<'_, str> {
     if text.chars().all(is_printable) {
         return Cow::Borrowed(text);
     }
@@ -117,7 +117,7 @@ mod tests {
         assert!(characters.len() > 137_000, "{}", characters.len());
         for c in characters {
             assert!(!is_printable(c), "{c:?}");
-            let shown = text(&c.to_string()).into_owned();
+            let shown = escape_text(&c.to_string()).into_owned();
             assert!(shown.starts_with('\\') && shown.is_ascii(), "{shown}");
         }
     }
@@ -145,38 +145,41 @@ mod tests {
             "café e\u{301}",
             "образ 🖴",
         ] {
-            assert_eq!(text(name), name);
+            assert_eq!(escape_text(name), name);
         }
     }
 
     #[test]
     fn text_shows_its_numbers_once() {
-        let shown = text("a\u{1b}[2Jb\n\u{202e}ü").into_owned();
+        let shown = escape_text("a\u{1b}[2Jb\n\u{202e}ü").into_owned();
         assert_eq!(shown, r"a\u{1b}[2Jb\n\u{202e}ü");
-        assert_eq!(text(&shown), shown);
+        assert_eq!(escape_text(&shown), shown);
     }
 
     #[test]
     fn the_start_is_short_whatever_it_holds() {
-        assert_eq!(start("añ\u{2028}".as_bytes(), 3), r"añ\u{2028}");
-        assert_eq!(start("añ\u{2028}x".as_bytes(), 3), r"añ\u{2028}…");
-        assert_eq!(start(b"\xff\xfe\n", 9), "\u{fffd}\u{fffd}\\n");
-        assert_eq!(start(&[b'x'; 100_000], 5), "xxxxx…");
-        assert_eq!(start(b"", 0), "");
+        assert_eq!(escape_prefix("añ\u{2028}".as_bytes(), 3), r"añ\u{2028}");
+        assert_eq!(escape_prefix("añ\u{2028}x".as_bytes(), 3), r"añ\u{2028}…");
+        assert_eq!(escape_prefix(b"\xff\xfe\n", 9), "\u{fffd}\u{fffd}\\n");
+        assert_eq!(escape_prefix(&[b'x'; 100_000], 5), "xxxxx…");
+        assert_eq!(escape_prefix(b"", 0), "");
     }
 
     #[test]
     fn a_line_is_one() {
         assert_eq!(
-            line(" It\r\n does\u{2028}not\u{85}\tgo\u{1b}[2J. ", 99),
+            escape_line(" It\r\n does\u{2028}not\u{85}\tgo\u{1b}[2J. ", 99),
             r"It does not go\u{1b}[2J."
         );
-        assert_eq!(line("a b", 2), "a …");
+        assert_eq!(escape_line("a b", 2), "a …");
     }
 
     #[test]
     fn json_keeps_its_meaning() {
         let text = "{\n  \"name\": \"a\u{202e}b\u{e0041}\"\n}\n";
-        assert_eq!(json(text), "{\n  \"name\": \"a\\u202eb\\udb40\\udc41\"\n}\n");
+        assert_eq!(
+            escape_json(text),
+            "{\n  \"name\": \"a\\u202eb\\udb40\\udc41\"\n}\n"
+        );
     }
 }

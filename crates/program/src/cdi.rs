@@ -63,6 +63,6 @@ pub fn resumable_id(path: &str) -> Option<&str> {
 }
 
 /// The part of `path` behind the version, if it has one that CDI knows.
-pub fn unversioned(path: &str) -> Option<&str> {
+pub fn strip_version(path: &str) -> Option<&str> {
     VERSIONS.iter().find_map(|version| path.strip_prefix(version))
 }

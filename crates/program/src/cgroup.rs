@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// A limit of one controller, and where it is written down.
-pub(crate) struct Controller<T> {
+pub(crate) struct CgroupController<T> {
     /// The name of the controller in cgroup v1.
     pub(crate) name: &'static str,
     /// Reads the limit in the folder of a cgroup, or finds none.
@@ -14,35 +14,35 @@ pub(crate) struct Controller<T> {
 }
 
 /// The memory that a cgroup may have, in bytes.
-const MEMORY: Controller<u64> = Controller {
+const MEMORY: CgroupController<u64> = CgroupController {
     name: "memory",
     // `max` where nothing limits.
-    read_v2: |cgroup| number(&cgroup.join("memory.max")),
+    read_v2: |cgroup| read_number(&cgroup.join("memory.max")),
     // The largest multiple of a page that fits 63 bits where nothing limits: more than any machine has.
-    read_v1: |cgroup| number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60),
+    read_v1: |cgroup| read_number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60),
 };
 
 /// Bytes of memory that this process may have, page cache and all; `None` if nothing limits them.
 pub fn memory_bytes() -> Option<u64> {
-    limit(&MEMORY)
+    tightest_limit(&MEMORY)
 }
 
 /// The tightest limit of this process.
-pub(crate) fn limit<T: Ord>(controller: &Controller<T>) -> Option<T> {
+pub(crate) fn tightest_limit<T: Ord>(controller: &CgroupController<T>) -> Option<T> {
     let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    tightest(controller, Path::new("/sys/fs/cgroup"), &memberships)
+    tightest_in_root(controller, Path::new("/sys/fs/cgroup"), &memberships)
 }
 
 /// The tightest limit of the cgroups in `memberships` (the text of `/proc/self/cgroup`: lines `id:controllers:path`) and of
 /// all their parents, with hierarchies mounted at `root`. `None` when nothing limits.
-fn tightest<T: Ord>(controller: &Controller<T>, root: &Path, memberships: &str) -> Option<T> {
+fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, memberships: &str) -> Option<T> {
     memberships
         .lines()
         .filter_map(|line| in_hierarchy(controller, root, line))
         .min()
 }
 
-fn in_hierarchy<T: Ord>(controller: &Controller<T>, root: &Path, membership: &str) -> Option<T> {
+fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membership: &str) -> Option<T> {
     let mut parts = membership.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
     // cgroup v2 has one hierarchy, with an empty list of controllers; v1 has one a controller or two.
@@ -62,7 +62,7 @@ fn in_hierarchy<T: Ord>(controller: &Controller<T>, root: &Path, membership: &st
         .min()
 }
 
-fn number(file: &Path) -> Option<u64> {
+fn read_number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
@@ -83,11 +83,11 @@ pub(crate) mod tests {
 
     /// The tightest limit, with hierarchies mounted at `root`.
     pub(crate) fn limit_in<T: Ord>(
-        controller: &Controller<T>,
+        controller: &CgroupController<T>,
         root: &tempfile::TempDir,
         memberships: &str,
     ) -> Option<T> {
-        tightest(controller, root.path(), memberships)
+        tightest_in_root(controller, root.path(), memberships)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::vec::IntoIter;
 
-use crate::flags::{Flags, OwnFlag};
+use crate::flags::{KlogFlags, OwnFlag};
 use crate::sockets;
 use http::{Request, Response};
 use hyper_timeout::TimeoutConnector;
@@ -41,15 +41,15 @@ pub const FLAGS: [OwnFlag; 2] = [
 
 /// No way to a cluster, in a sentence.
 #[derive(Debug)]
-pub struct NoCluster(String);
+pub struct ClusterConfigError(String);
 
-impl fmt::Display for NoCluster {
+impl fmt::Display for ClusterConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for NoCluster {}
+impl std::error::Error for ClusterConfigError {}
 
 /// The service below a client of the cluster.
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
@@ -61,7 +61,7 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
         // kube is built without proxies, and says so.
         ClientBuilder::try_from(config.clone())?;
     }
-    let mut connector = HttpConnector::new_with_resolver(service_fn(addresses));
+    let mut connector = HttpConnector::new_with_resolver(service_fn(resolve_name));
     connector.enforce_http(false);
     let mut connector = TimeoutConnector::new(config.rustls_https_connector_with_connector(connector)?);
     connector.set_connect_timeout(config.connect_timeout);
@@ -79,17 +79,20 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
     Ok(ClientBuilder::new(service.boxed(), config.default_namespace))
 }
 
-async fn addresses(name: Name) -> io::Result<IntoIter<SocketAddr>> {
+async fn resolve_name(name: Name) -> io::Result<IntoIter<SocketAddr>> {
     // The connector sets the port.
-    Ok(sockets::lookup(name.as_str(), 0).await?.into_iter())
+    Ok(sockets::lookup_host(name.as_str(), 0).await?.into_iter())
 }
 
 /// The configuration of the cluster's client, in which nothing is found twice: the flags, the environment, the pod.
-pub async fn config(flags: &Flags, env: &dyn crate::env::Strings) -> Result<Config, NoCluster> {
-    let complain = |error: &dyn fmt::Display| NoCluster(error.to_string());
-    let given = |name| flags.own(name).map(str::to_owned);
+pub async fn client_config(
+    flags: &KlogFlags,
+    env: &dyn crate::env::NamedStrings,
+) -> Result<Config, ClusterConfigError> {
+    let complain = |error: &dyn fmt::Display| ClusterConfigError(error.to_string());
+    let given = |name| flags.own_value(name).map(str::to_owned);
     let file = given(KUBECONFIG).or_else(|| env.get(KUBECONFIG_VARIABLE));
-    let server = flags.own(SERVER).filter(|server| !server.is_empty());
+    let server = flags.own_value(SERVER).filter(|server| !server.is_empty());
     let mut config = match (file.filter(|file| !file.is_empty()), server) {
         (Some(file), _) => {
             let read = Kubeconfig::read_from(file).map_err(|error| complain(&error))?;

@@ -7,10 +7,10 @@
 use std::fs;
 use std::path::Path;
 
-use crate::cgroup::{self, Controller};
+use crate::cgroup::{self, CgroupController};
 
 /// The smaller of the CPUs that the scheduler allows and the quota of the cgroup, rounded up; at least 1.
-pub fn usable() -> usize {
+pub fn usable_count() -> usize {
     let allowed = rustix::thread::sched_getaffinity(None)
         .ok()
         .and_then(|cpus| usize::try_from(cpus.count()).ok())
@@ -18,14 +18,14 @@ pub fn usable() -> usize {
         // More CPUs than the kernel's fixed-size set can name.
         .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
         .unwrap_or(1);
-    match cgroup::limit(&QUOTA) {
+    match cgroup::tightest_limit(&QUOTA) {
         Some(limit) => allowed.min(limit).max(1),
         None => allowed,
     }
 }
 
 /// The quota, in whole CPUs rounded up.
-const QUOTA: Controller<usize> = Controller {
+const QUOTA: CgroupController<usize> = CgroupController {
     name: "cpu",
     read_v2: quota_v2,
     read_v1: quota_v1,
@@ -60,7 +60,11 @@ mod tests {
     fn this_process_may_use_at_least_one_cpu() {
         let all = std::thread::available_parallelism().unwrap().get();
         // The standard library rounds the quota down, this module rounds it up.
-        assert!((1..=all + 1).contains(&usable()), "{} of {all}", usable());
+        assert!(
+            (1..=all + 1).contains(&usable_count()),
+            "{} of {all}",
+            usable_count()
+        );
     }
 
     #[test]

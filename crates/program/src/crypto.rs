@@ -17,7 +17,7 @@ const AES_128: [CipherSuite; 3] = [
 ///
 /// AES with 128 bits comes first, as with Go and the browsers: nothing breaks it, and a program that moves whole disks
 /// spends its time in the cipher. 256 bits take 14 rounds instead of 10 (FIPS 197 §5).
-pub fn provider() -> Arc<CryptoProvider> {
+pub fn crypto_provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
     provider
         .cipher_suites

@@ -1,6 +1,6 @@
 //! The environment: the only place that reads it, and the types it is turned into.
 //!
-//! Everything else takes `&dyn Strings`, so tests pass a `HashMap` and no test has to change the
+//! Everything else takes `&dyn NamedStrings`, so tests pass a `HashMap` and no test has to change the
 //! environment of its process.
 
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::fmt;
 use crate::secret::Secret;
 
 /// A source of named strings.
-pub trait Strings {
+pub trait NamedStrings {
     /// The value of `name`; `None` when it is not set. An empty value is `Some("")`.
     fn get(&self, name: &str) -> Option<String>;
 
@@ -24,7 +24,7 @@ const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
-impl Strings for ProcessEnv {
+impl NamedStrings for ProcessEnv {
     fn get(&self, name: &str) -> Option<String> {
         if !is_heard(name, cfg!(debug_assertions)) {
             return None;
@@ -39,7 +39,7 @@ impl Strings for ProcessEnv {
                 value.to_string_lossy().into_owned(),
             )
         });
-        sorted(all.filter(|(name, _)| name.starts_with(prefix)))
+        sort_pairs(all.filter(|(name, _)| name.starts_with(prefix)))
     }
 }
 
@@ -50,18 +50,18 @@ fn is_heard(name: &str, is_debug: bool) -> bool {
     is_debug || !name.starts_with(OF_TESTS)
 }
 
-impl Strings for HashMap<String, String> {
+impl NamedStrings for HashMap<String, String> {
     fn get(&self, name: &str) -> Option<String> {
         HashMap::get(self, name).cloned()
     }
 
     fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
         let all = self.iter().map(|(name, value)| (name.clone(), value.clone()));
-        sorted(all.filter(|(name, _)| name.starts_with(prefix)))
+        sort_pairs(all.filter(|(name, _)| name.starts_with(prefix)))
     }
 }
 
-fn sorted(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
+fn sort_pairs(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, String)> {
     let mut pairs: Vec<_> = pairs.collect();
     pairs.sort();
     pairs
@@ -70,14 +70,14 @@ fn sorted(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, String)
 /// A text that is not one of the booleans of Go.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a boolean: use true or false")]
-pub struct NotABool(String);
+pub struct GoBoolError(String);
 
 /// A boolean in the spellings of Go's `strconv.ParseBool`, which is what CDI's controllers write with.
-pub fn go_bool(text: &str) -> Result<bool, NotABool> {
+pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
         "0" | "f" | "F" | "FALSE" | "false" | "False" => Ok(false),
-        _ => Err(NotABool(text.to_owned())),
+        _ => Err(GoBoolError(text.to_owned())),
     }
 }
 
@@ -106,19 +106,19 @@ impl fmt::Display for EnvErrors {
 
 impl std::error::Error for EnvErrors {}
 
-/// Reads typed variables and remembers every failure; [`EnvReader::finish`] reports them together, so that
+/// Reads typed variables and remembers every failure; [`EnvReader::into_result`] reports them together, so that
 /// one start shows all mistakes.
 ///
 /// The getters treat an empty value as not set, as Go programs do. After a failure they return the value of
 /// an unset variable: whatever is built from it is thrown away by `finish`.
 pub struct EnvReader<'a> {
-    strings: &'a dyn Strings,
+    strings: &'a dyn NamedStrings,
     errors: EnvErrors,
 }
 
 impl<'a> EnvReader<'a> {
     /// A reader of `strings` that has seen no failure.
-    pub fn new(strings: &'a dyn Strings) -> Self {
+    pub fn new(strings: &'a dyn NamedStrings) -> Self {
         Self {
             strings,
             errors: EnvErrors::default(),
@@ -126,13 +126,13 @@ impl<'a> EnvReader<'a> {
     }
 
     /// The text of `name`, unless it is unset or empty.
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub fn read_text(&self, name: &str) -> Option<String> {
         self.strings.get(name).filter(|value| !value.is_empty())
     }
 
-    /// Like [`EnvReader::text`], for values that must not be printed.
-    pub fn secret(&self, name: &str) -> Option<Secret> {
-        self.text(name).map(Secret::from)
+    /// Like [`EnvReader::read_text`], for values that must not be printed.
+    pub fn read_secret(&self, name: &str) -> Option<Secret> {
+        self.read_text(name).map(Secret::from)
     }
 
     /// All variables whose name begins with `prefix`, sorted by name.
@@ -141,47 +141,47 @@ impl<'a> EnvReader<'a> {
     }
 
     /// The value of `name` as `parse` understands it. The error of `parse` must not repeat a secret.
-    pub fn parsed<T, E: fmt::Display>(
+    pub fn read_parsed<T, E: fmt::Display>(
         &mut self,
         name: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        let text = self.text(name)?;
+        let text = self.read_text(name)?;
         match parse(&text) {
             Ok(value) => Some(value),
             Err(error) => {
-                self.reject(name, error.to_string());
+                self.reject_variable(name, error.to_string());
                 None
             }
         }
     }
 
-    /// Like [`EnvReader::parsed`], and a failure when the variable is not set.
-    pub fn required<T, E: fmt::Display>(
+    /// Like [`EnvReader::read_parsed`], and a failure when the variable is not set.
+    pub fn read_required<T, E: fmt::Display>(
         &mut self,
         name: &str,
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
-        if self.text(name).is_none() {
-            self.reject(name, "is not set or empty");
+        if self.read_text(name).is_none() {
+            self.reject_variable(name, "is not set or empty");
             return None;
         }
-        self.parsed(name, parse)
+        self.read_parsed(name, parse)
     }
 
     /// A boolean for which anything unparsable means `false` (`INSECURE_TLS` and the like).
     pub fn lenient_bool(&self, name: &str) -> bool {
-        self.text(name)
+        self.read_text(name)
             .is_some_and(|text| go_bool(&text).unwrap_or(false))
     }
 
     /// Notes that `name` cannot be used, for checks that no parser of one variable can make.
-    pub fn reject(&mut self, name: &str, reason: impl Into<String>) {
+    pub fn reject_variable(&mut self, name: &str, reason: impl Into<String>) {
         self.errors.0.push((name.to_owned(), reason.into()));
     }
 
     /// All failures so far, if there was one.
-    pub fn finish(self) -> Result<(), EnvErrors> {
+    pub fn into_result(self) -> Result<(), EnvErrors> {
         if self.errors.0.is_empty() {
             Ok(())
         } else {
@@ -223,12 +223,12 @@ mod tests {
     fn every_bad_variable_is_reported_at_once() {
         let env = map(&[("A", "maybe"), ("B", "12"), ("C", "twelve")]);
         let mut reader = EnvReader::new(&env);
-        assert_eq!(reader.required("A", go_bool), None);
-        assert_eq!(reader.parsed("B", str::parse::<u8>), Some(12));
-        assert_eq!(reader.parsed("C", str::parse::<u8>), None);
-        assert_eq!(reader.required("D", go_bool), None);
+        assert_eq!(reader.read_required("A", go_bool), None);
+        assert_eq!(reader.read_parsed("B", str::parse::<u8>), Some(12));
+        assert_eq!(reader.read_parsed("C", str::parse::<u8>), None);
+        assert_eq!(reader.read_required("D", go_bool), None);
         assert_eq!(
-            reader.finish().unwrap_err().to_string(),
+            reader.into_result().unwrap_err().to_string(),
             "environment variable A: \"maybe\" is not a boolean: use true or false; \
              environment variable C: invalid digit found in string; \
              environment variable D: is not set or empty"
@@ -239,13 +239,13 @@ mod tests {
     fn empty_means_unset_and_good_values_leave_no_error() {
         let env = map(&[("EMPTY", ""), ("YES", "T"), ("ODD", "yes"), ("KEY", "hunter2")]);
         let mut reader = EnvReader::new(&env);
-        assert_eq!(reader.text("EMPTY"), None);
-        assert_eq!(reader.parsed("EMPTY", go_bool), None);
-        assert_eq!(reader.required("YES", go_bool), Some(true));
+        assert_eq!(reader.read_text("EMPTY"), None);
+        assert_eq!(reader.read_parsed("EMPTY", go_bool), None);
+        assert_eq!(reader.read_required("YES", go_bool), Some(true));
         assert!(reader.lenient_bool("YES"));
         assert!(!reader.lenient_bool("ODD"));
-        assert_eq!(format!("{:?}", reader.secret("KEY")), "Some(***)");
-        assert_eq!(reader.finish(), Ok(()));
+        assert_eq!(format!("{:?}", reader.read_secret("KEY")), "Some(***)");
+        assert_eq!(reader.into_result(), Ok(()));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use crate::signal::Signal;
+use crate::signal::StopSignal;
 
 /// The table, as it stands below `--help`.
 pub const HELP: &str = "\
@@ -16,7 +16,7 @@ Exit codes:
 /// The end of a program, as scripts and controllers see it. Codes that CDI's contract gives another meaning to are those of the program
 /// that it names (`cdi-image-size-detection`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum ExitReason {
     /// Done. The work of the upload proxy is to serve until it is stopped: a signal that it has obeyed is a success.
     Done,
     /// A bug, a server that cannot start or cannot keep what it has promised, or a pod whose termination message says why.
@@ -35,14 +35,14 @@ pub enum Exit {
     Target,
     /// Ended by a signal before the work was done. Not zero: a container that ends well is not started again, and the upload that it
     /// waited for would never come.
-    Signalled(Signal),
+    Signalled(StopSignal),
     /// The `Fatal` of klog, by which CDI's servers and its cloner end when they cannot do their work.
     Fatal,
 }
 
-impl Exit {
+impl ExitReason {
     /// The number of the table.
-    pub const fn code(self) -> u8 {
+    pub const fn exit_code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Internal => 1,
@@ -58,8 +58,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        Self::from(exit.code())
+impl From<ExitReason> for ExitCode {
+    fn from(exit: ExitReason) -> Self {
+        Self::from(exit.exit_code())
     }
 }

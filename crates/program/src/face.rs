@@ -3,44 +3,44 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use crate::env::{ProcessEnv, Strings};
+use crate::env::{NamedStrings, ProcessEnv};
 
 /// The `main` of a program: runs the face that was asked for. A `variable` that is always a part of a pod's environment tells it.
-pub fn run(
+pub fn run_program(
     variable: &str,
     command_line: impl FnOnce(&[OsString]) -> ExitCode,
-    pod: impl FnOnce(&[OsString], &dyn Strings) -> ExitCode,
+    pod: impl FnOnce(&[OsString], &dyn NamedStrings) -> ExitCode,
 ) -> ExitCode {
-    let arguments = arguments();
-    match Face::choose(&arguments, &ProcessEnv, variable) {
-        Face::CommandLine => command_line(&arguments),
-        Face::Pod => pod(&arguments, &ProcessEnv),
+    let arguments = program_arguments();
+    match ProgramMode::from_arguments(&arguments, &ProcessEnv, variable) {
+        ProgramMode::CommandLine => command_line(&arguments),
+        ProgramMode::Pod => pod(&arguments, &ProcessEnv),
     }
 }
 
 /// The name under which this process was started; empty if it has none.
-pub fn name() -> OsString {
+pub fn program_name() -> OsString {
     std::env::args_os().next().unwrap_or_default()
 }
 
 /// The arguments of this process, without its name.
-pub fn arguments() -> Vec<OsString> {
+pub fn program_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 
 /// A face of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Face {
+pub enum ProgramMode {
     /// A person or script: subcommands.
     CommandLine,
     /// CDI's controller: klog flags and environment variables.
     Pod,
 }
 
-impl Face {
+impl ProgramMode {
     /// The face that `arguments` ask for. Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment,
     /// of which `variable` is always a part; whatever else comes first was typed.
-    pub fn choose(arguments: &[OsString], env: &dyn Strings, variable: &str) -> Self {
+    pub fn from_arguments(arguments: &[OsString], env: &dyn NamedStrings, variable: &str) -> Self {
         match arguments.first().and_then(|first| first.to_str()) {
             Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,
             Some(flag) if flag.starts_with('-') => Self::Pod,
@@ -56,20 +56,23 @@ mod tests {
 
     use super::*;
 
-    fn face(arguments: &[&str], source: Option<&str>) -> Face {
+    fn face(arguments: &[&str], source: Option<&str>) -> ProgramMode {
         let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
         let env: HashMap<String, String> = source
             .map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()))
             .into_iter()
             .collect();
-        Face::choose(&arguments, &env, "IMPORTER_SOURCE")
+        ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE")
     }
 
     #[test]
     fn klog_flags_or_a_bare_environment_are_a_pod() {
-        assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), Face::Pod);
-        assert_eq!(face(&["--v=3"], None), Face::Pod);
-        assert_eq!(face(&[], Some("http")), Face::Pod);
+        assert_eq!(
+            face(&["-alsologtostderr", "-v=1"], Some("http")),
+            ProgramMode::Pod
+        );
+        assert_eq!(face(&["--v=3"], None), ProgramMode::Pod);
+        assert_eq!(face(&[], Some("http")), ProgramMode::Pod);
     }
 
     #[test]
@@ -84,8 +87,8 @@ mod tests {
             "-V",
             "nonsense",
         ] {
-            assert_eq!(face(&[first], Some("http")), Face::CommandLine, "{first}");
+            assert_eq!(face(&[first], Some("http")), ProgramMode::CommandLine, "{first}");
         }
-        assert_eq!(face(&[], None), Face::CommandLine);
+        assert_eq!(face(&[], None), ProgramMode::CommandLine);
     }
 }

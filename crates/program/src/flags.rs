@@ -7,42 +7,54 @@ use crate::env::go_bool;
 
 /// The kind of value that a flag of klog takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FlagKind {
     Bool,
     Number,
     Text,
 }
 
 /// klog's flags by name and ours, with what they take and their purpose in short.
-const FLAGS: [(&str, Kind, &str); 16] = [
-    ("add_dir_header", Kind::Bool, "accepted, no effect"),
+const FLAGS: [(&str, FlagKind, &str); 16] = [
+    ("add_dir_header", FlagKind::Bool, "accepted, no effect"),
     (
         "alsologtostderr",
-        Kind::Bool,
+        FlagKind::Bool,
         "accepted, logs always go to stderr",
     ),
-    ("log_backtrace_at", Kind::Text, "accepted, no effect"),
-    ("log_dir", Kind::Text, "accepted, no effect: logs go to stderr"),
-    ("log_file", Kind::Text, "accepted, no effect: logs go to stderr"),
+    ("log_backtrace_at", FlagKind::Text, "accepted, no effect"),
     (
-        "log_file_max_size",
-        Kind::Number,
+        "log_dir",
+        FlagKind::Text,
         "accepted, no effect: logs go to stderr",
     ),
-    ("logtostderr", Kind::Bool, "accepted, logs always go to stderr"),
-    ("one_output", Kind::Bool, "accepted, no effect"),
-    ("skip_headers", Kind::Bool, "accepted, no effect"),
-    ("skip_log_headers", Kind::Bool, "accepted, no effect"),
-    ("stderrthreshold", Kind::Text, "accepted, no effect"),
+    (
+        "log_file",
+        FlagKind::Text,
+        "accepted, no effect: logs go to stderr",
+    ),
+    (
+        "log_file_max_size",
+        FlagKind::Number,
+        "accepted, no effect: logs go to stderr",
+    ),
+    (
+        "logtostderr",
+        FlagKind::Bool,
+        "accepted, logs always go to stderr",
+    ),
+    ("one_output", FlagKind::Bool, "accepted, no effect"),
+    ("skip_headers", FlagKind::Bool, "accepted, no effect"),
+    ("skip_log_headers", FlagKind::Bool, "accepted, no effect"),
+    ("stderrthreshold", FlagKind::Text, "accepted, no effect"),
     (
         "v",
-        Kind::Number,
+        FlagKind::Number,
         "log verbosity: 1 information, 3 debugging, 5 traces",
     ),
-    ("vmodule", Kind::Text, "accepted, no effect"),
-    ("h", Kind::Bool, "show this text"),
-    ("help", Kind::Bool, "show this text"),
-    ("version", Kind::Bool, "show the program's version"),
+    ("vmodule", FlagKind::Text, "accepted, no effect"),
+    ("h", FlagKind::Bool, "show this text"),
+    ("help", FlagKind::Bool, "show this text"),
+    ("version", FlagKind::Bool, "show the program's version"),
 ];
 
 /// A flag that klog does not have: it takes a text.
@@ -56,17 +68,17 @@ pub struct OwnFlag {
 
 /// The settings that the flags gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Flags {
+pub struct KlogFlags {
     /// `-v`: how much to log; 0 when not given, 255 for anything larger.
     pub verbosity: u8,
-    /// `-h` or `-help`: print [`usage`] and exit 0.
+    /// `-h` or `-help`: print [`usage_text`] and exit 0.
     pub help: bool,
     /// `-version`: print the version and exit 0. An image's entry point takes it like this; `--version` alone is the command line's.
     pub version: bool,
     own: Vec<(&'static str, String)>,
 }
 
-/// A command line that cannot be understood: print it and [`usage`] on stderr, and exit with
+/// A command line that cannot be understood: print it and [`usage_text`] on stderr, and exit with
 /// [`FlagError::EXIT_CODE`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
@@ -100,8 +112,11 @@ impl FlagError {
 }
 
 /// Reads klog's flags and the program's `own` in `arguments`, which do not include the program's name.
-pub fn parse(own: &[OwnFlag], arguments: impl IntoIterator<Item = String>) -> Result<Flags, FlagError> {
-    let mut flags = Flags::default();
+pub fn parse_flags(
+    own: &[OwnFlag],
+    arguments: impl IntoIterator<Item = String>,
+) -> Result<KlogFlags, FlagError> {
+    let mut flags = KlogFlags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         // As Go's `flag`: a word without a dash, or dashes alone, ends the flags, and what follows is not looked at.
@@ -118,37 +133,37 @@ pub fn parse(own: &[OwnFlag], arguments: impl IntoIterator<Item = String>) -> Re
         if name.is_empty() || name.starts_with('-') {
             return Err(FlagError::Syntax(argument));
         }
-        let Some((name, kind, _)) = known(own).find(|(known, ..)| *known == name) else {
+        let Some((name, kind, _)) = known_flags(own).find(|(known, ..)| *known == name) else {
             return Err(FlagError::Unknown(name.to_owned()));
         };
         let value = match (value, kind) {
             (Some(value), _) => value,
-            (None, Kind::Bool) => "true".to_owned(),
+            (None, FlagKind::Bool) => "true".to_owned(),
             (None, _) => arguments
                 .next()
                 .ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
         };
-        flags.set(name, kind, &value)?;
+        flags.set_value(name, kind, &value)?;
     }
     Ok(flags)
 }
 
 /// klog's flags and the program's.
-fn known(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, Kind, &'static str)> {
-    let own = own.iter().map(|flag| (flag.name, Kind::Text, flag.purpose));
+fn known_flags(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, FlagKind, &'static str)> {
+    let own = own.iter().map(|flag| (flag.name, FlagKind::Text, flag.purpose));
     FLAGS.into_iter().chain(own)
 }
 
-impl Flags {
+impl KlogFlags {
     /// The value of one of the program's own flags, if it was given; the last one counts.
-    pub fn own(&self, name: &str) -> Option<&str> {
+    pub fn own_value(&self, name: &str) -> Option<&str> {
         let given = self.own.iter().rev().find(|(known, _)| *known == name);
         given.map(|(_, value)| value.as_str())
     }
 
     /// The values of those of the program's own flags that it needs.
-    pub fn mandatory<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
-        let values = names.map(|name| self.own(name).unwrap_or_default().to_owned());
+    pub fn required_values<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
+        let values = names.map(|name| self.own_value(name).unwrap_or_default().to_owned());
         let missing: Vec<String> = names
             .iter()
             .zip(&values)
@@ -162,7 +177,7 @@ impl Flags {
         }
     }
 
-    fn set(&mut self, name: &'static str, kind: Kind, value: &str) -> Result<(), FlagError> {
+    fn set_value(&mut self, name: &'static str, kind: FlagKind, value: &str) -> Result<(), FlagError> {
         let wrong = |expected| FlagError::Value {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -170,8 +185,8 @@ impl Flags {
         };
         match kind {
             // Those of klog mean nothing here and are kept all the same: no list of them can become stale.
-            Kind::Text => self.own.push((name, value.to_owned())),
-            Kind::Bool => {
+            FlagKind::Text => self.own.push((name, value.to_owned())),
+            FlagKind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;
                 match name {
                     "h" | "help" => self.help = on,
@@ -179,7 +194,7 @@ impl Flags {
                     _ => {}
                 }
             }
-            Kind::Number => {
+            FlagKind::Number => {
                 let number: u64 = value.parse().map_err(|_| wrong("a whole number"))?;
                 if name == "v" {
                     self.verbosity = u8::try_from(number).unwrap_or(u8::MAX);
@@ -191,13 +206,13 @@ impl Flags {
 }
 
 /// The list of flags, for stderr.
-pub fn usage(program: &str, own: &[OwnFlag]) -> String {
+pub fn usage_text(program: &str, own: &[OwnFlag]) -> String {
     let mut text = format!("Usage of {program}:\n");
-    for (name, kind, purpose) in known(own) {
+    for (name, kind, purpose) in known_flags(own) {
         let value = match kind {
-            Kind::Bool => "",
-            Kind::Number => " number",
-            Kind::Text => " text",
+            FlagKind::Bool => "",
+            FlagKind::Number => " number",
+            FlagKind::Text => " text",
         };
         text.push_str(&format!("  -{name}{value}\n        {purpose}\n"));
     }
@@ -213,8 +228,8 @@ mod tests {
         purpose: "where it is",
     }];
 
-    fn parsed(line: &str) -> Result<Flags, FlagError> {
-        parse(&OWN, line.split_whitespace().map(str::to_owned))
+    fn parsed(line: &str) -> Result<KlogFlags, FlagError> {
+        parse_flags(&OWN, line.split_whitespace().map(str::to_owned))
     }
 
     #[test]
@@ -232,7 +247,7 @@ mod tests {
         ] {
             assert_eq!(parsed(line).unwrap().verbosity, 3, "{line}");
         }
-        assert_eq!(parsed(""), Ok(Flags::default()));
+        assert_eq!(parsed(""), Ok(KlogFlags::default()));
         assert_eq!(parsed("-v=1000").unwrap().verbosity, u8::MAX);
     }
 
@@ -249,7 +264,7 @@ mod tests {
     #[test]
     fn flags_end_at_two_dashes_or_a_word() {
         for line in ["-- -v=3", "- -v=3", "word -unknown"] {
-            assert_eq!(parsed(line), Ok(Flags::default()), "{line}");
+            assert_eq!(parsed(line), Ok(KlogFlags::default()), "{line}");
         }
     }
 
@@ -281,17 +296,17 @@ mod tests {
     #[test]
     fn a_program_has_flags_of_its_own() {
         let flags = parsed("-server=a --server b -v 2").unwrap();
-        assert_eq!((flags.own("server"), flags.verbosity), (Some("b"), 2));
-        assert_eq!(parsed("-v=1").unwrap().own("server"), None);
+        assert_eq!((flags.own_value("server"), flags.verbosity), (Some("b"), 2));
+        assert_eq!(parsed("-v=1").unwrap().own_value("server"), None);
     }
 
     #[test]
     fn usage_lists_every_flag() {
         assert!(parsed("-help").unwrap().help && parsed("--h").unwrap().help);
         assert!(parsed("-alsologtostderr -version").unwrap().version);
-        let usage = usage("cdi-importer", &OWN);
+        let usage = usage_text("cdi-importer", &OWN);
         assert!(usage.starts_with("Usage of cdi-importer:\n"));
-        for (name, ..) in known(&OWN) {
+        for (name, ..) in known_flags(&OWN) {
             assert!(usage.contains(&format!("  -{name}")), "{name}");
         }
     }

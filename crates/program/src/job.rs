@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::signal::{Shutdown, Signal};
+use crate::signal::{ShutdownRequest, StopSignal};
 use crate::threads;
 
 /// Time for the work of a pod to clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
@@ -16,13 +16,13 @@ pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 
 /// The end of a job.
 #[derive(Debug)]
-pub enum Ended<T> {
+pub enum JobOutcome<T> {
     /// It returned; after a signal that is the answer to being stopped.
     Returned(T),
     /// The job panicked, which is a bug, or the system refused its thread. The sentence says which.
     Failed(String),
     /// It did not return within the grace time after a signal.
-    Overdue(Signal),
+    Overdue(StopSignal),
 }
 
 /// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a
@@ -30,22 +30,27 @@ pub enum Ended<T> {
 /// file of its transfer from under it. That is done too when this future is dropped before its
 /// end, by a panic beside the job: no disk becomes complete while the process ends with a
 /// failure.
-pub async fn run<T, F>(shutdown: &Shutdown, grace: Duration, abandon: fn(), job: F) -> Ended<T>
+pub async fn run_job<T, F>(
+    shutdown: &ShutdownRequest,
+    grace: Duration,
+    abandon: fn(),
+    job: F,
+) -> JobOutcome<T>
 where
     T: Send + 'static,
     F: FnOnce() -> T + Send + 'static,
 {
     let mut left_behind = OnDrop(Some(abandon));
     let overdue = async {
-        shutdown.token().cancelled().await;
+        shutdown.cancel_token().cancelled().await;
         tokio::time::sleep(grace).await;
     };
     tokio::select! {
-        value = threads::run(job) => {
+        value = threads::run_blocking(job) => {
             left_behind.0 = None;
-            value.map_or_else(|error| Ended::Failed(error.to_string()), Ended::Returned)
+            value.map_or_else(|error| JobOutcome::Failed(error.to_string()), JobOutcome::Returned)
         }
-        () = overdue => Ended::Overdue(shutdown.signal().unwrap_or(Signal::Terminate)),
+        () = overdue => JobOutcome::Overdue(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
     }
 }
 
@@ -62,7 +67,7 @@ impl Drop for OnDrop {
 
 /// Threads for the data path: one a CPU that this process may use.
 pub fn data_threads() -> NonZeroUsize {
-    NonZeroUsize::new(crate::cpus::usable()).unwrap_or(NonZeroUsize::MIN)
+    NonZeroUsize::new(crate::cpus::usable_count()).unwrap_or(NonZeroUsize::MIN)
 }
 
 #[cfg(test)]
@@ -79,10 +84,10 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_a_sentence_with_its_place() {
-        crate::panics::catch();
+        crate::panics::install_hook();
         let ended = runtime().block_on(async {
-            let shutdown = crate::signal::watch().unwrap();
-            run(
+            let shutdown = crate::signal::watch_signals().unwrap();
+            run_job(
                 &shutdown,
                 Duration::from_secs(9),
                 || (),
@@ -90,7 +95,7 @@ mod tests {
             )
             .await
         });
-        let Ended::Failed(sentence) = ended else {
+        let JobOutcome::Failed(sentence) = ended else {
             panic!("{ended:?}")
         };
         assert!(
@@ -104,9 +109,9 @@ mod tests {
     fn a_job_that_ignores_the_stop_is_left_behind_after_the_grace_time() {
         let runtime = runtime();
         let ended = runtime.block_on(async {
-            let shutdown = crate::signal::watch().unwrap();
-            shutdown.token().cancel();
-            run(
+            let shutdown = crate::signal::watch_signals().unwrap();
+            shutdown.cancel_token().cancel();
+            run_job(
                 &shutdown,
                 Duration::from_millis(20),
                 || (),
@@ -114,17 +119,20 @@ mod tests {
             )
             .await
         });
-        assert!(matches!(ended, Ended::Overdue(Signal::Terminate)), "{ended:?}");
+        assert!(
+            matches!(ended, JobOutcome::Overdue(StopSignal::Terminate)),
+            "{ended:?}"
+        );
         runtime.shutdown_background();
     }
 
     #[test]
     fn a_job_that_stops_in_time_returns_its_value() {
         let value = runtime().block_on(async {
-            let shutdown = crate::signal::watch().unwrap();
-            shutdown.token().cancel();
-            run(&shutdown, Duration::from_secs(9), || (), || 7).await
+            let shutdown = crate::signal::watch_signals().unwrap();
+            shutdown.cancel_token().cancel();
+            run_job(&shutdown, Duration::from_secs(9), || (), || 7).await
         });
-        assert!(matches!(value, Ended::Returned(7)), "{value:?}");
+        assert!(matches!(value, JobOutcome::Returned(7)), "{value:?}");
     }
 }

@@ -15,22 +15,22 @@ thread_local! {
 /// A panic that was caught. Its sentence is that of the first one of the process, of which a
 /// later one may be a consequence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", first())]
-pub struct Panicked {
+#[error("{}", first_panic())]
+pub struct CaughtPanic {
     /// The message of this one alone.
     pub words: String,
 }
 
-/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`guard`],
+/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`catch_panic`],
 /// any other is logged at once.
-pub fn catch() {
+pub fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic
             .location()
             .map_or_else(String::new, |place| format!(" ({place})"));
         let text = format!(
             "internal error, please report it: {}{place}",
-            said(panic.payload())
+            panic_message(panic.payload())
         )
         .replace('\n', " ");
         if IS_GUARDED.get() {
@@ -43,16 +43,16 @@ pub fn catch() {
 }
 
 /// The value of `work`, or its panic, which the caller has to report.
-pub fn guard<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let was_guarded = IS_GUARDED.replace(true);
     let caught = catch_unwind(AssertUnwindSafe(work));
     IS_GUARDED.set(was_guarded);
-    caught.map_err(|payload| Panicked {
-        words: said(&*payload).to_owned(),
+    caught.map_err(|payload| CaughtPanic {
+        words: panic_message(&*payload).to_owned(),
     })
 }
 
-fn said(payload: &dyn Any) -> &str {
+fn panic_message(payload: &dyn Any) -> &str {
     let formatted = payload.downcast_ref::<String>().map(String::as_str);
     formatted
         .or_else(|| payload.downcast_ref().copied())
@@ -60,7 +60,7 @@ fn said(payload: &dyn Any) -> &str {
 }
 
 /// The first panic in one sentence.
-pub fn first() -> String {
+pub fn first_panic() -> String {
     let panic = FIRST_PANIC.get().cloned();
     panic.unwrap_or_else(|| "internal error, please report it".to_owned())
 }

@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::env::Strings;
+use crate::env::NamedStrings;
 
-/// Moves every path of [`Paths`] under the folder it names. For tests only, and not documented for users.
+/// Moves every path of [`PodPaths`] under the folder it names. For tests only, and not documented for users.
 pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
 
 /// The target volume in filesystem mode.
@@ -27,11 +27,11 @@ pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
 /// The fixed paths, at their place or under a test folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Paths {
+pub struct PodPaths {
     root: PathBuf,
 }
 
-impl Paths {
+impl PodPaths {
     /// The paths under folder `prefix`, or at their place.
     pub fn from_prefix(prefix: Option<&str>) -> Self {
         let root = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("/");
@@ -41,49 +41,49 @@ impl Paths {
     }
 
     /// The paths as [`TEST_ROOT_VARIABLE`] says.
-    pub fn from_env(strings: &dyn Strings) -> Self {
+    pub fn from_env(strings: &dyn NamedStrings) -> Self {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }
 
     /// The path at which absolute path `fixed` is found.
-    pub fn at(&self, fixed: &str) -> PathBuf {
+    pub fn resolve_path(&self, fixed: &str) -> PathBuf {
         self.root
             .join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }
 
     /// [`DATA`].
-    pub fn data(&self) -> PathBuf {
-        self.at(DATA)
+    pub fn data_path(&self) -> PathBuf {
+        self.resolve_path(DATA)
     }
 
     /// [`DISK_IMAGE`].
     pub fn disk_image(&self) -> PathBuf {
-        self.at(DISK_IMAGE)
+        self.resolve_path(DISK_IMAGE)
     }
 
     /// [`BLOCK_DEVICE`].
     pub fn block_device(&self) -> PathBuf {
-        self.at(BLOCK_DEVICE)
+        self.resolve_path(BLOCK_DEVICE)
     }
 
     /// [`SCRATCH`].
-    pub fn scratch(&self) -> PathBuf {
-        self.at(SCRATCH)
+    pub fn scratch_path(&self) -> PathBuf {
+        self.resolve_path(SCRATCH)
     }
 
     /// [`PROXY_CERTS`].
     pub fn proxy_certs(&self) -> PathBuf {
-        self.at(PROXY_CERTS)
+        self.resolve_path(PROXY_CERTS)
     }
 
     /// [`EXTRA_HEADERS`].
     pub fn extra_headers(&self) -> PathBuf {
-        self.at(EXTRA_HEADERS)
+        self.resolve_path(EXTRA_HEADERS)
     }
 
     /// [`TERMINATION_LOG`].
     pub fn termination_log(&self) -> PathBuf {
-        self.at(TERMINATION_LOG)
+        self.resolve_path(TERMINATION_LOG)
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn without_a_prefix_paths_are_at_their_place() {
-        for paths in [Paths::from_prefix(None), Paths::from_prefix(Some(""))] {
+        for paths in [PodPaths::from_prefix(None), PodPaths::from_prefix(Some(""))] {
             assert_eq!(paths.disk_image(), Path::new(DISK_IMAGE));
             assert_eq!(paths.proxy_certs(), Path::new(PROXY_CERTS));
         }
@@ -104,10 +104,10 @@ mod tests {
     #[test]
     fn a_prefix_moves_every_path() {
         let env = HashMap::from([(TEST_ROOT_VARIABLE.to_owned(), "/tmp/root".to_owned())]);
-        let paths = Paths::from_env(&env);
-        assert_eq!(paths.data(), Path::new("/tmp/root/data"));
+        let paths = PodPaths::from_env(&env);
+        assert_eq!(paths.data_path(), Path::new("/tmp/root/data"));
         assert_eq!(paths.block_device(), Path::new("/tmp/root/dev/cdi-block-volume"));
-        assert_eq!(paths.scratch(), Path::new("/tmp/root/scratch"));
+        assert_eq!(paths.scratch_path(), Path::new("/tmp/root/scratch"));
         assert_eq!(paths.extra_headers(), Path::new("/tmp/root/extraheaders"));
         assert_eq!(
             paths.termination_log(),

@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::command_line::{LogArgs, OutputArgs, complain, print_summary};
+use crate::command_line::{LogArgs, OutputArgs, print_error, print_summary};
 
 /// The time from one line of progress to the next.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
@@ -31,8 +31,8 @@ const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}{msg
 #[derive(Debug, Clone, Args)]
 pub struct ProgressArgs {
     /// Display of progress
-    #[arg(long, value_enum, default_value_t = Progress::Auto, help_heading = "Output")]
-    pub progress: Progress,
+    #[arg(long, value_enum, default_value_t = ProgressMode::Auto, help_heading = "Output")]
+    pub progress: ProgressMode,
 
     /// Verbosity.
     #[command(flatten)]
@@ -41,7 +41,7 @@ pub struct ProgressArgs {
 
 /// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Progress {
+pub enum ProgressMode {
     /// A bar on a terminal, else plain
     Auto,
     /// A bar on stderr
@@ -55,57 +55,57 @@ pub enum Progress {
 }
 
 /// A running job, in numbers and in words.
-pub trait Watched: Send + 'static {
+pub trait WatchedJob: Send + 'static {
     /// Bytes that are done.
-    fn position(&self) -> u64;
+    fn done_bytes(&self) -> u64;
 
     /// Bytes that there are, if that is known.
-    fn total(&self) -> Option<u64>;
+    fn total_bytes(&self) -> Option<u64>;
 
     /// What is being waited for, if anything is.
-    fn waiting(&self) -> Option<String> {
+    fn wait_reason(&self) -> Option<String> {
         None
     }
 
     /// The line of `--progress plain`.
-    fn line(&mut self) -> String;
+    fn plain_line(&mut self) -> String;
 
-    /// Prints the objects of `--progress json` by [`emit`].
-    fn emit(&mut self);
+    /// Prints the objects of `--progress json` by [`emit_event`].
+    fn emit_json(&mut self);
 }
 
 /// The display of a job.
 #[derive(Debug, Clone)]
-pub struct Display {
+pub struct ProgressDisplay {
     program: &'static str,
-    kind: Kind,
+    kind: DisplayKind,
     quiet: bool,
 }
 
 #[derive(Debug, Clone)]
-enum Kind {
+enum DisplayKind {
     Bar(ProgressBar),
     Plain,
     Json,
     Nothing,
 }
 
-impl Display {
+impl ProgressDisplay {
     /// The display that the arguments of `program` ask for, below which its log begins. `auto` looks at stderr.
-    pub fn begin(program: &'static str, progress: Progress, output: &OutputArgs) -> Self {
+    pub fn from_args(program: &'static str, progress: ProgressMode, output: &OutputArgs) -> Self {
         let kind = match progress {
-            _ if output.quiet => Kind::Nothing,
-            Progress::None => Kind::Nothing,
-            Progress::Json => Kind::Json,
-            Progress::Plain => Kind::Plain,
-            Progress::Auto if !io::stderr().is_terminal() => Kind::Plain,
-            Progress::Auto | Progress::Bar => {
-                Kind::Bar(ProgressBar::new_spinner().with_style(style(SPINNER)))
+            _ if output.quiet => DisplayKind::Nothing,
+            ProgressMode::None => DisplayKind::Nothing,
+            ProgressMode::Json => DisplayKind::Json,
+            ProgressMode::Plain => DisplayKind::Plain,
+            ProgressMode::Auto if !io::stderr().is_terminal() => DisplayKind::Plain,
+            ProgressMode::Auto | ProgressMode::Bar => {
+                DisplayKind::Bar(ProgressBar::new_spinner().with_style(bar_style(SPINNER)))
             }
         };
         let bar = match &kind {
-            Kind::Bar(bar) => Some(bar.clone()),
-            Kind::Plain | Kind::Json | Kind::Nothing => None,
+            DisplayKind::Bar(bar) => Some(bar.clone()),
+            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => None,
         };
         let log: &LogArgs = &output.log;
         log.begin_above(program, move || LogWriter(bar.clone()));
@@ -117,38 +117,40 @@ impl Display {
     }
 
     /// Runs `job` while this shows what is known of it.
-    pub fn during<T>(&self, watched: impl Watched, job: impl FnOnce() -> T) -> T {
-        let reporter = Reporter::start(self.clone(), watched);
+    pub fn run_watched<T>(&self, watched: impl WatchedJob, job: impl FnOnce() -> T) -> T {
+        let reporter = ProgressReporter::start(self.clone(), watched);
         let value = job();
         reporter.finish();
         value
     }
 
     /// Says what became of a job: `summary` as a line, or `event` where a program reads along.
-    pub fn conclude(&self, summary: impl FnOnce() -> String, event: &impl Serialize) {
+    pub fn show_summary(&self, summary: impl FnOnce() -> String, event: &impl Serialize) {
         match self.kind {
-            Kind::Json => print_summary(self.program, &json(event)),
+            DisplayKind::Json => print_summary(self.program, &json_line(event)),
             _ if self.quiet => {}
-            Kind::Bar(_) | Kind::Plain | Kind::Nothing => print_summary(self.program, &(summary() + "\n")),
+            DisplayKind::Bar(_) | DisplayKind::Plain | DisplayKind::Nothing => {
+                print_summary(self.program, &(summary() + "\n"))
+            }
         }
     }
 
     /// Tells a program that reads along of a failure; people are told by the sentence on stderr.
     pub fn conclude_failed(&self, event: &impl Serialize) {
-        if matches!(self.kind, Kind::Json) {
-            emit(event);
+        if matches!(self.kind, DisplayKind::Json) {
+            emit_event(event);
         }
     }
 }
 
 /// Writes a line of `--progress json`. A reader that went away does not end the job.
-pub fn emit(event: &impl Serialize) {
-    io::stdout().write_all(json(event).as_bytes()).ok();
+pub fn emit_event(event: &impl Serialize) {
+    io::stdout().write_all(json_line(event).as_bytes()).ok();
 }
 
-fn json(event: &impl Serialize) -> String {
+fn json_line(event: &impl Serialize) -> String {
     match serde_json::to_string(event) {
-        Ok(line) => printable::json(&line).into_owned() + "\n",
+        Ok(line) => printable::escape_json(&line).into_owned() + "\n",
         Err(error) => {
             tracing::debug!(%error, "an event has no JSON form");
             String::new()
@@ -156,38 +158,38 @@ fn json(event: &impl Serialize) -> String {
     }
 }
 
-/// The thread that shows progress until [`Reporter::finish`].
-struct Reporter {
+/// The thread that shows progress until [`ProgressReporter::finish`].
+struct ProgressReporter {
     done: Sender<()>,
     /// `None` if the system gave no thread: a job is worth more than its display.
     thread: Option<JoinHandle<()>>,
 }
 
-impl Reporter {
-    fn start(display: Display, mut watched: impl Watched) -> Self {
+impl ProgressReporter {
+    fn start(display: ProgressDisplay, mut watched: impl WatchedJob) -> Self {
         let (done, finished) = mpsc::channel();
         let thread = Builder::new().spawn(move || {
             let period = match display.kind {
-                Kind::Bar(_) => BAR_PERIOD,
-                Kind::Plain | Kind::Json | Kind::Nothing => LINE_PERIOD,
+                DisplayKind::Bar(_) => BAR_PERIOD,
+                DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
             };
             let (mut shown, mut printed) = (SPINNER, String::new());
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
                 match &display.kind {
-                    Kind::Bar(bar) => shown = draw(bar, &watched, shown),
-                    Kind::Plain => {
-                        let line = watched.line();
+                    DisplayKind::Bar(bar) => shown = draw_bar(bar, &watched, shown),
+                    DisplayKind::Plain => {
+                        let line = watched.plain_line();
                         if line != printed {
-                            complain(display.program, &line);
+                            print_error(display.program, &line);
                             printed = line;
                         }
                     }
-                    Kind::Json => watched.emit(),
-                    Kind::Nothing => {}
+                    DisplayKind::Json => watched.emit_json(),
+                    DisplayKind::Nothing => {}
                 }
             }
             // A clean line for what follows.
-            if let Kind::Bar(bar) = &display.kind {
+            if let DisplayKind::Bar(bar) = &display.kind {
                 bar.finish_and_clear();
             }
         });
@@ -209,29 +211,29 @@ impl Reporter {
 }
 
 /// Draws the bar, which was drawn as `shown`; returns what it is drawn as now.
-fn draw(bar: &ProgressBar, watched: &impl Watched, shown: &'static str) -> &'static str {
-    let (total, waiting) = (watched.total(), watched.waiting());
+fn draw_bar(bar: &ProgressBar, watched: &impl WatchedJob, shown: &'static str) -> &'static str {
+    let (total, waiting) = (watched.total_bytes(), watched.wait_reason());
     let template = match (total, &waiting) {
         (None, _) => SPINNER,
         (Some(_), Some(_)) => WAITING,
         (Some(_), None) => BAR,
     };
     if template != shown {
-        bar.set_style(style(template));
+        bar.set_style(bar_style(template));
         // A rate is that of the time in which something moved.
         bar.reset_eta();
     }
     if let Some(total) = total {
         bar.set_length(total);
     }
-    bar.set_position(watched.position());
-    let waiting = waiting.map(|what| format!("  {}", printable::text(&what)));
+    bar.set_position(watched.done_bytes());
+    let waiting = waiting.map(|what| format!("  {}", printable::escape_text(&what)));
     bar.set_message(waiting.unwrap_or_default());
     bar.tick();
     template
 }
 
-fn style(template: &str) -> ProgressStyle {
+fn bar_style(template: &str) -> ProgressStyle {
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
@@ -266,9 +268,9 @@ mod tests {
         }
         for progress in ["auto", "bar", "plain", "json", "none"] {
             let Cli { shown } = Cli::try_parse_from(["job", "-q", "--progress", progress]).unwrap();
-            let display = Display::begin("job", shown.progress, &shown.output);
+            let display = ProgressDisplay::from_args("job", shown.progress, &shown.output);
             assert!(
-                display.quiet && matches!(display.kind, Kind::Nothing),
+                display.quiet && matches!(display.kind, DisplayKind::Nothing),
                 "{progress}"
             );
         }

@@ -39,7 +39,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(suffix_at);
-    let scale = Scale::parse(suffix).ok_or_else(syntax)?;
+    let scale = UnitScale::parse(suffix).ok_or_else(syntax)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
         return Err(syntax());
@@ -50,7 +50,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let bytes = digits
         .parse::<u128>()
         .ok()
-        .and_then(|mantissa| scale.apply(mantissa, fraction.len()))
+        .and_then(|mantissa| scale.scale_mantissa(mantissa, fraction.len()))
         .filter(|&bytes| bytes <= MAX_BYTES)
         .ok_or_else(|| QuantityError::TooLarge(text.to_owned()));
     if negative && bytes != Ok(0) {
@@ -61,12 +61,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
 
 /// The factor of a suffix.
 #[derive(Clone, Copy)]
-enum Scale {
+enum UnitScale {
     PowerOf2(u32),
     PowerOf10(i32),
 }
 
-impl Scale {
+impl UnitScale {
     fn parse(suffix: &str) -> Option<Self> {
         Some(match suffix {
             "Ki" => Self::PowerOf2(10),
@@ -90,7 +90,7 @@ impl Scale {
     }
 
     /// `ceil(mantissa / 10^fraction_digits * scale)`, or `None` when the steps overflow.
-    fn apply(self, mantissa: u128, fraction_digits: usize) -> Option<u64> {
+    fn scale_mantissa(self, mantissa: u128, fraction_digits: usize) -> Option<u64> {
         if mantissa == 0 {
             return Some(0);
         }

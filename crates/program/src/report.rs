@@ -19,7 +19,7 @@ pub const MAX_LENGTH_BYTES: usize = 4096;
 /// The structured message. Fields appear in this order and are left out while `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Termination {
+pub struct TerminationMessage {
     /// The controller should start the pod again with a scratch volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch_space_required: Option<bool>,
@@ -69,10 +69,10 @@ pub enum ReportError {
     },
 }
 
-impl Termination {
+impl TerminationMessage {
     /// One line of JSON, or an error when the kubelet would cut it.
     pub fn to_json(&self) -> Result<String, ReportError> {
-        let json = printable::json(&serde_json::to_string(self)?).into_owned();
+        let json = printable::escape_json(&serde_json::to_string(self)?).into_owned();
         if json.len() > MAX_LENGTH_BYTES {
             return Err(ReportError::TooLong(json.len()));
         }
@@ -81,11 +81,11 @@ impl Termination {
 }
 
 /// Logs `message` as JSON and writes it to `path`. Nothing is written when it is too long.
-pub fn write_json(path: &Path, message: &Termination) -> Result<(), ReportError> {
+pub fn write_json(path: &Path, message: &TerminationMessage) -> Result<(), ReportError> {
     let json = message.to_json()?;
     // Log scrapers look for this line.
     tracing::info!("{json}");
-    write(path, &json)
+    write_report(path, &json)
 }
 
 /// Writes `text` to `path` as one line; an empty text leaves the file alone.
@@ -97,7 +97,7 @@ pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
         return Ok(());
     }
     let line = text.replace(['\n', '\r'], " ");
-    write(path, &without_middle(&printable::text(&line)))
+    write_report(path, &without_middle(&printable::escape_text(&line)))
 }
 
 fn without_middle(line: &str) -> String {
@@ -117,7 +117,7 @@ fn without_middle(line: &str) -> String {
     [head, GAP, tail].concat()
 }
 
-fn write(path: &Path, line: &str) -> Result<(), ReportError> {
+fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
     OpenOptions::new()
         .write(true)
         .create(true)
@@ -133,7 +133,7 @@ fn write(path: &Path, line: &str) -> Result<(), ReportError> {
 
 /// `error` and its causes, joined by `: ` as Go joins wrapped errors. A cause that its wrapper already
 /// repeats is not said twice.
-pub fn chain(error: &dyn Error) -> String {
+pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn json_has_the_keys_in_order_and_omits_what_is_unset() {
-        let all = Termination {
+        let all = TerminationMessage {
             scratch_space_required: Some(false),
             preallocation_applied: Some(true),
             deadline_passed: Some(true),
@@ -175,7 +175,7 @@ mod tests {
                 r#""message":"Import Complete"}"#
             )
         );
-        assert_eq!(Termination::default().to_json().unwrap(), "{}");
+        assert_eq!(TerminationMessage::default().to_json().unwrap(), "{}");
     }
 
     #[test]
@@ -183,9 +183,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let frame = r#"{"message":""}"#.len();
-        let message = |length| Termination {
+        let message = |length| TerminationMessage {
             message: Some("x".repeat(length)),
-            ..Termination::default()
+            ..TerminationMessage::default()
         };
 
         write_json(&path, &message(MAX_LENGTH_BYTES - frame)).unwrap();
@@ -261,7 +261,7 @@ mod tests {
         struct Middle(#[source] io::Error);
         let error = Outer(Middle(io::Error::other("no space left on device")));
         assert_eq!(
-            chain(&error),
+            error_chain(&error),
             "unable to write to file: disk: no space left on device"
         );
     }

@@ -11,14 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 /// A signal that asks the process to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signal {
+pub enum StopSignal {
     /// SIGTERM: the kubelet ends the pod.
     Terminate,
     /// SIGINT: Ctrl-C on a terminal.
     Interrupt,
 }
 
-impl Signal {
+impl StopSignal {
     /// The exit code by which shells tell that a signal ended a process: 128 + its number. Never zero.
     pub const fn exit_code(self) -> u8 {
         match self {
@@ -38,19 +38,19 @@ impl Signal {
 
 /// The request to stop, as all tasks can see it.
 #[derive(Debug, Clone)]
-pub struct Shutdown {
+pub struct ShutdownRequest {
     token: CancellationToken,
-    first: Arc<OnceLock<Signal>>,
+    first: Arc<OnceLock<StopSignal>>,
 }
 
-impl Shutdown {
+impl ShutdownRequest {
     /// Cancelled by the first signal. Clone it into whatever has to stop.
-    pub fn token(&self) -> &CancellationToken {
+    pub fn cancel_token(&self) -> &CancellationToken {
         &self.token
     }
 
     /// The first signal, once there was one.
-    pub fn signal(&self) -> Option<Signal> {
+    pub fn first_signal(&self) -> Option<StopSignal> {
         self.first.get().copied()
     }
 }
@@ -59,14 +59,14 @@ impl Shutdown {
 ///
 /// Must be called on a tokio runtime. From here on a signal no longer ends the process by itself; nor does a write beyond
 /// the limit of a file's size (RLIMIT_FSIZE), which is an error of that write then.
-pub fn watch() -> io::Result<Shutdown> {
+pub fn watch_signals() -> io::Result<ShutdownRequest> {
     // The handler stays when this is dropped.
     drop(unix::signal(SignalKind::from_raw(
         rustix::process::Signal::XFSZ.as_raw(),
     ))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;
-    let shutdown = Shutdown {
+    let shutdown = ShutdownRequest {
         token: CancellationToken::new(),
         first: Arc::new(OnceLock::new()),
     };
@@ -74,8 +74,8 @@ pub fn watch() -> io::Result<Shutdown> {
     tokio::spawn(async move {
         loop {
             let signal = tokio::select! {
-                _ = terminate.recv() => Signal::Terminate,
-                _ = interrupt.recv() => Signal::Interrupt,
+                _ = terminate.recv() => StopSignal::Terminate,
+                _ = interrupt.recv() => StopSignal::Interrupt,
             };
             if seen.first.set(signal).is_err() {
                 tracing::warn!("second signal {}: ending without clean-up", signal.name());

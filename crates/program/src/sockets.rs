@@ -28,7 +28,7 @@ static LOOKUPS: Semaphore = Semaphore::const_new(64);
 
 /// Small messages leave at once, and a peer that vanished without a word (half-open connection, RFC 9293 §3.5.1) is
 /// noticed after two minutes instead of never.
-pub fn prepare(stream: &TcpStream) {
+pub fn prepare_socket(stream: &TcpStream) {
     let set = || {
         sockopt::set_tcp_nodelay(stream, true)?;
         sockopt::set_socket_keepalive(stream, true)?;
@@ -43,36 +43,36 @@ pub fn prepare(stream: &TcpStream) {
 
 /// Connects to `port` of `host`, or to `instead` of it, and prepares the socket. The error is a sentence as Go's dialer has it, with
 /// the words of `said` about an address that cannot be reached.
-pub async fn connect(
+pub async fn connect_tcp(
     host: &str,
     port: u16,
     instead: Option<SocketAddr>,
     said: impl Fn(&io::Error) -> String,
 ) -> Result<TcpStream, String> {
-    let stream = timeout(CONNECT_PATIENCE, reach(host, port, instead, said))
+    let stream = timeout(CONNECT_PATIENCE, connect_any(host, port, instead, said))
         .await
         .unwrap_or_else(|_| Err(format!("dial tcp {host}:{port}: i/o timeout")))?;
-    prepare(&stream);
+    prepare_socket(&stream);
     Ok(stream)
 }
 
 /// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had
 /// that asks for them.
-pub async fn lookup(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub async fn lookup_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
     // It is never closed.
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let host = host.to_owned();
-    let looking = threads::run(move || {
+    let looking = threads::run_blocking(move || {
         let _turn = turn;
         (host.as_str(), port).to_socket_addrs().map(Vec::from_iter)
     });
     looking.await.map_err(io::Error::other)?
 }
 
-async fn reach(
+async fn connect_any(
     host: &str,
     port: u16,
     instead: Option<SocketAddr>,
@@ -80,7 +80,7 @@ async fn reach(
 ) -> Result<TcpStream, String> {
     let addresses: Vec<SocketAddr> = match instead {
         Some(address) => vec![address],
-        None => lookup(host, port).await.map_err(|error| {
+        None => lookup_host(host, port).await.map_err(|error| {
             let refused = error
                 .get_ref()
                 .and_then(|cause| cause.downcast_ref::<ThreadError>());

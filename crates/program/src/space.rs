@@ -5,7 +5,7 @@ pub const ALIGNMENT_BYTES: u64 = 1 << 20;
 
 /// The part of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a fraction of the
 /// image. What is not a non-negative number counts as none, as CDI does.
-pub fn overhead(text: &str) -> f64 {
+pub fn parse_overhead(text: &str) -> f64 {
     text.parse()
         .ok()
         .filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0)
@@ -44,7 +44,7 @@ mod tests {
             ("0.06", 2_276_332_667, 2_147_483_648),
         ] {
             assert_eq!(
-                usable_space(available, overhead(text)),
+                usable_space(available, parse_overhead(text)),
                 usable,
                 "{text} of {available}"
             );
@@ -69,8 +69,8 @@ mod tests {
     #[test]
     fn an_overhead_that_is_no_fraction_counts_as_none() {
         for text in ["", "six", "-0.5", "NaN", "inf"] {
-            assert_eq!(overhead(text), 0.0, "{text}");
+            assert_eq!(parse_overhead(text), 0.0, "{text}");
         }
-        assert_eq!(overhead("0.055"), 0.055);
+        assert_eq!(parse_overhead("0.055"), 0.055);
     }
 }

@@ -12,7 +12,7 @@ use std::thread::Builder;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use crate::panics::{self, Panicked};
+use crate::panics::{self, CaughtPanic};
 
 /// Work that another thread was to do, and did not.
 #[derive(Debug, thiserror::Error)]
@@ -24,11 +24,11 @@ pub enum ThreadError {
     Refused(io::Error),
     /// The work has panicked.
     #[error(transparent)]
-    Panicked(#[from] Panicked),
+    Panicked(#[from] CaughtPanic),
 }
 
 /// Begins `work` on a thread of its own, on which the runtime of the caller is the current one.
-pub fn start(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
+pub fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
     let runtime = Handle::try_current().ok();
     let started = Builder::new().spawn(move || {
         let _entered = runtime.as_ref().map(Handle::enter);
@@ -39,13 +39,13 @@ pub fn start(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
 
 /// Begins `work` on a thread of its own, where it may block. The future waits for its value;
 /// dropping the future does not stop the work.
-pub fn run<T: Send + 'static>(
+pub fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, ThreadError>> {
     let (done, ended) = oneshot::channel();
-    let started = start(move || {
+    let started = start_thread(move || {
         // Perhaps nobody waits any more.
-        done.send(panics::guard(work)).ok();
+        done.send(panics::catch_panic(work)).ok();
     });
     async move {
         started?;

@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use program::env::{ProcessEnv, Strings};
+use program::env::{NamedStrings, ProcessEnv};
 use program::signal;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -26,15 +26,15 @@ fn child() {
         .build()
         .unwrap();
     let code = runtime.block_on(async {
-        let shutdown = signal::watch().unwrap();
-        assert_eq!(shutdown.signal(), None);
+        let shutdown = signal::watch_signals().unwrap();
+        assert_eq!(shutdown.first_signal(), None);
         println!("\nready");
-        shutdown.token().cancelled().await;
+        shutdown.cancel_token().cancelled().await;
         println!("\nstopping");
         if behaviour == "hang" {
             tokio::time::sleep(Duration::from_secs(60)).await;
         }
-        shutdown.signal().map_or(0, signal::Signal::exit_code)
+        shutdown.first_signal().map_or(0, signal::StopSignal::exit_code)
     });
     std::process::exit(code.into());
 }

@@ -6,11 +6,11 @@ use url::Url;
 const MAX_PATH_BYTES: usize = 512;
 
 /// A URL as it may be printed: without user-info, query and fragment, where secrets live.
-pub(crate) fn printable(url: &Url) -> String {
+pub(crate) fn printable_url(url: &Url) -> String {
     // URLs are ASCII.
     match url.path().get(..MAX_PATH_BYTES) {
-        Some(beginning) => format!("{}{beginning}…", origin(url)),
-        None => format!("{}{}", origin(url), url.path()),
+        Some(beginning) => format!("{}{beginning}…", url_origin(url)),
+        None => format!("{}{}", url_origin(url), url.path()),
     }
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn with_scheme(text: &str) -> String {
 }
 
 /// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
-pub(crate) fn origin(url: &Url) -> String {
+pub(crate) fn url_origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {
         Some(port) => format!("{}://{host}:{port}", url.scheme()),
@@ -39,6 +39,6 @@ mod tests {
     #[test]
     fn nothing_secret_is_printed() {
         let url = Url::parse("https://u:secret@host:8443/disk.img?signature=secret#secret").unwrap();
-        assert_eq!(printable(&url), "https://host:8443/disk.img");
+        assert_eq!(printable_url(&url), "https://host:8443/disk.img");
     }
 }

@@ -11,7 +11,7 @@ pub struct Checkpoints {
 
 impl Checkpoints {
     /// The snapshot that a delta is the difference to, if the import is one of a delta.
-    pub fn base(&self) -> Option<&str> {
+    pub fn base_snapshot(&self) -> Option<&str> {
         self.current.as_ref().and(self.previous.as_deref())
     }
 }
@@ -26,8 +26,8 @@ mod tests {
             current: current.map(str::to_owned),
             previous: previous.map(str::to_owned),
         };
-        assert_eq!(of(Some("b"), Some("a")).base(), Some("a"));
-        assert_eq!(of(None, Some("a")).base(), None);
-        assert_eq!(of(Some("b"), None).base(), None);
+        assert_eq!(of(Some("b"), Some("a")).base_snapshot(), Some("a"));
+        assert_eq!(of(None, Some("a")).base_snapshot(), None);
+        assert_eq!(of(Some("b"), None).base_snapshot(), None);
     }
 }

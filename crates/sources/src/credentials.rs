@@ -7,12 +7,12 @@ use url::Url;
 
 /// User and password for basic auth.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Credentials {
+pub struct BasicCredentials {
     user: String,
     password: String,
 }
 
-impl Credentials {
+impl BasicCredentials {
     /// Credentials from the environment or a flag; none unless both parts are there.
     pub fn new(user: &str, password: &str) -> Option<Self> {
         let complete = !user.is_empty() && !password.is_empty();
@@ -43,7 +43,7 @@ impl Credentials {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for BasicCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials(redacted)")
     }
@@ -55,15 +55,21 @@ mod tests {
 
     #[test]
     fn credentials_need_both_parts() {
-        assert!(Credentials::new("user", "").is_none());
-        assert!(Credentials::new("", "password").is_none());
-        assert!(Credentials::new("user", "password").is_some());
+        assert!(BasicCredentials::new("user", "").is_none());
+        assert!(BasicCredentials::new("", "password").is_none());
+        assert!(BasicCredentials::new("user", "password").is_some());
     }
 
     #[test]
     fn user_info_is_decoded() {
         let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
-        assert_eq!(Credentials::of_url(&url), Credentials::new("a@b", "p:w"));
-        assert_eq!(Credentials::of_url(&Url::parse("http://host/").unwrap()), None);
+        assert_eq!(
+            BasicCredentials::of_url(&url),
+            BasicCredentials::new("a@b", "p:w")
+        );
+        assert_eq!(
+            BasicCredentials::of_url(&Url::parse("http://host/").unwrap()),
+            None
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 
 /// The failure of something that no second attempt makes better: `message` is the whole sentence.
-pub(crate) fn invalid(message: impl Into<String>) -> SourceError {
+pub(crate) fn invalid_error(message: impl Into<String>) -> SourceError {
     SourceError::new(SourceErrorKind::Invalid, message)
 }
 

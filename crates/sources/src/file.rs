@@ -11,26 +11,26 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::local::{Local, Part, Reader};
-use datapath::source::{Body, Source};
-use datapath::storage::Storage;
+use datapath::local::{LocalExtent, LocalFile, LocalReader};
+use datapath::source::{Source, SourceBody};
+use datapath::storage::StorageLocation;
 use datapath::zeros::ZEROS;
 use tokio_util::sync::CancellationToken;
 
 use crate::engine::check_range;
-use crate::error::{invalid, io_error};
+use crate::error::{invalid_error, io_error};
 use crate::pipe::PipeBody;
 
 /// A file, a block device (both ranged) or a pipe (read once).
 pub struct FileSource {
     name: String,
-    kind: Kind,
+    kind: FileKind,
     stop: CancellationToken,
 }
 
-enum Kind {
+enum FileKind {
     /// What can be read at an offset.
-    Local(Arc<Local>),
+    Local(Arc<LocalFile>),
     Pipe(Arc<File>),
 }
 
@@ -38,19 +38,19 @@ impl FileSource {
     /// Opens `path` for reading; `-` is standard input. `stop` ends the wait for a pipe.
     pub fn open(path: &Path, stop: CancellationToken) -> Result<Self, SourceError> {
         if path.as_os_str() == "-" {
-            return Self::stdin(stop);
+            return Self::open_stdin(stop);
         }
         let name = path.display().to_string();
-        let open = || -> io::Result<Kind> {
+        let open = || -> io::Result<FileKind> {
             let file = File::open(path)?;
             let kind = file.metadata()?.file_type();
             if kind.is_dir() {
                 return Err(io::Error::from(io::ErrorKind::IsADirectory));
             }
             Ok(if kind.is_file() || kind.is_block_device() {
-                Kind::Local(Arc::new(Local::new(file)?))
+                FileKind::Local(Arc::new(LocalFile::new(file)?))
             } else {
-                Kind::Pipe(Arc::new(file))
+                FileKind::Pipe(Arc::new(file))
             })
         };
         let kind = open().map_err(|error| io_error("open", &name, &error))?;
@@ -58,13 +58,13 @@ impl FileSource {
     }
 
     /// Standard input, of unknown length whatever it is connected to.
-    fn stdin(stop: CancellationToken) -> Result<Self, SourceError> {
+    fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
         let fd = io::stdin()
             .as_fd()
             .try_clone_to_owned()
             .map_err(|error| io_error("open", &name, &error))?;
-        let kind = Kind::Pipe(Arc::new(fd.into()));
+        let kind = FileKind::Pipe(Arc::new(fd.into()));
         Ok(Self { name, kind, stop })
     }
 }
@@ -74,41 +74,41 @@ impl Source for FileSource {
         self.name.clone()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         match &self.kind {
-            Kind::Local(local) => Some(local.size()),
-            Kind::Pipe(_) => None,
+            FileKind::Local(local) => Some(local.size()),
+            FileKind::Pipe(_) => None,
         }
     }
 
     fn is_ranged(&self) -> bool {
-        matches!(self.kind, Kind::Local(_))
+        matches!(self.kind, FileKind::Local(_))
     }
 
-    fn storage(&self) -> Option<Storage> {
+    fn storage_location(&self) -> Option<StorageLocation> {
         match &self.kind {
-            Kind::Local(local) => Storage::of(&**local),
-            Kind::Pipe(pipe) => Storage::of(pipe),
+            FileKind::Local(local) => StorageLocation::from_file(&**local),
+            FileKind::Pipe(pipe) => StorageLocation::from_file(pipe),
         }
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let name = self.name.clone();
         Ok(match &self.kind {
-            Kind::Local(local) => Box::new(FileBody {
+            FileKind::Local(local) => Box::new(FileBody {
                 name,
-                reader: local.reader(CHUNK_BYTES),
+                reader: local.chunk_reader(CHUNK_BYTES),
                 hole: 0,
                 local: Arc::clone(local),
             }),
-            Kind::Pipe(pipe) => Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone())),
+            FileKind::Pipe(pipe) => Box::new(PipeBody::new(name, Arc::clone(pipe), self.stop.clone())),
         })
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let length = self.length().unwrap_or(0);
+        let length = self.total_bytes().unwrap_or(0);
         check_range(&range, length)?;
-        let Kind::Local(local) = &self.kind else {
+        let FileKind::Local(local) = &self.kind else {
             return Ok(Bytes::new());
         };
         match local.read_range(range) {
@@ -124,8 +124,8 @@ impl Source for FileSource {
 /// The bytes of a file or device.
 struct FileBody {
     name: String,
-    local: Arc<Local>,
-    reader: Reader,
+    local: Arc<LocalFile>,
+    reader: LocalReader,
     /// Zeros before the position of the reader that are still to be handed out.
     hole: u64,
 }
@@ -136,7 +136,7 @@ impl FileBody {
     }
 
     /// Some zeros of the hole.
-    fn zeros(&mut self) -> Bytes {
+    fn hole_zeros(&mut self) -> Bytes {
         let length = usize::try_from(self.hole).map_or(ZEROS.len(), |hole| hole.min(ZEROS.len()));
         self.hole -= length as u64;
         Bytes::from_static(&ZEROS[..length])
@@ -156,17 +156,17 @@ impl FileBody {
     }
 }
 
-impl Body for FileBody {
+impl SourceBody for FileBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         if self.hole > 0 {
-            return Ok(Some(self.zeros()));
+            return Ok(Some(self.hole_zeros()));
         }
         let part = self.reader.next_part();
         match part.map_err(|error| io_error("read", &self.name, &error))? {
-            Some(Part::Data(bytes)) => Ok(Some(bytes)),
-            Some(Part::Hole(bytes)) => {
+            Some(LocalExtent::Data(bytes)) => Ok(Some(bytes)),
+            Some(LocalExtent::Hole(bytes)) => {
                 self.hole = bytes;
-                Ok(Some(self.zeros()))
+                Ok(Some(self.hole_zeros()))
             }
             None => self.check_end().map(|()| None),
         }
@@ -176,7 +176,7 @@ impl Body for FileBody {
         let position = self.position();
         if offset < position || offset > self.local.size() {
             let name = &self.name;
-            return Err(invalid(format!(
+            return Err(invalid_error(format!(
                 "{name}: cannot skip from byte {position} to byte {offset}"
             )));
         }
@@ -204,7 +204,7 @@ mod tests {
         file
     }
 
-    fn read_all(body: &mut dyn Body) -> Result<Vec<u8>, SourceError> {
+    fn read_all(body: &mut dyn SourceBody) -> Result<Vec<u8>, SourceError> {
         let mut bytes = Vec::new();
         while let Some(chunk) = body.next_chunk()? {
             assert!(!chunk.is_empty());
@@ -218,15 +218,18 @@ mod tests {
         let bytes: Vec<u8> = (0..2_500_000u32).flat_map(u32::to_le_bytes).collect();
         let file = file(&bytes);
         let source = FileSource::open(file.path(), CancellationToken::new()).unwrap();
-        assert_eq!((source.length(), source.is_ranged()), (Some(10_000_000), true));
-        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), bytes);
+        assert_eq!(
+            (source.total_bytes(), source.is_ranged()),
+            (Some(10_000_000), true)
+        );
+        assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), bytes);
         assert_eq!(
             source.read_range(9_999_990..10_000_000).unwrap(),
             bytes[9_999_990..]
         );
         assert_eq!(source.read_range(5..5).unwrap().len(), 0);
         assert!(source.read_range(0..10_000_001).is_err());
-        let mut body = source.body().unwrap();
+        let mut body = source.open_body().unwrap();
         body.skip_to(9_999_999).unwrap();
         assert_eq!(read_all(&mut *body).unwrap(), bytes[9_999_999..]);
         assert!(body.skip_to(5).is_err());
@@ -245,7 +248,7 @@ mod tests {
         }
         file.flush().unwrap();
         let source = FileSource::open(file.path(), CancellationToken::new()).unwrap();
-        let mut body = source.body().unwrap();
+        let mut body = source.open_body().unwrap();
         let (mut bytes, mut read) = (Vec::new(), 0);
         while let Some(chunk) = body.next_chunk().unwrap() {
             if !datapath::zeros::is_known_zero(&chunk) {
@@ -256,7 +259,7 @@ mod tests {
         assert!(bytes == expected);
         assert!(read < 3 * CHUNK_BYTES, "{read} bytes were read");
         // Into a hole, within it, and out of it.
-        let mut body = source.body().unwrap();
+        let mut body = source.open_body().unwrap();
         let mut at = 0;
         for offset in [100, 5 << 20, (10 << 20) + 1, 30 << 20, (64 << 20) - 3] {
             body.skip_to(offset).unwrap();
@@ -276,7 +279,7 @@ mod tests {
             file.as_file().set_len(10).unwrap();
             let source = FileSource::open(file.path(), CancellationToken::new()).unwrap();
             file.as_file().set_len(length).unwrap();
-            let error = read_all(&mut *source.body().unwrap()).unwrap_err();
+            let error = read_all(&mut *source.open_body().unwrap()).unwrap_err();
             assert_eq!(error.kind(), SourceErrorKind::Changed);
             assert!(error.to_string().contains(word), "{error}");
         }
@@ -297,8 +300,8 @@ mod tests {
         let write_path = path.clone();
         let writer = std::thread::spawn(move || std::fs::write(write_path, vec![7; 3_000_000]).unwrap());
         let source = FileSource::open(&path, CancellationToken::new()).unwrap();
-        assert_eq!((source.length(), source.is_ranged()), (None, false));
-        let mut body = source.body().unwrap();
+        assert_eq!((source.total_bytes(), source.is_ranged()), (None, false));
+        let mut body = source.open_body().unwrap();
         assert!(body.skip_to(1).is_err());
         assert_eq!(read_all(&mut *body).unwrap(), vec![7; 3_000_000]);
         writer.join().unwrap();

@@ -36,8 +36,8 @@ mod words;
 mod xml;
 
 pub use checkpoints::Checkpoints;
-pub use credentials::Credentials;
-pub use engine::Regions;
+pub use credentials::BasicCredentials;
+pub use engine::ObjectRegions;
 pub use network::Network;
-pub use place::{Opened, Particulars, Place, Remarks, open};
-pub use retry::Patience;
+pub use place::{OpenedSource, SourceInfo, SourceLocation, SourceOptions, open_source};
+pub use retry::RetryPolicy;

@@ -4,16 +4,16 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::{Observer, Unobserved};
+use datapath::observe::{NoObserver, Observer};
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::credentials::Credentials;
-use crate::policy::Policy;
+use crate::credentials::BasicCredentials;
+use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
-use crate::retry::{AttemptFailed, Attempts, Patience};
+use crate::retry::{AttemptError, RetryAttempts, RetryPolicy};
 
 /// Bytes between the network and the data path, unless told otherwise.
 const BRIDGE_BYTES: usize = 4 << 20;
@@ -26,7 +26,7 @@ pub struct Network {
     /// Ends every wait, now and later.
     pub stop: CancellationToken,
     /// User and password, or access key and secret key.
-    pub credentials: Option<Credentials>,
+    pub credentials: Option<BasicCredentials>,
     /// Trust anchors and verification.
     pub tls: Arc<ClientConfig>,
     /// True if certificates are not verified; some sources then do without TLS as well.
@@ -34,11 +34,11 @@ pub struct Network {
     /// Rules for the choice of a proxy.
     pub proxy: ProxyConfig,
     /// Rules for what may be told to which server.
-    pub policy: Policy,
+    pub policy: ImportPolicy,
     /// Connections that a body is read over at once, where that works; `None` leaves it to the kind of source.
     pub connections: Option<NonZeroUsize>,
     /// Limits of trying again and of waiting.
-    pub patience: Patience,
+    pub patience: RetryPolicy,
     /// Bytes in flight between the network and the data path.
     pub bridge_bytes: usize,
     /// A digest of the whole object was given with the import, and is verified.
@@ -59,35 +59,37 @@ impl Network {
             tls,
             insecure: false,
             proxy: ProxyConfig::default(),
-            policy: Policy::default(),
+            policy: ImportPolicy::default(),
             connections: None,
-            patience: Patience::default(),
+            patience: RetryPolicy::default(),
             bridge_bytes: BRIDGE_BYTES,
             is_checked: false,
-            observer: Unobserved::shared(),
+            observer: NoObserver::new_shared(),
             span: Span::none(),
         }
     }
 
     /// A copy of this network, changed by `change`.
-    pub(crate) fn but(&self, change: impl FnOnce(&mut Self)) -> Arc<Self> {
+    pub(crate) fn clone_with(&self, change: impl FnOnce(&mut Self)) -> Arc<Self> {
         let mut changed = self.clone();
         change(&mut changed);
         Arc::new(changed)
     }
 
     /// The attempts to get one more byte.
-    pub(crate) fn attempts(&self) -> Attempts<'_> {
-        Attempts::new(&self.patience, &*self.observer)
+    pub(crate) fn retry_attempts(&self) -> RetryAttempts<'_> {
+        RetryAttempts::new(&self.patience, &*self.observer)
     }
 
     /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
-    pub(crate) async fn first<T>(
+    pub(crate) async fn retry_first_request<T>(
         &self,
         passes: impl Fn(&SourceError) -> bool,
-        attempt: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+        attempt: impl AsyncFnMut() -> Result<T, AttemptError>,
     ) -> Result<T, SourceError> {
-        self.patience.first(&*self.observer, passes, attempt).await
+        self.patience
+            .retry_first_request(&*self.observer, passes, attempt)
+            .await
     }
 
     /// Waits for `work`, unless stopped before.
@@ -98,7 +100,7 @@ impl Network {
         self.stop
             .run_until_cancelled(work.instrument(self.span.clone()))
             .await
-            .unwrap_or_else(|| Err(stopped()))
+            .unwrap_or_else(|| Err(stopped_error()))
     }
 
     /// Waits for `work` like [`Network::unless_stopped`], on this thread, which must not be one of the runtime.
@@ -111,6 +113,6 @@ impl Network {
 }
 
 /// The error of every wait that the stop token ended.
-pub(crate) fn stopped() -> SourceError {
+pub(crate) fn stopped_error() -> SourceError {
     SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
 }

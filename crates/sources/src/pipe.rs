@@ -7,15 +7,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use datapath::bridge::{PACK_WAIT, REST_WAIT};
-use datapath::buffer::Filling;
+use datapath::buffer::ChunkBuffer;
 use datapath::error::SourceError;
-use datapath::source::Body;
+use datapath::source::SourceBody;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::{invalid, io_error};
-use crate::network::stopped;
+use crate::error::{invalid_error, io_error};
+use crate::network::stopped_error;
 
 /// Longest wait for a silent pipe without a look at the stop token.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
@@ -42,7 +42,7 @@ impl PipeBody {
     /// True if the pipe has bytes, or is at its end, before `wait` is over.
     fn is_ready(&self, wait: Duration) -> Result<bool, SourceError> {
         if self.stop.is_cancelled() {
-            return Err(stopped());
+            return Err(stopped_error());
         }
         let wait = Timespec {
             tv_sec: 0,
@@ -51,19 +51,19 @@ impl PipeBody {
         match rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&wait)) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(self.failed(&errno.into())),
+            Err(errno) => Err(self.read_error(&errno.into())),
         }
     }
 
-    fn failed(&self, error: &io::Error) -> SourceError {
+    fn read_error(&self, error: &io::Error) -> SourceError {
         io_error("read", &self.name, error)
     }
 }
 
-impl Body for PipeBody {
+impl SourceBody for PipeBody {
     /// A full chunk, or what has come when no more comes soon: a pipe holds 64 KiB, unless its writer asked for more.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut chunk = Filling::new(self.position);
+        let mut chunk = ChunkBuffer::new(self.position);
         let mut since = None;
         while !chunk.is_full() && since.is_none_or(|since: Instant| since.elapsed() < REST_WAIT) {
             let wait = if chunk.is_empty() { PIPE_WAIT } else { PACK_WAIT };
@@ -73,11 +73,11 @@ impl Body for PipeBody {
                 }
                 break;
             }
-            match (&*self.file).read(chunk.room()) {
+            match (&*self.file).read(chunk.spare_capacity()) {
                 Ok(0) => break,
-                Ok(read) => chunk.filled(read as u64),
+                Ok(read) => chunk.mark_filled(read as u64),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(&error)),
+                Err(error) => return Err(self.read_error(&error)),
             }
             since.get_or_insert_with(Instant::now);
         }
@@ -87,7 +87,7 @@ impl Body for PipeBody {
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let (name, position) = (&self.name, self.position);
-        Err(invalid(format!(
+        Err(invalid_error(format!(
             "{name}: cannot skip from byte {position} to byte {offset}"
         )))
     }

@@ -1,6 +1,6 @@
 //! Places that images are read from, each with what only its kind is told; and the one function that opens them.
 //!
-//! The command line and the pod's environment make a [`Place`]; [`open`] makes a source of it. A new kind of source is a folder,
+//! The command line and the pod's environment make a [`SourceLocation`]; [`open_source`] makes a source of it. A new kind of source is a folder,
 //! a variant and its arms here; a new object store is a folder and its line in [`STORES`].
 
 use std::path::PathBuf;
@@ -12,25 +12,25 @@ use tracing::Span;
 use url::Url;
 
 use crate::checkpoints::Checkpoints;
-use crate::error::invalid;
+use crate::error::invalid_error;
 use crate::file::FileSource;
 use crate::gcs;
-use crate::glance::{self, Access, GlanceOptions};
-use crate::http::{Header, HttpConfig, HttpSource, parse_endpoint};
+use crate::glance::{self, GlanceAccess, GlanceOptions};
+use crate::http::{ExtraHeader, HttpConfig, HttpSource, parse_endpoint};
 use crate::imageio::{ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
-use crate::objects::{ObjectOptions, Store};
+use crate::objects::{ObjectOptions, ObjectStoreKind};
 use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
-use crate::vddk::{VddkInfo, VddkOptions, VddkParticulars, VddkSource};
+use crate::vddk::{VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
 
 /// All kinds of object stores.
-pub static STORES: [Store; 2] = [s3::STORE, gcs::STORE];
+pub static STORES: [ObjectStoreKind; 2] = [s3::STORE, gcs::STORE];
 
 /// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum SourceLocation {
     /// A file, block device or pipe of this machine; `-` is standard input.
     File(PathBuf),
     /// An object of an HTTP server.
@@ -38,12 +38,12 @@ pub enum Place {
         /// Its URL.
         url: Url,
         /// Further headers of requests; an address has none.
-        headers: Vec<Header>,
+        headers: Vec<ExtraHeader>,
     },
     /// An object of an object store.
     Object {
         /// The kind of store.
-        store: &'static Store,
+        store: &'static ObjectStoreKind,
         /// The address, in the form that the options say.
         url: String,
         /// Particulars for stores.
@@ -75,7 +75,7 @@ pub enum Place {
 
 /// Particulars that come with the address on a command line; each kind of source takes its own.
 #[derive(Debug, Clone, Default)]
-pub struct Particulars {
+pub struct SourceOptions {
     /// For object stores.
     pub objects: ObjectOptions,
     /// For registries.
@@ -83,13 +83,13 @@ pub struct Particulars {
     /// For oVirt engines and VMware.
     pub checkpoints: Checkpoints,
     /// For VMware.
-    pub vddk: VddkParticulars,
+    pub vddk: VddkSourceOptions,
     /// For OpenStack clouds, which know no strangers.
-    pub access: Option<Access>,
+    pub access: Option<GlanceAccess>,
 }
 
 /// Beginnings of addresses, in the order in which help and errors name them.
-pub fn schemes() -> impl Iterator<Item = &'static str> {
+pub fn url_schemes() -> impl Iterator<Item = &'static str> {
     let stores = STORES.iter().map(|store| store.scheme);
     let others = [
         "docker",
@@ -104,9 +104,9 @@ pub fn schemes() -> impl Iterator<Item = &'static str> {
     ["http", "https"].into_iter().chain(stores).chain(others)
 }
 
-impl Place {
+impl SourceLocation {
     /// Tells the kinds of addresses apart. What has no scheme is a path.
-    pub fn parse(text: &str, particulars: Particulars) -> Result<Self, SourceError> {
+    pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
         let registry = |reference| Self::Registry {
             reference,
@@ -119,7 +119,7 @@ impl Place {
             .split_once("://")
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
         match scheme.as_deref() {
-            None if text.is_empty() => Err(invalid("the name of the source is empty")),
+            None if text.is_empty() => Err(invalid_error("the name of the source is empty")),
             None => Ok(Self::File(text.into())),
             Some("http" | "https") => Ok(Self::Http {
                 url: parse_endpoint(text)?,
@@ -141,14 +141,14 @@ impl Place {
                 particulars.vddk,
             )?)),
             Some("glance+http" | "glance+https") => {
-                let unknown = || invalid("an OpenStack cloud has to be told who asks");
+                let unknown = || invalid_error("an OpenStack cloud has to be told who asks");
                 let access = particulars.access.ok_or_else(unknown)?;
                 GlanceOptions::parse(text, access).map(Self::Glance)
             }
             Some("file") => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
                 path.map(Self::File)
-                    .ok_or_else(|| invalid(format!("{text} names no local file")))
+                    .ok_or_else(|| invalid_error(format!("{text} names no local file")))
             }
             // `/a/b://c` is an odd path, not a scheme.
             Some(other) if other.contains('/') => Ok(Self::File(text.into())),
@@ -158,25 +158,25 @@ impl Place {
                     url,
                     options: particulars.objects,
                 }),
-                None => Err(invalid(format!(
+                None => Err(invalid_error(format!(
                     "sources of scheme {other} are not supported: use {}, a path or -",
-                    schemes().collect::<Vec<_>>().join(", ")
+                    url_schemes().collect::<Vec<_>>().join(", ")
                 ))),
             },
         }
     }
 
     /// The server, for the lines of the log: a host, or a bucket. Nothing for what is on this machine.
-    fn host(&self) -> Option<String> {
+    fn host_name(&self) -> Option<String> {
         let address = match self {
             Self::File(_) => return None,
             Self::Http { url, .. } => url.as_str(),
             Self::Object { url, .. } => url,
-            Self::Registry { reference, .. } => return registry::host(reference),
+            Self::Registry { reference, .. } => return registry::registry_host(reference),
             Self::Nbd(uri) => uri,
             Self::ImageIo { api, .. } => api.as_str(),
             Self::Vddk(options) => options.endpoint.as_str(),
-            Self::Glance(options) => options.identity().as_str(),
+            Self::Glance(options) => options.identity_url().as_str(),
         };
         let host = Url::parse(address).ok()?.host_str()?.to_owned();
         Some(host).filter(|host| !host.is_empty())
@@ -198,25 +198,25 @@ impl Place {
 }
 
 /// A source that is open, and what is known besides its bytes.
-pub struct Opened {
+pub struct OpenedSource {
     /// The bytes.
     pub source: Box<dyn Source>,
     /// The rest.
-    pub remarks: Remarks,
+    pub remarks: SourceInfo,
 }
 
 /// Knowledge of a source besides its bytes.
-pub enum Remarks {
+pub enum SourceInfo {
     /// Nothing.
     None,
     /// Variables of a container, `NAME=value` each.
     Variables(Vec<String>),
     /// Words of a library about itself; complete when the first byte has been read.
-    Library(Box<dyn Fn() -> VddkInfo>),
+    Library(Box<dyn Fn() -> VddkLibraryInfo>),
 }
 
-impl Opened {
-    fn new(source: impl Source + 'static, remarks: Remarks) -> Self {
+impl OpenedSource {
+    fn new(source: impl Source + 'static, remarks: SourceInfo) -> Self {
         Self {
             source: Box::new(source),
             remarks,
@@ -225,44 +225,46 @@ impl Opened {
 }
 
 /// Opens what is at `place`, over `network` unless it is on this machine. Blocks; not to be called inside an asynchronous task.
-pub fn open(place: &Place, network: &Arc<Network>) -> Result<Opened, SourceError> {
+pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSource, SourceError> {
     let span = place
-        .host()
+        .host_name()
         .map_or_else(Span::none, |host| tracing::error_span!("source", host));
-    let network = &network.but(|network| network.span = span.clone());
+    let network = &network.clone_with(|network| network.span = span.clone());
     let _entered = span.entered();
-    let alone = |source| Opened {
+    let alone = |source| OpenedSource {
         source,
-        remarks: Remarks::None,
+        remarks: SourceInfo::None,
     };
     Ok(match place {
-        Place::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
-        Place::Http { url, headers } => {
+        SourceLocation::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
+        SourceLocation::Http { url, headers } => {
             let config = HttpConfig {
                 credentials: network.credentials.clone(),
                 headers: headers.clone(),
-                ..HttpConfig::at(url.clone(), network)
+                ..HttpConfig::from_url(url.clone(), network)
             };
             alone(Box::new(HttpSource::open(config)?))
         }
-        Place::Object { store, url, options } => alone(Box::new((store.open)(url, network, options)?)),
-        Place::Registry { reference, options } => {
-            let source = RegistrySource::open(reference, network, options)?;
-            let variables = source.environment().to_vec();
-            Opened::new(source, Remarks::Variables(variables))
+        SourceLocation::Object { store, url, options } => {
+            alone(Box::new((store.open)(url, network, options)?))
         }
-        Place::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
-        Place::ImageIo {
+        SourceLocation::Registry { reference, options } => {
+            let source = RegistrySource::open(reference, network, options)?;
+            let variables = source.env_variables().to_vec();
+            OpenedSource::new(source, SourceInfo::Variables(variables))
+        }
+        SourceLocation::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
+        SourceLocation::ImageIo {
             api,
             disk_id,
             checkpoints,
         } => alone(Box::new(ImageIoSource::open(api, disk_id, checkpoints, network)?)),
-        Place::Vddk(options) => {
+        SourceLocation::Vddk(options) => {
             let source = VddkSource::open(options, network)?;
-            let library = source.informer();
-            Opened::new(source, Remarks::Library(Box::new(library)))
+            let library = source.library_info_reader();
+            OpenedSource::new(source, SourceInfo::Library(Box::new(library)))
         }
-        Place::Glance(options) => alone(Box::new(glance::open(options, network)?)),
+        SourceLocation::Glance(options) => alone(Box::new(glance::open(options, network)?)),
     })
 }
 
@@ -271,46 +273,49 @@ mod tests {
     use super::*;
     use datapath::error::SourceErrorKind;
 
-    fn object(name: &str, url: &str) -> Place {
-        Place::Object {
+    fn object(name: &str, url: &str) -> SourceLocation {
+        SourceLocation::Object {
             store: STORES.iter().find(|store| store.name == name).unwrap(),
             url: url.to_owned(),
             options: ObjectOptions::default(),
         }
     }
 
-    fn http(url: &str) -> Place {
-        Place::Http {
+    fn http(url: &str) -> SourceLocation {
+        SourceLocation::Http {
             url: url.parse().unwrap(),
             headers: Vec::new(),
         }
     }
 
-    fn image(reference: &str) -> Place {
-        Place::Registry {
+    fn image(reference: &str) -> SourceLocation {
+        SourceLocation::Registry {
             reference: reference.to_owned(),
             options: RegistryOptions::default(),
         }
     }
 
-    fn nbd(uri: &str) -> Place {
-        Place::Nbd(uri.to_owned())
+    fn nbd(uri: &str) -> SourceLocation {
+        SourceLocation::Nbd(uri.to_owned())
     }
 
     #[test]
     fn locations_are_told_apart() {
-        let engine = Place::ImageIo {
+        let engine = SourceLocation::ImageIo {
             api: "https://e/api".parse().unwrap(),
             disk_id: "1".to_owned(),
             checkpoints: Checkpoints::default(),
         };
         for (location, expected) in [
-            ("-", Place::File("-".into())),
-            ("disk.img", Place::File("disk.img".into())),
-            ("./-", Place::File("./-".into())),
-            ("/a/b://c", Place::File("/a/b://c".into())),
-            ("./oci:x", Place::File("./oci:x".into())),
-            ("file:///a%20b/disk.img", Place::File("/a b/disk.img".into())),
+            ("-", SourceLocation::File("-".into())),
+            ("disk.img", SourceLocation::File("disk.img".into())),
+            ("./-", SourceLocation::File("./-".into())),
+            ("/a/b://c", SourceLocation::File("/a/b://c".into())),
+            ("./oci:x", SourceLocation::File("./oci:x".into())),
+            (
+                "file:///a%20b/disk.img",
+                SourceLocation::File("/a b/disk.img".into()),
+            ),
             ("HTTP://host/disk", http("HTTP://host/disk")),
             ("https://host/disk", http("https://host/disk")),
             ("s3://bucket/disk", object("s3", "s3://bucket/disk")),
@@ -322,18 +327,18 @@ mod tests {
             ("nbd+unix:///?socket=/s", nbd("nbd+unix:///?socket=/s")),
             ("ovirt+https://e/api/disks/1", engine),
         ] {
-            let place = Place::parse(location, Particulars::default()).unwrap();
+            let place = SourceLocation::parse(location, SourceOptions::default()).unwrap();
             assert_eq!(place, expected, "{location}");
         }
         for text in ["", "ftp://host/disk", "file://host/disk"] {
-            let error = Place::parse(text, Particulars::default()).unwrap_err();
+            let error = SourceLocation::parse(text, SourceOptions::default()).unwrap_err();
             assert_eq!(error.kind(), SourceErrorKind::Invalid, "{text}");
         }
     }
 
     #[test]
     fn all_schemes_are_named_where_one_is_refused() {
-        let error = Place::parse("ftp://host/disk", Particulars::default()).unwrap_err();
+        let error = SourceLocation::parse("ftp://host/disk", SourceOptions::default()).unwrap_err();
         assert_eq!(
             error.to_string(),
             "sources of scheme ftp are not supported: use http, https, s3, gs, docker, oci, oci-archive, nbd, \

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use datapath::error::SourceError;
 use https::tls::{self, TlsError};
-use program::env::{EnvReader, Strings};
-use program::paths::Paths;
+use program::env::{EnvReader, NamedStrings};
+use program::paths::PodPaths;
 use program::secret::Secret;
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::credentials::Credentials;
+use crate::credentials::BasicCredentials;
 use crate::network::Network;
-use crate::policy::Policy;
+use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
 
 /// User and password, or access key and secret key: both or none.
@@ -30,20 +30,20 @@ pub const PROXY: &str = "proxy";
 /// The network, as the environment describes it.
 #[derive(Debug, Clone)]
 pub struct PodNetwork {
-    credentials: Option<Credentials>,
+    credentials: Option<BasicCredentials>,
     /// Folder with further certificates to trust.
     pub cert_dir: Option<PathBuf>,
     /// True if certificates are not verified.
     pub insecure: bool,
     proxy: ProxyConfig,
-    policy: Policy,
+    policy: ImportPolicy,
 }
 
 impl PodNetwork {
     /// The proxy and the policy of `env`, for one who asks with `credentials`.
     pub fn new(
-        env: &dyn Strings,
-        credentials: Option<Credentials>,
+        env: &dyn NamedStrings,
+        credentials: Option<BasicCredentials>,
         insecure: bool,
     ) -> Result<Self, SourceError> {
         Ok(Self {
@@ -51,30 +51,35 @@ impl PodNetwork {
             cert_dir: None,
             insecure,
             proxy: ProxyConfig::from_env(|name| env.get(name))?,
-            policy: Policy::pod(env, !insecure),
+            policy: ImportPolicy::for_pod(env, !insecure),
         })
     }
 
     /// The network of an importer's variables; `None` when one was rejected.
-    pub fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
-        let user = reader.secret(ACCESS_KEY_ID);
-        let password = reader.secret(SECRET_KEY);
+    pub fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
+        let user = reader.read_secret(ACCESS_KEY_ID);
+        let password = reader.read_secret(SECRET_KEY);
         let [user, password] = [&user, &password].map(|part| part.as_ref().map_or("", Secret::expose));
         let insecure = reader.lenient_bool(INSECURE_TLS);
-        match Self::new(env, Credentials::new(user, password), insecure) {
+        match Self::new(env, BasicCredentials::new(user, password), insecure) {
             Ok(network) => Some(Self {
-                cert_dir: reader.text(CERT_DIR).map(Into::into),
+                cert_dir: reader.read_text(CERT_DIR).map(Into::into),
                 ..network
             }),
             Err(error) => {
-                reader.reject(PROXY, error.to_string());
+                reader.reject_variable(PROXY, error.to_string());
                 None
             }
         }
     }
 
     /// The network, with the certificates read; its tasks run on `handle`, until `stop`.
-    pub fn open(self, paths: &Paths, handle: Handle, stop: CancellationToken) -> Result<Network, TlsError> {
+    pub fn open_network(
+        self,
+        paths: &PodPaths,
+        handle: Handle,
+        stop: CancellationToken,
+    ) -> Result<Network, TlsError> {
         let tls = tls::pod_client_config(paths, self.cert_dir.as_deref(), self.insecure)?;
         Ok(self.open_with(tls, handle, stop))
     }

@@ -7,14 +7,14 @@ use datapath::error::SourceError;
 use url::{Host, Url};
 
 use crate::address::with_scheme;
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// Proxies by scheme and the hosts that are reached without. The default uses none.
 #[derive(Clone, Default)]
 pub struct ProxyConfig {
     http: Option<Url>,
     https: Option<Url>,
-    direct: Vec<Direct>,
+    direct: Vec<NoProxyRule>,
 }
 
 impl ProxyConfig {
@@ -43,18 +43,18 @@ impl ProxyConfig {
             _ => None,
         }?;
         let (host, port) = (url.host()?, url.port_or_known_default()?);
-        let ip = address(&host);
-        let is_direct = is_local(&host) || self.direct.iter().any(|rule| rule.covers(&host, ip, port));
+        let ip = host_ip(&host);
+        let is_direct = is_local(&host) || self.direct.iter().any(|rule| rule.matches_host(&host, ip, port));
         (!is_direct).then_some(proxy)
     }
 }
 
 /// True for this machine itself, which is reached through no proxy and no network.
 pub(super) fn is_local(host: &Host<&str>) -> bool {
-    *host == Host::Domain("localhost") || address(host).is_some_and(|ip| ip.is_loopback())
+    *host == Host::Domain("localhost") || host_ip(host).is_some_and(|ip| ip.is_loopback())
 }
 
-fn address(host: &Host<&str>) -> Option<IpAddr> {
+fn host_ip(host: &Host<&str>) -> Option<IpAddr> {
     match host {
         Host::Domain(_) => None,
         Host::Ipv4(ip) => Some(IpAddr::V4(*ip)),
@@ -75,7 +75,7 @@ impl std::fmt::Debug for ProxyConfig {
 
 fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
     // The value may hold a password and is not repeated.
-    let refused = |reason: String| invalid(format!("invalid proxy address in {name}: {reason}"));
+    let refused = |reason: String| invalid_error(format!("invalid proxy address in {name}: {reason}"));
     let mut url = Url::parse(&with_scheme(text)).map_err(|error| refused(error.to_string()))?;
     if url.scheme() == "socks5" {
         // As in Go, the proxy resolves names; here that has a scheme of its own. It cannot fail.
@@ -89,7 +89,7 @@ fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
 
 /// One entry of `NO_PROXY`; a port of `None` is any port.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Direct {
+enum NoProxyRule {
     Everything,
     Network(IpAddr, u8),
     Address(IpAddr, Option<u16>),
@@ -101,13 +101,13 @@ enum Direct {
     },
 }
 
-fn parse_no_proxy(list: &str) -> Vec<Direct> {
+fn parse_no_proxy(list: &str) -> Vec<NoProxyRule> {
     list.split(',')
-        .filter_map(|entry| Direct::parse(&entry.trim().to_ascii_lowercase()))
+        .filter_map(|entry| NoProxyRule::parse(&entry.trim().to_ascii_lowercase()))
         .collect()
 }
 
-impl Direct {
+impl NoProxyRule {
     /// An entry in lower case; malformed ones are ignored, as in Go.
     fn parse(entry: &str) -> Option<Self> {
         if entry == "*" {
@@ -148,7 +148,7 @@ impl Direct {
         })
     }
 
-    fn covers(&self, host: &Host<&str>, ip: Option<IpAddr>, port: u16) -> bool {
+    fn matches_host(&self, host: &Host<&str>, ip: Option<IpAddr>, port: u16) -> bool {
         let same_port = |wanted: &Option<u16>| wanted.is_none_or(|wanted| wanted == port);
         match (self, host) {
             (Self::Everything, _) => true,
@@ -170,11 +170,11 @@ impl Direct {
     }
 }
 
-fn parse_network(entry: &str) -> Option<Direct> {
+fn parse_network(entry: &str) -> Option<NoProxyRule> {
     let (network, bits) = entry.split_once('/')?;
     let (network, bits): (IpAddr, u8) = (network.parse().ok()?, bits.parse().ok()?);
     let width = if network.is_ipv4() { 32 } else { 128 };
-    (bits <= width).then_some(Direct::Network(network, bits))
+    (bits <= width).then_some(NoProxyRule::Network(network, bits))
 }
 
 fn is_within(ip: IpAddr, network: IpAddr, bits: u8) -> bool {

@@ -12,7 +12,7 @@ use tracing::Span;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
-pub(crate) enum AttemptFailed {
+pub(crate) enum AttemptError {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
     Transient {
         error: SourceError,
@@ -22,26 +22,26 @@ pub(crate) enum AttemptFailed {
     Final(SourceError),
 }
 
-impl AttemptFailed {
-    pub(super) fn transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
-        Self::passing(SourceError::new(kind, cause))
+impl AttemptError {
+    pub(super) fn new_transient(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+        Self::from_transient(SourceError::new(kind, cause))
     }
 
     /// Another attempt may succeed, at any time.
-    pub(super) fn passing(error: SourceError) -> Self {
+    pub(super) fn from_transient(error: SourceError) -> Self {
         Self::Transient {
             error,
             retry_after: None,
         }
     }
 
-    pub(super) fn lasting(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
+    pub(super) fn new_final(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
         Self::Final(SourceError::new(kind, cause))
     }
 
     /// The failure with `place` before its sentence.
-    pub(super) fn at(self, place: &str) -> Self {
-        let at = |error: SourceError| SourceError::caused(error.kind(), place, error);
+    pub(super) fn with_context(self, place: &str) -> Self {
+        let at = |error: SourceError| SourceError::with_context(error.kind(), place, error);
         match self {
             Self::Transient { error, retry_after } => Self::Transient {
                 error: at(error),
@@ -52,7 +52,7 @@ impl AttemptFailed {
     }
 
     /// The kind of its error.
-    pub(super) fn kind(&self) -> SourceErrorKind {
+    pub(super) fn error_kind(&self) -> SourceErrorKind {
         match self {
             Self::Transient { error, .. } | Self::Final(error) => error.kind(),
         }
@@ -67,7 +67,7 @@ impl AttemptFailed {
 
 /// Limits of trying again and of waiting.
 #[derive(Debug, Clone)]
-pub struct Patience {
+pub struct RetryPolicy {
     /// Longest time without a new byte before the transfer is given up.
     pub no_progress_limit: Duration,
     /// Silence on one connection after which it is replaced by another.
@@ -82,7 +82,7 @@ pub struct Patience {
     pub max_delay: Duration,
 }
 
-impl Default for Patience {
+impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             no_progress_limit: Duration::from_secs(600),
@@ -97,7 +97,7 @@ impl Default for Patience {
     }
 }
 
-impl Patience {
+impl RetryPolicy {
     /// Longest silence on one connection: a silent one must leave time to try another.
     pub(crate) fn idle_limit(&self) -> Duration {
         self.idle_limit.min(self.no_progress_limit / 3)
@@ -105,7 +105,7 @@ impl Patience {
 
     /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
     /// that lost the same server do not come back at the same moment. `random` lies in `0..1`.
-    fn delay(&self, failures: u32, random: f64) -> Duration {
+    fn backoff_delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
         self.first_delay
             .saturating_mul(1 << doublings)
@@ -124,25 +124,23 @@ impl Patience {
     }
 
     /// The result of `ask`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
-    pub(super) async fn first<T>(
+    pub(super) async fn retry_first_request<T>(
         &self,
         observer: &dyn Observer,
         passes: impl Fn(&SourceError) -> bool,
-        mut ask: impl AsyncFnMut() -> Result<T, AttemptFailed>,
+        mut ask: impl AsyncFnMut() -> Result<T, AttemptError>,
     ) -> Result<T, SourceError> {
         let mut pauses = (1..).zip(self.first_pauses());
         loop {
             let (error, retry_after) = match ask().await {
                 Ok(brought) => return Ok(brought),
-                Err(AttemptFailed::Transient { error, retry_after }) if passes(&error) => {
-                    (error, retry_after)
-                }
+                Err(AttemptError::Transient { error, retry_after }) if passes(&error) => (error, retry_after),
                 Err(failed) => return Err(failed.into_error()),
             };
             let Some((attempt, pause)) = pauses.next() else {
                 return Err(error);
             };
-            observer.retried(Stage::Source);
+            observer.record_retry(Stage::Source);
             tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
             let asked = retry_after.unwrap_or_default();
             tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
@@ -152,8 +150,8 @@ impl Patience {
 
 /// The attempts to get one more byte. A new value is made after each byte gained, which is what resets
 /// the counters.
-pub(super) struct Attempts<'a> {
-    patience: &'a Patience,
+pub(super) struct RetryAttempts<'a> {
+    patience: &'a RetryPolicy,
     observer: &'a dyn Observer,
     waiting_since: Instant,
     failures: u32,
@@ -162,8 +160,8 @@ pub(super) struct Attempts<'a> {
     furthest_repeated: u64,
 }
 
-impl<'a> Attempts<'a> {
-    pub(super) fn new(patience: &'a Patience, observer: &'a dyn Observer) -> Self {
+impl<'a> RetryAttempts<'a> {
+    pub(super) fn new(patience: &'a RetryPolicy, observer: &'a dyn Observer) -> Self {
         Self {
             patience,
             observer,
@@ -176,7 +174,7 @@ impl<'a> Attempts<'a> {
 
     /// The next attempt, for the lines of the log. Only what is tried again has a number: a span for each piece would cost more
     /// than the piece.
-    pub(super) fn span(&self) -> Span {
+    pub(super) fn tracing_span(&self) -> Span {
         match self.failures {
             0 => Span::none(),
             failures => tracing::error_span!("attempt", attempt = failures + 1),
@@ -190,12 +188,12 @@ impl<'a> Attempts<'a> {
             .patience
             .idle_limit()
             .saturating_mul(1 << self.failures.min(16));
-        patient.min(self.remaining())
+        patient.min(self.remaining_time())
     }
 
     /// Takes note of `bytes` that were read again before a new one. Getting further than any attempt before is
     /// progress; doing the same way again and again is not.
-    pub(super) fn repeated(&mut self, bytes: u64) {
+    pub(super) fn record_repeated(&mut self, bytes: u64) {
         if bytes > self.furthest_repeated {
             self.furthest_repeated = bytes;
             self.waiting_since = Instant::now();
@@ -204,10 +202,14 @@ impl<'a> Attempts<'a> {
 
     /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
     /// `place` says where in the object the transfer stands.
-    pub(super) fn failed(&mut self, failure: AttemptFailed, place: &str) -> Result<Duration, SourceError> {
+    pub(super) fn record_failure(
+        &mut self,
+        failure: AttemptError,
+        place: &str,
+    ) -> Result<Duration, SourceError> {
         let (error, retry_after) = match failure {
-            AttemptFailed::Final(error) => return Err(error),
-            AttemptFailed::Transient { error, retry_after } => (error, retry_after),
+            AttemptError::Final(error) => return Err(error),
+            AttemptError::Transient { error, retry_after } => (error, retry_after),
         };
         self.failures += 1;
         let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
@@ -217,27 +219,27 @@ impl<'a> Attempts<'a> {
             .is_some_and(|allowed| self.failures > allowed)
         {
             let what = format!("giving up {place} after {} failures in a row", self.failures);
-            return Err(SourceError::caused(error.kind(), what, error));
+            return Err(SourceError::with_context(error.kind(), what, error));
         }
-        if self.remaining().is_zero() {
+        if self.remaining_time().is_zero() {
             let limit = self.patience.no_progress_limit.as_secs_f64();
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
-            return Err(SourceError::new(error.kind(), message).because(error));
+            return Err(SourceError::new(error.kind(), message).with_cause(error));
         }
         // A pause that the server asks for outlasts the jitter, but not the time that is left.
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay = self
             .patience
-            .delay(self.failures, fastrand::f64())
+            .backoff_delay(self.failures, fastrand::f64())
             .max(asked)
-            .min(self.remaining());
-        self.observer.retried(Stage::Source);
+            .min(self.remaining_time());
+        self.observer.record_retry(Stage::Source);
         tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
         Ok(delay)
     }
 
     /// Rest of the time without a new byte.
-    pub(super) fn remaining(&self) -> Duration {
+    pub(super) fn remaining_time(&self) -> Duration {
         self.patience
             .no_progress_limit
             .saturating_sub(self.waiting_since.elapsed())
@@ -248,7 +250,9 @@ impl<'a> Attempts<'a> {
 const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
 
 /// `work`, which asks a server many things, within [`LOOKUP_LIMIT`].
-pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>) -> Result<T, SourceError> {
+pub(super) async fn with_lookup_limit<T>(
+    work: impl Future<Output = Result<T, SourceError>>,
+) -> Result<T, SourceError> {
     tokio::time::timeout(LOOKUP_LIMIT, work)
         .await
         .unwrap_or_else(|_| {
@@ -261,28 +265,28 @@ pub(super) async fn lookup<T>(work: impl Future<Output = Result<T, SourceError>>
 }
 
 /// `work`, or a transient failure after `limit` without a sign of the server.
-pub(super) async fn within<T>(
+pub(super) async fn with_time_limit<T>(
     limit: Duration,
-    work: impl Future<Output = Result<T, AttemptFailed>>,
-) -> Result<T, AttemptFailed> {
+    work: impl Future<Output = Result<T, AttemptError>>,
+) -> Result<T, AttemptError> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
         let message = format!("the server sent nothing for {:.1} s", limit.as_secs_f64());
-        Err(AttemptFailed::transient(SourceErrorKind::Stalled, message))
+        Err(AttemptError::new_transient(SourceErrorKind::Stalled, message))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use datapath::observe::Unobserved;
+    use datapath::observe::NoObserver;
 
     use super::*;
 
-    fn patience() -> Patience {
-        Patience::default()
+    fn patience() -> RetryPolicy {
+        RetryPolicy::default()
     }
 
-    fn broken() -> AttemptFailed {
-        AttemptFailed::transient(SourceErrorKind::Io, "connection reset")
+    fn broken() -> AttemptError {
+        AttemptError::new_transient(SourceErrorKind::Io, "connection reset")
     }
 
     #[test]
@@ -297,27 +301,30 @@ mod tests {
             (u32::MAX, 30.0),
         ] {
             assert_eq!(
-                patience.delay(failures, 1.0),
+                patience.backoff_delay(failures, 1.0),
                 Duration::from_secs_f64(seconds),
                 "{failures}"
             );
-            assert_eq!(patience.delay(failures, 0.0), Duration::ZERO);
+            assert_eq!(patience.backoff_delay(failures, 0.0), Duration::ZERO);
         }
     }
 
     #[test]
     fn time_without_a_byte_ends_the_attempts() {
-        let patience = Patience {
+        let patience = RetryPolicy {
             no_progress_limit: Duration::from_secs(2),
             ..patience()
         };
-        let mut attempts = Attempts::new(&patience, &Unobserved);
-        assert!(attempts.failed(broken(), "at byte 5").is_ok());
+        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        assert!(attempts.failed(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
+        assert!(attempts.record_failure(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
         assert!(attempts.wait_limit() <= Duration::from_secs(1));
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        let error = attempts
+            .record_failure(broken(), "at byte 5")
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             error,
             "no new byte for 2 s at byte 5, giving up: connection reset"
@@ -327,25 +334,28 @@ mod tests {
     #[test]
     fn only_getting_further_counts_as_progress_of_a_repetition() {
         let patience = patience();
-        let mut attempts = Attempts::new(&patience, &Unobserved);
-        attempts.repeated(100);
+        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        attempts.record_repeated(100);
         let since = attempts.waiting_since;
-        attempts.repeated(100);
+        attempts.record_repeated(100);
         assert_eq!(attempts.waiting_since, since);
-        attempts.repeated(101);
+        attempts.record_repeated(101);
         assert!(attempts.waiting_since > since);
     }
 
     #[test]
     fn a_number_of_retries_ends_the_attempts() {
-        let patience = Patience {
+        let patience = RetryPolicy {
             retries: Some(2),
             ..patience()
         };
-        let mut attempts = Attempts::new(&patience, &Unobserved);
-        assert!(attempts.failed(broken(), "at byte 5").is_ok());
-        assert!(attempts.failed(broken(), "at byte 5").is_ok());
-        let error = attempts.failed(broken(), "at byte 5").unwrap_err().to_string();
+        let mut attempts = RetryAttempts::new(&patience, &NoObserver);
+        assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
+        assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
+        let error = attempts
+            .record_failure(broken(), "at byte 5")
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             error,
             "giving up at byte 5 after 3 failures in a row: connection reset"

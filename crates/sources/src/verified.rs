@@ -4,25 +4,25 @@
 //! it is read to its end before the disk becomes complete.
 
 use bytes::Bytes;
-use datapath::digest::{Checksum, Hashing};
+use datapath::digest::{Checksum, HashingThread};
 use datapath::error::{Error, SourceError, SourceErrorKind};
-use datapath::source::Body;
+use datapath::source::SourceBody;
 
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// Ends well only when all its bytes have the announced digest.
-pub struct Verified {
-    body: Box<dyn Body>,
-    hashing: Option<Hashing>,
+pub struct VerifiedBody {
+    body: Box<dyn SourceBody>,
+    hashing: Option<HashingThread>,
     expected: Checksum,
     what: String,
 }
 
-impl Verified {
+impl VerifiedBody {
     /// Verifies `body`, read from its first byte; `what` names the object in the error.
-    pub fn new(body: Box<dyn Body>, expected: Checksum, what: String) -> Result<Self, SourceError> {
-        let hashing = Hashing::start(expected.algorithm());
-        let failed = |error| SourceError::caused(SourceErrorKind::Io, &what, error);
+    pub fn new(body: Box<dyn SourceBody>, expected: Checksum, what: String) -> Result<Self, SourceError> {
+        let hashing = HashingThread::start(expected.algorithm());
+        let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
         Ok(Self {
             body,
             hashing: Some(hashing.map_err(failed)?),
@@ -31,11 +31,11 @@ impl Verified {
         })
     }
 
-    fn verify(&mut self) -> Result<(), SourceError> {
+    fn verify_checksum(&mut self) -> Result<(), SourceError> {
         let Some(hashing) = self.hashing.take() else {
             return Ok(());
         };
-        match self.expected.verify(&hashing.finish()) {
+        match self.expected.verify(&hashing.finish_digest()) {
             Err(Error::Checksum { expected, calculated }) => {
                 let message = format!(
                     "{}: the bytes that arrived have {calculated}, the source announced {expected}",
@@ -48,12 +48,12 @@ impl Verified {
     }
 }
 
-impl Body for Verified {
+impl SourceBody for VerifiedBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = self.body.next_chunk()?;
         match (&chunk, &self.hashing) {
             (Some(chunk), Some(hashing)) => hashing.update(chunk),
-            (None, _) => self.verify()?,
+            (None, _) => self.verify_checksum()?,
             (Some(_), None) => {}
         }
         Ok(chunk)
@@ -65,7 +65,7 @@ impl Body for Verified {
             "{}: cannot skip to byte {offset} of a body that is verified",
             self.what
         );
-        Err(invalid(message))
+        Err(invalid_error(message))
     }
 }
 
@@ -75,7 +75,7 @@ mod tests {
 
     struct Two(Vec<Bytes>);
 
-    impl Body for Two {
+    impl SourceBody for Two {
         fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
             Ok(self.0.pop())
         }
@@ -87,7 +87,7 @@ mod tests {
 
     fn read(expected: &str) -> Result<(), SourceError> {
         let chunks = vec![Bytes::from_static(b"c"), Bytes::from_static(b"ab")];
-        let mut body = Verified::new(
+        let mut body = VerifiedBody::new(
             Box::new(Two(chunks)),
             expected.parse().unwrap(),
             "blob".to_owned(),

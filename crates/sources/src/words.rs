@@ -4,6 +4,6 @@
 const MAX_CHARS: usize = 300;
 
 /// A server's text: one line of bounded length.
-pub(super) fn plain(text: &str) -> String {
-    printable::line(text, MAX_CHARS)
+pub(super) fn plain_line(text: &str) -> String {
+    printable::escape_line(text, MAX_CHARS)
 }

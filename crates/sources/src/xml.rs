@@ -6,7 +6,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::words::plain;
+use super::words::plain_line;
 
 /// Elements inside each other; an engine nests five, vSphere a dozen.
 const MAX_DEPTH: usize = 32;
@@ -15,13 +15,13 @@ const MAX_ELEMENTS: usize = 200_000;
 
 /// An element, its children and its text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Element {
+pub(super) struct XmlElement {
     pub(super) name: String,
     pub(super) id: Option<String>,
     /// The value of `xsi:type`, whatever the prefix is called.
     pub(super) kind: Option<String>,
     pub(super) text: String,
-    pub(super) children: Vec<Element>,
+    pub(super) children: Vec<XmlElement>,
 }
 
 /// A document that is none.
@@ -37,16 +37,16 @@ pub(super) enum XmlError {
 
 impl XmlError {
     /// The parser repeats names of the document.
-    fn syntax(error: &dyn std::fmt::Display) -> Self {
-        Self::Syntax(plain(&error.to_string()))
+    fn from_parser_error(error: &dyn std::fmt::Display) -> Self {
+        Self::Syntax(plain_line(&error.to_string()))
     }
 }
 
-impl Element {
+impl XmlElement {
     /// The root of `document`. Entities of a document type are not expanded: what does not come with XML itself is an
     /// error.
     pub(super) fn parse(document: &[u8]) -> Result<Self, XmlError> {
-        let syntax = |error: &dyn std::fmt::Display| XmlError::syntax(error);
+        let syntax = |error: &dyn std::fmt::Display| XmlError::from_parser_error(error);
         let document = std::str::from_utf8(document).map_err(|error| syntax(&error))?;
         let mut reader = Reader::from_str(document);
         let mut open: Vec<Self> = vec![Self::default()];
@@ -54,13 +54,13 @@ impl Element {
         loop {
             let closed = match reader.read_event().map_err(|error| syntax(&error))? {
                 Event::Start(start) => {
-                    open.push(Self::begin(&start)?);
+                    open.push(Self::from_start_tag(&start)?);
                     count += 1;
                     None
                 }
                 Event::Empty(start) => {
                     count += 1;
-                    Some(Self::begin(&start)?)
+                    Some(Self::from_start_tag(&start)?)
                 }
                 Event::End(_) => open.pop(),
                 Event::Text(text) => {
@@ -76,7 +76,7 @@ impl Element {
                         Some(character) => character.to_string(),
                         None => resolve_predefined_entity(&reference)
                             .ok_or_else(|| {
-                                XmlError::syntax(&format_args!("unknown entity &{};", &*reference))
+                                XmlError::from_parser_error(&format_args!("unknown entity &{};", &*reference))
                             })?
                             .to_owned(),
                     };
@@ -100,14 +100,14 @@ impl Element {
         }
     }
 
-    fn begin(start: &BytesStart<'_>) -> Result<Self, XmlError> {
+    fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {
         let mut element = Self {
             name: start.local_name().as_ref().to_owned(),
             ..Self::default()
         };
         // Unchecked: to find names that come twice takes the square of their number.
         for attribute in start.attributes().with_checks(false) {
-            let attribute = attribute.map_err(|error| XmlError::syntax(&error))?;
+            let attribute = attribute.map_err(|error| XmlError::from_parser_error(&error))?;
             match attribute.key.local_name().as_ref() {
                 "id" => element.id = Some(attribute.value.into_owned()),
                 "type" => element.kind = Some(attribute.value.into_owned()),
@@ -128,7 +128,7 @@ impl Element {
     }
 
     /// All children of this name.
-    pub(super) fn children<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
+    pub(super) fn children_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
         self.children.iter().filter(move |child| child.name == name)
     }
 
@@ -139,14 +139,14 @@ impl Element {
     }
 }
 
-fn add_text(open: &mut [Element], text: &str) {
+fn add_text(open: &mut [XmlElement], text: &str) {
     if let Some(element) = open.last_mut() {
         element.text.push_str(text);
     }
 }
 
 /// `text` as the content of an element or attribute.
-pub(super) fn escaped(text: &str) -> String {
+pub(super) fn escape_text(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }
 
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_document_is_a_tree() {
-        let disk = Element::parse(
+        let disk = XmlElement::parse(
             b"<?xml version='1.0'?><disk id=\"d1\"><!-- x --><name> a&amp;b&#33; </name><total_size>512</total_size>\
               <storage_domains><storage_domain id='s1'/><storage_domain id='s2'/></storage_domains></disk>",
         )
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(disk.text_of("total_size"), Some("512"));
         let domains = disk.child("storage_domains").unwrap();
         let ids: Vec<_> = domains
-            .children("storage_domain")
+            .children_named("storage_domain")
             .map(|domain| domain.id.as_deref().unwrap())
             .collect();
         assert_eq!(ids, ["s1", "s2"]);
@@ -184,9 +184,9 @@ mod tests {
             "<a>&bomb;</a>",
             deep.as_str(),
         ] {
-            assert!(Element::parse(text.as_bytes()).is_err(), "{text:?}");
+            assert!(XmlElement::parse(text.as_bytes()).is_err(), "{text:?}");
         }
         let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]><x>&b;</x>";
-        assert!(Element::parse(bomb.as_bytes()).is_err());
+        assert!(XmlElement::parse(bomb.as_bytes()).is_err());
     }
 }

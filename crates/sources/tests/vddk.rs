@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
+use sources::BasicCredentials;
 use sources::Checkpoints;
-use sources::Credentials;
-use sources::vddk::{Installation, VddkOptions, VddkSource};
-use sources::{Network, Patience};
+use sources::vddk::{VddkInstallation, VddkOptions, VddkSource};
+use sources::{Network, RetryPolicy};
 use tempfile::TempDir;
 use testkit::vsphere::{Machine, Vsphere, build_plugin};
 use testkit::{certs, disk};
@@ -28,11 +28,11 @@ static VSPHERE: LazyLock<Vsphere> = LazyLock::new(Vsphere::start);
 
 fn access(password: &str) -> Network {
     Network {
-        credentials: Credentials::new("user", password),
-        patience: Patience {
+        credentials: BasicCredentials::new("user", password),
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(20),
             retries: Some(0),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         ..Network::new(
             RUNTIME.handle().clone(),
@@ -75,7 +75,7 @@ impl Scene {
             thumbprint: None,
             checkpoints: Checkpoints::default(),
             has_certificates: false,
-            installation: Installation {
+            installation: VddkInstallation {
                 nbdkit: "nbdkit".into(),
                 keeper: None,
                 library: self.path("library"),
@@ -113,7 +113,7 @@ fn refused(result: Result<VddkSource, SourceError>, reason: &str) {
 }
 
 fn read_all(source: &dyn Source) -> Vec<u8> {
-    let mut body = source.body().unwrap();
+    let mut body = source.open_body().unwrap();
     let mut bytes = Vec::new();
     while let Some(chunk) = body.next_chunk().unwrap() {
         bytes.extend_from_slice(&chunk);
@@ -149,12 +149,12 @@ fn a_disk_is_found_served_and_read() {
             &machine.uuid
         };
         let source = open(&scene.options(uuid, &machine.disk)).unwrap();
-        assert_eq!(source.length(), Some(24 << 20));
+        assert_eq!(source.total_bytes(), Some(24 << 20));
         assert_eq!(source.name(), format!("{} of {uuid}", machine.disk));
-        assert!(source.is_disk() && source.changes().is_none());
+        assert!(source.is_disk() && source.changed_ranges().is_none());
         assert!(read_all(&source) == scene.bytes);
         assert_eq!(source.read_range(5..4101).unwrap(), scene.bytes[5..4101]);
-        let info = source.info();
+        let info = source.library_info();
         assert_eq!(
             (info.version.as_str(), info.host.as_str()),
             ("7.0.3", "esx1.example.com")
@@ -241,13 +241,13 @@ fn servers_are_known_by_their_certificate() {
 fn what_is_missing_in_the_pod_is_said() {
     let (scene, machine) = (Scene::new(&[]), machine(4));
     let options = scene.options(&machine.uuid, &machine.disk);
-    let with = |installation: Installation| VddkOptions {
+    let with = |installation: VddkInstallation| VddkOptions {
         installation,
         ..options.clone()
     };
     let installation = options.installation.clone();
     // A plugin for tests needs no library, as every test of this file shows; nbdkit's own does.
-    let nothing = Installation {
+    let nothing = VddkInstallation {
         test_plugin: scene.path("none"),
         ..installation.clone()
     };
@@ -255,7 +255,7 @@ fn what_is_missing_in_the_pod_is_said() {
         open(&with(nothing.clone())),
         "the VDDK library is missing: there is no ",
     );
-    let no_nbdkit = Installation {
+    let no_nbdkit = VddkInstallation {
         nbdkit: scene.path("nbdkit"),
         ..installation
     };
@@ -325,6 +325,9 @@ fn a_simulated_disk_has_not_changed() {
         ..scene.options(&machine.uuid, &machine.disk)
     };
     let source = open(&options).unwrap();
-    assert_eq!(source.changes().map(|changes| changes.bytes()), Some(0));
+    assert_eq!(
+        source.changed_ranges().map(|changes| changes.changed_bytes()),
+        Some(0)
+    );
     assert!(read_all(&source).is_empty());
 }

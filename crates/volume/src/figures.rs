@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use datapath::Error;
-use datapath::error::kinds;
+use datapath::error::error_kinds;
 use datapath::observe::Stage;
-use program::metrics::{Counter, Registry, Seconds};
+use program::metrics::{Counter, MetricsRegistry, SecondsCounter};
 
 const RETRIES: &str =
     "Attempts that failed and are made again: requests, connections, uploads that wait to be continued.";
@@ -15,19 +15,19 @@ const SECONDS: &str = "Time that stages took: source waits for bytes, decode und
 
 /// The series `…_retries_total`, `…_errors_total` and `…_stage_seconds_total` of a program. All are there, and 0, from the start.
 #[derive(Debug)]
-pub struct Figures {
+pub struct TransferMetrics {
     retries: Counter,
     errors: Vec<((Stage, &'static str), Counter)>,
-    seconds: [(Stage, Seconds); Stage::ALL.len()],
+    seconds: [(Stage, SecondsCounter); Stage::ALL.len()],
 }
 
-impl Figures {
+impl TransferMetrics {
     /// Series in `registry` whose names begin with `program`: `cdi_importer`.
-    pub fn new(registry: &Registry, program: &str) -> Self {
-        let kinds_of = |stage: Stage| kinds(stage).iter().map(move |&kind| (stage, kind));
+    pub fn new(registry: &MetricsRegistry, program: &str) -> Self {
+        let kinds_of = |stage: Stage| error_kinds(stage).iter().map(move |&kind| (stage, kind));
         Self {
             // Nothing else is tried again.
-            retries: registry.counter(
+            retries: registry.add_counter(
                 format!("{program}_retries_total"),
                 RETRIES,
                 &[("stage", Stage::Source.name())],
@@ -38,33 +38,36 @@ impl Figures {
                 .map(|(stage, kind)| {
                     let labels = [("stage", stage.name()), ("kind", kind)];
                     let name = format!("{program}_errors_total");
-                    ((stage, kind), registry.counter(name, ERRORS, &labels))
+                    ((stage, kind), registry.add_counter(name, ERRORS, &labels))
                 })
                 .collect(),
             seconds: Stage::ALL.map(|stage| {
                 let name = format!("{program}_stage_seconds_total");
-                (stage, registry.seconds(name, SECONDS, &[("stage", stage.name())]))
+                (
+                    stage,
+                    registry.add_seconds_counter(name, SECONDS, &[("stage", stage.name())]),
+                )
             }),
         }
     }
 
     /// An attempt failed, and is made again.
-    pub fn retried(&self) {
+    pub fn record_retry(&self) {
         self.retries.add(1);
     }
 
     /// A transfer ended with `error`; a stop is none.
-    pub fn failed(&self, error: &Error) {
-        let trouble = error.trouble();
+    pub fn record_failure(&self, error: &Error) {
+        let trouble = error.stage_and_kind();
         if let Some((_, counter)) = self.errors.iter().find(|(known, _)| Some(*known) == trouble) {
             counter.add(1);
         }
     }
 
     /// `stage` took `time` more.
-    pub fn spent(&self, stage: Stage, time: Duration) {
+    pub fn record_time(&self, stage: Stage, time: Duration) {
         if let Some((_, seconds)) = self.seconds.iter().find(|(known, _)| *known == stage) {
-            seconds.add(time);
+            seconds.add_time(time);
         }
     }
 }
@@ -74,7 +77,7 @@ mod tests {
     use std::path::Path;
 
     use datapath::error::{
-        DecodeError, FormatError, SourceError, SourceErrorKind, TargetError, TargetRefused,
+        DecodeError, FormatError, SourceError, SourceErrorKind, TargetError, TargetRefusedError,
     };
     use rustix::io::Errno;
 
@@ -90,9 +93,9 @@ mod tests {
 
     #[test]
     fn every_series_is_there_from_the_start_and_counts_its_own() {
-        let registry = Registry::default();
-        let figures = Figures::new(&registry, "cdi_x");
-        let before = registry.encode();
+        let registry = MetricsRegistry::default();
+        let figures = TransferMetrics::new(&registry, "cdi_x");
+        let before = registry.encode_text();
         let codec = "gzip";
         for (error, labels) in [
             (source(SourceErrorKind::Connect), ["source", "connect"]),
@@ -158,7 +161,7 @@ mod tests {
                 ["format", "base"],
             ),
             (
-                target(std::io::Error::other(TargetRefused::InUse)),
+                target(std::io::Error::other(TargetRefusedError::InUse)),
                 ["target", "refused"],
             ),
             (target(Errno::NOSPC), ["target", "no-space"]),
@@ -167,25 +170,25 @@ mod tests {
             let [stage, kind] = labels;
             let line = |count| format!("cdi_x_errors_total{{stage=\"{stage}\",kind=\"{kind}\"}} {count}\n");
             assert!(before.contains(&line(0)), "{labels:?}");
-            figures.failed(&error);
-            assert!(registry.encode().contains(&line(1)), "{labels:?}");
+            figures.record_failure(&error);
+            assert!(registry.encode_text().contains(&line(1)), "{labels:?}");
         }
-        let all = registry.encode();
-        figures.failed(&Error::Stopped);
-        figures.failed(&source(SourceErrorKind::Stopped));
-        assert_eq!(registry.encode(), all, "a stop is no error");
+        let all = registry.encode_text();
+        figures.record_failure(&Error::Stopped);
+        figures.record_failure(&source(SourceErrorKind::Stopped));
+        assert_eq!(registry.encode_text(), all, "a stop is no error");
     }
 
     #[test]
     fn retries_and_times_add_up() {
-        let registry = Registry::default();
-        let figures = Figures::new(&registry, "cdi_x");
-        figures.retried();
-        figures.retried();
+        let registry = MetricsRegistry::default();
+        let figures = TransferMetrics::new(&registry, "cdi_x");
+        figures.record_retry();
+        figures.record_retry();
         for _ in 0..3 {
-            figures.spent(Stage::Target, Duration::from_millis(250));
+            figures.record_time(Stage::Target, Duration::from_millis(250));
         }
-        let text = registry.encode();
+        let text = registry.encode_text();
         for line in [
             "cdi_x_retries_total{stage=\"source\"} 2\n",
             "cdi_x_stage_seconds_total{stage=\"target\"} 0.75\n",

@@ -5,11 +5,11 @@ use std::sync::{Arc, OnceLock};
 
 use clap::Args;
 use datapath::floor::{self, SpeedLimit};
-use datapath::memory::{Budget, PROCESS_BYTES};
+use datapath::memory::{MemoryBudget, PROCESS_BYTES};
 use datapath::observe::Observer;
-use datapath::options::Reading;
+use datapath::options::ReadOptions;
 use program::cgroup;
-use program::command_line::values::{Time, byte_rate};
+use program::command_line::values::{DurationValue, byte_rate};
 use program::env::EnvReader;
 use tokio_util::sync::CancellationToken;
 
@@ -20,13 +20,13 @@ const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
 
 /// Takes what the cgroup of the pod allows: a limit that was set for the pod is meant for its work.
 pub fn of_pod() {
-    Budget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
+    MemoryBudget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
 }
 
 /// Takes `wanted` for a command, or the default as far as the cgroup allows that.
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
-    Budget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
+    MemoryBudget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
 }
 
 /// Memory that a process keeps after its first transfer, and that the reserve covers:
@@ -36,7 +36,7 @@ const KEPT_BYTES: u64 = 8 << 20;
 /// Takes what the process still holds of its earlier transfers off what the image of the next one
 /// may ask for. To be said before each transfer.
 pub fn of_next_transfer() {
-    Budget::default().take_off(left_bytes());
+    MemoryBudget::default().take_off(left_bytes());
 }
 
 /// Bytes of memory that earlier transfers have left: those beyond what the process had when this
@@ -71,14 +71,14 @@ pub struct TransferLimits {
     pub speed_limit: Option<NonZeroU64>,
 
     /// Time of waiting over which --speed-limit is measured (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = Time(floor::SPEED_TIME), requires = "speed_limit")]
-    pub speed_time: Time,
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(floor::SPEED_TIME), requires = "speed_limit")]
+    pub speed_time: DurationValue,
 }
 
 impl TransferLimits {
     /// The limits that the variables of a pod set. Unlike a command, a pod gives up on slow senders by default.
     pub fn of_pod(reader: &mut EnvReader<'_>) -> Self {
-        let speed_limit = reader.parsed(SPEED_LIMIT, |text| match text.parse::<u64>() {
+        let speed_limit = reader.read_parsed(SPEED_LIMIT, |text| match text.parse::<u64>() {
             Ok(0) => Ok(None),
             _ => byte_rate(text).map(Some),
         });
@@ -86,14 +86,14 @@ impl TransferLimits {
             limit_rate: None,
             speed_limit: speed_limit.unwrap_or(Some(floor::POD_BYTES_PER_SECOND)),
             speed_time: reader
-                .parsed(SPEED_TIME, str::parse)
-                .unwrap_or(Time(floor::SPEED_TIME)),
+                .read_parsed(SPEED_TIME, str::parse)
+                .unwrap_or(DurationValue(floor::SPEED_TIME)),
         }
     }
 
     /// Settings of a reader that keeps to these limits, ends soon after `stop`, and tells `observer`.
-    pub fn reading(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> Reading {
-        Reading {
+    pub fn read_options(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> ReadOptions {
+        ReadOptions {
             limit_rate: self.limit_rate,
             speed_limit: self.speed_limit.map(|bytes_per_second| SpeedLimit {
                 bytes_per_second,
@@ -101,7 +101,7 @@ impl TransferLimits {
             }),
             stop,
             observer,
-            ..Reading::default()
+            ..ReadOptions::default()
         }
     }
 }
@@ -111,7 +111,7 @@ mod tests {
     use std::collections::HashMap;
     use std::time::Duration;
 
-    use datapath::observe::Unobserved;
+    use datapath::observe::NoObserver;
 
     use super::*;
 
@@ -122,9 +122,9 @@ mod tests {
             .collect();
         let mut reader = EnvReader::new(&env);
         let limits = TransferLimits::of_pod(&mut reader);
-        let reading = limits.reading(CancellationToken::new(), Unobserved::shared());
+        let reading = limits.read_options(CancellationToken::new(), NoObserver::new_shared());
         reader
-            .finish()
+            .into_result()
             .map(|()| reading.speed_limit)
             .map_err(|errors| errors.to_string())
     }
@@ -134,7 +134,7 @@ mod tests {
         const LEFT_BYTES: u64 = 64 << 20;
         let limit = || {
             of_next_transfer();
-            Budget::default().limit()
+            MemoryBudget::default().limit_bytes()
         };
         let first = limit();
         let left = vec![1_u8; usize::try_from(LEFT_BYTES).unwrap()];

@@ -2,19 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::disk::{self, Cache, Kept};
+use datapath::disk::{self, CacheMode, VerifiedPrefix};
 use datapath::error::TargetError;
-use program::paths::Paths;
+use program::paths::PodPaths;
 use program::space;
 
-use crate::wording::Made;
+use crate::wording::ProductKind;
 
 /// Permissions of a finished disk image: the virtual machine runs as another user of the same group.
 const MODE: u32 = 0o660;
 
 /// The wishes for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Wanted {
+pub struct DiskRequest {
     /// Bytes that the disk should have.
     pub size: Option<u64>,
     /// Part of the volume that its filesystem keeps for itself, as a fraction of the disk.
@@ -22,11 +22,11 @@ pub struct Wanted {
     /// Allocate every block.
     pub preallocate: bool,
     /// The part that goes through the page cache.
-    pub cache: Cache,
+    pub cache: CacheMode,
 }
 
 /// The scratch volume at `folder`, if one is mounted and has room; almost no image needs it, so none is ever asked for.
-pub fn scratch(folder: PathBuf) -> Option<PathBuf> {
+pub fn scratch_volume(folder: PathBuf) -> Option<PathBuf> {
     disk::free_space(&folder)
         .is_ok_and(|free| free > 0)
         .then_some(folder)
@@ -34,7 +34,7 @@ pub fn scratch(folder: PathBuf) -> Option<PathBuf> {
 
 /// The mounted target.
 #[derive(Debug, Clone)]
-pub struct Volume {
+pub struct TargetVolume {
     /// The device or the image file.
     pub path: PathBuf,
     /// True for a block device.
@@ -46,29 +46,29 @@ pub struct Volume {
     pub free: u64,
 }
 
-impl Volume {
+impl TargetVolume {
     /// The volume of a pod, on which `made` will be. A device that exists makes it block mode.
-    pub fn find(paths: &Paths, requested: Option<u64>, made: Made) -> Result<Self, TargetError> {
+    pub fn for_pod(paths: &PodPaths, requested: Option<u64>, made: ProductKind) -> Result<Self, TargetError> {
         let device = paths.block_device();
         match made {
-            _ if device.exists() => Self::device(device),
-            Made::Disk => Self::file(paths.disk_image(), requested),
+            _ if device.exists() => Self::on_device(device),
+            ProductKind::Disk => Self::with_new_file(paths.disk_image(), requested),
             // What is in the directory stays there.
-            Made::Directory => Self::on_filesystem(paths.disk_image(), requested),
-            Made::Delta | Made::Changes => Self::existing(paths.disk_image()),
+            ProductKind::Directory => Self::on_filesystem(paths.disk_image(), requested),
+            ProductKind::Delta | ProductKind::Changes => Self::with_existing_file(paths.disk_image()),
         }
     }
 
     /// The volume that holds `path`, which is a device or will be a file.
-    pub fn of(path: &Path, requested: Option<u64>) -> Result<Self, TargetError> {
+    pub fn for_path(path: &Path, requested: Option<u64>) -> Result<Self, TargetError> {
         if disk::is_block_device(path) {
-            Self::device(path.to_owned())
+            Self::on_device(path.to_owned())
         } else {
-            Self::file(path.to_owned(), requested)
+            Self::with_new_file(path.to_owned(), requested)
         }
     }
 
-    fn device(path: PathBuf) -> Result<Self, TargetError> {
+    fn on_device(path: PathBuf) -> Result<Self, TargetError> {
         let size = disk::device_size(&path)?;
         Ok(Self {
             path,
@@ -80,25 +80,29 @@ impl Volume {
 
     /// A disk image that an earlier attempt left is removed before the free space is measured, or else a second
     /// attempt would not fit.
-    fn file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
+    fn with_new_file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         disk::remove_stale(&path);
         Self::on_filesystem(path, requested)
     }
 
     /// The volume that holds `path`, of whose disk a part is `kept`.
-    pub fn behind(path: &Path, requested: Option<u64>, kept: &Kept) -> Result<Self, TargetError> {
+    pub fn with_kept_prefix(
+        path: &Path,
+        requested: Option<u64>,
+        kept: &VerifiedPrefix,
+    ) -> Result<Self, TargetError> {
         if disk::is_block_device(path) {
-            return Self::device(path.to_owned());
+            return Self::on_device(path.to_owned());
         }
         let mut volume = Self::on_filesystem(path.to_owned(), None)?;
         // Its blocks are the disk's.
-        volume.free = volume.free.saturating_add(kept.allocated());
+        volume.free = volume.free.saturating_add(kept.allocated_bytes());
         volume.available = requested.map_or(volume.free, |requested| requested.min(volume.free));
         Ok(volume)
     }
 
     /// A disk image that stays, and may grow.
-    fn existing(path: PathBuf) -> Result<Self, TargetError> {
+    fn with_existing_file(path: PathBuf) -> Result<Self, TargetError> {
         let length = std::fs::metadata(&path)
             .map_err(|source| TargetError::new("open", &path, source))?
             .len();
@@ -121,9 +125,9 @@ impl Volume {
     }
 
     /// Options for a transferred image: it grows to what was asked for, less what the filesystem keeps.
-    pub fn target_options(&self, wanted: &Wanted) -> disk::Options {
+    pub fn target_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let usable = space::usable_space(self.available, wanted.overhead);
-        disk::Options {
+        disk::DiskOptions {
             path: self.path.clone(),
             available: self.available,
             size: wanted
@@ -138,8 +142,8 @@ impl Volume {
     }
 
     /// Options for a copy of another disk, which has its size already: whatever fits.
-    pub fn clone_options(&self, wanted: &Wanted) -> disk::Options {
-        disk::Options {
+    pub fn clone_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
+        disk::DiskOptions {
             available: self.free,
             size: None,
             ..self.target_options(wanted)
@@ -147,7 +151,7 @@ impl Volume {
     }
 
     /// Options for a blank disk of what was asked for, or of what there is.
-    pub fn blank_options(&self, wanted: &Wanted) -> disk::Options {
+    pub fn blank_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let requested = wanted.size.unwrap_or(self.available);
         if self.free < requested {
             tracing::warn!(
@@ -161,7 +165,7 @@ impl Volume {
         } else {
             space::usable_space(size, wanted.overhead)
         };
-        disk::Options {
+        disk::DiskOptions {
             available: size,
             size: None,
             ..self.target_options(wanted)
@@ -173,15 +177,15 @@ impl Volume {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted {
+    const WANTED: DiskRequest = DiskRequest {
         size: Some(1 << 30),
         overhead: 0.0,
         preallocate: false,
-        cache: Cache::Auto,
+        cache: CacheMode::Auto,
     };
 
-    fn file(available: u64, free: u64) -> Volume {
-        Volume {
+    fn file(available: u64, free: u64) -> TargetVolume {
+        TargetVolume {
             path: "/data/disk.img".into(),
             is_device: false,
             available,
@@ -191,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_file_grows_to_the_smaller_of_usable_and_requested() {
-        let wanted = Wanted {
+        let wanted = DiskRequest {
             overhead: 0.06,
             ..WANTED
         };
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_size_and_mode() {
-        let device = Volume {
+        let device = TargetVolume {
             is_device: true,
             ..file(5 << 30, 5 << 30)
         };
@@ -227,12 +231,12 @@ mod tests {
     #[test]
     fn a_stale_image_is_removed_before_the_space_is_measured() {
         let root = tempfile::tempdir().unwrap();
-        let paths = Paths::from_prefix(root.path().to_str());
-        std::fs::create_dir(paths.data()).unwrap();
+        let paths = PodPaths::from_prefix(root.path().to_str());
+        std::fs::create_dir(paths.data_path()).unwrap();
         std::fs::write(paths.disk_image(), b"stale").unwrap();
-        let volume = Volume::find(&paths, Some(7), Made::Directory).unwrap();
+        let volume = TargetVolume::for_pod(&paths, Some(7), ProductKind::Directory).unwrap();
         assert!(volume.path.exists(), "a disk image may be part of a directory");
-        let volume = Volume::find(&paths, Some(7), Made::Disk).unwrap();
+        let volume = TargetVolume::for_pod(&paths, Some(7), ProductKind::Disk).unwrap();
         assert!(!volume.is_device && !volume.path.exists());
         assert_eq!(volume.available, 7);
         assert!(volume.free > 7);

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use datapath::archive;
 use datapath::facts::ImageFacts;
-use datapath::observe::Phase;
+use datapath::observe::TransferPhase;
 
-use crate::wording::Made;
+use crate::wording::ProductKind;
 
 /// Logs what a transfer to the disk at `path` took and gave.
 pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {
@@ -16,7 +16,7 @@ pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {
 }
 
 /// Logs what an archive put into `dir`.
-pub fn log_unpacked(report: &archive::Report, dir: &Path) {
+pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     tracing::info!(
         "Read {} bytes, unpacked {} entries with {} bytes into {}",
         report.source_bytes,
@@ -28,42 +28,46 @@ pub fn log_unpacked(report: &archive::Report, dir: &Path) {
 
 /// The phases of a transfer as they begin.
 #[derive(Debug)]
-pub struct Phases {
-    /// The [`Phase`] that began last, as a number.
+pub struct PhaseTracker {
+    /// The [`TransferPhase`] that began last, as a number.
     current: AtomicU8,
-    made: Made,
+    made: ProductKind,
 }
 
-impl Phases {
+impl PhaseTracker {
     /// The phases of the making of `made`.
-    pub fn new(made: Made) -> Self {
+    pub fn new(made: ProductKind) -> Self {
         Self {
-            current: AtomicU8::new(Phase::Info as u8),
+            current: AtomicU8::new(TransferPhase::Info as u8),
             made,
         }
     }
 
     /// Notes and logs that `phase` began.
-    pub fn begin(&self, phase: Phase) {
+    pub fn begin_phase(&self, phase: TransferPhase) {
         self.current.store(phase as u8, Ordering::Relaxed);
         let name = match (phase, self.made) {
-            (Phase::Info, _) => "Info",
-            (Phase::Transfer, Made::Disk | Made::Changes) => "TransferDataFile",
-            (Phase::Transfer, Made::Directory) => "TransferDataDir",
-            (Phase::Transfer, Made::Delta) => "MergeDelta",
-            (Phase::Resize, _) => "Resize",
-            (Phase::Complete, _) => "Complete",
+            (TransferPhase::Info, _) => "Info",
+            (TransferPhase::Transfer, ProductKind::Disk | ProductKind::Changes) => "TransferDataFile",
+            (TransferPhase::Transfer, ProductKind::Directory) => "TransferDataDir",
+            (TransferPhase::Transfer, ProductKind::Delta) => "MergeDelta",
+            (TransferPhase::Resize, _) => "Resize",
+            (TransferPhase::Complete, _) => "Complete",
         };
         tracing::info!("New phase: {name}");
     }
 
     /// The phase that began last.
-    pub fn current(&self) -> Phase {
+    pub fn current_phase(&self) -> TransferPhase {
         let number = self.current.load(Ordering::Relaxed);
-        [Phase::Transfer, Phase::Resize, Phase::Complete]
-            .into_iter()
-            .find(|&phase| phase as u8 == number)
-            .unwrap_or(Phase::Info)
+        [
+            TransferPhase::Transfer,
+            TransferPhase::Resize,
+            TransferPhase::Complete,
+        ]
+        .into_iter()
+        .find(|&phase| phase as u8 == number)
+        .unwrap_or(TransferPhase::Info)
     }
 }
 
@@ -89,10 +93,15 @@ mod tests {
 
     #[test]
     fn the_last_phase_is_remembered() {
-        let phases = Phases::new(Made::Disk);
-        for phase in [Phase::Info, Phase::Transfer, Phase::Resize, Phase::Complete] {
-            phases.begin(phase);
-            assert_eq!(phases.current(), phase);
+        let phases = PhaseTracker::new(ProductKind::Disk);
+        for phase in [
+            TransferPhase::Info,
+            TransferPhase::Transfer,
+            TransferPhase::Resize,
+            TransferPhase::Complete,
+        ] {
+            phases.begin_phase(phase);
+            assert_eq!(phases.current_phase(), phase);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use datapath::Error;
 use datapath::error::{DecodeError, TargetError};
-use datapath::observe::Phase;
+use datapath::observe::TransferPhase;
 
 const INFO: &str = "Unable to obtain information about data source: ";
 const TRANSFER_FILE: &str = "Unable to transfer source data to target file: ";
@@ -14,7 +14,7 @@ const RESIZE: &str = "Unable to resize disk image to requested size: ";
 
 /// The kind of result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Made {
+pub enum ProductKind {
     /// A disk.
     Disk,
     /// A directory, out of an archive.
@@ -25,7 +25,7 @@ pub enum Made {
     Changes,
 }
 
-impl Made {
+impl ProductKind {
     /// True if the disk has to be there already.
     pub fn is_in_place(self) -> bool {
         matches!(self, Self::Delta | Self::Changes)
@@ -34,7 +34,7 @@ impl Made {
 
 /// True if `error` is the obedience to a request to stop, and no failure of the data.
 pub fn is_stop(error: &Error) -> bool {
-    error.trouble().is_none()
+    error.stage_and_kind().is_none()
 }
 
 /// True if a larger volume would have helped.
@@ -47,23 +47,23 @@ pub fn is_too_small(error: &Error) -> bool {
 }
 
 /// The sentence for `error`, which ended the making of `made` while it was in `phase`.
-pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
+pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: ProductKind) -> String {
     let transfer = match made {
-        Made::Disk | Made::Changes => TRANSFER_FILE,
-        Made::Directory => TRANSFER_DIR,
-        Made::Delta => MERGE,
+        ProductKind::Disk | ProductKind::Changes => TRANSFER_FILE,
+        ProductKind::Directory => TRANSFER_DIR,
+        ProductKind::Delta => MERGE,
     };
     match error {
         Error::Decode(DecodeError::Empty | DecodeError::ShortHeader) => format!("{INFO}{error}"),
-        Error::Source(_) if phase == Phase::Info => format!("{INFO}{error}"),
+        Error::Source(_) if phase == TransferPhase::Info => format!("{INFO}{error}"),
         // The controllers search for these words and tell the user that the source is to blame.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
-        Error::Format(_) if made == Made::Directory => {
+        Error::Format(_) if made == ProductKind::Directory => {
             format!("{transfer}unable to untar files from endpoint: {error}")
         }
-        Error::Format(_) if made == Made::Disk => format!("{CONVERT}{error}"),
+        Error::Format(_) if made == ProductKind::Disk => format!("{CONVERT}{error}"),
         Error::Format(_) => format!("{transfer}{error}"),
-        Error::Target(target) if phase == Phase::Resize && made == Made::Disk => {
+        Error::Target(target) if phase == TransferPhase::Resize && made == ProductKind::Disk => {
             format!("{RESIZE}Resize of image failed: {target}")
         }
         Error::Target(target) => format!("{transfer}unable to write to file: {target}"),
@@ -74,14 +74,14 @@ pub fn transfer(error: &Error, phase: Phase, made: Made) -> String {
 }
 
 /// The sentence for `error`, with which the disk was not found that should be changed in place.
-pub fn no_base(error: TargetError, made: Made) -> String {
+pub fn no_base(error: TargetError, made: ProductKind) -> String {
     match made {
-        Made::Changes => {
+        ProductKind::Changes => {
             format!(
                 "{TRANSFER_FILE}Disk image does not exist, cannot apply deltas for warm migration: {error}"
             )
         }
-        _ => transfer(&error.into(), Phase::Transfer, made),
+        _ => transfer_error_message(&error.into(), TransferPhase::Transfer, made),
     }
 }
 
@@ -102,8 +102,8 @@ mod tests {
 
     use super::*;
 
-    fn disk(error: impl Into<Error>, phase: Phase) -> String {
-        transfer(&error.into(), phase, Made::Disk)
+    fn disk(error: impl Into<Error>, phase: TransferPhase) -> String {
+        transfer_error_message(&error.into(), phase, ProductKind::Disk)
     }
 
     fn target(errno: Errno) -> TargetError {
@@ -131,28 +131,28 @@ mod tests {
         };
         for (actual, expected) in [
             (
-                disk(DecodeError::Empty, Phase::Info),
+                disk(DecodeError::Empty, TransferPhase::Info),
                 "Unable to obtain information about data source: could not process image header: EOF",
             ),
             (
-                disk(DecodeError::ShortHeader, Phase::Info),
+                disk(DecodeError::ShortHeader, TransferPhase::Info),
                 "Unable to obtain information about data source: could not process image header: unexpected EOF",
             ),
             (
-                disk(cut(), Phase::Info),
+                disk(cut(), TransferPhase::Info),
                 "Unable to obtain information about data source: cut",
             ),
             (
-                disk(cut(), Phase::Transfer),
+                disk(cut(), TransferPhase::Transfer),
                 "Unable to transfer source data to target file: failed to pull image: cut",
             ),
             (
-                disk(corrupt, Phase::Transfer),
+                disk(corrupt, TransferPhase::Transfer),
                 "Unable to transfer source data to target file: the gzip stream is followed by bytes that do not \
                  belong to it, at compressed byte 9",
             ),
             (
-                disk(too_large(), Phase::Info),
+                disk(too_large(), TransferPhase::Info),
                 "Unable to convert source data to target format: virtual image size 2 is larger than the reported \
                  available storage 1. A larger PVC is required",
             ),
@@ -162,17 +162,17 @@ mod tests {
                  available storage 1. A larger PVC is required",
             ),
             (
-                disk(target(Errno::NOSPC), Phase::Transfer),
+                disk(target(Errno::NOSPC), TransferPhase::Transfer),
                 "Unable to transfer source data to target file: unable to write to file: write /data/disk.img: no \
                  space left on device",
             ),
             (
-                disk(target(Errno::DQUOT), Phase::Resize),
+                disk(target(Errno::DQUOT), TransferPhase::Resize),
                 "Unable to resize disk image to requested size: Resize of image failed: write /data/disk.img: disk \
                  quota exceeded",
             ),
             (
-                transfer(&cut().into(), Phase::Transfer, Made::Directory),
+                transfer_error_message(&cut().into(), TransferPhase::Transfer, ProductKind::Directory),
                 "Unable to transfer source data to target directory: failed to pull image: cut",
             ),
         ] {

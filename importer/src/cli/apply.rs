@@ -3,70 +3,70 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::delta::{self, Report};
-use datapath::disk::Cache;
+use datapath::delta::{self, DeltaReport};
+use datapath::disk::CacheMode;
 use datapath::observe::Observer;
 use indicatif::BinaryBytes;
 
 use super::args::ApplyArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 use super::job;
-use super::open::Context;
+use super::open::JobContext;
 
-pub(super) fn run(arguments: ApplyArgs) -> Result<(), CommandFailed> {
+pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // The disk stays, whatever happens: the delta can be applied again.
-    job::run(
+    job::run_job(
         &arguments.job.clone(),
-        move |context, observer| apply(&arguments, context, observer),
-        summary,
+        move |context, observer| apply_delta(&arguments, context, observer),
+        summary_line,
     )
 }
 
-fn apply(
+fn apply_delta(
     arguments: &ApplyArgs,
-    context: &Context,
+    context: &JobContext,
     observer: Arc<dyn Observer>,
-) -> Result<Report, CommandFailed> {
+) -> Result<DeltaReport, ImporterCommandError> {
     let limits = &arguments.source.limits;
-    let reading = job::reading(&arguments.job.transfer, limits, context, observer);
+    let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();
-    let source = job::open(
+    let source = job::open_source(
         &arguments.source,
         context,
         is_checked,
         "a delta is qcow2, or a VMware disk",
     )?;
     let base = arguments.base.clone();
-    if source.changes().is_none() && (source.is_disk() || base.is_none()) {
+    if source.changed_ranges().is_none() && (source.is_disk() || base.is_none()) {
         let what =
             "a delta is a qcow2 image whose base --base names, or a VMware disk with --previous-checkpoint";
-        return Err(CommandFailed::Usage(what.to_owned()));
+        return Err(ImporterCommandError::Usage(what.to_owned()));
     }
-    let base = delta::Base {
+    let base = delta::DeltaBase {
         path: arguments.target.clone(),
         available: u64::MAX,
         name: base.unwrap_or_default(),
         preallocated: false,
-        cache: Cache::Auto,
+        cache: CacheMode::Auto,
     };
-    Ok(delta::apply(
+    Ok(delta::apply_delta(
         &*source,
         &base,
         &reading,
-        &job::writing(&arguments.job.transfer),
+        &job::write_options(&arguments.job.transfer),
     )?)
 }
 
 /// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`
-fn summary(report: &Report, time: Duration) -> String {
+fn summary_line(report: &DeltaReport, time: Duration) -> String {
     format!(
         "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}",
-        super::kinds(&report.facts),
+        super::format_chain(&report.facts),
         report.facts.route,
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
-        super::verified(report.checksum.as_deref()),
+        super::checksum_suffix(report.checksum.as_deref()),
     )
 }

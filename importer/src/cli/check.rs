@@ -2,44 +2,47 @@
 
 use std::fmt::Write;
 
-use datapath::check::{Report, check};
-use datapath::observe::Unobserved;
-use datapath::options::Payload;
+use datapath::check::{CheckReport, check_image};
+use datapath::observe::NoObserver;
+use datapath::options::PayloadKind;
 use indicatif::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 
-pub(super) fn run(arguments: CheckArgs) -> Result<(), CommandFailed> {
-    arguments.log.begin(super::PROGRAM);
+pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
+    arguments.log.begin_logging(super::PROGRAM);
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(move |context| {
-        let content = Payload::Image(arguments.source.content.format);
+        let content = PayloadKind::Image(arguments.source.content.format);
         let limits = &arguments.source.limits;
-        let reading = limits.reading(context.stop.clone(), Unobserved::shared());
-        let source = context.open(&arguments.source, false)?;
-        Ok((source.name(), check(&*source, content, &reading, arguments.data)?))
+        let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
+        let source = context.open_source(&arguments.source, false)?;
+        Ok((
+            source.name(),
+            check_image(&*source, content, &reading, arguments.data)?,
+        ))
     })?;
     let text = if is_json {
-        printable::json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
+        printable::escape_json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
     } else {
         as_text(&name, &report)
     };
-    super::print(text.as_bytes())?;
+    super::print_bytes(text.as_bytes())?;
     match report.findings.error_count {
         0 => Ok(()),
-        count => Err(CommandFailed::Damaged(count)),
+        count => Err(ImporterCommandError::Damaged(count)),
     }
 }
 
 /// Bytes of the image that nothing refers to, headers included.
-fn unused_bytes(report: &Report) -> u64 {
+fn unused_bytes(report: &CheckReport) -> u64 {
     let used = report.findings.data_bytes + report.findings.table_bytes;
     report.image_bytes.saturating_sub(used)
 }
 
-fn as_json(name: &str, report: &Report) -> Value {
+fn as_json(name: &str, report: &CheckReport) -> Value {
     let findings = &report.findings;
     json!({
         "source": name,
@@ -57,12 +60,12 @@ fn as_json(name: &str, report: &Report) -> Value {
     })
 }
 
-fn as_text(name: &str, report: &Report) -> String {
+fn as_text(name: &str, report: &CheckReport) -> String {
     let findings = &report.findings;
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
+        writeln!(text, "{label:<18} {}", printable::escape_text(&value)).ok();
     };
     row("source", name.to_owned());
     row("format", report.format.to_string());

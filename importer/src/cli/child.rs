@@ -9,18 +9,18 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use datapath::error::{NoThread, errno_text};
+use datapath::error::{ThreadStartError, errno_text};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use sources::vddk::END_LIMIT;
 
 use super::args::RunArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 
 /// Runs the program, and ends it when standard input does: that is a pipe which only the parent can write into.
-pub(super) fn run(arguments: &RunArgs) -> Result<(), CommandFailed> {
+pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
     let failed = |reason: &str| {
         let program = arguments.program.display();
-        CommandFailed::Internal(format!("cannot start {program}: {reason}"))
+        ImporterCommandError::Internal(format!("cannot start {program}: {reason}"))
     };
     let mut child = Command::new(&arguments.program)
         .args(&arguments.arguments)
@@ -42,10 +42,10 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), CommandFailed> {
     });
     if let Err(error) = watching {
         child.kill().and_then(|()| child.wait()).ok();
-        return Err(failed(&NoThread(error).to_string()));
+        return Err(failed(&ThreadStartError(error).to_string()));
     }
     let status = child.wait().map_err(|error| failed(&errno_text(&error)))?;
-    std::process::exit(code(status))
+    std::process::exit(exit_code(status))
 }
 
 fn wait_for_the_end() {
@@ -54,7 +54,7 @@ fn wait_for_the_end() {
 }
 
 /// The exit code by which a shell tells `status`.
-fn code(status: ExitStatus) -> i32 {
+fn exit_code(status: ExitStatus) -> i32 {
     let killed = status.signal().map_or(1, |signal| 128 + signal);
     status.code().unwrap_or(killed)
 }

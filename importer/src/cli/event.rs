@@ -5,7 +5,7 @@ use serde::Serialize;
 /// One line. Sizes are bytes; what is not known is `null`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Event<'a> {
+pub(super) enum ImportEvent<'a> {
     /// The image was recognized.
     Image {
         layers: &'a [&'static str],

@@ -5,14 +5,14 @@ use std::io::ErrorKind;
 
 use datapath::Error;
 use datapath::error::{SourceError, SourceErrorKind};
-use program::command_line::Failed;
-use program::exit::Exit;
-use program::signal::Signal;
-use program::start::CannotStart;
+use program::command_line::FailedCommand;
+use program::exit::ExitReason;
+use program::signal::StopSignal;
+use program::start::ProcessStartError;
 
 /// A command that did not succeed.
 #[derive(Debug)]
-pub enum CommandFailed {
+pub enum ImporterCommandError {
     /// The command line cannot be carried out.
     Usage(String),
     /// The transfer failed, at one of its stages.
@@ -22,12 +22,12 @@ pub enum CommandFailed {
     /// A bug, or a system that refuses the most basic things.
     Internal(String),
     /// A signal ended the command.
-    Signalled(Signal),
+    Signalled(StopSignal),
 }
 
-impl CommandFailed {
+impl ImporterCommandError {
     /// The stage to blame, for scripts.
-    pub fn stage(&self) -> Option<&'static str> {
+    pub fn failed_stage(&self) -> Option<&'static str> {
         match self {
             Self::Transfer(error) => error.stage().map(|stage| stage.name()),
             Self::Damaged(_) => Some("format"),
@@ -36,23 +36,23 @@ impl CommandFailed {
     }
 }
 
-impl Failed for CommandFailed {
-    fn exit(&self) -> Exit {
+impl FailedCommand for ImporterCommandError {
+    fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped) => Exit::Internal,
-            Self::Usage(_) => Exit::Usage,
-            Self::Transfer(Error::Source(_)) => Exit::Source,
-            Self::Transfer(Error::Format(format)) if format.is_too_large() => Exit::NoSpace,
-            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => Exit::Image,
-            Self::Transfer(Error::Checksum { .. }) => Exit::Checksum,
-            Self::Transfer(Error::Target(target)) if target.is_no_space() => Exit::NoSpace,
-            Self::Transfer(Error::Target(_)) => Exit::Target,
-            Self::Signalled(signal) => Exit::Signalled(*signal),
+            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped) => ExitReason::Internal,
+            Self::Usage(_) => ExitReason::Usage,
+            Self::Transfer(Error::Source(_)) => ExitReason::Source,
+            Self::Transfer(Error::Format(format)) if format.is_too_large() => ExitReason::NoSpace,
+            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => ExitReason::Image,
+            Self::Transfer(Error::Checksum { .. }) => ExitReason::Checksum,
+            Self::Transfer(Error::Target(target)) if target.is_no_space() => ExitReason::NoSpace,
+            Self::Transfer(Error::Target(_)) => ExitReason::Target,
+            Self::Signalled(signal) => ExitReason::Signalled(*signal),
         }
     }
 }
 
-impl fmt::Display for CommandFailed {
+impl fmt::Display for ImporterCommandError {
     /// One line for the user.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
@@ -70,13 +70,13 @@ impl fmt::Display for CommandFailed {
     }
 }
 
-impl From<CannotStart> for CommandFailed {
-    fn from(error: CannotStart) -> Self {
+impl From<ProcessStartError> for ImporterCommandError {
+    fn from(error: ProcessStartError) -> Self {
         Self::Internal(error.to_string())
     }
 }
 
-impl From<Error> for CommandFailed {
+impl From<Error> for ImporterCommandError {
     fn from(error: Error) -> Self {
         match error {
             Error::Source(source) if source.kind() == SourceErrorKind::Stopped => {
@@ -87,7 +87,7 @@ impl From<Error> for CommandFailed {
     }
 }
 
-impl From<SourceError> for CommandFailed {
+impl From<SourceError> for ImporterCommandError {
     fn from(error: SourceError) -> Self {
         Error::from(error).into()
     }
@@ -122,24 +122,24 @@ mod tests {
         };
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [
-            (CommandFailed::Internal(String::new()), 1),
-            (CommandFailed::Usage(String::new()), 2),
+            (ImporterCommandError::Internal(String::new()), 1),
+            (ImporterCommandError::Usage(String::new()), 2),
             (not_found.into(), 3),
             (Error::from(DecodeError::Empty).into(), 4),
             (Error::from(too_large).into(), 5),
             (target(rustix::io::Errno::NOSPC).into(), 5),
             (checksum.into(), 6),
             (target(rustix::io::Errno::IO).into(), 7),
-            (CommandFailed::Signalled(Signal::Interrupt), 130),
-            (CommandFailed::Signalled(Signal::Terminate), 143),
+            (ImporterCommandError::Signalled(StopSignal::Interrupt), 130),
+            (ImporterCommandError::Signalled(StopSignal::Terminate), 143),
         ] {
-            assert_eq!(failure.exit().code(), code, "{failure:?}");
+            assert_eq!(failure.exit_reason().exit_code(), code, "{failure:?}");
         }
     }
 
     #[test]
     fn an_existing_target_tells_about_force() {
-        let sentence = CommandFailed::from(target(rustix::io::Errno::EXIST)).to_string();
+        let sentence = ImporterCommandError::from(target(rustix::io::Errno::EXIST)).to_string();
         assert_eq!(sentence, "write /d: file exists: pass --force to replace it");
     }
 }

@@ -6,27 +6,27 @@ use std::time::{Duration, Instant};
 
 use datapath::disk;
 use datapath::observe::Observer;
-use datapath::options::{self, Writing};
+use datapath::options::{self, WriteOptions};
 use datapath::source::Source;
-use datapath::transfer::{self, Report};
+use datapath::transfer::{self, TransferReport};
 use indicatif::BinaryBytes;
-use program::command_line::Failed;
-use program::progress::Display;
+use program::command_line::FailedCommand;
+use program::progress::ProgressDisplay;
 use volume::limits::TransferLimits;
 
-use super::args::{ContentArgs, ConvertArgs, ImportArgs, Route, WriteArgs};
-use super::event::Event;
-use super::failure::CommandFailed;
+use super::args::{ContentArgs, ConvertArgs, ImportArgs, RouteOption, WriteArgs};
+use super::event::ImportEvent;
+use super::failure::ImporterCommandError;
 use super::job;
-use super::open::Context;
-use super::progress::{View, bytes_per_second};
-use super::watch::Watch;
+use super::open::JobContext;
+use super::progress::{TransferView, bytes_per_second};
+use super::watch::TransferWatch;
 
 /// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
-type Open = dyn FnOnce(&Context, bool) -> Result<Box<dyn Source>, CommandFailed> + Send;
+type Open = dyn FnOnce(&JobContext, bool) -> Result<Box<dyn Source>, ImporterCommandError> + Send;
 
 /// Source and target of an import.
-struct Job {
+struct ImportJob {
     verb: &'static str,
     open: Box<Open>,
     content: ContentArgs,
@@ -35,25 +35,25 @@ struct Job {
     write: WriteArgs,
 }
 
-pub(super) fn import(arguments: ImportArgs) -> Result<(), CommandFailed> {
+pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
     let ImportArgs {
         source,
         target,
         write,
     } = arguments;
-    run(Job {
+    run_job(ImportJob {
         verb: "imported",
         content: source.content.clone(),
         limits: source.limits.clone(),
-        open: Box::new(move |context, is_checked| context.open(&source, is_checked)),
+        open: Box::new(move |context, is_checked| context.open_source(&source, is_checked)),
         target,
         write,
     })
 }
 
-pub(super) fn convert(arguments: ConvertArgs) -> Result<(), CommandFailed> {
+pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandError> {
     let image = arguments.image;
-    run(Job {
+    run_job(ImportJob {
         verb: "converted",
         open: Box::new(move |context, _| context.open_local(&image)),
         content: arguments.content,
@@ -63,67 +63,72 @@ pub(super) fn convert(arguments: ConvertArgs) -> Result<(), CommandFailed> {
     })
 }
 
-fn run(job: Job) -> Result<(), CommandFailed> {
+fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let verb = job.verb;
-    let display = Display::begin(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
-    let watch = Arc::new(Watch::default());
+    let display =
+        ProgressDisplay::from_args(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
+    let watch = Arc::new(TransferWatch::default());
     let observer = Arc::clone(&watch);
     let started = Instant::now();
-    let result = display.during(View::new(watch), || {
-        super::on_runtime(move |context| transfer(job, &context, observer))
+    let result = display.run_watched(TransferView::new(watch), || {
+        super::on_runtime(move |context| run_transfer(job, &context, observer))
     });
     let time = started.elapsed();
     match &result {
-        Ok(report) => display.conclude(|| summary(verb, report, time), &done(report, time)),
-        Err(failed) => display.conclude_failed(&Event::Error {
+        Ok(report) => display.show_summary(|| summary_line(verb, report, time), &done_event(report, time)),
+        Err(failed) => display.conclude_failed(&ImportEvent::Error {
             message: failed.to_string(),
-            stage: failed.stage(),
-            code: failed.exit().code(),
+            stage: failed.failed_stage(),
+            code: failed.exit_reason().exit_code(),
         }),
     }
     result.map(drop)
 }
 
-fn transfer(job: Job, context: &Context, observer: Arc<dyn Observer>) -> Result<Report, CommandFailed> {
+fn run_transfer(
+    job: ImportJob,
+    context: &JobContext,
+    observer: Arc<dyn Observer>,
+) -> Result<TransferReport, ImporterCommandError> {
     let arguments = &job.write;
     // Before the source is opened: a wrong use costs no request.
     let target = target_options(&job.target, arguments)?;
-    let reading = job::reading(&arguments.transfer, &job.limits, context, observer);
-    let writing = Writing {
+    let reading = job::read_options(&arguments.transfer, &job.limits, context, observer);
+    let writing = WriteOptions {
         route: match arguments.route {
-            Route::Auto => options::Route::Auto,
-            Route::OnePass => options::Route::OnePass,
+            RouteOption::Auto => options::ReadRoute::Auto,
+            RouteOption::OnePass => options::ReadRoute::OnePass,
         },
         scratch: arguments.scratch.clone(),
-        ..job::writing(&arguments.transfer)
+        ..job::write_options(&arguments.transfer)
     };
-    let content = job.content.payload();
+    let content = job.content.payload_kind();
     let source = (job.open)(context, reading.checksum.is_some())?;
     tracing::info!(
         source = source.name(),
-        length = source.length(),
+        length = source.total_bytes(),
         "opened the source"
     );
-    Ok(transfer::transfer(
+    Ok(transfer::transfer_image(
         &*source, content, &target, &reading, &writing,
     )?)
 }
 
-fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::Options, CommandFailed> {
+fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOptions, ImporterCommandError> {
     if arguments.size.is_some() && disk::is_block_device(path) {
-        return Err(CommandFailed::Usage(
+        return Err(ImporterCommandError::Usage(
             "--size is for files: a block device has its own size".to_owned(),
         ));
     }
-    Ok(disk::Options {
+    Ok(disk::DiskOptions {
         path: path.to_owned(),
         available: arguments.size.unwrap_or(u64::MAX),
         size: arguments.size,
         preallocate: arguments.preallocate,
         cache: match (arguments.direct, arguments.cached) {
-            (true, _) => disk::Cache::Direct,
-            (_, true) => disk::Cache::Page,
-            _ => disk::Cache::Auto,
+            (true, _) => disk::CacheMode::Direct,
+            (_, true) => disk::CacheMode::Page,
+            _ => disk::CacheMode::Auto,
         },
         overwrite: arguments.force,
         mode: None,
@@ -131,22 +136,22 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::Options, C
 }
 
 /// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`
-fn summary(verb: &str, report: &Report, time: Duration) -> String {
+fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
     format!(
         "{verb} {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",
-        super::kinds(&report.facts),
+        super::format_chain(&report.facts),
         report.facts.route,
         BinaryBytes(report.virtual_size),
         BinaryBytes(report.written_bytes),
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
         BinaryBytes(bytes_per_second(report.source_bytes, time)),
-        super::verified(report.checksum.as_deref()),
+        super::checksum_suffix(report.checksum.as_deref()),
     )
 }
 
-fn done(report: &Report, time: Duration) -> Event<'_> {
-    Event::Done {
+fn done_event(report: &TransferReport, time: Duration) -> ImportEvent<'_> {
+    ImportEvent::Done {
         layers: &report.facts.layers,
         format: report.facts.format.to_string(),
         route: report.facts.route.to_string(),

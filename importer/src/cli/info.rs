@@ -2,33 +2,33 @@
 
 use std::fmt::Write;
 
-use datapath::inspect::{Inspection, inspect};
-use datapath::observe::Unobserved;
+use datapath::inspect::{Inspection, inspect_image};
+use datapath::observe::NoObserver;
 use indicatif::BinaryBytes;
 use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
 
 use super::args::InfoArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 
-pub(super) fn run(arguments: InfoArgs) -> Result<(), CommandFailed> {
-    arguments.log.begin(super::PROGRAM);
+pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
+    arguments.log.begin_logging(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
     let (name, inspection) = super::on_runtime(move |context| {
         let limits = &arguments.source.limits;
-        let reading = limits.reading(context.stop.clone(), Unobserved::shared());
-        let source = context.open(&arguments.source, false)?;
+        let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
+        let source = context.open_source(&arguments.source, false)?;
         Ok((
             source.name(),
-            inspect(&*source, arguments.source.content.payload(), &reading)?,
+            inspect_image(&*source, arguments.source.content.payload_kind(), &reading)?,
         ))
     })?;
     let text = if json {
-        printable::json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
+        printable::escape_json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
     } else {
         as_text(&name, &inspection, overhead)
     };
-    super::print(text.as_bytes())
+    super::print_bytes(text.as_bytes())
 }
 
 fn as_json(name: &str, image: &Inspection, overhead: f64) -> Value {
@@ -57,14 +57,17 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     let mut text = String::new();
     let mut row = |label: &str, value: String| {
         // Writing to a String cannot fail.
-        writeln!(text, "{label:<18} {}", printable::text(&value)).ok();
+        writeln!(text, "{label:<18} {}", printable::escape_text(&value)).ok();
     };
     row("source", name.to_owned());
     row(
         "source size",
-        image.source_bytes.map_or_else(|| "unknown".to_owned(), size),
+        image.source_bytes.map_or_else(|| "unknown".to_owned(), size_text),
     );
-    row("compression", list(image.layers.iter().map(ToString::to_string)));
+    row(
+        "compression",
+        list_text(image.layers.iter().map(ToString::to_string)),
+    );
     row("format", image.format.to_string());
     let unknown = if image.refused.is_some() {
         "unknown"
@@ -73,25 +76,28 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     };
     row(
         "virtual size",
-        image.virtual_size.map_or_else(|| unknown.to_owned(), size),
+        image.virtual_size.map_or_else(|| unknown.to_owned(), size_text),
     );
     if let Some(bytes) = image.allocated_bytes {
-        row("allocated", size(bytes));
+        row("allocated", size_text(bytes));
     }
     if let Some(bytes) = image.cluster_size {
-        row("cluster size", size(bytes));
+        row("cluster size", size_text(bytes));
     }
-    row("features", list(image.features.iter().cloned()));
-    row("references", list(image.references.iter().cloned()));
+    row("features", list_text(image.features.iter().cloned()));
+    row("references", list_text(image.references.iter().cloned()));
     row("snapshots", image.snapshots.to_string());
     if let Some((bytes, areas)) = image.changed {
-        row("changed", format!("{} in {areas} areas", size(bytes)));
+        row("changed", format!("{} in {areas} areas", size_text(bytes)));
     }
     if let Some(bytes) = image.virtual_size {
-        row("block volume", size(volume_size(bytes, 0.0)));
+        row("block volume", size_text(volume_size(bytes, 0.0)));
         row(
             "filesystem volume",
-            format!("{} with {overhead} overhead", size(volume_size(bytes, overhead))),
+            format!(
+                "{} with {overhead} overhead",
+                size_text(volume_size(bytes, overhead))
+            ),
         );
     }
     if let Some(reason) = &image.refused {
@@ -100,12 +106,12 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
     text
 }
 
-fn size(bytes: u64) -> String {
+fn size_text(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", BinaryBytes(bytes))
 }
 
 /// `a, b`, or `none`.
-fn list(items: impl Iterator<Item = String>) -> String {
+fn list_text(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() {
         "none".to_owned()
@@ -158,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_list_without_items_says_so() {
-        assert_eq!(list(["a", "b"].map(str::to_owned).into_iter()), "a, b");
-        assert_eq!(list(std::iter::empty()), "none");
+        assert_eq!(list_text(["a", "b"].map(str::to_owned).into_iter()), "a, b");
+        assert_eq!(list_text(std::iter::empty()), "none");
     }
 }

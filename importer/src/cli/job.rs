@@ -4,69 +4,71 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::observe::Observer;
-use datapath::options::{Reading, Writing};
+use datapath::options::{ReadOptions, WriteOptions};
 use datapath::source::Source;
-use program::progress::{Display, Progress};
+use program::progress::{ProgressDisplay, ProgressMode};
 use volume::limits::TransferLimits;
 
 use super::args::{JobArgs, SourceArgs, TransferArgs};
-use super::failure::CommandFailed;
-use super::open::Context;
-use super::progress::View;
-use super::watch::Watch;
+use super::failure::ImporterCommandError;
+use super::open::JobContext;
+use super::progress::TransferView;
+use super::watch::TransferWatch;
 
 /// Runs `work` and prints what `summary` says of its report. What the work leaves when it fails is its own business.
-pub(super) fn run<R: Send + 'static>(
+pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
-    work: impl FnOnce(&Context, Arc<dyn Observer>) -> Result<R, CommandFailed> + Send + 'static,
+    work: impl FnOnce(&JobContext, Arc<dyn Observer>) -> Result<R, ImporterCommandError> + Send + 'static,
     summary: impl FnOnce(&R, Duration) -> String,
-) -> Result<(), CommandFailed> {
-    let display = Display::begin(super::PROGRAM, Progress::Auto, &arguments.output);
-    let watch = Arc::new(Watch::default());
+) -> Result<(), ImporterCommandError> {
+    let display = ProgressDisplay::from_args(super::PROGRAM, ProgressMode::Auto, &arguments.output);
+    let watch = Arc::new(TransferWatch::default());
     let observer = Arc::clone(&watch);
     let started = Instant::now();
-    let report = display.during(View::new(watch), || {
+    let report = display.run_watched(TransferView::new(watch), || {
         super::on_runtime(move |context| work(&context, observer))
     })?;
-    display.conclude(|| summary(&report, started.elapsed()), &());
+    display.show_summary(|| summary(&report, started.elapsed()), &());
     Ok(())
 }
 
 /// Settings of what is read.
-pub(super) fn reading(
+pub(super) fn read_options(
     arguments: &TransferArgs,
     limits: &TransferLimits,
-    context: &Context,
+    context: &JobContext,
     observer: Arc<dyn Observer>,
-) -> Reading {
-    Reading {
+) -> ReadOptions {
+    ReadOptions {
         checksum: arguments.checksum.clone(),
-        ..limits.reading(context.stop.clone(), observer)
+        ..limits.read_options(context.stop.clone(), observer)
     }
 }
 
 /// Settings of what is written.
-pub(super) fn writing(arguments: &TransferArgs) -> Writing {
-    Writing {
+pub(super) fn write_options(arguments: &TransferArgs) -> WriteOptions {
+    WriteOptions {
         workers: arguments.threads.unwrap_or_else(program::job::data_threads),
-        ..Writing::default()
+        ..WriteOptions::default()
     }
 }
 
 /// Opens the source of something that is `what`, whatever its content looks like.
-pub(super) fn open(
+pub(super) fn open_source(
     arguments: &SourceArgs,
-    context: &Context,
+    context: &JobContext,
     is_checked: bool,
     what: &str,
-) -> Result<Box<dyn Source>, CommandFailed> {
+) -> Result<Box<dyn Source>, ImporterCommandError> {
     if arguments.content.format.is_some() {
-        return Err(CommandFailed::Usage(format!("--format is for images: {what}")));
+        return Err(ImporterCommandError::Usage(format!(
+            "--format is for images: {what}"
+        )));
     }
-    let source = context.open(arguments, is_checked)?;
+    let source = context.open_source(arguments, is_checked)?;
     tracing::info!(
         source = source.name(),
-        length = source.length(),
+        length = source.total_bytes(),
         "opened the source"
     );
     Ok(source)

@@ -21,12 +21,12 @@ use std::process::ExitCode;
 use datapath::disk;
 use datapath::facts::ImageFacts;
 use program::command_line;
-use program::job::{self as background, COMMAND_GRACE, Ended};
+use program::job::{self as background, COMMAND_GRACE, JobOutcome};
 use program::start;
 
-use self::args::{Cli, Command};
-use self::failure::CommandFailed;
-use self::open::Context;
+use self::args::{ImporterCli, ImporterCommand};
+use self::failure::ImporterCommandError;
+use self::open::JobContext;
 
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-importer";
@@ -36,54 +36,58 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, run)
 }
 
-fn run(cli: Cli) -> Result<(), CommandFailed> {
+fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
     volume::limits::of_command(cli.memory);
     match cli.command {
-        Command::Import(arguments) => import::import(*arguments),
-        Command::Convert(arguments) => import::convert(*arguments),
-        Command::Unpack(arguments) => unpack::run(*arguments),
-        Command::Apply(arguments) => apply::run(*arguments),
-        Command::Info(arguments) => info::run(*arguments),
-        Command::Check(arguments) => check::run(*arguments),
-        Command::RunWithParent(arguments) => child::run(&arguments),
+        ImporterCommand::Import(arguments) => import::run_import(*arguments),
+        ImporterCommand::Convert(arguments) => import::run_convert(*arguments),
+        ImporterCommand::Unpack(arguments) => unpack::run(*arguments),
+        ImporterCommand::Apply(arguments) => apply::run(*arguments),
+        ImporterCommand::Info(arguments) => info::run(*arguments),
+        ImporterCommand::Check(arguments) => check::run(*arguments),
+        ImporterCommand::RunWithParent(arguments) => child::run(&arguments),
     }
 }
 
 /// Runs `job` on a runtime, under signals.
-fn on_runtime<T, F>(job: F) -> Result<T, CommandFailed>
+fn on_runtime<T, F>(job: F) -> Result<T, ImporterCommandError>
 where
     T: Send + 'static,
-    F: FnOnce(Context) -> Result<T, CommandFailed> + Send + 'static,
+    F: FnOnce(JobContext) -> Result<T, ImporterCommandError> + Send + 'static,
 {
     start::on_runtime(async |shutdown| {
-        let context = Context {
+        let context = JobContext {
             handle: tokio::runtime::Handle::current(),
-            stop: shutdown.token().clone(),
+            stop: shutdown.cancel_token().clone(),
         };
         let job = move || job(context);
-        let result = match background::run(&shutdown, COMMAND_GRACE, disk::abandon, job).await {
-            Ended::Returned(result) => result,
-            Ended::Failed(sentence) => Err(CommandFailed::Internal(sentence)),
-            Ended::Overdue(signal) => Err(CommandFailed::Signalled(signal)),
+        let result = match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await {
+            JobOutcome::Returned(result) => result,
+            JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
+            JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
         };
         // Whatever a job says after a signal, the signal is why it failed.
-        result.map_err(|failed| shutdown.signal().map_or(failed, CommandFailed::Signalled))
+        result.map_err(|failed| {
+            shutdown
+                .first_signal()
+                .map_or(failed, ImporterCommandError::Signalled)
+        })
     })
 }
 
 /// `gzip > qcow2`.
-fn kinds(facts: &ImageFacts) -> String {
+fn format_chain(facts: &ImageFacts) -> String {
     let format = facts.format.to_string();
     let layers: Vec<&str> = facts.layers.iter().copied().chain([format.as_str()]).collect();
     layers.join(" > ")
 }
 
 /// The words of a summary for a checksum.
-fn verified(checksum: Option<&str>) -> String {
+fn checksum_suffix(checksum: Option<&str>) -> String {
     checksum.map_or_else(String::new, |checksum| format!(", {checksum} verified"))
 }
 
-fn print(bytes: &[u8]) -> Result<(), CommandFailed> {
-    command_line::print(bytes)
-        .map_err(|error| CommandFailed::Internal(format!("cannot write to stdout: {error}")))
+fn print_bytes(bytes: &[u8]) -> Result<(), ImporterCommandError> {
+    command_line::print_stdout(bytes)
+        .map_err(|error| ImporterCommandError::Internal(format!("cannot write to stdout: {error}")))
 }

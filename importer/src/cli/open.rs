@@ -6,88 +6,90 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datapath::error::errno_text;
-use datapath::options::Payload;
+use datapath::options::PayloadKind;
 use datapath::source::Source;
-use https::tls::{self, Roots};
-use program::env::{ProcessEnv, Strings};
-use program::paths::Paths;
-use sources::Credentials;
+use https::tls::{self, TrustedRoots};
+use program::env::{NamedStrings, ProcessEnv};
+use program::paths::PodPaths;
+use sources::BasicCredentials;
 use sources::file::FileSource;
-use sources::http::{Header, parse_header};
-use sources::objects::{Addressing, ObjectOptions};
-use sources::policy::{Granted, Policy};
+use sources::http::{ExtraHeader, parse_header};
+use sources::objects::{AddressingStyle, ObjectOptions};
+use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
 use sources::registry::RegistryOptions;
-use sources::vddk::{Installation, VddkParticulars};
-use sources::{Checkpoints, Network, Particulars, Patience, Place};
+use sources::vddk::{VddkInstallation, VddkSourceOptions};
+use sources::{Checkpoints, Network, RetryPolicy, SourceLocation, SourceOptions};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
 use super::args::SourceArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 use super::openstack;
 
 /// Parts of the process that a job needs.
-pub(super) struct Context {
+pub(super) struct JobContext {
     /// The runtime that moves bytes from the network.
     pub(super) handle: Handle,
     /// Ends every wait.
     pub(super) stop: CancellationToken,
 }
 
-impl Context {
+impl JobContext {
     /// Opens what is on this machine: a path, or `-`.
-    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, CommandFailed> {
+    pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, ImporterCommandError> {
         Ok(Box::new(FileSource::open(path, self.stop.clone())?))
     }
 
     /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
-    pub(super) fn open(
+    pub(super) fn open_source(
         &self,
         arguments: &SourceArgs,
         is_checked: bool,
-    ) -> Result<Box<dyn Source>, CommandFailed> {
-        let credentials = credentials(arguments)?;
-        let particulars = Particulars {
-            access: openstack::access(
+    ) -> Result<Box<dyn Source>, ImporterCommandError> {
+        let credentials = read_credentials(arguments)?;
+        let particulars = SourceOptions {
+            access: openstack::glance_access(
                 &arguments.source,
                 credentials.as_ref(),
                 arguments.ambient_identity,
             )?,
-            ..particulars(arguments)
+            ..source_options(arguments)
         };
-        let mut place = Place::parse(&arguments.source, particulars).map_err(usage)?;
-        if let Place::File(path) = &place {
+        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(usage_error)?;
+        if let SourceLocation::File(path) = &place {
             return self.open_local(path);
         }
-        if matches!(place, Place::Vddk(_)) && arguments.content.payload() != Payload::default() {
+        if matches!(place, SourceLocation::Vddk(_))
+            && arguments.content.payload_kind() != PayloadKind::default()
+        {
             let what = "--format and --ova are for images: a VMware disk is what its guest has written";
-            return Err(CommandFailed::Usage(what.to_owned()));
+            return Err(ImporterCommandError::Usage(what.to_owned()));
         }
-        let network = self.network(arguments, credentials, is_checked)?;
-        if let Place::Http { headers, .. } = &mut place {
-            *headers = self::headers(arguments)?;
+        let network = self.open_network(arguments, credentials, is_checked)?;
+        if let SourceLocation::Http { headers, .. } = &mut place {
+            *headers = self::read_headers(arguments)?;
         }
-        Ok(sources::open(&place, &Arc::new(network))?.source)
+        Ok(sources::open_source(&place, &Arc::new(network))?.source)
     }
 
-    fn network(
+    fn open_network(
         &self,
         arguments: &SourceArgs,
-        credentials: Option<Credentials>,
+        credentials: Option<BasicCredentials>,
         is_checked: bool,
-    ) -> Result<Network, CommandFailed> {
+    ) -> Result<Network, ImporterCommandError> {
         let tls = if arguments.insecure {
             tls::insecure_client_config()
         } else {
-            let mut roots = Roots::system();
+            let mut roots = TrustedRoots::from_system();
             if let Some(dir) = &arguments.ca_dir {
-                roots.add_dir(dir).map_err(usage)?;
+                roots.add_dir(dir).map_err(usage_error)?;
             }
             tls::client_config(roots)
         };
-        let tls = tls.map_err(|error| CommandFailed::Internal(error.to_string()))?;
-        let granted = Granted {
+        let tls = tls.map_err(|error| ImporterCommandError::Internal(error.to_string()))?;
+        let granted = ExtraPermissions {
             ambient_identity: arguments.ambient_identity,
             cleartext_secrets: arguments.cleartext_secrets,
             token_services: arguments.token_services.clone(),
@@ -95,18 +97,18 @@ impl Context {
         Ok(Network {
             credentials,
             insecure: arguments.insecure,
-            proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage)?,
+            proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
             connections: arguments
                 .connections
                 .and_then(|number| NonZeroUsize::new(number.into())),
-            patience: Patience {
+            patience: RetryPolicy {
                 no_progress_limit: arguments.no_progress_timeout.0,
                 retries: arguments.retries,
-                ..Patience::default()
+                ..RetryPolicy::default()
             },
             // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine, unless
             // --ambient-identity says so.
-            policy: Policy::command_line(&ProcessEnv, !arguments.insecure, &granted),
+            policy: ImportPolicy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             ..Network::new(self.handle.clone(), self.stop.clone(), Arc::new(tls))
         })
@@ -114,11 +116,11 @@ impl Context {
 }
 
 /// Particulars for each kind of source besides the address.
-fn particulars(arguments: &SourceArgs) -> Particulars {
-    Particulars {
+fn source_options(arguments: &SourceArgs) -> SourceOptions {
+    SourceOptions {
         objects: ObjectOptions {
             anonymous: arguments.anonymous,
-            addressing: Addressing::Bucket,
+            addressing: AddressingStyle::Bucket,
             region: arguments.region.clone(),
             key_file: arguments.key_file.clone(),
         },
@@ -129,21 +131,21 @@ fn particulars(arguments: &SourceArgs) -> Particulars {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
         },
-        vddk: VddkParticulars {
+        vddk: VddkSourceOptions {
             thumbprint: arguments.thumbprint.clone(),
             has_certificates: arguments.ca_dir.is_some(),
-            installation: installation(arguments),
+            installation: vddk_installation(arguments),
         },
-        ..Particulars::default()
+        ..SourceOptions::default()
     }
 }
 
 /// Places of nbdkit and its library: those of a pod, which an image of ours has as well.
-fn installation(arguments: &SourceArgs) -> Installation {
-    let paths = Paths::from_env(&ProcessEnv);
-    let of_pod = Installation::of_pod(|path| paths.at(path));
+fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
+    let paths = PodPaths::from_env(&ProcessEnv);
+    let of_pod = VddkInstallation::of_pod(|path| paths.resolve_path(path));
     match &arguments.vddk_library {
-        Some(library) => Installation {
+        Some(library) => VddkInstallation {
             library: library.clone(),
             ..of_pod
         },
@@ -152,47 +154,50 @@ fn installation(arguments: &SourceArgs) -> Installation {
 }
 
 /// The failure for what can never work: a mistake of the command line, not of the source.
-fn usage(error: impl std::fmt::Display) -> CommandFailed {
-    CommandFailed::Usage(error.to_string())
+fn usage_error(error: impl std::fmt::Display) -> ImporterCommandError {
+    ImporterCommandError::Usage(error.to_string())
 }
 
-fn credentials(arguments: &SourceArgs) -> Result<Option<Credentials>, CommandFailed> {
+fn read_credentials(arguments: &SourceArgs) -> Result<Option<BasicCredentials>, ImporterCommandError> {
     let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
         return Ok(None);
     };
     let password = read_line(file)?;
-    match Credentials::new(user, &password) {
+    match BasicCredentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => Err(CommandFailed::Usage(
+        None => Err(ImporterCommandError::Usage(
             "neither the user name nor the password may be empty".to_owned(),
         )),
     }
 }
 
-fn headers(arguments: &SourceArgs) -> Result<Vec<Header>, CommandFailed> {
-    let plain = arguments.headers.iter().map(|line| header(line, false));
+fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterCommandError> {
+    let plain = arguments
+        .headers
+        .iter()
+        .map(|line| parse_extra_header(line, false));
     let secret = arguments
         .secret_header_files
         .iter()
-        .map(|file| header(&read_line(file)?, true));
+        .map(|file| parse_extra_header(&read_line(file)?, true));
     plain.chain(secret).collect()
 }
 
-fn header(line: &str, secret: bool) -> Result<Header, CommandFailed> {
+fn parse_extra_header(line: &str, secret: bool) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(CommandFailed::Usage(
+        Ok(None) => Err(ImporterCommandError::Usage(
             "an extra header must look like 'Name: value'".to_owned(),
         )),
-        Err(error) => Err(usage(error)),
+        Err(error) => Err(usage_error(error)),
     }
 }
 
 /// The content of a small file that holds a secret, without the line break at its end.
-fn read_line(file: &Path) -> Result<String, CommandFailed> {
+fn read_line(file: &Path) -> Result<String, ImporterCommandError> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
-        Err(error) => Err(CommandFailed::Usage(format!(
+        Err(error) => Err(ImporterCommandError::Usage(format!(
             "cannot read {}: {}",
             file.display(),
             errno_text(&error)

@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use program::env::{EnvReader, ProcessEnv, Strings};
-use sources::Credentials;
-use sources::glance::{Access, Names};
+use program::env::{EnvReader, NamedStrings, ProcessEnv};
+use sources::BasicCredentials;
+use sources::glance::{GlanceAccess, NameStyle};
 use url::Url;
 
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 
 /// The cloud that the variables are for.
 const AUTH_URL: &str = "OS_AUTH_URL";
@@ -17,11 +17,11 @@ const IDENTITY: [&str; 4] = ["OS_AUTH_TYPE", "OS_USER_ID", "OS_USERNAME", "OS_PA
 
 /// The access to the cloud that `source` names, if it names one. Variables go to the cloud that they are for only, unless
 /// `is_lent` says that they may go to any.
-pub(super) fn access(
+pub(super) fn glance_access(
     source: &str,
-    given: Option<&Credentials>,
+    given: Option<&BasicCredentials>,
     is_lent: bool,
-) -> Result<Option<Access>, CommandFailed> {
+) -> Result<Option<GlanceAccess>, ImporterCommandError> {
     if !source.to_ascii_lowercase().starts_with("glance+http") {
         return Ok(None);
     }
@@ -36,22 +36,22 @@ pub(super) fn access(
         None => check_cloud(source, variables.get(AUTH_URL))?,
     }
     let mut reader = EnvReader::new(&variables);
-    let access = Access::read(&mut reader, Names::OpenStack);
+    let access = GlanceAccess::from_env(&mut reader, NameStyle::OpenStack);
     reader
-        .finish()
-        .map_err(|errors| CommandFailed::Usage(errors.to_string()))?;
+        .into_result()
+        .map_err(|errors| ImporterCommandError::Usage(errors.to_string()))?;
     Ok(access)
 }
 
 /// Fails if the variables are for another cloud than that of `source`.
-fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), CommandFailed> {
+fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), ImporterCommandError> {
     let host = |url: &str| Some(Url::parse(url).ok()?.host_str()?.to_owned());
     let Some(own) = auth_url.and_then(|url| host(url)) else {
         return Ok(());
     };
     let named = source.split_once('+').and_then(|(_, url)| host(url));
     match named {
-        Some(named) if named != own => Err(CommandFailed::Usage(format!(
+        Some(named) if named != own => Err(ImporterCommandError::Usage(format!(
             "the variables OS_… are for {own}, as {AUTH_URL} says, and not for {named}: give --user and --password-file, or \
              allow it with --ambient-identity"
         ))),

@@ -4,60 +4,60 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use indicatif::BinaryBytes;
-use program::progress::{Watched, emit};
+use program::progress::{WatchedJob, emit_event};
 
-use super::event::Event;
-use super::watch::Watch;
+use super::event::ImportEvent;
+use super::watch::TransferWatch;
 
 /// The view of a transfer that is displayed.
-pub(super) struct View {
-    watch: Arc<Watch>,
-    rate: Rate,
+pub(super) struct TransferView {
+    watch: Arc<TransferWatch>,
+    rate: SmoothedRate,
     said_image: bool,
 }
 
-impl View {
-    pub(super) fn new(watch: Arc<Watch>) -> Self {
+impl TransferView {
+    pub(super) fn new(watch: Arc<TransferWatch>) -> Self {
         Self {
             watch,
-            rate: Rate::start(),
+            rate: SmoothedRate::start(),
             said_image: false,
         }
     }
 }
 
-impl Watched for View {
-    fn position(&self) -> u64 {
-        self.watch.position()
+impl WatchedJob for TransferView {
+    fn done_bytes(&self) -> u64 {
+        self.watch.consumed_bytes()
     }
 
-    fn total(&self) -> Option<u64> {
-        self.watch.total()
+    fn total_bytes(&self) -> Option<u64> {
+        self.watch.total_bytes()
     }
 
-    fn line(&mut self) -> String {
-        let speed = self.rate.update(self.watch.position(), Instant::now());
-        line(&self.watch, speed)
+    fn plain_line(&mut self) -> String {
+        let speed = self.rate.update_rate(self.watch.consumed_bytes(), Instant::now());
+        progress_line(&self.watch, speed)
     }
 
-    fn emit(&mut self) {
+    fn emit_json(&mut self) {
         if !self.said_image
-            && let Some(facts) = self.watch.facts()
+            && let Some(facts) = self.watch.image_facts()
         {
             self.said_image = true;
-            emit(&Event::Image {
+            emit_event(&ImportEvent::Image {
                 layers: &facts.layers,
                 format: facts.format.to_string(),
                 route: facts.route.to_string(),
                 virtual_size: facts.virtual_size,
             });
         }
-        let position = self.watch.position();
-        let speed = self.rate.update(position, Instant::now());
-        emit(&Event::Progress {
+        let position = self.watch.consumed_bytes();
+        let speed = self.rate.update_rate(position, Instant::now());
+        emit_event(&ImportEvent::Progress {
             source_bytes: position,
-            source_total: self.watch.total(),
-            written_bytes: self.watch.written(),
+            source_total: self.watch.total_bytes(),
+            written_bytes: self.watch.written_bytes(),
             percent: self.watch.permille().map(|permille| f64::from(permille) / 10.0),
             bytes_per_second: speed,
             eta_seconds: seconds_left(&self.watch, speed),
@@ -65,10 +65,13 @@ impl Watched for View {
     }
 }
 
-fn line(watch: &Watch, speed: u64) -> String {
-    let (position, written) = (BinaryBytes(watch.position()), BinaryBytes(watch.written()));
+fn progress_line(watch: &TransferWatch, speed: u64) -> String {
+    let (position, written) = (
+        BinaryBytes(watch.consumed_bytes()),
+        BinaryBytes(watch.written_bytes()),
+    );
     let speed_text = BinaryBytes(speed);
-    match (watch.total(), watch.permille()) {
+    match (watch.total_bytes(), watch.permille()) {
         (Some(total), Some(permille)) => {
             let left = seconds_left(watch, speed).map_or_else(String::new, |left| format!(", {left} s left"));
             let total = BinaryBytes(total);
@@ -82,18 +85,21 @@ fn line(watch: &Watch, speed: u64) -> String {
     }
 }
 
-fn seconds_left(watch: &Watch, speed: u64) -> Option<u64> {
-    watch.total()?.saturating_sub(watch.position()).checked_div(speed)
+fn seconds_left(watch: &TransferWatch, speed: u64) -> Option<u64> {
+    watch
+        .total_bytes()?
+        .saturating_sub(watch.consumed_bytes())
+        .checked_div(speed)
 }
 
 /// Bytes per second, smoothed so that the remaining time does not jump.
-struct Rate {
+struct SmoothedRate {
     at: Instant,
     position: u64,
     smoothed: Option<u64>,
 }
 
-impl Rate {
+impl SmoothedRate {
     fn start() -> Self {
         Self {
             at: Instant::now(),
@@ -103,7 +109,7 @@ impl Rate {
     }
 
     /// The rate at time `now`, after `position` bytes: a quarter of it is what the last interval adds.
-    fn update(&mut self, position: u64, now: Instant) -> u64 {
+    fn update_rate(&mut self, position: u64, now: Instant) -> u64 {
         let fresh = bytes_per_second(
             position.saturating_sub(self.position),
             now.duration_since(self.at),
@@ -134,31 +140,31 @@ mod tests {
 
     #[test]
     fn a_line_says_what_is_known() {
-        let watch = Watch::default();
+        let watch = TransferWatch::default();
         watch.source_position(3 << 20, None);
         watch.target_written(1 << 20);
         assert_eq!(
-            line(&watch, 1 << 20),
+            progress_line(&watch, 1 << 20),
             "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s"
         );
         watch.source_position(3 << 20, Some(8 << 20));
         assert_eq!(
-            line(&watch, 1 << 20),
+            progress_line(&watch, 1 << 20),
             "37.5 %, 3.00 MiB of 8.00 MiB read, 1.00 MiB written, 1.00 MiB/s, 5 s left"
         );
         assert!(
-            !line(&watch, 0).contains("left"),
+            !progress_line(&watch, 0).contains("left"),
             "nothing moves, so nobody knows"
         );
     }
 
     #[test]
     fn the_rate_follows_slowly() {
-        let mut rate = Rate::start();
+        let mut rate = SmoothedRate::start();
         let second = |n| rate.at + Duration::from_secs(n);
         let (one, two) = (second(1), second(2));
-        assert_eq!(rate.update(1000, one), 1000);
-        assert_eq!(rate.update(1000, two), 750);
+        assert_eq!(rate.update_rate(1000, one), 1000);
+        assert_eq!(rate.update_rate(1000, two), 750);
     }
 
     #[test]

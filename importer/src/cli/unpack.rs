@@ -3,45 +3,45 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::archive::{self, Report};
+use datapath::archive::{self, UnpackReport};
 use datapath::disk;
 use datapath::observe::Observer;
 use indicatif::BinaryBytes;
 
 use super::args::UnpackArgs;
-use super::failure::CommandFailed;
+use super::failure::ImporterCommandError;
 use super::job;
-use super::open::Context;
+use super::open::JobContext;
 use super::progress::bytes_per_second;
 
-pub(super) fn run(arguments: UnpackArgs) -> Result<(), CommandFailed> {
+pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // What is not complete is not visible, and the next attempt removes it.
-    job::run(
+    job::run_job(
         &arguments.job.clone(),
-        move |context, observer| unpack(&arguments, context, observer),
-        summary,
+        move |context, observer| unpack_archive(&arguments, context, observer),
+        summary_line,
     )
 }
 
-fn unpack(
+fn unpack_archive(
     arguments: &UnpackArgs,
-    context: &Context,
+    context: &JobContext,
     observer: Arc<dyn Observer>,
-) -> Result<Report, CommandFailed> {
+) -> Result<UnpackReport, ImporterCommandError> {
     let limits = &arguments.source.limits;
-    let reading = job::reading(&arguments.job.transfer, limits, context, observer);
+    let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();
-    let source = job::open(&arguments.source, context, is_checked, "an archive is a tar")?;
-    let target = archive::Options {
+    let source = job::open_source(&arguments.source, context, is_checked, "an archive is a tar")?;
+    let target = archive::UnpackOptions {
         dir: arguments.dir.clone(),
         overwrite: arguments.overwrite,
         available: disk::free_space(&arguments.dir).map_err(datapath::Error::from)?,
     };
-    Ok(archive::unpack(&*source, &target, &reading)?)
+    Ok(archive::unpack_archive(&*source, &target, &reading)?)
 }
 
 /// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`
-fn summary(report: &Report, time: Duration) -> String {
+fn summary_line(report: &UnpackReport, time: Duration) -> String {
     format!(
         "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",
         report.layers.join(" > "),
@@ -50,6 +50,6 @@ fn summary(report: &Report, time: Duration) -> String {
         BinaryBytes(report.source_bytes),
         time.as_secs_f64(),
         BinaryBytes(bytes_per_second(report.source_bytes, time)),
-        super::verified(report.checksum.as_deref()),
+        super::checksum_suffix(report.checksum.as_deref()),
     )
 }

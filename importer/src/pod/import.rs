@@ -3,160 +3,174 @@
 use std::sync::Arc;
 
 use datapath::observe::Observer;
-use datapath::options::{Payload, Reading, Writing};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
 use datapath::{Error, archive, delta, disk, transfer};
-use program::paths::Paths;
-use program::report::Termination;
+use program::paths::PodPaths;
+use program::report::TerminationMessage;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use volume::wording::Made;
-use volume::{Volume, watch};
+use volume::wording::ProductKind;
+use volume::{TargetVolume, watch};
 
-use super::config::{Config, Remote, SourceConfig};
-use super::message::ImportFailed;
-use crate::watch::Watch;
+use super::config::{Config, RemoteSource, SourceConfig};
+use super::message::PodImportError;
+use crate::watch::PodWatch;
 
 /// Message that the controllers expect after every success.
 const COMPLETE: &str = "Import Complete";
 
 /// Everything that the work needs.
-pub(super) struct Import {
+pub(super) struct PodImport {
     pub(super) config: Config,
-    pub(super) paths: Paths,
-    pub(super) volume: Volume,
-    pub(super) watch: Arc<Watch>,
+    pub(super) paths: PodPaths,
+    pub(super) volume: TargetVolume,
+    pub(super) watch: Arc<PodWatch>,
     pub(super) handle: Handle,
     pub(super) stop: CancellationToken,
 }
 
-impl Import {
+impl PodImport {
     /// Fills the disk and makes sure that it is on the medium. Returns the message for the controller, if any.
-    pub(super) fn run(&self) -> Result<Option<Termination>, ImportFailed> {
+    pub(super) fn run(&self) -> Result<Option<TerminationMessage>, PodImportError> {
         let message = match &self.config.source {
-            SourceConfig::Blank => self.blank()?,
-            SourceConfig::Remote(remote) => Some(self.remote(remote)?),
+            SourceConfig::Blank => self.create_blank()?,
+            SourceConfig::Remote(remote) => Some(self.import_remote(remote)?),
         };
         // The data path has synced it. CDI's tests look for these words.
-        if self.config.made() != Made::Directory {
+        if self.config.product_kind() != ProductKind::Directory {
             tracing::debug!(
                 "Successfully completed fsync({}) syscall, committed to disk",
                 self.volume.path.display()
             );
         }
         if !matches!(self.config.source, SourceConfig::Blank) {
-            self.watch.finish();
+            self.watch.finish_progress();
         }
         Ok(message)
     }
 
-    fn blank(&self) -> Result<Option<Termination>, ImportFailed> {
+    fn create_blank(&self) -> Result<Option<TerminationMessage>, PodImportError> {
         let options = self.volume.blank_options(&self.config.wanted);
         tracing::info!("creating a blank disk of {} bytes", options.available);
         disk::create_blank(&options, &self.stop).map_err(|error| {
-            self.watch.failed(&error);
-            ImportFailed::blank(&error, &options)
+            self.watch.record_failure(&error);
+            PodImportError::from_blank(&error, &options)
         })?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
-        Ok((!is_untouched).then(|| Termination {
+        Ok((!is_untouched).then(|| TerminationMessage {
             scratch_space_required: None,
-            ..self.success()
+            ..self.success_message()
         }))
     }
 
-    fn remote(&self, remote: &Remote) -> Result<Termination, ImportFailed> {
+    fn import_remote(&self, remote: &RemoteSource) -> Result<TerminationMessage, PodImportError> {
         if let Some(checksum) = &remote.checksum {
             tracing::info!("Checksum validation enabled: {checksum}");
         }
-        let opened = self.open(remote)?;
+        let opened = self.open_source(remote)?;
         let verified = match remote.made {
-            Made::Disk => self.transfer(remote, &*opened.source)?,
-            Made::Directory => self.unpack(remote, &*opened.source)?,
-            Made::Delta | Made::Changes => self.apply(remote, &*opened.source)?,
+            ProductKind::Disk => self.transfer_disk(remote, &*opened.source)?,
+            ProductKind::Directory => self.unpack_archive(remote, &*opened.source)?,
+            ProductKind::Delta | ProductKind::Changes => self.apply_delta(remote, &*opened.source)?,
         };
         if let Some(checksum) = verified {
             tracing::info!("Checksum verification passed: {checksum}");
         }
-        Ok(self.complete(opened, self.success()))
+        Ok(self.complete_message(opened, self.success_message()))
     }
 
     /// Gives, as the two below do, the checksum that was verified.
-    fn transfer(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
+    fn transfer_disk(
+        &self,
+        remote: &RemoteSource,
+        source: &dyn Source,
+    ) -> Result<Option<String>, PodImportError> {
         let target = self.volume.target_options(&self.config.wanted);
-        let report = transfer::transfer(
+        let report = transfer::transfer_image(
             source,
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &self.reading(remote),
-            &self.writing(),
+            &self.read_options(remote),
+            &self.write_options(),
         )
-        .map_err(|error| self.failed(&error, Made::Disk))?;
+        .map_err(|error| self.record_failure(&error, ProductKind::Disk))?;
         watch::log_transfer(report.source_bytes, report.written_bytes, &target.path);
         Ok(report.checksum)
     }
 
-    fn unpack(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
+    fn unpack_archive(
+        &self,
+        remote: &RemoteSource,
+        source: &dyn Source,
+    ) -> Result<Option<String>, PodImportError> {
         if self.volume.is_device {
-            return Err(ImportFailed::process(
+            return Err(PodImportError::from_process(
                 "an archive needs a volume with a filesystem, and this one is a block device",
             ));
         }
-        let target = archive::Options {
-            dir: self.paths.data(),
+        let target = archive::UnpackOptions {
+            dir: self.paths.data_path(),
             overwrite: true,
             available: self.volume.free,
         };
-        let report = archive::unpack(source, &target, &self.reading(remote))
-            .map_err(|error| self.failed(&error, Made::Directory))?;
+        let report = archive::unpack_archive(source, &target, &self.read_options(remote))
+            .map_err(|error| self.record_failure(&error, ProductKind::Directory))?;
         watch::log_unpacked(&report, &target.dir);
         Ok(report.checksum)
     }
 
     /// The difference to what an earlier stage of a warm import brought.
-    fn apply(&self, remote: &Remote, source: &dyn Source) -> Result<Option<String>, ImportFailed> {
-        let base = delta::Base {
+    fn apply_delta(
+        &self,
+        remote: &RemoteSource,
+        source: &dyn Source,
+    ) -> Result<Option<String>, PodImportError> {
+        let base = delta::DeltaBase {
             path: self.volume.path.clone(),
             available: self.volume.available,
-            name: remote.base().unwrap_or_default().to_owned(),
+            name: remote.base_snapshot().unwrap_or_default().to_owned(),
             preallocated: self.config.wanted.preallocate,
             cache: self.config.wanted.cache,
         };
-        let report = delta::apply(source, &base, &self.reading(remote), &self.writing())
-            .map_err(|error| self.failed(&error, remote.made))?;
+        let report = delta::apply_delta(source, &base, &self.read_options(remote), &self.write_options())
+            .map_err(|error| self.record_failure(&error, remote.made))?;
         watch::log_transfer(report.source_bytes, report.written_bytes, &base.path);
         Ok(report.checksum)
     }
 
-    fn failed(&self, error: &Error, made: Made) -> ImportFailed {
-        self.watch.failed(error);
-        ImportFailed::transfer(error, self.watch.current_phase(), made)
+    fn record_failure(&self, error: &Error, made: ProductKind) -> PodImportError {
+        self.watch.record_failure(error);
+        PodImportError::from_transfer(error, self.watch.current_phase(), made)
     }
 
-    fn reading(&self, remote: &Remote) -> Reading {
+    fn read_options(&self, remote: &RemoteSource) -> ReadOptions {
         let observer = Arc::clone(&self.watch) as Arc<dyn Observer>;
-        Reading {
+        ReadOptions {
             checksum: remote.checksum.clone(),
             full_header: remote.needs_full_header(),
-            ..self.config.limits.reading(self.stop.clone(), observer)
+            ..self.config.limits.read_options(self.stop.clone(), observer)
         }
     }
 
-    fn writing(&self) -> Writing {
-        Writing {
+    fn write_options(&self) -> WriteOptions {
+        WriteOptions {
             workers: program::job::data_threads(),
-            scratch: volume::scratch(self.paths.scratch()),
-            ..Writing::default()
+            scratch: volume::scratch_volume(self.paths.scratch_path()),
+            ..WriteOptions::default()
         }
     }
 
-    fn success(&self) -> Termination {
-        Termination {
+    fn success_message(&self) -> TerminationMessage {
+        TerminationMessage {
             scratch_space_required: Some(false),
             // Nothing is preallocated in a directory.
-            preallocation_applied: Some(self.config.wanted.preallocate && self.config.made() == Made::Disk),
+            preallocation_applied: Some(
+                self.config.wanted.preallocate && self.config.product_kind() == ProductKind::Disk,
+            ),
             message: Some(COMPLETE.to_owned()),
-            ..Termination::default()
+            ..TerminationMessage::default()
         }
     }
 }

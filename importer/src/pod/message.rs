@@ -1,9 +1,9 @@
 //! The messages of a pod that fails: CDI's controllers, tests and users know these sentences.
 
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::Phase;
+use datapath::observe::TransferPhase;
 use datapath::{Error, disk};
-use volume::wording::{self, Made};
+use volume::wording::{self, ProductKind};
 
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
@@ -12,7 +12,7 @@ pub(super) const PROCESS: &str = "Unable to process data: ";
 const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
 
 /// The words before the reason why a source of this `kind` could not be opened.
-pub(super) fn connect(kind: &str) -> String {
+pub(super) fn connect_prefix(kind: &str) -> String {
     match kind {
         "registry" => format!("{PROCESS}{REGISTRY}"),
         _ => format!("Unable to connect to {kind} data source: "),
@@ -21,7 +21,7 @@ pub(super) fn connect(kind: &str) -> String {
 
 /// A pod that did not do its work.
 #[derive(Debug)]
-pub(super) enum ImportFailed {
+pub(super) enum PodImportError {
     /// Exit 1 with this text; an empty text leaves the termination message alone.
     Text(String),
     /// Exit 0 with this text as JSON: the controller must not try again.
@@ -30,21 +30,21 @@ pub(super) enum ImportFailed {
     Stopped,
 }
 
-impl ImportFailed {
+impl PodImportError {
     /// The source could not be opened.
-    pub(super) fn connect(kind: &str, error: &SourceError) -> Self {
+    pub(super) fn from_connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
             SourceErrorKind::Stopped => Self::Stopped,
-            _ => Self::Text(format!("{}{error}", connect(kind))),
+            _ => Self::Text(format!("{}{error}", connect_prefix(kind))),
         }
     }
 
     /// The making of `made` failed while it was in `phase`.
-    pub(super) fn transfer(error: &Error, phase: Phase, made: Made) -> Self {
+    pub(super) fn from_transfer(error: &Error, phase: TransferPhase, made: ProductKind) -> Self {
         if wording::is_stop(error) {
             return Self::Stopped;
         }
-        let text = format!("{PROCESS}{}", wording::transfer(error, phase, made));
+        let text = format!("{PROCESS}{}", wording::transfer_error_message(error, phase, made));
         match error {
             Error::Checksum { .. } => Self::Final(text),
             _ => Self::Text(text),
@@ -52,7 +52,7 @@ impl ImportFailed {
     }
 
     /// The blank disk of `options` could not be made.
-    pub(super) fn blank(error: &Error, options: &disk::Options) -> Self {
+    pub(super) fn from_blank(error: &Error, options: &disk::DiskOptions) -> Self {
         if matches!(error, Error::Stopped) {
             return Self::Stopped;
         }
@@ -63,7 +63,7 @@ impl ImportFailed {
     }
 
     /// A failure outside of the stages, such as the last sync.
-    pub(super) fn process(cause: impl std::fmt::Display) -> Self {
+    pub(super) fn from_process(cause: impl std::fmt::Display) -> Self {
         Self::Text(format!("{PROCESS}{cause}"))
     }
 }
@@ -78,7 +78,9 @@ mod tests {
             expected: "md5:a".to_owned(),
             calculated: "md5:b".to_owned(),
         };
-        let ImportFailed::Final(text) = ImportFailed::transfer(&wrong, Phase::Transfer, Made::Disk) else {
+        let PodImportError::Final(text) =
+            PodImportError::from_transfer(&wrong, TransferPhase::Transfer, ProductKind::Disk)
+        else {
             panic!("final")
         };
         assert_eq!(
@@ -88,16 +90,16 @@ mod tests {
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
         assert!(matches!(
-            ImportFailed::connect("s3", &stopped),
-            ImportFailed::Stopped
+            PodImportError::from_connect("s3", &stopped),
+            PodImportError::Stopped
         ));
         assert!(matches!(
-            ImportFailed::transfer(&stopped.into(), Phase::Transfer, Made::Disk),
-            ImportFailed::Stopped
+            PodImportError::from_transfer(&stopped.into(), TransferPhase::Transfer, ProductKind::Disk),
+            PodImportError::Stopped
         ));
         assert!(matches!(
-            ImportFailed::transfer(&Error::Stopped, Phase::Info, Made::Disk),
-            ImportFailed::Stopped
+            PodImportError::from_transfer(&Error::Stopped, TransferPhase::Info, ProductKind::Disk),
+            PodImportError::Stopped
         ));
     }
 }

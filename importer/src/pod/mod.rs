@@ -15,22 +15,22 @@ use std::sync::Arc;
 
 use datapath::disk;
 use https::metrics;
-use program::env::Strings;
-use program::exit::Exit;
-use program::job::{self, Ended, POD_GRACE};
-use program::metrics::{IMPORT_PROGRESS, Registry};
-use program::paths::Paths;
-use program::report::{self, Termination};
-use program::signal::{Shutdown, Signal};
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::job::{self, JobOutcome, POD_GRACE};
+use program::metrics::{IMPORT_PROGRESS, MetricsRegistry};
+use program::paths::PodPaths;
+use program::report::{self, TerminationMessage};
+use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 use tokio::runtime::Handle;
-use volume::Volume;
+use volume::TargetVolume;
 use volume::wording;
 
 use self::config::Config;
-use self::import::Import;
-use self::message::{ImportFailed, PROCESS};
-use crate::watch::Watch;
+use self::import::PodImport;
+use self::message::{PROCESS, PodImportError};
+use crate::watch::PodWatch;
 
 /// The kind of source (contract §1.2). Its presence makes the process a pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
@@ -38,60 +38,63 @@ pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+    start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| {
+        run_import(env, shutdown)
+    })
 }
 
-async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
-    let registry = Registry::default();
-    metrics::serve(env, registry.clone(), shutdown.token()).await;
+async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+    let registry = MetricsRegistry::default();
+    metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
     tracing::info!(version = *program::VERSION, "Starting importer");
 
     volume::limits::of_pod();
-    let paths = Paths::from_env(env);
-    let (config, volume) = match prepare(env, &paths) {
+    let paths = PodPaths::from_env(env);
+    let (config, volume) = match prepare_import(env, &paths) {
         Ok(prepared) => prepared,
-        Err(message) => return fail(&paths, &message),
+        Err(message) => return report_failure(&paths, &message),
     };
     // Apart from the import, which may hang: the message is written all the same.
-    let ending = Ending {
+    let ending = ExitReporter {
         done_file: config.done_file.clone(),
         paths: paths.clone(),
         shutdown,
     };
-    let import = Import {
-        watch: Arc::new(Watch::new(
+    let import = PodImport {
+        watch: Arc::new(PodWatch::new(
             &registry,
             IMPORT_PROGRESS,
             &config.owner_uid,
-            config.made(),
+            config.product_kind(),
         )),
         config,
         paths,
         volume,
         handle: Handle::current(),
-        stop: ending.shutdown.token().clone(),
+        stop: ending.shutdown.cancel_token().clone(),
     };
     let work = move || import.run();
-    let ended = job::run(&ending.shutdown, POD_GRACE, disk::abandon, work).await;
-    ending.with(ended)
+    let ended = job::run_job(&ending.shutdown, POD_GRACE, disk::remove_unfinished, work).await;
+    ending.report_outcome(ended)
 }
 
 /// The configuration and the volume; or the termination message, which is empty where upstream leaves none.
-fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String> {
-    let config = Config::read(env).map_err(|refusal| {
-        refusal.log();
-        refusal.message()
+fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, TargetVolume), String> {
+    let config = Config::from_env(env).map_err(|refusal| {
+        refusal.log_errors();
+        refusal.termination_message()
     })?;
-    let volume =
-        Volume::find(paths, config.wanted.size, config.made()).map_err(|error| match config.made() {
+    let volume = TargetVolume::for_pod(paths, config.wanted.size, config.product_kind()).map_err(
+        |error| match config.product_kind() {
             // The stage before has left no disk.
             made if made.is_in_place() => format!("{PROCESS}{}", wording::no_base(error, made)),
             _ => {
                 tracing::error!("cannot tell the space of the target: {error}");
                 String::new()
             }
-        })?;
+        },
+    )?;
     tracing::info!(
         target = %volume.path.display(),
         available_bytes = volume.available,
@@ -102,61 +105,66 @@ fn prepare(env: &dyn Strings, paths: &Paths) -> Result<(Config, Volume), String>
 }
 
 /// Logs `message`, leaves it for the kubelet, and gives the exit code.
-fn fail(paths: &Paths, message: &str) -> Exit {
+fn report_failure(paths: &PodPaths, message: &str) -> ExitReason {
     if !message.is_empty() {
         tracing::error!("{message}");
         if let Err(error) = report::write_text(&paths.termination_log(), message) {
             tracing::error!("{error}");
         }
     }
-    Exit::Internal
+    ExitReason::Internal
 }
 
 /// The end of the process, as the kubelet and the controller see it.
-struct Ending {
+struct ExitReporter {
     done_file: Option<PathBuf>,
-    paths: Paths,
-    shutdown: Shutdown,
+    paths: PodPaths,
+    shutdown: ShutdownRequest,
 }
 
-impl Ending {
-    fn with(&self, ended: Ended<Result<Option<Termination>, ImportFailed>>) -> Exit {
+impl ExitReporter {
+    fn report_outcome(
+        &self,
+        ended: JobOutcome<Result<Option<TerminationMessage>, PodImportError>>,
+    ) -> ExitReason {
         match ended {
-            Ended::Returned(Ok(message)) => self.succeed(message.as_ref()),
-            Ended::Returned(Err(ImportFailed::Final(text))) => {
+            JobOutcome::Returned(Ok(message)) => self.report_success(message.as_ref()),
+            JobOutcome::Returned(Err(PodImportError::Final(text))) => {
                 tracing::error!("{text}");
-                self.succeed(Some(&Termination {
+                self.report_success(Some(&TerminationMessage {
                     message: Some(text),
-                    ..Termination::default()
+                    ..TerminationMessage::default()
                 }))
             }
-            Ended::Returned(Err(ImportFailed::Stopped)) => self.stopped(self.shutdown.signal()),
-            Ended::Returned(Err(ImportFailed::Text(text))) => fail(&self.paths, &text),
-            Ended::Failed(text) => fail(&self.paths, &format!("{}{text}", message::PROCESS)),
-            Ended::Overdue(signal) => self.stopped(Some(signal)),
+            JobOutcome::Returned(Err(PodImportError::Stopped)) => {
+                self.report_stopped(self.shutdown.first_signal())
+            }
+            JobOutcome::Returned(Err(PodImportError::Text(text))) => report_failure(&self.paths, &text),
+            JobOutcome::Failed(text) => report_failure(&self.paths, &format!("{}{text}", message::PROCESS)),
+            JobOutcome::Overdue(signal) => self.report_stopped(Some(signal)),
         }
     }
 
     /// A success: the done file first, so that the side container ends even if the message cannot be written.
-    fn succeed(&self, message: Option<&Termination>) -> Exit {
+    fn report_success(&self, message: Option<&TerminationMessage>) -> ExitReason {
         if let Some(file) = &self.done_file {
             node_pull::create_done_file(file);
         }
         match message.map(|message| report::write_json(&self.paths.termination_log(), message)) {
             Some(Err(error)) => {
                 tracing::error!("the disk is complete, but {error}");
-                Exit::Internal
+                ExitReason::Internal
             }
-            Some(Ok(())) | None => Exit::Done,
+            Some(Ok(())) | None => ExitReason::Done,
         }
     }
 
-    fn stopped(&self, signal: Option<Signal>) -> Exit {
-        let signal = signal.unwrap_or(Signal::Terminate);
-        fail(
+    fn report_stopped(&self, signal: Option<StopSignal>) -> ExitReason {
+        let signal = signal.unwrap_or(StopSignal::Terminate);
+        report_failure(
             &self.paths,
             &format!("{}stopped by {}", message::PROCESS, signal.name()),
         );
-        Exit::Signalled(signal)
+        ExitReason::Signalled(signal)
     }
 }

@@ -11,7 +11,7 @@ use datapath::source::Source;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::message::ImportFailed;
+use super::message::PodImportError;
 
 /// Pause between two looks for the ready file, and their number.
 pub(super) const POLL: Duration = Duration::from_secs(1);
@@ -30,19 +30,19 @@ pub(super) fn wait_for_ready(
     file: &Path,
     poll: Duration,
     stop: &CancellationToken,
-) -> Result<String, ImportFailed> {
+) -> Result<String, PodImportError> {
     for _ in 0..POLLS {
         if file.exists() {
             return read_name(file).map_err(|error| {
-                ImportFailed::process(format_args!("cannot read {}: {error}", file.display()))
+                PodImportError::from_process(format_args!("cannot read {}: {error}", file.display()))
             });
         }
         std::thread::sleep(poll);
         if stop.is_cancelled() {
-            return Err(ImportFailed::Stopped);
+            return Err(PodImportError::Stopped);
         }
     }
-    Err(ImportFailed::Text(format!(
+    Err(PodImportError::Text(format!(
         "Timeout waiting for file {}",
         file.display()
     )))
@@ -81,7 +81,7 @@ pub(super) fn info_url(endpoint: &Url) -> Url {
 
 /// Labels for the volume, from the environment of the user's container: the JSON `{"env": ["NAME=value", …]}`.
 /// Having none is no reason to fail.
-pub(super) fn labels(info: &dyn Source) -> BTreeMap<String, String> {
+pub(super) fn read_labels(info: &dyn Source) -> BTreeMap<String, String> {
     match read_info(info) {
         Ok(variables) => labels_of(&variables),
         Err(error) => {
@@ -93,16 +93,19 @@ pub(super) fn labels(info: &dyn Source) -> BTreeMap<String, String> {
 
 /// The labels among the variables of a container: `NAME=value` each.
 pub(super) fn labels_of(variables: &[String]) -> BTreeMap<String, String> {
-    variables.iter().filter_map(|variable| label(variable)).collect()
+    variables
+        .iter()
+        .filter_map(|variable| parse_label(variable))
+        .collect()
 }
 
 fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
     #[derive(serde::Deserialize)]
-    struct Info {
+    struct InfoResponse {
         #[serde(default)]
         env: Vec<String>,
     }
-    let mut body = info.body().map_err(|error| error.to_string())?;
+    let mut body = info.open_body().map_err(|error| error.to_string())?;
     let mut text = Vec::new();
     while let Some(chunk) = body.next_chunk().map_err(|error| error.to_string())? {
         if text.len() + chunk.len() > MAX_INFO_BYTES {
@@ -110,12 +113,12 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
         }
         text.extend_from_slice(&chunk);
     }
-    let info: Info = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    let info: InfoResponse = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
     Ok(info.env)
 }
 
 /// `A_B_KUBEVIRT_IO_C_D=v` is label `a.b.kubevirt.io/c-d: v`; other variables are none.
-fn label(variable: &str) -> Option<(String, String)> {
+fn parse_label(variable: &str) -> Option<(String, String)> {
     const MARK: &str = "KUBEVIRT_IO_";
     let (name, value) = variable.split_once('=')?;
     let (before, after) = name.split_once(MARK)?;
@@ -181,7 +184,7 @@ mod tests {
     fn waiting_ends_with_the_file_or_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
-        let Err(ImportFailed::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
+        let Err(PodImportError::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
             panic!("no file")
         };
         assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
@@ -190,7 +193,7 @@ mod tests {
         stop.cancel();
         assert!(matches!(
             wait_for_ready(&folder.path().join("never"), TICK, &stop),
-            Err(ImportFailed::Stopped)
+            Err(PodImportError::Stopped)
         ));
     }
 
@@ -209,10 +212,10 @@ mod tests {
             ),
             ("KUBEVIRT_IO_X=a=B", "kubevirt.io/x", "a=B"),
         ] {
-            assert_eq!(label(variable), Some((key.to_owned(), value.to_owned())));
+            assert_eq!(parse_label(variable), Some((key.to_owned(), value.to_owned())));
         }
         for variable in ["PATH=/bin", "KUBEVIRT_IO_X", "KUBEVIRT_IO=1", ""] {
-            assert_eq!(label(variable), None, "{variable}");
+            assert_eq!(parse_label(variable), None, "{variable}");
         }
     }
 

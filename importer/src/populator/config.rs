@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
-use https::tls::{self, Roots};
-use program::env::{EnvReader, Strings};
-use program::flags::{Flags, OwnFlag};
+use https::tls::{self, TrustedRoots};
+use program::env::{EnvReader, NamedStrings};
+use program::flags::{KlogFlags, OwnFlag};
 use sources::pod::PodNetwork;
-use sources::{Network, Place};
+use sources::{Network, SourceLocation};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use volume::limits::TransferLimits;
@@ -45,8 +45,8 @@ const MALFORMED: &str = "CA certificate is malformed, failed to configure the CA
 
 /// Everything that a populator is told.
 #[derive(Debug)]
-pub(super) struct Config {
-    pub(super) place: Place,
+pub(super) struct PopulatorConfig {
+    pub(super) place: SourceLocation,
     /// The way there; nobody observes it yet.
     pub(super) network: Network,
     pub(super) volume_path: PathBuf,
@@ -56,31 +56,31 @@ pub(super) struct Config {
     pub(super) limits: TransferLimits,
 }
 
-impl Config {
+impl PopulatorConfig {
     /// Reads the flags and the secret; the error is a sentence.
-    pub(super) fn read(
+    pub(super) fn from_flags(
         populator: Populator,
-        flags: &Flags,
-        env: &dyn Strings,
+        flags: &KlogFlags,
+        env: &dyn NamedStrings,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
         let [volume_path] = flags
-            .mandatory([VOLUME_PATH])
+            .required_values([VOLUME_PATH])
             .map_err(|error| error.to_string())?;
-        let size = size(flags)?;
+        let size = parse_size(flags)?;
         let mut reader = EnvReader::new(env);
         let origin = match populator {
-            Populator::OpenStack => openstack::read(flags, &mut reader)?,
+            Populator::OpenStack => openstack::read_source(flags, &mut reader)?,
             Populator::Ovirt if size.is_none() => return Err(format!("-{PVC_SIZE} must be above 0")),
-            Populator::Ovirt => ovirt::read(flags, &mut reader)?,
+            Populator::Ovirt => ovirt::read_source(flags, &mut reader)?,
         };
-        let roots = match reader.text(CA_CERTIFICATE) {
+        let roots = match reader.read_text(CA_CERTIFICATE) {
             // As upstream: one who names an authority trusts no other.
-            Some(pem) => Roots::from_pem(pem.as_bytes()),
-            None => Some(Roots::system()),
+            Some(pem) => TrustedRoots::from_pem(pem.as_bytes()),
+            None => Some(TrustedRoots::from_system()),
         };
         let limits = TransferLimits::of_pod(&mut reader);
-        reader.finish().map_err(|errors| errors.to_string())?;
+        reader.into_result().map_err(|errors| errors.to_string())?;
         let origin = origin.ok_or("the secret cannot be used")?;
         let tls = if origin.insecure {
             tls::insecure_client_config()
@@ -95,7 +95,7 @@ impl Config {
             place: origin.place,
             network,
             volume_path: volume_path.into(),
-            owner_uid: flags.own(OWNER_UID).unwrap_or_default().to_owned(),
+            owner_uid: flags.own_value(OWNER_UID).unwrap_or_default().to_owned(),
             size,
             limits,
         })
@@ -103,8 +103,8 @@ impl Config {
 }
 
 /// The bytes of the claim; 0 is upstream's word for those that are not told.
-fn size(flags: &Flags) -> Result<Option<u64>, String> {
-    let Some(text) = flags.own(PVC_SIZE) else {
+fn parse_size(flags: &KlogFlags) -> Result<Option<u64>, String> {
+    let Some(text) = flags.own_value(PVC_SIZE) else {
         return Ok(None);
     };
     match text.parse() {

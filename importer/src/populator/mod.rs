@@ -16,18 +16,18 @@ use std::sync::Arc;
 
 use datapath::disk;
 use https::metrics;
-use program::env::Strings;
-use program::exit::Exit;
-use program::flags::{Flags, OwnFlag};
-use program::job::{self, Ended, POD_GRACE};
-use program::metrics::{OPENSTACK_PROGRESS, OVIRT_PROGRESS, Registry};
-use program::signal::{Shutdown, Signal};
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::flags::{KlogFlags, OwnFlag};
+use program::job::{self, JobOutcome, POD_GRACE};
+use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
+use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
-use volume::wording::Made;
+use volume::wording::ProductKind;
 
-use self::config::Config;
-use self::populate::{NotPopulated, populate};
-use crate::watch::Watch;
+use self::config::PopulatorConfig;
+use self::populate::{PopulateError, populate_volume};
+use crate::watch::PodWatch;
 
 /// A populator: the program by this name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,80 +40,82 @@ pub enum Populator {
 
 impl Populator {
     /// The populator that a program started as `name` is.
-    pub fn named(name: &OsStr) -> Option<Self> {
+    pub fn from_program_name(name: &OsStr) -> Option<Self> {
         let file = Path::new(name).file_name();
         [Self::OpenStack, Self::Ovirt]
             .into_iter()
-            .find(|populator| file == Some(OsStr::new(populator.program())))
+            .find(|populator| file == Some(OsStr::new(populator.program_name())))
     }
 
     /// Fills the volume that `arguments` name, with the secret in `env`.
-    pub fn main(self, arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-        let flags = [config::FLAGS.as_slice(), self.flags()].concat();
+    pub fn main(self, arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+        let flags = [config::FLAGS.as_slice(), self.own_flags()].concat();
         // The controller asks for no verbosity, and upstream's log says how far it is all the same.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
-        start::start(self.program(), &flags, &arguments, env, |flags, shutdown| {
+        start::start_pod(self.program_name(), &flags, &arguments, env, |flags, shutdown| {
             self.run(flags, env, shutdown)
         })
     }
 
-    fn program(self) -> &'static str {
+    fn program_name(self) -> &'static str {
         match self {
             Self::OpenStack => "openstack-populator",
             Self::Ovirt => "ovirt-populator",
         }
     }
 
-    fn flags(self) -> &'static [OwnFlag] {
+    fn own_flags(self) -> &'static [OwnFlag] {
         match self {
             Self::OpenStack => &openstack::FLAGS,
             Self::Ovirt => &ovirt::FLAGS,
         }
     }
 
-    fn progress(self) -> (&'static str, &'static str) {
+    fn progress_metric(self) -> (&'static str, &'static str) {
         match self {
             Self::OpenStack => OPENSTACK_PROGRESS,
             Self::Ovirt => OVIRT_PROGRESS,
         }
     }
 
-    async fn run(self, flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
-        let registry = Registry::default();
-        metrics::serve(env, registry.clone(), shutdown.token()).await;
-        tracing::info!(version = *program::VERSION, "Starting {}", self.program());
+    async fn run(self, flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+        let registry = MetricsRegistry::default();
+        metrics::serve_metrics(env, registry.clone(), shutdown.cancel_token()).await;
+        tracing::info!(version = *program::VERSION, "Starting {}", self.program_name());
         volume::limits::of_pod();
-        let config = match Config::read(self, &flags, env, shutdown.token()) {
+        let config = match PopulatorConfig::from_flags(self, &flags, env, shutdown.cancel_token()) {
             Ok(config) => config,
-            Err(refusal) => return fail(&refusal),
+            Err(refusal) => return report_failure(&refusal),
         };
-        let watch = Arc::new(Watch::new(
+        let watch = Arc::new(PodWatch::new(
             &registry,
-            self.progress(),
+            self.progress_metric(),
             &config.owner_uid,
-            Made::Disk,
+            ProductKind::Disk,
         ));
-        let work = move || populate(config, &watch);
-        match job::run(&shutdown, POD_GRACE, disk::abandon, work).await {
-            Ended::Returned(Ok(())) => Exit::Done,
-            Ended::Returned(Err(NotPopulated::Failed(sentence))) | Ended::Failed(sentence) => fail(&sentence),
-            Ended::Returned(Err(NotPopulated::Stopped)) => {
-                stopped(shutdown.signal().unwrap_or(Signal::Terminate))
+        let work = move || populate_volume(config, &watch);
+        match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
+            JobOutcome::Returned(Ok(())) => ExitReason::Done,
+            JobOutcome::Returned(Err(PopulateError::Failed(sentence))) | JobOutcome::Failed(sentence) => {
+                report_failure(&sentence)
             }
-            Ended::Overdue(signal) => stopped(signal),
+            JobOutcome::Returned(Err(PopulateError::Stopped)) => {
+                report_stopped(shutdown.first_signal().unwrap_or(StopSignal::Terminate))
+            }
+            JobOutcome::Overdue(signal) => report_stopped(signal),
         }
     }
 }
 
 /// The end as upstream's programs end, with the `Fatal` of their log: the pod is started again.
-fn fail(sentence: &str) -> Exit {
+fn report_failure(sentence: &str) -> ExitReason {
     tracing::error!("{sentence}");
-    Exit::Fatal
+    ExitReason::Fatal
 }
 
-fn stopped(signal: Signal) -> Exit {
+fn report_stopped(signal: StopSignal) -> ExitReason {
     tracing::error!("stopped by {}", signal.name());
-    Exit::Signalled(signal)
+    ExitReason::Signalled(signal)
 }
 
 #[cfg(test)]
@@ -130,7 +132,11 @@ mod tests {
             ("ovirt-populator/cdi-importer", None),
             ("", None),
         ] {
-            assert_eq!(Populator::named(OsStr::new(name)), populator, "{name}");
+            assert_eq!(
+                Populator::from_program_name(OsStr::new(name)),
+                populator,
+                "{name}"
+            );
         }
     }
 }

@@ -1,11 +1,11 @@
 //! `openstack-populator`: an image of an OpenStack cloud.
 
 use program::env::EnvReader;
-use program::flags::{Flags, OwnFlag};
-use sources::Place;
-use sources::glance::{Access, GlanceOptions, Names};
+use program::flags::{KlogFlags, OwnFlag};
+use sources::SourceLocation;
+use sources::glance::{GlanceAccess, GlanceOptions, NameStyle};
 
-use super::origin::{INSECURE, Origin};
+use super::origin::{INSECURE, PopulatorSource};
 
 const ENDPOINT: &str = "endpoint";
 const IMAGE_ID: &str = "image-id";
@@ -22,16 +22,19 @@ pub(super) const FLAGS: [OwnFlag; 2] = [
 ];
 
 /// `None` when a key of the secret was rejected.
-pub(super) fn read(flags: &Flags, reader: &mut EnvReader<'_>) -> Result<Option<Origin>, String> {
+pub(super) fn read_source(
+    flags: &KlogFlags,
+    reader: &mut EnvReader<'_>,
+) -> Result<Option<PopulatorSource>, String> {
     let [endpoint, image_id] = flags
-        .mandatory([ENDPOINT, IMAGE_ID])
+        .required_values([ENDPOINT, IMAGE_ID])
         .map_err(|error| error.to_string())?;
-    let Some(access) = Access::read(reader, Names::Secret) else {
+    let Some(access) = GlanceAccess::from_env(reader, NameStyle::Secret) else {
         return Ok(None);
     };
     let options = GlanceOptions::new(&endpoint, &image_id, access).map_err(|error| error.to_string())?;
-    Ok(Some(Origin {
-        place: Place::Glance(options),
+    Ok(Some(PopulatorSource {
+        place: SourceLocation::Glance(options),
         credentials: None,
         // As upstream: what is no boolean is false.
         insecure: reader.lenient_bool(INSECURE),

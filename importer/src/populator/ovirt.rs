@@ -1,12 +1,12 @@
 //! `ovirt-populator`: a disk of an oVirt engine.
 
 use program::env::{EnvReader, go_bool};
-use program::flags::{Flags, OwnFlag};
+use program::flags::{KlogFlags, OwnFlag};
 use program::secret::Secret;
 use sources::imageio::api_of_engine;
-use sources::{Checkpoints, Credentials, Place};
+use sources::{BasicCredentials, Checkpoints, SourceLocation};
 
-use super::origin::{INSECURE, Origin};
+use super::origin::{INSECURE, PopulatorSource};
 
 const ENGINE_URL: &str = "engine-url";
 const DISK_ID: &str = "disk-id";
@@ -35,19 +35,22 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
 ];
 
 /// `None` when a key of the secret was rejected.
-pub(super) fn read(flags: &Flags, reader: &mut EnvReader<'_>) -> Result<Option<Origin>, String> {
+pub(super) fn read_source(
+    flags: &KlogFlags,
+    reader: &mut EnvReader<'_>,
+) -> Result<Option<PopulatorSource>, String> {
     let [engine, disk_id] = flags
-        .mandatory([ENGINE_URL, DISK_ID])
+        .required_values([ENGINE_URL, DISK_ID])
         .map_err(|error| error.to_string())?;
-    let user = reader.text(USER).unwrap_or_default();
-    let password = reader.secret(PASSWORD);
-    Ok(Some(Origin {
-        place: Place::ImageIo {
+    let user = reader.read_text(USER).unwrap_or_default();
+    let password = reader.read_secret(PASSWORD);
+    Ok(Some(PopulatorSource {
+        place: SourceLocation::ImageIo {
             api: api_of_engine(&engine).map_err(|error| error.to_string())?,
             disk_id,
             checkpoints: Checkpoints::default(),
         },
-        credentials: Credentials::new(&user, password.as_ref().map_or("", Secret::expose)),
-        insecure: reader.parsed(INSECURE, go_bool).unwrap_or(false),
+        credentials: BasicCredentials::new(&user, password.as_ref().map_or("", Secret::expose)),
+        insecure: reader.read_parsed(INSECURE, go_bool).unwrap_or(false),
     }))
 }

@@ -7,28 +7,28 @@ use std::sync::Arc;
 
 use datapath::error::TargetError;
 use datapath::observe::Observer;
-use datapath::options::{Payload, Reading, Writing};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::{Error, disk, transfer};
-use volume::{Volume, Wanted, wording};
+use volume::{DiskRequest, TargetVolume, wording};
 
-use super::config::Config;
-use crate::watch::Watch;
+use super::config::PopulatorConfig;
+use crate::watch::PodWatch;
 
 /// Name of the only file that is made.
 const DISK_IMAGE: &str = "disk.img";
 
 /// The reason why the volume was not filled.
 #[derive(Debug)]
-pub(super) enum NotPopulated {
+pub(super) enum PopulateError {
     /// A sentence.
     Failed(String),
     /// A signal was obeyed.
     Stopped,
 }
 
-impl NotPopulated {
-    fn because(error: &Error, watch: &Watch) -> Self {
-        watch.failed(error);
+impl PopulateError {
+    fn from_error(error: &Error, watch: &PodWatch) -> Self {
+        watch.record_failure(error);
         if wording::is_stop(error) {
             Self::Stopped
         } else {
@@ -38,31 +38,38 @@ impl NotPopulated {
 }
 
 /// Fills the volume and makes sure that it is on the medium.
-pub(super) fn populate(config: Config, watch: &Arc<Watch>) -> Result<(), NotPopulated> {
-    let because = |error: Error| NotPopulated::because(&error, watch);
-    let options = options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
+pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) -> Result<(), PopulateError> {
+    let because = |error: Error| PopulateError::from_error(&error, watch);
+    let options = disk_options(&config.volume_path, config.size).map_err(|error| because(error.into()))?;
     let stop = config.network.stop.clone();
     let observer = Arc::clone(watch) as Arc<dyn Observer>;
     let mut network = config.network;
     network.observer = Arc::clone(&observer);
-    let opened = sources::open(&config.place, &Arc::new(network)).map_err(|error| because(error.into()))?;
-    let reading = Reading {
+    let opened =
+        sources::open_source(&config.place, &Arc::new(network)).map_err(|error| because(error.into()))?;
+    let reading = ReadOptions {
         full_header: true,
-        ..config.limits.reading(stop, observer)
+        ..config.limits.read_options(stop, observer)
     };
-    let writing = Writing {
+    let writing = WriteOptions {
         workers: program::job::data_threads(),
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    let report = transfer::transfer(&*opened.source, Payload::default(), &options, &reading, &writing)
-        .map_err(because)?;
+    let report = transfer::transfer_image(
+        &*opened.source,
+        PayloadKind::default(),
+        &options,
+        &reading,
+        &writing,
+    )
+    .map_err(because)?;
     volume::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
-    watch.finish();
+    watch.finish_progress();
     Ok(())
 }
 
 /// The disk at `path`, of at most `size` bytes if it is a file.
-fn options(path: &Path, size: Option<u64>) -> Result<disk::Options, TargetError> {
+fn disk_options(path: &Path, size: Option<u64>) -> Result<disk::DiskOptions, TargetError> {
     // A device that is not there would else become a file among the devices, in the memory of the node.
     if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !disk::is_block_device(path) {
         let problem = format!("it is no block device, and no file but {DISK_IMAGE} is made");
@@ -70,5 +77,5 @@ fn options(path: &Path, size: Option<u64>) -> Result<disk::Options, TargetError>
     }
     // A file keeps the size of its image, as with upstream. Grown to the size of the claim it would be more than its filesystem can
     // hold: no variable tells a populator what part of the volume that keeps for itself, as one tells the importer.
-    Ok(Volume::of(path, size)?.target_options(&Wanted::default()))
+    Ok(TargetVolume::for_path(path, size)?.target_options(&DiskRequest::default()))
 }

@@ -5,10 +5,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::source::Source;
+use sources::BasicCredentials;
 use sources::Checkpoints;
-use sources::Credentials;
 use sources::imageio::ImageIoSource;
-use sources::{Network, Patience};
+use sources::{Network, RetryPolicy};
 use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;
@@ -22,11 +22,11 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 fn open(engine: &Engine, connections: usize) -> ImageIoSource {
     let tls = certs::distrustful_client_config().unwrap();
     let network = Network {
-        credentials: Credentials::new(USER, PASSWORD),
+        credentials: BasicCredentials::new(USER, PASSWORD),
         connections: NonZeroUsize::new(connections),
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(20),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
     };
@@ -70,10 +70,10 @@ fn bytes_are_those_of_the_disk_wherever_one_leaps() {
         {
             let source = open(&engine, if seed % 2 == 0 { 1 } else { 3 });
             assert_eq!(
-                (source.length(), source.is_ranged()),
+                (source.total_bytes(), source.is_ranged()),
                 (Some(raw.len() as u64), true)
             );
-            let mut body = source.body().unwrap();
+            let mut body = source.open_body().unwrap();
             let mut at = 0;
             while let Some(chunk) = body.next_chunk().unwrap() {
                 assert!(

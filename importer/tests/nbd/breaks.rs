@@ -47,7 +47,7 @@ fn connections_that_never_last_get_somewhere() {
     let proxy = NbdProxy::start(&server.socket(), vec![400_000; 100]).unwrap();
     // What arrives before a cut is lost if it is not read in time: on a busy machine, whole connections come to nothing.
     let patient = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(120),
             ..access().patience
         },
@@ -64,7 +64,7 @@ fn another_size_is_another_disk() {
     let proxy = NbdProxy::start(&before.socket(), vec![10 << 20]).unwrap();
     let source = open(&proxy.uri("")).unwrap();
     proxy.redirect(&after.socket());
-    let error = receive(&mut *source.body().unwrap()).err().unwrap();
+    let error = receive(&mut *source.open_body().unwrap()).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Changed);
     assert_eq!(
         error.to_string(),
@@ -77,7 +77,7 @@ fn a_server_that_stays_away_ends_the_import() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
     let access = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             retries: Some(2),
             ..access().patience
         },
@@ -85,7 +85,10 @@ fn a_server_that_stays_away_ends_the_import() {
     };
     let source = open_with(&proxy.uri(""), &access).unwrap();
     server.stop();
-    let error = receive(&mut *source.body().unwrap()).err().unwrap().to_string();
+    let error = receive(&mut *source.open_body().unwrap())
+        .err()
+        .unwrap()
+        .to_string();
     assert!(error.starts_with("giving up at byte "), "{error}");
     assert!(error.contains("after 3 failures in a row"), "{error}");
 }
@@ -94,7 +97,7 @@ fn a_server_that_stays_away_ends_the_import() {
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
     let access = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             retries: Some(0),
             ..access().patience
         },
@@ -121,7 +124,10 @@ fn errors_of_the_disk_pass_or_are_named() {
     let args = ["--filter=error", "pattern", "8M", "error-pread-rate=100%", &file];
     let server = NbdServer::nbdkit(args);
     let source = open(&server.uri("")).unwrap();
-    let error = receive(&mut *source.body().unwrap()).err().unwrap().to_string();
+    let error = receive(&mut *source.open_body().unwrap())
+        .err()
+        .unwrap()
+        .to_string();
     let ending = "bytes at offset 0 with EIO (5), 5 times in a row";
     assert!(
         error.starts_with("the NBD server answers the read of "),
@@ -129,7 +135,7 @@ fn errors_of_the_disk_pass_or_are_named() {
     );
     assert!(error.ends_with(ending), "{error}");
 
-    let mut body = source.body().unwrap();
+    let mut body = source.open_body().unwrap();
     let healing = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(300));
         std::fs::remove_file(trigger).unwrap();
@@ -168,7 +174,7 @@ fn a_stop_ends_every_wait() {
         stop.cancel();
     });
     let start = Instant::now();
-    let error = receive(&mut *source.body().unwrap()).err().unwrap();
+    let error = receive(&mut *source.open_body().unwrap()).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
     assert!(start.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();
@@ -179,7 +185,7 @@ fn silence_is_not_waited_for_forever() {
     // With parallel reads it dies when the client gives up the first connection (see `pattern_of_qemu`).
     let server = NbdServer::nbdkit(["--threads=1", "--filter=delay", "pattern", "8M", "rdelay=60"]);
     let access = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(3),
             ..access().patience
         },

@@ -10,7 +10,7 @@ use super::*;
 fn run(script: NbdScript) -> Result<Received, SourceError> {
     let server = ScriptedNbd::start(script).unwrap();
     let access = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             retries: Some(0),
             ..access().patience
         },
@@ -263,7 +263,7 @@ fn a_reply_that_drips_is_given_up() {
     };
     let server = ScriptedNbd::start(script).unwrap();
     let access = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(3),
             ..access().patience
         },

@@ -17,10 +17,10 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use datapath::error::SourceError;
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use datapath::zeros::is_known_zero;
 use sources::nbd::NbdSource;
-use sources::{Network, Patience};
+use sources::{Network, RetryPolicy};
 use testkit::{certs, disk};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -29,9 +29,9 @@ static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 fn access() -> Network {
     Network {
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(20),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         ..Network::new(
             RUNTIME.handle().clone(),
@@ -64,7 +64,7 @@ struct Received {
     zeros: usize,
 }
 
-fn receive(body: &mut dyn Body) -> Result<Received, SourceError> {
+fn receive(body: &mut dyn SourceBody) -> Result<Received, SourceError> {
     let mut received = Received::default();
     while let Some(chunk) = body.next_chunk()? {
         assert!(!chunk.is_empty());
@@ -77,7 +77,7 @@ fn receive(body: &mut dyn Body) -> Result<Received, SourceError> {
 }
 
 fn fetch_with(uri: &str, access: &Network) -> Result<Received, SourceError> {
-    receive(&mut *open_with(uri, access)?.body()?)
+    receive(&mut *open_with(uri, access)?.open_body()?)
 }
 
 fn fetch(uri: &str) -> Result<Received, SourceError> {

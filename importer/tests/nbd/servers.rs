@@ -51,9 +51,9 @@ fn names_ports_and_sizes() {
     ];
     let server = TcpNbdServer::qemu(args);
     let source = open(&server.uri("a%20b")).unwrap();
-    assert_eq!(source.length(), Some(1_000_448));
+    assert_eq!(source.total_bytes(), Some(1_000_448));
     assert!(source.is_ranged() && source.name() == server.uri("a%20b"));
-    assert!(receive(&mut *source.body().unwrap()).unwrap().bytes == vec![5; 1_000_448]);
+    assert!(receive(&mut *source.open_body().unwrap()).unwrap().bytes == vec![5; 1_000_448]);
     let message = failure(&server.uri("other"));
     assert!(
         message.contains(": the NBD server has not got the export \"other\""),
@@ -89,7 +89,7 @@ fn holes_are_not_transferred() {
     for server in [&raw, &kit] {
         let proxy = NbdProxy::start(&server.socket(), Vec::new()).unwrap();
         let source = open(&proxy.uri("")).unwrap();
-        let mut body = source.body().unwrap();
+        let mut body = source.open_body().unwrap();
         let (mut total, mut data) = (0u64, 0u64);
         while let Some(chunk) = body.next_chunk().unwrap() {
             total += chunk.len() as u64;
@@ -148,7 +148,7 @@ fn bytes_are_read_at_random_and_skipped() {
     assert!(source.read_range(0..(64 << 20) + 1).is_err());
     assert_eq!(proxy.connections(), 2, "one for the body, one for all ranges");
 
-    let mut body = source.body().unwrap();
+    let mut body = source.open_body().unwrap();
     assert_eq!(body.next_chunk().unwrap().unwrap()[..8], 0u64.to_be_bytes());
     for offset in [1u64 << 20, (3 << 20) + 4096, 40 << 20] {
         body.skip_to(offset).unwrap();

@@ -92,7 +92,7 @@ fn who_hands_out_keys_may_be_away_for_a_while() {
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap()),
     ];
     let once = Network {
-        patience: Patience {
+        patience: RetryPolicy {
             retries: Some(0),
             ..environment(&variables).patience
         },

@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use datapath::error::SourceError;
 use datapath::source::Source;
-use sources::Credentials;
+use sources::BasicCredentials;
 use sources::objects::ObjectOptions;
-use sources::policy::{Granted, Policy};
-use sources::{Network, Patience};
+use sources::policy::{ExtraPermissions, ImportPolicy};
+use sources::{Network, RetryPolicy};
 use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
@@ -58,13 +58,13 @@ fn noise(seed: u64) -> Vec<u8> {
 
 /// The keys that the store of `kind` wants.
 fn access(kind: Kind) -> Network {
-    let keys = Credentials::new(ACCESS_KEY, SECRET_KEY);
+    let keys = BasicCredentials::new(ACCESS_KEY, SECRET_KEY);
     Network {
         credentials: keys.filter(|_| kind != Kind::Gcs),
         connections: Some(NonZeroUsize::MIN),
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(30),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         policy: policy(&[]),
         ..Network::new(
@@ -76,15 +76,15 @@ fn access(kind: Kind) -> Network {
 }
 
 /// A policy that lends the identities in these variables to servers on loopback.
-fn policy(variables: &[(&str, &str)]) -> Policy {
+fn policy(variables: &[(&str, &str)]) -> ImportPolicy {
     let variables = variables
         .iter()
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let granted = Granted {
+    let granted = ExtraPermissions {
         ambient_identity: true,
-        ..Granted::default()
+        ..ExtraPermissions::default()
     };
-    Policy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
+    ImportPolicy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
 }
 
 /// No keys, and variables that may lead to some.
@@ -106,7 +106,7 @@ fn open(kind: Kind, url: &str, access: &Network) -> Result<Box<dyn Source>, Sour
 }
 
 fn read_all(source: &dyn Source) -> Result<Vec<u8>, SourceError> {
-    let mut body = source.body()?;
+    let mut body = source.open_body()?;
     let mut bytes = Vec::new();
     while let Some(chunk) = body.next_chunk()? {
         bytes.extend_from_slice(&chunk);

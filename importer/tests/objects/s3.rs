@@ -1,8 +1,8 @@
 //! What only S3 has: signatures, regions, versions, and checksums of several kinds.
 
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use datapath::error::SourceErrorKind;
-use sources::objects::Addressing;
+use sources::objects::AddressingStyle;
 
 use super::*;
 
@@ -10,7 +10,7 @@ use super::*;
 fn a_wrong_secret_is_refused_in_the_words_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
     let wrong = Network {
-        credentials: Credentials::new(ACCESS_KEY, "another secret"),
+        credentials: BasicCredentials::new(ACCESS_KEY, "another secret"),
         ..access(Kind::S3s)
     };
     let error = setup.open_with(&wrong).err().unwrap().to_string();
@@ -77,7 +77,7 @@ fn the_command_line_names_bucket_and_key() {
         ..access(Kind::S3s)
     };
     let options = ObjectOptions {
-        addressing: Addressing::Bucket,
+        addressing: AddressingStyle::Bucket,
         ..ObjectOptions::default()
     };
     let url = format!("s3://{BUCKET}/{}", setup.key);
@@ -136,11 +136,11 @@ fn the_version_that_was_found_is_read_to_its_end() {
 }
 
 /// Stores the object again, with a checksum that the server keeps; `parts` as of an object that was put together.
-fn announce(setup: &Setup, algorithm: Algorithm, parts: &str) {
+fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
     use base64::Engine;
-    let mut digest = Digest::new(algorithm);
+    let mut digest = RunningDigest::new(algorithm);
     digest.update(&setup.content);
-    let hex = digest.finish().split_once(':').unwrap().1.to_owned();
+    let hex = digest.finish_digest().split_once(':').unwrap().1.to_owned();
     let bytes: Vec<u8> = (0..hex.len() / 2)
         .map(|nth| u8::from_str_radix(&hex[2 * nth..2 * nth + 2], 16).unwrap())
         .collect();
@@ -156,17 +156,17 @@ fn announce(setup: &Setup, algorithm: Algorithm, parts: &str) {
 #[test]
 fn checksums_that_the_server_keeps_are_verified() {
     for algorithm in [
-        Algorithm::Crc32,
-        Algorithm::Crc32c,
-        Algorithm::Crc64Nvme,
-        Algorithm::Sha1,
-        Algorithm::Sha256,
+        DigestAlgorithm::Crc32,
+        DigestAlgorithm::Crc32c,
+        DigestAlgorithm::Crc64Nvme,
+        DigestAlgorithm::Sha1,
+        DigestAlgorithm::Sha256,
     ] {
         let faults = vec![Fault::Cut(1_000_000), Fault::None, Fault::Corrupt(2_999_999)];
         let setup = Setup::new(&MOTO, &format!("checksum-{algorithm}"), faults);
         announce(&setup, algorithm, "");
         let source = setup.open().unwrap();
-        assert!(source.verifies(), "{algorithm}");
+        assert!(source.has_own_digest(), "{algorithm}");
         assert!(read_all(&*source).unwrap() == setup.content);
 
         let error = setup.read().unwrap_err();
@@ -182,8 +182,8 @@ fn checksums_that_the_server_keeps_are_verified() {
 #[test]
 fn checksums_of_checksums_are_not_compared() {
     let setup = Setup::new(&MOTO, "composite", Vec::new());
-    announce(&setup, Algorithm::Crc32, "-3");
+    announce(&setup, DigestAlgorithm::Crc32, "-3");
     let source = setup.open().unwrap();
-    assert!(!source.verifies());
+    assert!(!source.has_own_digest());
     assert!(read_all(&*source).unwrap() == setup.content);
 }

@@ -13,7 +13,7 @@ fn objects_have_a_length_and_ranges() {
     for_every_store(|store| {
         let setup = Setup::new(store, "whole", Vec::new());
         let source = setup.open().unwrap();
-        assert_eq!(source.length(), Some(LENGTH as u64), "{:?}", store.kind());
+        assert_eq!(source.total_bytes(), Some(LENGTH as u64), "{:?}", store.kind());
         assert_eq!(source.name(), setup.url());
         assert!(source.is_ranged(), "{:?}", store.kind());
         for (start, end) in [(0, 1), (1_234_567, 1_300_000), (LENGTH - 1, LENGTH)] {

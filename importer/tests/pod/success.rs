@@ -70,9 +70,9 @@ fn a_stale_disk_of_an_earlier_attempt_is_replaced() {
 #[test]
 fn a_right_checksum_is_confirmed_in_the_log() {
     let content = disk::content(9, MIB);
-    let mut digest = datapath::digest::Digest::new(datapath::digest::Algorithm::Sha512);
+    let mut digest = datapath::digest::RunningDigest::new(datapath::digest::DigestAlgorithm::Sha512);
     digest.update(&content);
-    let checksum = digest.finish();
+    let checksum = digest.finish_digest();
     let origin = serve(Script::new(content));
     let pod = Pod::http(&origin.url("/disk"), &[("IMPORTER_CHECKSUM", &checksum)]);
     let finished = pod.assert_succeeds_with(SUCCESS);

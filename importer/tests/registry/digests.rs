@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sources::registry::resolve_digest;
-use sources::{Network, Patience};
+use sources::{Network, RetryPolicy};
 use testkit::disk;
 use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
@@ -19,9 +19,9 @@ fn network(handle: Handle) -> Arc<Network> {
     let tls = Arc::new(https::tls::insecure_client_config().or_fail("TLS"));
     Arc::new(Network {
         insecure: true,
-        patience: Patience {
+        patience: RetryPolicy {
             no_progress_limit: Duration::from_secs(60),
-            ..Patience::default()
+            ..RetryPolicy::default()
         },
         ..Network::new(handle, CancellationToken::new(), tls)
     })

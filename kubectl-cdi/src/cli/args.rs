@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
-use program::command_line::values::Time;
+use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use url::Url;
 
-use crate::cluster::{Reach, Target, VolumeMode};
+use crate::cluster::{ClusterOptions, VolumeMode, VolumeTarget};
 
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
@@ -36,20 +36,20 @@ Examples:
 /// Found in PATH, it is a plugin of kubectl: `kubectl cdi`. It needs no kubectl, only a kubeconfig.
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-cdi", bin_name = "kubectl cdi")]
-pub(super) struct Cli {
+pub(super) struct PluginCli {
     /// The command.
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: PluginCommand,
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum PluginCommand {
     /// Send an image from here
     #[command(after_help = UPLOAD_EXAMPLES)]
     Upload(Box<UploadArgs>),
     /// Let the cluster fetch an image
     #[command(after_help = IMPORT_EXAMPLES)]
-    Import(Box<ImportArgs>),
+    Import(Box<ClusterImportArgs>),
     /// Show how far DataVolumes are, and what is in their way
     Status(StatusArgs),
     /// Print a token for an upload with curl, and the command
@@ -64,7 +64,7 @@ pub(super) struct UploadArgs {
 
     /// The volume: `dv/NAME` or `pvc/NAME`
     #[arg(value_name = "TARGET")]
-    pub(super) target: Target,
+    pub(super) target: VolumeTarget,
 
     /// The image is a tar, whose files the volume is to hold
     #[arg(long)]
@@ -83,12 +83,12 @@ pub(super) struct UploadArgs {
     pub(super) insecure: bool,
 
     /// What is done to the bytes on their way
-    #[arg(long, value_enum, default_value_t = Coding::Auto, help_heading = "Upload")]
-    pub(super) encoding: Coding,
+    #[arg(long, value_enum, default_value_t = EncodingOption::Auto, help_heading = "Upload")]
+    pub(super) encoding: EncodingOption,
 
     /// Time for the volume to be ready, and for which an upload that is cut off is tried to be continued
     #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Upload")]
-    pub(super) timeout: Time,
+    pub(super) timeout: DurationValue,
 
     #[command(flatten)]
     pub(super) volume: VolumeArgs,
@@ -101,14 +101,14 @@ pub(super) struct UploadArgs {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct ImportArgs {
+pub(super) struct ClusterImportArgs {
     /// The image: `http(s)://`, `docker://`, `s3://` or `gs://`, as the cluster reaches it
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(super) url: String,
 
     /// The volume: `dv/NAME` or `pvc/NAME`
     #[arg(value_name = "TARGET")]
-    pub(super) target: Target,
+    pub(super) target: VolumeTarget,
 
     /// The server of an s3:// address, such as https://minio.example.org:9000 [default:
     /// https://s3.us-east-1.amazonaws.com]
@@ -129,7 +129,7 @@ pub(super) struct ImportArgs {
 
     /// Time for the import
     #[arg(long, value_name = "TIME", default_value = "24h", help_heading = "Source")]
-    pub(super) timeout: Time,
+    pub(super) timeout: DurationValue,
 
     /// Make the volume, and do not wait for the import
     #[arg(long, help_heading = "Source")]
@@ -149,7 +149,7 @@ pub(super) struct ImportArgs {
 pub(super) struct StatusArgs {
     /// One volume: `dv/NAME` or `pvc/NAME` [default: all DataVolumes of the namespace]
     #[arg(value_name = "TARGET")]
-    pub(super) target: Option<Target>,
+    pub(super) target: Option<VolumeTarget>,
 
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
@@ -159,7 +159,7 @@ pub(super) struct StatusArgs {
 pub(super) struct TokenArgs {
     /// The volume: `dv/NAME` or `pvc/NAME`
     #[arg(value_name = "TARGET")]
-    pub(super) target: Target,
+    pub(super) target: VolumeTarget,
 
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
@@ -211,7 +211,7 @@ pub(super) struct VolumeArgs {
 
     /// The form of that: yaml is all there is
     #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
-    pub(super) output: Option<Form>,
+    pub(super) output: Option<ManifestFormat>,
 }
 
 /// `--dry-run`.
@@ -223,14 +223,14 @@ pub(super) enum DryRun {
 
 /// `-o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
+pub(super) enum ManifestFormat {
     /// YAML
     Yaml,
 }
 
 /// `--encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Coding {
+pub(super) enum EncodingOption {
     /// Leave out zeros, and compress while the network is slow, unless the image is compressed already
     Auto,
     /// Send the file as it is
@@ -254,7 +254,7 @@ pub(super) struct ClusterArgs {
     namespace: Option<String>,
 }
 
-impl From<ClusterArgs> for Reach {
+impl From<ClusterArgs> for ClusterOptions {
     fn from(arguments: ClusterArgs) -> Self {
         Self {
             kubeconfig: arguments.kubeconfig,

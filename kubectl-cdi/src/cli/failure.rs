@@ -1,18 +1,18 @@
 //! A command that failed: one sentence, and the exit code that goes with it.
 
-use program::command_line::Failed;
-use program::exit::Exit;
-use program::signal::{Shutdown, Signal};
-use program::start::CannotStart;
+use program::command_line::FailedCommand;
+use program::exit::ExitReason;
+use program::signal::{ShutdownRequest, StopSignal};
+use program::start::ProcessStartError;
 
 use crate::cluster::{ClusterError, ImportError};
-use crate::image::NoImage;
-use crate::remote::NoSize;
-use crate::send::{NoProxy, SendFailed};
+use crate::image::ImageFileError;
+use crate::remote::DiskSizeError;
+use crate::send::{ProxySetupError, UploadSendError};
 
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum CommandFailed {
+pub(super) enum PluginCommandError {
     #[error("{0}")]
     Usage(String),
     #[error(transparent)]
@@ -20,68 +20,71 @@ pub(super) enum CommandFailed {
     #[error(transparent)]
     Cluster(#[from] ClusterError),
     #[error(transparent)]
-    Image(#[from] NoImage),
+    Image(#[from] ImageFileError),
     #[error(transparent)]
-    Size(#[from] NoSize),
+    Size(#[from] DiskSizeError),
     #[error(transparent)]
-    Proxy(#[from] NoProxy),
+    Proxy(#[from] ProxySetupError),
     #[error(transparent)]
-    Send(#[from] SendFailed),
+    Send(#[from] UploadSendError),
     #[error("cannot write to stdout: {0}")]
     Output(String),
-    #[error("stopped by {}{}", signal.name(), continued(continuation))]
+    #[error("stopped by {}{}", signal.name(), continuation_text(continuation))]
     Signalled {
-        signal: Signal,
+        signal: StopSignal,
         /// The command that continues.
         continuation: Option<String>,
     },
     #[error(transparent)]
-    Start(#[from] CannotStart),
+    Start(#[from] ProcessStartError),
     #[error("{0}")]
     Internal(String),
 }
 
-fn continued(command: &Option<String>) -> String {
+fn continuation_text(command: &Option<String>) -> String {
     command.as_ref().map_or_else(String::new, |command| {
         format!("; this goes on where it was: {command}")
     })
 }
 
-impl CommandFailed {
+impl PluginCommandError {
     /// Stopped, with nothing to be continued.
-    pub(super) fn signalled(shutdown: &Shutdown) -> Self {
-        Self::stopped(shutdown, None)
+    pub(super) fn from_signal(shutdown: &ShutdownRequest) -> Self {
+        Self::with_continuation(shutdown, None)
     }
 
     /// Stopped; the `continuation` goes on.
-    pub(super) fn stopped(shutdown: &Shutdown, continuation: Option<String>) -> Self {
+    pub(super) fn with_continuation(shutdown: &ShutdownRequest, continuation: Option<String>) -> Self {
         Self::Signalled {
-            signal: shutdown.signal().unwrap_or(Signal::Terminate),
+            signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate),
             continuation,
         }
     }
 }
 
-impl Failed for CommandFailed {
-    fn exit(&self) -> Exit {
+impl FailedCommand for PluginCommandError {
+    fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Size(NoSize::Internal(_)) => {
-                Exit::Internal
+            Self::Internal(_) | Self::Output(_) | Self::Start(_) | Self::Size(DiskSizeError::Internal(_)) => {
+                ExitReason::Internal
             }
-            Self::Proxy(NoProxy::Untrusted { .. }) => Exit::Target,
-            Self::Usage(_) | Self::Import(_) | Self::Proxy(_) | Self::Size(NoSize::Unknown(_)) => Exit::Usage,
-            Self::Size(NoSize::Refused(_)) => Exit::Image,
-            Self::Cluster(error) | Self::Send(SendFailed::Cluster(error)) => error.exit(),
-            Self::Image(error) | Self::Send(SendFailed::Image(error)) => match error {
-                NoImage::Unreadable { .. } | NoImage::NoFile(_) | NoImage::Changed(_) | NoImage::Gone(_) => {
-                    Exit::Source
-                }
-                NoImage::Useless { .. } | NoImage::Refused(_) => Exit::Image,
+            Self::Proxy(ProxySetupError::Untrusted { .. }) => ExitReason::Target,
+            Self::Usage(_) | Self::Import(_) | Self::Proxy(_) | Self::Size(DiskSizeError::Unknown(_)) => {
+                ExitReason::Usage
+            }
+            Self::Size(DiskSizeError::Refused(_)) => ExitReason::Image,
+            Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => error.exit_reason(),
+            Self::Image(error) | Self::Send(UploadSendError::Image(error)) => match error {
+                ImageFileError::Unreadable { .. }
+                | ImageFileError::NoFile(_)
+                | ImageFileError::Changed(_)
+                | ImageFileError::Gone(_) => ExitReason::Source,
+                ImageFileError::Useless { .. } | ImageFileError::Refused(_) => ExitReason::Image,
             },
-            Self::Send(SendFailed::Refused(_)) => Exit::Image,
-            Self::Send(SendFailed::TooSmall(_)) => Exit::NoSpace,
-            Self::Send(_) => Exit::Target,
-            Self::Signalled { signal, .. } => Exit::Signalled(*signal),
+            Self::Send(UploadSendError::Refused(_)) => ExitReason::Image,
+            Self::Send(UploadSendError::TooSmall(_)) => ExitReason::NoSpace,
+            Self::Send(_) => ExitReason::Target,
+            Self::Signalled { signal, .. } => ExitReason::Signalled(*signal),
         }
     }
 }

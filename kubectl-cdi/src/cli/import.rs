@@ -2,61 +2,66 @@
 
 use std::sync::Arc;
 
-use program::command_line::Failed;
-use program::progress::Display;
+use program::command_line::FailedCommand;
+use program::progress::ProgressDisplay;
 
-use super::args::ImportArgs;
-use super::failure::CommandFailed;
-use super::view::{Event, View};
-use super::{PROGRAM, printed, size_for, under_signals, wanted};
-use crate::cluster::{Cluster, Import, Source};
+use super::args::ClusterImportArgs;
+use super::failure::PluginCommandError;
+use super::view::{UploadEvent, UploadView};
+use super::{PROGRAM, print_dry_run, size_for, under_signals, wanted_volume};
+use crate::cluster::{Cluster, ClusterImport, ContentSource};
 use crate::remote;
-use crate::send::Watch;
+use crate::send::UploadWatch;
 
-pub(super) fn run(arguments: ImportArgs) -> Result<(), CommandFailed> {
-    let display = Display::begin(PROGRAM, arguments.shown.progress, &arguments.shown.output);
-    let view = View::default();
+pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
+    let display = ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
+    let view = UploadView::default();
     let target = arguments.target.to_string();
-    let importing = import(arguments, Arc::clone(&view.watch));
+    let importing = import_volume(arguments, Arc::clone(&view.watch));
     // What was made stays, and the cluster goes on with it.
-    let result = display.during(view, || under_signals(importing, CommandFailed::signalled));
+    let result = display.run_watched(view, || under_signals(importing, PluginCommandError::from_signal));
     match &result {
         Ok(None) => {}
-        Ok(Some(summary)) => display.conclude(|| summary.clone(), &Event::Imported { target: &target }),
-        Err(failed) => display.conclude_failed(&Event::Error {
+        Ok(Some(summary)) => {
+            display.show_summary(|| summary.clone(), &UploadEvent::Imported { target: &target })
+        }
+        Err(failed) => display.conclude_failed(&UploadEvent::Error {
             message: failed.to_string(),
-            code: failed.exit().code(),
+            code: failed.exit_reason().exit_code(),
         }),
     }
     result.map(drop)
 }
 
 /// Imports; `None` if nothing was to be done, else what was.
-async fn import(arguments: ImportArgs, watch: Arc<Watch>) -> Result<Option<String>, CommandFailed> {
+async fn import_volume(
+    arguments: ClusterImportArgs,
+    watch: Arc<UploadWatch>,
+) -> Result<Option<String>, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
-    let source = Import {
+    let source = ClusterImport {
         secret: arguments.secret.clone(),
         cert_config_map: arguments.cert_configmap.clone(),
         checksum: arguments.checksum.clone(),
-        ..Import::new(&arguments.url, arguments.endpoint.as_ref())?
+        ..ClusterImport::new(&arguments.url, arguments.endpoint.as_ref())?
     };
-    source.check()?;
+    source.check_fields()?;
     let cluster = Cluster::connect(&arguments.cluster.into()).await?;
     if !volume.no_create {
         let config = cluster.cdi_config().await?;
         let size = match volume.size {
             Some(size) => size,
             None => {
-                watch.wait("looking how large the disk is");
+                watch.set_wait_reason("looking how large the disk is");
                 let disk_bytes = remote::disk_bytes(&arguments.url).await?;
                 size_for(&cluster, &config, target, volume, disk_bytes).await
             }
         };
-        let wanted = wanted(target, Source::Import(source), volume, false, size);
-        if printed(&wanted, volume)? {
+        let wanted = wanted_volume(target, ContentSource::Import(source), volume, false, size);
+        if print_dry_run(&wanted, volume)? {
             return Ok(None);
         }
-        cluster.create(&wanted).await?;
+        cluster.create_volume(&wanted).await?;
     }
     if arguments.no_wait {
         return Ok(Some(format!(
@@ -64,8 +69,8 @@ async fn import(arguments: ImportArgs, watch: Arc<Watch>) -> Result<Option<Strin
         )));
     }
     cluster
-        .follow(target, arguments.timeout.0, |progress| {
-            watch.wait(progress.to_string())
+        .follow_import(target, arguments.timeout.0, |progress| {
+            watch.set_wait_reason(progress.to_string())
         })
         .await?;
     Ok(Some(format!("{} imported into {target}", arguments.url)))

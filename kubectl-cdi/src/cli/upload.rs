@@ -8,32 +8,36 @@ use std::time::Instant;
 
 use datapath::encode::Encoding;
 use indicatif::BinaryBytes;
-use program::command_line::Failed;
-use program::env::{ProcessEnv, Strings};
-use program::progress::Display;
+use program::command_line::FailedCommand;
+use program::env::{NamedStrings, ProcessEnv};
+use program::progress::ProgressDisplay;
 use program::threads;
 use tokio_util::sync::CancellationToken;
 
-use super::args::{Coding, UploadArgs};
-use super::failure::CommandFailed;
-use super::view::{Event, View};
-use super::{PROGRAM, printed, size_for, under_signals, wanted};
-use crate::cluster::size::fits;
-use crate::cluster::{CdiConfig, Cluster, ClusterError, Found, ObjectUid, Source, Target};
-use crate::image::Image;
-use crate::send::{Place, Proxy, SendFailed, Sending, Sent, Tokens, Trust};
+use super::args::{EncodingOption, UploadArgs};
+use super::failure::PluginCommandError;
+use super::view::{UploadEvent, UploadView};
+use super::{PROGRAM, print_dry_run, size_for, under_signals, wanted_volume};
+use crate::cluster::size::check_fits;
+use crate::cluster::{
+    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget,
+};
+use crate::image::ImageFile;
+use crate::send::{
+    CompletedUpload, LockedFile, ProxyClient, ProxyTrust, TokenCache, UploadSendError, UploadTask,
+};
 
-pub(super) fn run(arguments: UploadArgs, words: &[OsString]) -> Result<(), CommandFailed> {
-    let display = Display::begin(PROGRAM, arguments.shown.progress, &arguments.shown.output);
-    let view = View::default();
+pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<(), PluginCommandError> {
+    let display = ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
+    let view = UploadView::default();
     let started = Instant::now();
     let target = arguments.target.to_string();
-    let uploading = upload(arguments, view.clone());
-    let result = display.during(view.clone(), || {
+    let uploading = upload_image(arguments, view.clone());
+    let result = display.run_watched(view.clone(), || {
         under_signals(uploading, |shutdown| {
             // Before the volume is there, there is nothing to go on with.
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            CommandFailed::stopped(shutdown, is_begun.then(|| continuation(words)))
+            PluginCommandError::with_continuation(shutdown, is_begun.then(|| continuation_command(words)))
         })
     });
     match &result {
@@ -41,12 +45,12 @@ pub(super) fn run(arguments: UploadArgs, words: &[OsString]) -> Result<(), Comma
         Ok(Some(sent)) => {
             let image = view.total.load(Ordering::Relaxed);
             let seconds = started.elapsed().as_secs_f64();
-            display.conclude(
+            display.show_summary(
                 || {
                     let (image, stream) = (BinaryBytes(image), BinaryBytes(sent.stream_bytes));
                     format!("{image} uploaded into {target} as {stream} in {seconds:.1} s")
                 },
-                &Event::Done {
+                &UploadEvent::Done {
                     target: target.clone(),
                     image_bytes: image,
                     sent_bytes: sent.stream_bytes,
@@ -56,16 +60,16 @@ pub(super) fn run(arguments: UploadArgs, words: &[OsString]) -> Result<(), Comma
                 },
             );
         }
-        Err(failed) => display.conclude_failed(&Event::Error {
+        Err(failed) => display.conclude_failed(&UploadEvent::Error {
             message: failed.to_string(),
-            code: failed.exit().code(),
+            code: failed.exit_reason().exit_code(),
         }),
     }
     result.map(drop)
 }
 
 /// The command that continues the one that was given.
-fn continuation(words: &[OsString]) -> String {
+fn continuation_command(words: &[OsString]) -> String {
     let mut command = "kubectl cdi".to_owned();
     let words = words.iter().map(|word| word.to_string_lossy());
     for word in words
@@ -83,11 +87,14 @@ fn continuation(words: &[OsString]) -> String {
 }
 
 /// Uploads; `None` if nothing was to be done.
-async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, CommandFailed> {
+async fn upload_image(
+    arguments: UploadArgs,
+    view: UploadView,
+) -> Result<Option<CompletedUpload>, PluginCommandError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
     // The tables of a large image take a while, and signals have to be seen meanwhile.
-    let opened = threads::run(move || Image::open(&path, is_archive)).await;
-    let image = Arc::new(opened.map_err(|error| CommandFailed::Internal(error.to_string()))??);
+    let opened = threads::run_blocking(move || ImageFile::open(&path, is_archive)).await;
+    let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let config = cluster.cdi_config().await?;
@@ -95,27 +102,27 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
     let proxy = match arguments.volume.dry_run {
         Some(_) => None,
         None => {
-            let proxy = proxy(&arguments, &config)?;
+            let proxy = proxy_client(&arguments, &config)?;
             if !arguments.volume.no_create {
                 proxy.check_certificate().await?;
             }
             Some(proxy)
         }
     };
-    let made = match make(&cluster, &config, &arguments, &image, &view).await? {
-        Volume::Shown | Volume::Found => None,
-        Volume::Made(uid) => Some(uid),
+    let made = match prepare_volume(&cluster, &config, &arguments, &image, &view).await? {
+        UploadVolume::Shown | UploadVolume::Found => None,
+        UploadVolume::Made(uid) => Some(uid),
     };
     let Some(proxy) = proxy else {
         return Ok(None);
     };
     view.has_volume.store(true, Ordering::Relaxed);
-    let sent = fill(&arguments, &cluster, &proxy, &image, &view).await;
+    let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
         // With the same image and volume, another attempt would only be refused again.
         let is_final = matches!(
             failed,
-            CommandFailed::Send(SendFailed::Refused(_) | SendFailed::TooSmall(_))
+            PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
         );
         clean_up(
             &cluster,
@@ -130,43 +137,45 @@ async fn upload(arguments: UploadArgs, view: View) -> Result<Option<Sent>, Comma
 
 /// Removes a volume that was made for a failed upload, if that `is_useless`: else an upload that
 /// resumes needs it.
-async fn clean_up(cluster: &Cluster, target: &Target, uid: &ObjectUid, is_useless: bool) {
+async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_useless: bool) {
     if !is_useless {
         tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
         return;
     }
-    match cluster.remove(target, uid).await {
+    match cluster.remove_volume(target, uid).await {
         Ok(()) => tracing::warn!("{target}, which was made for this upload, is removed again"),
         Err(error) => tracing::warn!("{target}, which was made for this upload, stays: {error}"),
     }
 }
 
 /// Waits for the upload pod, sends the image, and waits for CDI.
-async fn fill(
+async fn fill_volume(
     arguments: &UploadArgs,
     cluster: &Cluster,
-    proxy: &Proxy,
-    image: &Arc<Image>,
-    view: &View,
-) -> Result<Sent, CommandFailed> {
+    proxy: &ProxyClient,
+    image: &Arc<ImageFile>,
+    view: &UploadView,
+) -> Result<CompletedUpload, PluginCommandError> {
     let (target, patience) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
-        .wait_for_upload_ready(target, patience, |waiting| watch.wait(waiting.to_string()))
+        .wait_for_upload_ready(target, patience, |waiting| {
+            watch.set_wait_reason(waiting.to_string())
+        })
         .await?;
-    let place = match (found.claim_uid(target)?, states()) {
+    let place = match (found.claim_uid(target)?, state_folder()) {
         // A tar has none: no server takes it in parts.
         (Some(uid), Some(states)) if !arguments.archive => {
             // On a thread of its own, since a network's file system may hang.
-            let opening = threads::run(move || Place::open(&states, &uid)).await;
-            let opened = opening.map_err(|error| CommandFailed::Internal(error.to_string()))?;
-            opened.map_err(SendFailed::from)?
+            let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
+            let opened = opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
+            opened.map_err(UploadSendError::from)?
         }
         _ => None,
     };
-    let tokens = Tokens::new(cluster.clone(), target.name());
-    let is_encoded = arguments.encoding == Coding::Auto && image.is_plain();
-    let sending = Sending {
+    let tokens = TokenCache::new(cluster.clone(), target.name());
+    let is_encoded = arguments.encoding == EncodingOption::Auto && image.is_plain();
+    let sending = UploadTask {
         proxy,
         tokens: &tokens,
         image,
@@ -182,13 +191,15 @@ async fn fill(
     };
     let sent = sending.run().await?;
     cluster
-        .wait_for_done(target, patience, |waiting| watch.wait(waiting.to_string()))
+        .wait_for_done(target, patience, |waiting| {
+            watch.set_wait_reason(waiting.to_string())
+        })
         .await?;
     Ok(sent)
 }
 
 /// The volume of an upload.
-enum Volume {
+enum UploadVolume {
     /// Only printed.
     Shown,
     /// It was there.
@@ -198,77 +209,77 @@ enum Volume {
 }
 
 /// Makes the volume, or looks whether the one that is there will do.
-async fn make(
+async fn prepare_volume(
     cluster: &Cluster,
     config: &CdiConfig,
     arguments: &UploadArgs,
-    image: &Arc<Image>,
-    view: &View,
-) -> Result<Volume, CommandFailed> {
+    image: &Arc<ImageFile>,
+    view: &UploadView,
+) -> Result<UploadVolume, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
-        let found = cluster.look(target).await?;
+        let found = cluster.find_target(target).await?;
         found.takes_upload(target, arguments.archive)?;
         check_room(&found, config, arguments, image)?;
-        return Ok(Volume::Found);
+        return Ok(UploadVolume::Found);
     }
     let size = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
-            return Err(CommandFailed::Usage(format!(
+            return Err(PluginCommandError::Usage(format!(
                 "the disk in {} has {disk} bytes, more than --size {size}",
                 arguments.image.display()
             )));
         }
         (Some(size), _) => size,
         (None, None) if arguments.archive => {
-            return Err(CommandFailed::Usage(
+            return Err(PluginCommandError::Usage(
                 "how much room the files of an archive need is not known: give --size".to_owned(),
             ));
         }
         (None, disk) => {
             let disk_bytes = match disk {
                 Some(disk) => disk,
-                None => measure(image, view).await?,
+                None => measure_disk(image, view).await?,
             };
             size_for(cluster, config, target, volume, disk_bytes).await
         }
     };
-    let wanted = wanted(target, Source::Upload, volume, arguments.archive, size);
-    if printed(&wanted, volume)? {
-        return Ok(Volume::Shown);
+    let wanted = wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size);
+    if print_dry_run(&wanted, volume)? {
+        return Ok(UploadVolume::Shown);
     }
-    Ok(Volume::Made(cluster.create(&wanted).await?))
+    Ok(UploadVolume::Made(cluster.create_volume(&wanted).await?))
 }
 
 /// Reads the image to its end, where the size of its disk is told.
-async fn measure(image: &Arc<Image>, view: &View) -> Result<u64, CommandFailed> {
+async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
     view.watch
-        .wait("reading the image: how large its disk is, only its end tells");
+        .set_wait_reason("reading the image: how large its disk is, only its end tells");
     let stop = CancellationToken::new();
     // Ends the thread, whatever ends the wait for it.
     let _guard = stop.clone().drop_guard();
     let image = Arc::clone(image);
-    let measuring = threads::run(move || image.measure(stop)).await;
-    Ok(measuring.map_err(|error| CommandFailed::Internal(error.to_string()))??)
+    let measuring = threads::run_blocking(move || image.measure_bytes(stop)).await;
+    Ok(measuring.map_err(|error| PluginCommandError::Internal(error.to_string()))??)
 }
 
 /// Fails with both numbers if the disk does not fit into the claim, as far as both are known.
 fn check_room(
-    found: &Found,
+    found: &TargetObjects,
     config: &CdiConfig,
     arguments: &UploadArgs,
-    image: &Image,
+    image: &ImageFile,
 ) -> Result<(), ClusterError> {
     match (found.claim_bytes(), found.volume_mode(), image.disk_bytes()) {
         (Some(claim), Some(mode), Some(disk)) => {
-            let overhead = config.overhead(found.storage_class());
-            fits(&arguments.target, claim, mode, overhead, disk)
+            let overhead = config.class_overhead(found.storage_class());
+            check_fits(&arguments.target, claim, mode, overhead, disk)
         }
         _ => Ok(()),
     }
 }
 
-fn proxy(arguments: &UploadArgs, config: &CdiConfig) -> Result<Proxy, CommandFailed> {
+fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClient, PluginCommandError> {
     let url = match &arguments.uploadproxy_url {
         Some(url) => url.clone(),
         None => config.proxy_url()?.into(),
@@ -276,19 +287,19 @@ fn proxy(arguments: &UploadArgs, config: &CdiConfig) -> Result<Proxy, CommandFai
     let mut pem = config.proxy_ca().unwrap_or_default().as_bytes().to_vec();
     if let Some(path) = &arguments.cacert {
         let read = std::fs::read(path);
-        let read =
-            read.map_err(|error| CommandFailed::Usage(format!("cannot read {}: {error}", path.display())));
+        let read = read
+            .map_err(|error| PluginCommandError::Usage(format!("cannot read {}: {error}", path.display())));
         pem.extend(read?);
     }
     let trust = match arguments.insecure {
-        true => Trust::Everyone,
-        false => Trust::Roots(pem),
+        true => ProxyTrust::Everyone,
+        false => ProxyTrust::Roots(pem),
     };
-    Ok(Proxy::new(&url, &trust)?)
+    Ok(ProxyClient::new(&url, &trust)?)
 }
 
 /// The folder for what programs remember (XDG Base Directory Specification 0.8).
-fn states() -> Option<PathBuf> {
+fn state_folder() -> Option<PathBuf> {
     let named = ProcessEnv.get("XDG_STATE_HOME").map(PathBuf::from);
     let named = named.filter(|path| path.is_absolute());
     named.or_else(|| Some(PathBuf::from(ProcessEnv.get("HOME")?).join(".local/state")))
@@ -302,8 +313,11 @@ mod tests {
     fn the_command_that_continues_is_the_one_that_was_given() {
         let words = ["upload", "my disk's.raw", "dv/a", "-n", "vms"].map(OsString::from);
         let expected = r"kubectl cdi upload 'my disk'\''s.raw' dv/a -n vms --no-create";
-        assert_eq!(continuation(&words), expected);
+        assert_eq!(continuation_command(&words), expected);
         let words: Vec<OsString> = ["upload", "a", "--no-create", "dv/a"].map(Into::into).into();
-        assert_eq!(continuation(&words), "kubectl cdi upload a dv/a --no-create");
+        assert_eq!(
+            continuation_command(&words),
+            "kubectl cdi upload a dv/a --no-create"
+        );
     }
 }

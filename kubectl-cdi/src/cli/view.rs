@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use indicatif::BinaryBytes;
-use program::progress::{Watched, emit};
+use program::progress::{WatchedJob, emit_event};
 use serde::Serialize;
 
-use crate::send::Watch;
+use crate::send::UploadWatch;
 
 /// A line of `--progress json`. Documented in `docs/kubectl-cdi.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(super) enum Event<'a> {
+pub(super) enum UploadEvent<'a> {
     /// Once a second.
     Progress {
         image_bytes: u64,
@@ -37,30 +37,30 @@ pub(super) enum Event<'a> {
 
 /// The view of an upload that is displayed.
 #[derive(Clone, Default)]
-pub(super) struct View {
-    pub(super) watch: Arc<Watch>,
+pub(super) struct UploadView {
+    pub(super) watch: Arc<UploadWatch>,
     /// Bytes of the image; 0 until they are known.
     pub(super) total: Arc<AtomicU64>,
     /// True from the moment on at which there is a volume that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,
 }
 
-impl Watched for View {
-    fn position(&self) -> u64 {
+impl WatchedJob for UploadView {
+    fn done_bytes(&self) -> u64 {
         self.watch.image_bytes()
     }
 
-    fn total(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
     }
 
-    fn waiting(&self) -> Option<String> {
-        self.watch.waiting()
+    fn wait_reason(&self) -> Option<String> {
+        self.watch.wait_reason()
     }
 
-    fn line(&mut self) -> String {
-        let (done, total) = (self.position(), self.total().unwrap_or(0));
-        if let Some(waiting) = self.waiting() {
+    fn plain_line(&mut self) -> String {
+        let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
+        if let Some(waiting) = self.wait_reason() {
             return waiting;
         }
         let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
@@ -72,12 +72,12 @@ impl Watched for View {
         format!("{percent} %, {done} of {total}, {sent} sent")
     }
 
-    fn emit(&mut self) {
-        emit(&Event::Progress {
-            image_bytes: self.position(),
-            image_total: self.total().unwrap_or(0),
+    fn emit_json(&mut self) {
+        emit_event(&UploadEvent::Progress {
+            image_bytes: self.done_bytes(),
+            image_total: self.total_bytes().unwrap_or(0),
             sent_bytes: self.watch.handed_over(),
-            waiting_for: self.waiting(),
+            waiting_for: self.wait_reason(),
         });
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use datapath::memory::{Budget, Exceeded, Grant};
+use datapath::memory::{MemoryBudget, MemoryGrant, MemoryLimitError};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{Method, Request};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -16,8 +16,8 @@ use url::form_urlencoded;
 use super::error::ClusterError;
 use super::json::{self, ParseError};
 use super::object;
-use super::question::Question;
-use super::resource::{CDI, Resource, Verb};
+use super::question::ApiQuery;
+use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
 use super::{Cluster, PATIENCE};
 
@@ -40,7 +40,7 @@ const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// More than a server may answer.
 #[derive(Debug, thiserror::Error)]
-enum TooMuch {
+enum ReplyTooLarge {
     #[error("more than {0} bytes")]
     Bytes(usize),
     #[error("objects that take more than {0} bytes of memory")]
@@ -57,8 +57,12 @@ enum TooMuch {
 
 impl Cluster {
     /// The object of this name, if it is there.
-    pub(crate) async fn get(&self, resource: Resource, name: &str) -> Result<Option<Value>, ClusterError> {
-        match self.ask_for(Verb::Get, resource, name, None).await {
+    pub(crate) async fn get_object(
+        &self,
+        resource: ResourceKind,
+        name: &str,
+    ) -> Result<Option<Value>, ClusterError> {
+        match self.ask_for(RbacVerb::Get, resource, name, None).await {
             Ok(object) => Ok(Some(object)),
             Err(ClusterError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -67,76 +71,85 @@ impl Cluster {
 
     /// All objects that a selector lets through, such as `("fieldSelector", "type=Warning")`, for
     /// who soon drops them.
-    pub(crate) async fn list(
+    pub(crate) async fn list_objects(
         &self,
-        resource: Resource,
+        resource: ResourceKind,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
-        self.list_within(&mut Grant::default(), resource, selector).await
+        self.list_within(&mut MemoryGrant::default(), resource, selector)
+            .await
     }
 
     /// The same, for who holds `memory` as long as the objects.
     pub(crate) async fn list_within(
         &self,
-        memory: &mut Grant,
-        resource: Resource,
+        memory: &mut MemoryGrant,
+        resource: ResourceKind,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
-        let pages = self.pages(memory, resource, selector);
-        let late = |_| self.too_much(Verb::List, resource, &TooMuch::Seconds(LIST_PATIENCE.as_secs()));
+        let pages = self.list_pages(memory, resource, selector);
+        let late = |_| {
+            self.too_much(
+                RbacVerb::List,
+                resource,
+                &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()),
+            )
+        };
         timeout(LIST_PATIENCE, pages).await.map_err(late)?
     }
 
-    async fn pages(
+    async fn list_pages(
         &self,
-        memory: &mut Grant,
-        resource: Resource,
+        memory: &mut MemoryGrant,
+        resource: ResourceKind,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
         let (mut all, mut next) = (Vec::new(), String::new());
-        let too_much = |what| Err(self.too_much(Verb::List, resource, &what));
+        let too_much = |what| Err(self.too_much(RbacVerb::List, resource, &what));
         for _ in 0..MAX_PAGES {
             let query = form_urlencoded::Serializer::new(String::new())
                 .append_pair("limit", PAGE)
                 .extend_pairs(selector)
                 .append_pair("continue", &next)
                 .finish();
-            let mut page = self.ask(Verb::List, resource, "", &query, None, memory).await?;
+            let mut page = self
+                .send_query(RbacVerb::List, resource, "", &query, None, memory)
+                .await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 all.extend(items);
             }
             if all.len() > MAX_OBJECTS {
-                return too_much(TooMuch::Objects(MAX_OBJECTS));
+                return too_much(ReplyTooLarge::Objects(MAX_OBJECTS));
             }
-            match object::text(&page, "/metadata/continue") {
+            match object::text_at(&page, "/metadata/continue") {
                 None | Some("") => return Ok(all),
-                Some(more) if more == next => return too_much(TooMuch::SamePage),
+                Some(more) if more == next => return too_much(ReplyTooLarge::SamePage),
                 Some(more) => next = more.to_owned(),
             }
         }
-        too_much(TooMuch::Pages(MAX_PAGES))
+        too_much(ReplyTooLarge::Pages(MAX_PAGES))
     }
 
     /// Makes an object; `name` is what sentences call it.
-    pub(crate) async fn make(
+    pub(crate) async fn create_object(
         &self,
-        resource: Resource,
+        resource: ResourceKind,
         name: &str,
         object: &Value,
     ) -> Result<Value, ClusterError> {
-        self.ask_for(Verb::Create, resource, name, Some(object)).await
+        self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
     }
 
     /// Deletes the object of this name, if it is still the one with this UID.
-    pub(crate) async fn delete(
+    pub(crate) async fn delete_object(
         &self,
-        resource: Resource,
+        resource: ResourceKind,
         name: &str,
         uid: &ObjectUid,
     ) -> Result<(), ClusterError> {
         let preconditions = json!({"uid": uid.as_str()});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.ask_for(Verb::Delete, resource, name, Some(&options))
+        self.ask_for(RbacVerb::Delete, resource, name, Some(&options))
             .await
             .map(drop)
     }
@@ -144,33 +157,33 @@ impl Cluster {
     /// Asks for one object.
     async fn ask_for(
         &self,
-        verb: Verb,
-        resource: Resource,
+        verb: RbacVerb,
+        resource: ResourceKind,
         name: &str,
         body: Option<&Value>,
     ) -> Result<Value, ClusterError> {
-        let mut memory = Budget::new(MAX_OBJECT_BYTES).grant();
-        self.ask(verb, resource, name, "", body, &mut memory).await
+        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
+        self.send_query(verb, resource, name, "", body, &mut memory).await
     }
 
-    async fn ask(
+    async fn send_query(
         &self,
-        verb: Verb,
-        resource: Resource,
+        verb: RbacVerb,
+        resource: ResourceKind,
         name: &str,
         query: &str,
         body: Option<&Value>,
-        memory: &mut Grant,
+        memory: &mut MemoryGrant,
     ) -> Result<Value, ClusterError> {
-        let question = Question {
+        let question = ApiQuery {
             verb,
             resource,
             namespace: &self.namespace,
             name,
         };
-        let target = format!("{}?{query}", question.path()?);
-        let Some((code, answer)) = self.exchange(verb.method(), &target, body).await? else {
-            return Err(self.too_much(verb, resource, &TooMuch::Bytes(MAX_ANSWER_BYTES)));
+        let target = format!("{}?{query}", question.request_path()?);
+        let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await? else {
+            return Err(self.too_much(verb, resource, &ReplyTooLarge::Bytes(MAX_ANSWER_BYTES)));
         };
         if (200..300).contains(&code) {
             return json::parse(&answer, memory).map_err(|error| match error {
@@ -178,12 +191,12 @@ impl Cluster {
                     host: self.host.clone(),
                     source,
                 },
-                ParseError::Memory(Exceeded { limit, .. }) => {
-                    self.too_much(verb, resource, &TooMuch::Memory(limit))
+                ParseError::Memory(MemoryLimitError { limit, .. }) => {
+                    self.too_much(verb, resource, &ReplyTooLarge::Memory(limit))
                 }
             });
         }
-        let refused = question.refused(&self.host, code, &answer);
+        let refused = question.response_error(&self.host, code, &answer);
         // Nobody has rights on what is not there.
         if matches!(refused, ClusterError::Denied { .. }) && resource.is_of_cdi() && !self.has_cdi().await? {
             return Err(ClusterError::NoCdi);
@@ -193,11 +206,13 @@ impl Cluster {
 
     /// False if CDI's API is unknown here, which everybody may ask.
     async fn has_cdi(&self) -> Result<bool, ClusterError> {
-        let answer = self.exchange(Method::GET, &format!("/apis/{CDI}"), None).await?;
+        let answer = self
+            .exchange_request(Method::GET, &format!("/apis/{CDI}"), None)
+            .await?;
         Ok(answer.is_none_or(|(code, _)| code != 404))
     }
 
-    fn too_much(&self, verb: Verb, resource: Resource, what: &TooMuch) -> ClusterError {
+    fn too_much(&self, verb: RbacVerb, resource: ResourceKind, what: &ReplyTooLarge) -> ClusterError {
         ClusterError::TooMuch {
             host: self.host.clone(),
             verb: verb.name(),
@@ -207,7 +222,7 @@ impl Cluster {
     }
 
     /// The code of an answer, and its body; `None` if that has more than [`MAX_ANSWER_BYTES`].
-    async fn exchange(
+    async fn exchange_request(
         &self,
         method: Method,
         target: &str,
@@ -233,7 +248,7 @@ impl Cluster {
             }
         };
         match timeout(PATIENCE, answer).await {
-            Ok(answer) => answer.map_err(|error| ClusterError::asked(&self.host, error)),
+            Ok(answer) => answer.map_err(|error| ClusterError::from_request(&self.host, error)),
             Err(_) => Err(ClusterError::Silent {
                 host: self.host.clone(),
                 seconds: PATIENCE.as_secs(),

@@ -7,8 +7,8 @@ use url::Url;
 
 use super::Cluster;
 use super::error::ClusterError;
-use super::object::{line, text};
-use super::resource::Resource;
+use super::object::{printable_line, text_at};
+use super::resource::ResourceKind;
 
 /// The name of the object.
 const NAME: &str = "config";
@@ -29,9 +29,9 @@ pub struct CdiConfig {
 }
 
 impl CdiConfig {
-    fn read(config: &Value) -> Self {
-        let at = |pointer| text(config, pointer).filter(|text| !text.is_empty());
-        let overhead = |value: &Value| value.as_str().map_or(0.0, program::space::overhead);
+    fn from_object(config: &Value) -> Self {
+        let at = |pointer| text_at(config, pointer).filter(|text| !text.is_empty());
+        let overhead = |value: &Value| value.as_str().map_or(0.0, program::space::parse_overhead);
         let overheads = &config["status"]["filesystemOverhead"];
         let classes = overheads["storageClass"].as_object().into_iter().flatten();
         Self {
@@ -49,7 +49,7 @@ impl CdiConfig {
     /// The upload proxy, as it is reached from outside.
     pub fn proxy_url(&self) -> Result<Url, ClusterError> {
         let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
-        proxy_url(url).ok_or_else(|| ClusterError::BadProxy(line(url)))
+        proxy_url(url).ok_or_else(|| ClusterError::BadProxy(printable_line(url)))
     }
 
     /// The certificates (PEM) that sign the upload proxy's, where the system's do not.
@@ -58,7 +58,7 @@ impl CdiConfig {
     }
 
     /// The part of a file system of this class that is not for files: 0.06 are 6 %.
-    pub fn overhead(&self, storage_class: Option<&str>) -> f64 {
+    pub fn class_overhead(&self, storage_class: Option<&str>) -> f64 {
         let own = storage_class.and_then(|class| self.overheads.get(class));
         own.copied().unwrap_or(self.overhead)
     }
@@ -83,9 +83,9 @@ fn is_plain(url: &Url) -> bool {
 impl Cluster {
     /// Asks CDI for its configuration.
     pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
-        let config = self.get(Resource::CDI_CONFIGS, NAME).await?;
+        let config = self.get_object(ResourceKind::CDI_CONFIGS, NAME).await?;
         // CDI's operator makes it before anything else works.
-        Ok(CdiConfig::read(&config.ok_or(ClusterError::NoCdi)?))
+        Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
     }
 
     /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far
@@ -93,10 +93,10 @@ impl Cluster {
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
             Some(class) => self
-                .get(Resource::STORAGE_CLASSES, class)
+                .get_object(ResourceKind::STORAGE_CLASSES, class)
                 .await
                 .map(Vec::from_iter),
-            None => self.list(Resource::STORAGE_CLASSES, None).await,
+            None => self.list_objects(ResourceKind::STORAGE_CLASSES, None).await,
         };
         let is_default = |class: &&Value| {
             let annotations = &class["metadata"]["annotations"];
@@ -127,7 +127,7 @@ mod tests {
             "uploadProxyCA": "PEM",
             "filesystemOverhead": {"global": "0.06", "storageClass": {"nfs": "0", "odd": "x"}},
         }});
-        let read = CdiConfig::read(&config);
+        let read = CdiConfig::from_object(&config);
         assert_eq!(read.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
         assert_eq!(read.proxy_ca(), Some("PEM"));
         for (class, overhead) in [
@@ -136,17 +136,20 @@ mod tests {
             (Some("nfs"), 0.0),
             (Some("odd"), 0.0),
         ] {
-            assert!((read.overhead(class) - overhead).abs() < 1e-9, "{class:?}");
+            assert!((read.class_overhead(class) - overhead).abs() < 1e-9, "{class:?}");
         }
         config["spec"] = json!({"uploadProxyURLOverride": "http://override:8080/path"});
-        let url = CdiConfig::read(&config).proxy_url().unwrap();
+        let url = CdiConfig::from_object(&config).proxy_url().unwrap();
         assert_eq!(url.as_str(), "http://override:8080/path");
     }
 
     #[test]
     fn without_an_address_the_two_ways_to_expose_the_proxy_are_said() {
         for config in [json!({}), json!({"status": {"uploadProxyURL": ""}})] {
-            let said = CdiConfig::read(&config).proxy_url().unwrap_err().to_string();
+            let said = CdiConfig::from_object(&config)
+                .proxy_url()
+                .unwrap_err()
+                .to_string();
             assert!(
                 said.contains("Ingress or a Route") && said.contains("port-forward"),
                 "{said}"
@@ -154,7 +157,7 @@ mod tests {
         }
         for odd in ["ftp://h", "https://", "a b"] {
             let config = json!({"status": {"uploadProxyURL": odd}});
-            let error = CdiConfig::read(&config).proxy_url().unwrap_err();
+            let error = CdiConfig::from_object(&config).proxy_url().unwrap_err();
             assert!(matches!(error, ClusterError::BadProxy(_)), "{odd}");
         }
         assert_eq!(

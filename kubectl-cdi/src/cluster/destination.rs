@@ -5,36 +5,36 @@ use std::str::FromStr;
 
 use program::names::{MAX_SUBDOMAIN, is_subdomain};
 
-use super::resource::Resource;
+use super::resource::ResourceKind;
 
-/// The kind of a [`Target`].
+/// The kind of a [`VolumeTarget`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum VolumeTargetKind {
     /// A DataVolume; its claim has the same name.
     DataVolume,
     /// A PersistentVolumeClaim.
     Claim,
 }
 
-impl Kind {
-    pub(crate) fn resource(self) -> Resource {
+impl VolumeTargetKind {
+    pub(crate) fn resource_kind(self) -> ResourceKind {
         match self {
-            Self::DataVolume => Resource::DATA_VOLUMES,
-            Self::Claim => Resource::CLAIMS,
+            Self::DataVolume => ResourceKind::DATA_VOLUMES,
+            Self::Claim => ResourceKind::CLAIMS,
         }
     }
 }
 
 /// A DataVolume or a claim, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Target {
-    kind: Kind,
+pub struct VolumeTarget {
+    kind: VolumeTargetKind,
     name: String,
 }
 
 /// A text that is no target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TargetError {
+pub enum VolumeTargetError {
     /// No known kind before the slash.
     #[error("use dv/NAME or pvc/NAME")]
     Kind,
@@ -43,11 +43,13 @@ pub enum TargetError {
     Name(String),
 }
 
-impl Target {
+impl VolumeTarget {
     /// The target of this kind and name.
-    pub fn new(kind: Kind, name: &str) -> Result<Self, TargetError> {
+    pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, VolumeTargetError> {
         if !is_subdomain(name) {
-            return Err(TargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));
+            return Err(VolumeTargetError::Name(
+                name.chars().take(MAX_SUBDOMAIN).collect(),
+            ));
         }
         Ok(Self {
             kind,
@@ -56,7 +58,7 @@ impl Target {
     }
 
     /// What it is.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> VolumeTargetKind {
         self.kind
     }
 
@@ -66,25 +68,25 @@ impl Target {
     }
 }
 
-impl FromStr for Target {
-    type Err = TargetError;
+impl FromStr for VolumeTarget {
+    type Err = VolumeTargetError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, name) = text.split_once('/').ok_or(TargetError::Kind)?;
+        let (kind, name) = text.split_once('/').ok_or(VolumeTargetError::Kind)?;
         let kind = match kind {
-            "dv" | "datavolume" => Kind::DataVolume,
-            "pvc" | "persistentvolumeclaim" => Kind::Claim,
-            _ => return Err(TargetError::Kind),
+            "dv" | "datavolume" => VolumeTargetKind::DataVolume,
+            "pvc" | "persistentvolumeclaim" => VolumeTargetKind::Claim,
+            _ => return Err(VolumeTargetError::Kind),
         };
         Self::new(kind, name)
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for VolumeTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::DataVolume => "dv",
-            Kind::Claim => "pvc",
+            VolumeTargetKind::DataVolume => "dv",
+            VolumeTargetKind::Claim => "pvc",
         };
         write!(f, "{kind}/{}", self.name)
     }
@@ -97,12 +99,12 @@ mod tests {
     #[test]
     fn a_target_is_a_kind_and_a_name() {
         for (text, kind, shown) in [
-            ("dv/a.b-1", Kind::DataVolume, "dv/a.b-1"),
-            ("datavolume/a", Kind::DataVolume, "dv/a"),
-            ("pvc/a", Kind::Claim, "pvc/a"),
-            ("persistentvolumeclaim/a", Kind::Claim, "pvc/a"),
+            ("dv/a.b-1", VolumeTargetKind::DataVolume, "dv/a.b-1"),
+            ("datavolume/a", VolumeTargetKind::DataVolume, "dv/a"),
+            ("pvc/a", VolumeTargetKind::Claim, "pvc/a"),
+            ("persistentvolumeclaim/a", VolumeTargetKind::Claim, "pvc/a"),
         ] {
-            let target: Target = text.parse().unwrap();
+            let target: VolumeTarget = text.parse().unwrap();
             assert_eq!((target.kind(), target.to_string().as_str()), (kind, shown));
         }
     }
@@ -110,7 +112,11 @@ mod tests {
     #[test]
     fn other_texts_are_not() {
         for text in ["", "a", "vm/a", "DV/a"] {
-            assert_eq!(text.parse::<Target>(), Err(TargetError::Kind), "{text}");
+            assert_eq!(
+                text.parse::<VolumeTarget>(),
+                Err(VolumeTargetError::Kind),
+                "{text}"
+            );
         }
         let long = format!("dv/{}", "a".repeat(254));
         for text in [
@@ -123,8 +129,8 @@ mod tests {
             "dv/a..b",
             &long,
         ] {
-            let error = text.parse::<Target>().unwrap_err();
-            assert!(matches!(error, TargetError::Name(_)), "{text}");
+            let error = text.parse::<VolumeTarget>().unwrap_err();
+            assert!(matches!(error, VolumeTargetError::Name(_)), "{text}");
         }
     }
 }

@@ -3,11 +3,11 @@
 
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
-use program::command_line::Failed;
-use program::exit::Exit;
+use program::command_line::FailedCommand;
+use program::exit::ExitReason;
 
-use super::destination::Target;
-use super::object::line;
+use super::destination::VolumeTarget;
+use super::object::printable_line;
 
 /// A reason why the cluster could not be asked, or does not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum ClusterError {
     /// No connection to the API server.
     #[error(
         "the API server at {host} cannot be reached: {}; check the network, or choose another cluster by --context",
-        line(&program::report::chain(source))
+        printable_line(&program::report::error_chain(source))
     )]
     Unreachable {
         /// The API server.
@@ -138,7 +138,7 @@ pub enum ClusterError {
     #[error(
         "{0} was not made: the CDI of this cluster knows no checksums of sources; leave out --checksum, or ask for a newer CDI"
     )]
-    NoChecksum(Target),
+    NoChecksum(VolumeTarget),
     /// A volume into which the disk does not fit.
     #[error(
         "{target} is too small: the disk has {disk_bytes} bytes, and into the volume of {claim_bytes} bytes fit {usable_bytes}; \
@@ -146,7 +146,7 @@ pub enum ClusterError {
     )]
     TooSmall {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// Its size.
         claim_bytes: u64,
         /// What is left of that by a file system's overhead.
@@ -156,24 +156,24 @@ pub enum ClusterError {
     },
     /// A volume that has its content already.
     #[error("{0} is already filled: delete it first, or choose another name")]
-    Filled(Target),
+    Filled(VolumeTarget),
     /// A volume that is filled in another way.
     #[error(
         "{0} does not wait for an upload: it has neither the source \"upload\" nor the annotation \
          cdi.kubevirt.io/storage.upload.target; choose another name"
     )]
-    NoUpload(Target),
+    NoUpload(VolumeTarget),
     /// A disk for a volume of files, or files for a volume of a disk.
     #[error("{target} waits for {}", if *.is_archive { "an archive: give --archive" } else { "a disk image: leave out --archive" })]
     Content {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// What it waits for.
         is_archive: bool,
     },
     /// A volume that is deleted, or that something still keeps from being so.
     #[error("{0} has been deleted: make it again, or choose another name")]
-    Gone(Target),
+    Gone(VolumeTarget),
     /// A claim that cannot exist as it was requested.
     #[error(
         "{target} gets no volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has a default \
@@ -181,7 +181,7 @@ pub enum ClusterError {
     )]
     NoClaim {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// The words of CDI, or of Kubernetes.
         words: String,
     },
@@ -189,7 +189,7 @@ pub enum ClusterError {
     #[error("{target} is too small: {words}; delete it, and import into a larger one, see --size")]
     Full {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// CDI's words.
         words: String,
     },
@@ -200,7 +200,7 @@ pub enum ClusterError {
     )]
     Failed {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// What its pod says.
         words: String,
         /// True if CDI does not know that retries are useless.
@@ -214,7 +214,7 @@ pub enum ClusterError {
     )]
     TimedOut {
         /// The volume.
-        target: Target,
+        target: VolumeTarget,
         /// How long was waited.
         seconds: u64,
         /// What was waited for at last.
@@ -239,7 +239,7 @@ pub enum ClusterError {
     )]
     Uid {
         /// The object.
-        target: Target,
+        target: VolumeTarget,
         /// What the API server says.
         uid: String,
     },
@@ -250,24 +250,24 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// The failure to use a kubeconfig, without anything that is written in it.
-    pub(crate) fn kubeconfig(error: &KubeconfigError) -> Self {
+    pub(crate) fn from_kubeconfig(error: &KubeconfigError) -> Self {
         Self::Kubeconfig(match error {
             // kube's sentence shows the lines around, and those may be a token.
             KubeconfigError::Parse(error) => match error.location() {
                 Some(place) => format!("the kubeconfig is no YAML of that kind (line {})", place.line()),
                 None => "the kubeconfig is no YAML of that kind".to_owned(),
             },
-            other => line(&other.to_string()),
+            other => printable_line(&other.to_string()),
         })
     }
 
     /// The failure to ask at all.
-    pub(crate) fn asked(host: &str, error: kube::Error) -> Self {
+    pub(crate) fn from_request(host: &str, error: kube::Error) -> Self {
         let host = host.to_owned();
         match error {
             kube::Error::Auth(error) => Self::Login {
                 host,
-                words: login(&error),
+                words: login_message(&error),
             },
             // kube's sentence has the proxy's URL, which may hold a password.
             kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
@@ -292,27 +292,27 @@ impl ClusterError {
 }
 
 /// What went wrong with a login, without what a plugin has printed to stdout: that may be a token.
-fn login(error: &AuthError) -> String {
+fn login_message(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => {
-            let words = line(&String::from_utf8_lossy(&out.stderr));
+            let words = printable_line(&String::from_utf8_lossy(&out.stderr));
             format!("its login program ended with {}: {words}", out.status)
         }
         AuthError::AuthExecParse(_) => "what its login program prints is no ExecCredential".to_owned(),
-        other => line(&other.to_string()),
+        other => printable_line(&other.to_string()),
     }
 }
 
-impl Failed for ClusterError {
-    fn exit(&self) -> Exit {
+impl FailedCommand for ClusterError {
+    fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Kubeconfig(_) | Self::Namespace(_) | Self::Content { .. } => Exit::Usage,
-            Self::Quota(_) | Self::TooSmall { .. } | Self::Full { .. } => Exit::NoSpace,
+            Self::Kubeconfig(_) | Self::Namespace(_) | Self::Content { .. } => ExitReason::Usage,
+            Self::Quota(_) | Self::TooSmall { .. } | Self::Full { .. } => ExitReason::NoSpace,
             Self::Failed {
                 is_checksum: true, ..
-            } => Exit::Checksum,
-            Self::Failed { .. } => Exit::Source,
-            _ => Exit::Target,
+            } => ExitReason::Checksum,
+            Self::Failed { .. } => ExitReason::Source,
+            _ => ExitReason::Target,
         }
     }
 }
@@ -336,16 +336,16 @@ mod tests {
                 stderr: b"no browser\x1b".to_vec(),
             }),
         };
-        let login = ClusterError::asked("h", kube::Error::Auth(run));
+        let login = ClusterError::from_request("h", kube::Error::Auth(run));
         assert!(login.to_string().contains("no browser\\u{1b}"), "{login}");
-        for error in [ClusterError::kubeconfig(&error), login] {
+        for error in [ClusterError::from_kubeconfig(&error), login] {
             assert!(!format!("{error} {error:?}").contains("s3cret"), "{error:?}");
         }
     }
 
     #[test]
     fn codes_are_those_of_the_family() {
-        let target: Target = "dv/disk".parse().unwrap();
+        let target: VolumeTarget = "dv/disk".parse().unwrap();
         let failed = |is_checksum| ClusterError::Failed {
             target: target.clone(),
             words: String::new(),
@@ -353,14 +353,14 @@ mod tests {
             is_checksum,
         };
         for (error, exit) in [
-            (ClusterError::Namespace(String::new()), Exit::Usage),
-            (ClusterError::Quota(String::new()), Exit::NoSpace),
-            (failed(true), Exit::Checksum),
-            (failed(false), Exit::Source),
-            (ClusterError::NoCdi, Exit::Target),
-            (ClusterError::Filled(target.clone()), Exit::Target),
+            (ClusterError::Namespace(String::new()), ExitReason::Usage),
+            (ClusterError::Quota(String::new()), ExitReason::NoSpace),
+            (failed(true), ExitReason::Checksum),
+            (failed(false), ExitReason::Source),
+            (ClusterError::NoCdi, ExitReason::Target),
+            (ClusterError::Filled(target.clone()), ExitReason::Target),
         ] {
-            assert_eq!(error.exit(), exit, "{error}");
+            assert_eq!(error.exit_reason(), exit, "{error}");
         }
     }
 }

@@ -45,7 +45,7 @@ impl FinalReason {
     /// The reason in what a pod said that CDI has restarted so many times. A source must have
     /// refused twice: the Secret, the object or the right may have been made a moment too late
     /// for the first attempt.
-    pub(crate) fn of(sentence: &str, restarts: u64) -> Option<Self> {
+    pub(crate) fn from_message(sentence: &str, restarts: u64) -> Option<Self> {
         if sentence.contains(TOO_SMALL) {
             return Some(Self::NoSpace);
         }
@@ -67,14 +67,17 @@ mod tests {
             "http://h/d: TLS with h port 443: invalid peer certificate: UnknownIssuer",
             "Get \"https://h/d\": tls: failed to verify certificate: x509: certificate signed by unknown authority",
         ] {
-            assert_eq!(FinalReason::of(sentence, 0), None, "{sentence}");
+            assert_eq!(FinalReason::from_message(sentence, 0), None, "{sentence}");
             assert_eq!(
-                FinalReason::of(sentence, 1),
+                FinalReason::from_message(sentence, 1),
                 Some(FinalReason::Other),
                 "{sentence}"
             );
         }
-        assert_eq!(FinalReason::of(TOO_SMALL, 0), Some(FinalReason::NoSpace));
+        assert_eq!(
+            FinalReason::from_message(TOO_SMALL, 0),
+            Some(FinalReason::NoSpace)
+        );
     }
 
     #[test]
@@ -87,7 +90,7 @@ mod tests {
             "connect: connection refused",
             "unexpected EOF",
         ] {
-            assert_eq!(FinalReason::of(sentence, 9), None, "{sentence}");
+            assert_eq!(FinalReason::from_message(sentence, 9), None, "{sentence}");
         }
     }
 }

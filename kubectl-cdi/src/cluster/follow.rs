@@ -7,15 +7,15 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;
-use super::destination::Target;
+use super::destination::VolumeTarget;
 use super::error::ClusterError;
-use super::look::Found;
-use super::object::{line, text};
-use super::wait::{Goal, INTERVAL, reached, timed_out};
+use super::look::TargetObjects;
+use super::object::{printable_line, text_at};
+use super::wait::{INTERVAL, WaitGoal, check_goal, timed_out};
 
 /// How far an import is.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Progress {
+pub struct ImportProgress {
     /// CDI's name for where it is, such as `ImportInProgress`.
     pub phase: String,
     /// The part that is done, of 100.
@@ -26,19 +26,19 @@ pub struct Progress {
     pub sentence: Option<String>,
 }
 
-impl Progress {
+impl ImportProgress {
     /// As far as it stands in the objects.
-    pub(crate) fn of(found: &Found) -> Self {
+    pub(crate) fn from_objects(found: &TargetObjects) -> Self {
         let none = Value::Null;
         let volume = found.data_volume.as_ref().unwrap_or(&none);
         let progress =
-            text(volume, "/status/progress").or_else(|| found.of_claim("storage.populator.progress"));
+            text_at(volume, "/status/progress").or_else(|| found.of_claim("storage.populator.progress"));
         let phase = found.phase().or_else(|| found.of_claim("storage.pod.phase"));
         Self {
-            phase: line(phase.unwrap_or("Pending")),
-            percent: progress.and_then(percent),
-            restarts: found.restarts(),
-            sentence: found.sentence(),
+            phase: printable_line(phase.unwrap_or("Pending")),
+            percent: progress.and_then(parse_percent),
+            restarts: found.restart_count(),
+            sentence: found.last_message(),
         }
     }
 
@@ -48,7 +48,7 @@ impl Progress {
     }
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for ImportProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.phase)?;
         if let Some(percent) = self.percent {
@@ -67,37 +67,37 @@ impl fmt::Display for Progress {
 }
 
 /// The number in `45.20%`; CDI writes `N/A` where it knows none.
-fn percent(text: &str) -> Option<f64> {
+fn parse_percent(text: &str) -> Option<f64> {
     let number: f64 = text.trim_end_matches('%').parse().ok()?;
     (0.0..=100.0).contains(&number).then_some(number)
 }
 
 impl Cluster {
     /// Follows an import until it has succeeded or failed, for at most `patience`; `told` hears of every change.
-    pub async fn follow(
+    pub async fn follow_import(
         &self,
-        target: &Target,
+        target: &VolumeTarget,
         patience: Duration,
-        mut told: impl FnMut(&Progress),
+        mut told: impl FnMut(&ImportProgress),
     ) -> Result<(), ClusterError> {
         let started = Instant::now();
-        let mut last = Progress::default();
+        let mut last = ImportProgress::default();
         loop {
-            let progress = match self.look(target).await {
+            let progress = match self.find_target(target).await {
                 Ok(found) => {
-                    let mut progress = Progress::of(&found);
-                    if reached(&found, target, Goal::Filled)? {
+                    let mut progress = ImportProgress::from_objects(&found);
+                    if check_goal(&found, target, WaitGoal::Filled)? {
                         told(&progress);
                         return Ok(());
                     }
                     if !progress.is_running() {
-                        let waiting = self.reason(target, &found).await;
+                        let waiting = self.wait_reason(target, &found).await;
                         waiting.check_class(target)?;
                         progress.sentence = Some(waiting.to_string());
                     }
                     progress
                 }
-                Err(error) if error.may_pass() => Progress {
+                Err(error) if error.may_pass() => ImportProgress {
                     sentence: Some(error.to_string()),
                     ..last.clone()
                 },
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn progress_is_what_the_data_volume_says() {
-        let found = Found {
+        let found = TargetObjects {
             data_volume: Some(json!({"status": {
                 "phase": "ImportInProgress",
                 "progress": "45.20%",
@@ -132,17 +132,20 @@ mod tests {
             }})),
             claim: None,
         };
-        let said = Progress::of(&found).to_string();
+        let said = ImportProgress::from_objects(&found).to_string();
         assert_eq!(
             said,
             "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source"
         );
-        assert_eq!(Progress::of(&Found::default()).to_string(), "Pending");
+        assert_eq!(
+            ImportProgress::from_objects(&TargetObjects::default()).to_string(),
+            "Pending"
+        );
     }
 
     #[test]
     fn a_claim_says_it_by_annotations() {
-        let found = Found {
+        let found = TargetObjects {
             data_volume: None,
             claim: Some(json!({"metadata": {"annotations": {
                 "cdi.kubevirt.io/storage.pod.phase": "Running",
@@ -150,14 +153,17 @@ mod tests {
                 "cdi.kubevirt.io/storage.populator.progress": "7.5%",
             }}})),
         };
-        assert_eq!(Progress::of(&found).to_string(), "Running 7.50 %, restarted once");
+        assert_eq!(
+            ImportProgress::from_objects(&found).to_string(),
+            "Running 7.50 %, restarted once"
+        );
     }
 
     #[test]
     fn what_is_no_percentage_is_none() {
         for text in ["N/A", "", "%", "NaN%", "-1%", "1000%"] {
-            assert_eq!(percent(text), None, "{text}");
+            assert_eq!(parse_percent(text), None, "{text}");
         }
-        assert_eq!(percent("100.0%"), Some(100.0));
+        assert_eq!(parse_percent("100.0%"), Some(100.0));
     }
 }

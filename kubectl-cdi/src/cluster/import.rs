@@ -37,7 +37,7 @@ impl ImportKind {
 
 /// A source that the cluster fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Import {
+pub struct ClusterImport {
     /// What serves there.
     pub kind: ImportKind,
     /// The URL, in the form that CDI's webhook lets through.
@@ -72,7 +72,7 @@ pub enum ImportError {
     },
 }
 
-impl Import {
+impl ClusterImport {
     /// The source at the address that a user writes. `endpoint` is the server of an `s3://`
     /// address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
@@ -105,7 +105,7 @@ impl Import {
 
     /// Fails if there is a value without a field in CDI's API, whose server would drop it without
     /// a word.
-    pub fn check(&self) -> Result<(), ImportError> {
+    pub fn check_fields(&self) -> Result<(), ImportError> {
         let (flag, schemes) = match self.kind {
             ImportKind::Registry | ImportKind::S3 | ImportKind::Gcs if self.checksum.is_some() => {
                 ("--checksum", "http:// and https://")
@@ -119,7 +119,7 @@ impl Import {
     }
 
     /// The source of a DataVolume.
-    pub(super) fn source(&self) -> Value {
+    pub(super) fn source_value(&self) -> Value {
         let fields = object_of([
             ("url", Some(self.url.as_str())),
             ("secretRef", self.secret.as_deref()),
@@ -130,7 +130,7 @@ impl Import {
     }
 
     /// The annotations of a claim that say the same, without CDI's prefix.
-    pub(super) fn annotations(&self) -> Map<String, Value> {
+    pub(super) fn claim_annotations(&self) -> Map<String, Value> {
         object_of([
             ("storage.import.source", Some(self.kind.name())),
             ("storage.import.endpoint", Some(self.url.as_str())),
@@ -145,8 +145,8 @@ impl Import {
 mod tests {
     use super::*;
 
-    fn import(address: &str) -> Import {
-        Import::new(address, None).unwrap()
+    fn import(address: &str) -> ClusterImport {
+        ClusterImport::new(address, None).unwrap()
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             assert_eq!((import.kind.name(), import.url.as_str()), (kind, url));
         }
         for address in ["ftp://h/d", "d.qcow2", ""] {
-            let refused = Import::new(address, None).unwrap_err();
+            let refused = ClusterImport::new(address, None).unwrap_err();
             assert_eq!(refused, ImportError::Scheme(address.to_owned()));
         }
     }
@@ -170,9 +170,9 @@ mod tests {
     #[test]
     fn a_flag_goes_with_the_sources_that_have_it() {
         let endpoint = "http://minio:9000".parse().unwrap();
-        let at_minio = Import::new("s3://b/a dir/d", Some(&endpoint)).unwrap();
+        let at_minio = ClusterImport::new("s3://b/a dir/d", Some(&endpoint)).unwrap();
         assert_eq!(at_minio.url, "http://minio:9000/b/a%20dir/d");
-        let refused = Import::new("gs://b/d", Some(&endpoint)).unwrap_err();
+        let refused = ClusterImport::new("gs://b/d", Some(&endpoint)).unwrap_err();
         assert_eq!(refused.to_string(), "--endpoint is only for s3://");
         for (address, has_checksum, has_certificates) in [
             ("https://h/d", true, true),
@@ -180,33 +180,33 @@ mod tests {
             ("s3://b/d", false, true),
             ("gs://b/d", false, false),
         ] {
-            let checksum = Import {
+            let checksum = ClusterImport {
                 checksum: Some("sha256:ab".to_owned()),
                 ..import(address)
             };
-            assert_eq!(checksum.check().is_ok(), has_checksum, "{address}");
-            let certificates = Import {
+            assert_eq!(checksum.check_fields().is_ok(), has_checksum, "{address}");
+            let certificates = ClusterImport {
                 cert_config_map: Some("c".to_owned()),
                 ..import(address)
             };
-            assert_eq!(certificates.check().is_ok(), has_certificates, "{address}");
+            assert_eq!(certificates.check_fields().is_ok(), has_certificates, "{address}");
         }
     }
 
     #[test]
     fn volumes_and_claims_name_the_same_source() {
-        let full = Import {
+        let full = ClusterImport {
             secret: Some("s".to_owned()),
             cert_config_map: Some("c".to_owned()),
             checksum: Some("sha256:ab".to_owned()),
             ..import("https://h/d")
         };
         assert_eq!(
-            full.source(),
+            full.source_value(),
             json!({"http": {"url": "https://h/d", "secretRef": "s", "certConfigMap": "c", "checksum": "sha256:ab"}})
         );
         assert_eq!(
-            Value::Object(full.annotations()),
+            Value::Object(full.claim_annotations()),
             json!({
                 "storage.import.source": "http",
                 "storage.import.endpoint": "https://h/d",

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use datapath::memory::{Exceeded, Grant};
+use datapath::memory::{MemoryGrant, MemoryLimitError};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -31,18 +31,18 @@ pub(crate) enum ParseError {
     /// It is not JSON.
     Json(serde_json::Error),
     /// It takes too much memory.
-    Memory(Exceeded),
+    Memory(MemoryLimitError),
 }
 
 /// Reads all of `text`. The `memory` grows by what the value takes.
-pub(crate) fn parse(text: &[u8], memory: &mut Grant) -> Result<Value, ParseError> {
-    let mut counter = Counter {
-        taken: memory.bytes(),
+pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, ParseError> {
+    let mut counter = MemoryCounter {
+        taken: memory.granted_bytes(),
         memory,
         exceeded: None,
     };
     let mut json = serde_json::Deserializer::from_slice(text);
-    let value = Counted(&mut counter).deserialize(&mut json);
+    let value = CountedValue(&mut counter).deserialize(&mut json);
     let value = value.and_then(|value| json.end().map(|()| value));
     match counter.exceeded {
         Some(exceeded) => Err(ParseError::Memory(exceeded)),
@@ -50,20 +50,20 @@ pub(crate) fn parse(text: &[u8], memory: &mut Grant) -> Result<Value, ParseError
     }
 }
 
-struct Counter<'a> {
-    memory: &'a mut Grant,
+struct MemoryCounter<'a> {
+    memory: &'a mut MemoryGrant,
     taken: u64,
-    exceeded: Option<Exceeded>,
+    exceeded: Option<MemoryLimitError>,
 }
 
 /// A value whose memory is counted.
-struct Counted<'a, 'b>(&'a mut Counter<'b>);
+struct CountedValue<'a, 'b>(&'a mut MemoryCounter<'b>);
 
-impl Counted<'_, '_> {
-    fn take<E: Error>(&mut self, bytes: u64) -> Result<(), E> {
+impl CountedValue<'_, '_> {
+    fn take_bytes<E: Error>(&mut self, bytes: u64) -> Result<(), E> {
         let counter = &mut *self.0;
         counter.taken = counter.taken.saturating_add(bytes);
-        if counter.taken <= counter.memory.bytes() {
+        if counter.taken <= counter.memory.granted_bytes() {
             return Ok(());
         }
         let wanted = counter.taken.saturating_add(STEP_BYTES);
@@ -74,12 +74,12 @@ impl Counted<'_, '_> {
         })
     }
 
-    fn text<E: Error>(&mut self, text: &str) -> Result<(), E> {
-        self.take(TEXT_BYTES + text.len() as u64)
+    fn take_text<E: Error>(&mut self, text: &str) -> Result<(), E> {
+        self.take_bytes(TEXT_BYTES + text.len() as u64)
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Counted<'_, '_> {
+impl<'de> DeserializeSeed<'de> for CountedValue<'_, '_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -87,7 +87,7 @@ impl<'de> DeserializeSeed<'de> for Counted<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Counted<'_, '_> {
+impl<'de> Visitor<'de> for CountedValue<'_, '_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,14 +115,14 @@ impl<'de> Visitor<'de> for Counted<'_, '_> {
     }
 
     fn visit_str<E: Error>(mut self, text: &str) -> Result<Value, E> {
-        self.text(text)?;
+        self.take_text(text)?;
         Ok(text.into())
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut elements: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(element) = elements.next_element_seed(Counted(&mut *self.0))? {
-            self.take(ELEMENT_BYTES)?;
+        while let Some(element) = elements.next_element_seed(CountedValue(&mut *self.0))? {
+            self.take_bytes(ELEMENT_BYTES)?;
             array.push(element);
         }
         Ok(Value::Array(array))
@@ -135,9 +135,9 @@ impl<'de> Visitor<'de> for Counted<'_, '_> {
                 entries.next_value::<IgnoredAny>()?;
                 continue;
             }
-            self.take(ENTRY_BYTES + if map.is_empty() { MAP_BYTES } else { 0 })?;
-            self.text(&key)?;
-            map.insert(key, entries.next_value_seed(Counted(&mut *self.0))?);
+            self.take_bytes(ENTRY_BYTES + if map.is_empty() { MAP_BYTES } else { 0 })?;
+            self.take_text(&key)?;
+            map.insert(key, entries.next_value_seed(CountedValue(&mut *self.0))?);
         }
         Ok(Value::Object(map))
     }
@@ -145,7 +145,7 @@ impl<'de> Visitor<'de> for Counted<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use datapath::memory::Budget;
+    use datapath::memory::MemoryBudget;
     use serde_json::json;
 
     use super::*;
@@ -154,7 +154,7 @@ mod tests {
     fn values_are_those_of_serde_json_without_what_is_never_looked_at() {
         let value = json!({"a": [1, -2, 0.5, true, null, "x\n\u{1f600}"], "b": {"c": {}, "d": []}});
         let text = value.to_string();
-        let mut memory = Budget::new(1 << 20).grant();
+        let mut memory = MemoryBudget::new(1 << 20).empty_grant();
         assert_eq!(parse(text.as_bytes(), &mut memory).unwrap(), value);
         let text = r#"{"metadata": {"name": "x", "managedFields": [{"f:a": {}}]}}"#;
         let read = parse(text.as_bytes(), &mut memory).unwrap();
@@ -176,22 +176,22 @@ mod tests {
             (r#""","#, 64 + 24),
         ] {
             let fits = usize::try_from((LIMIT - 2 * STEP_BYTES) / (least + 100)).unwrap();
-            let mut memory = Budget::new(LIMIT).grant();
+            let mut memory = MemoryBudget::new(LIMIT).empty_grant();
             parse(repeated(piece, fits).as_bytes(), &mut memory).unwrap();
             let too_many = usize::try_from(LIMIT / least).unwrap() + 1;
-            let mut memory = Budget::new(LIMIT).grant();
+            let mut memory = MemoryBudget::new(LIMIT).empty_grant();
             let error = parse(repeated(piece, too_many).as_bytes(), &mut memory).unwrap_err();
             assert!(matches!(error, ParseError::Memory(_)), "{piece}");
         }
         let text = format!("\"{}\"", "x".repeat(2 << 20));
-        let error = parse(text.as_bytes(), &mut Budget::new(LIMIT).grant()).unwrap_err();
+        let error = parse(text.as_bytes(), &mut MemoryBudget::new(LIMIT).empty_grant()).unwrap_err();
         assert!(matches!(error, ParseError::Memory(_)));
     }
 
     #[test]
     fn several_texts_share_their_memory() {
         let text = format!("[{}0]", "0,".repeat(5000));
-        let mut memory = Budget::new(1 << 20).grant();
+        let mut memory = MemoryBudget::new(1 << 20).empty_grant();
         let mut read = 0;
         while parse(text.as_bytes(), &mut memory).is_ok() {
             read += 1;

@@ -4,47 +4,49 @@ use program::names::is_subdomain;
 use serde_json::Value;
 
 use super::Cluster;
-use super::destination::{Kind, Target};
+use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
 use super::final_reason::FinalReason;
 use super::mode::VolumeMode;
-use super::object::{annotation, condition, line, list, text, words};
-use super::resource::Resource;
+use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
+use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 
 /// What is there of a target, at one moment.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct TargetObjects {
     pub(crate) data_volume: Option<Value>,
     pub(crate) claim: Option<Value>,
 }
 
-impl Found {
+impl TargetObjects {
     /// True if there is neither a DataVolume nor a claim.
     pub fn is_empty(&self) -> bool {
         self.data_volume.is_none() && self.claim.is_none()
     }
 
     /// True if the target itself is there, which for a DataVolume may be without its claim.
-    pub fn has(&self, target: &Target) -> bool {
+    pub fn has_target(&self, target: &VolumeTarget) -> bool {
         match target.kind() {
-            Kind::DataVolume => self.data_volume.is_some(),
-            Kind::Claim => self.claim.is_some(),
+            VolumeTargetKind::DataVolume => self.data_volume.is_some(),
+            VolumeTargetKind::Claim => self.claim.is_some(),
         }
     }
 
     /// The UID of the `target`'s claim: a claim of the same name that is made later has another
     /// one.
-    pub fn claim_uid(&self, target: &Target) -> Result<Option<ObjectUid>, ClusterError> {
+    pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, ClusterError> {
         let claim = self.claim.as_ref();
-        claim.map(|claim| ObjectUid::read(claim, target)).transpose()
+        claim
+            .map(|claim| ObjectUid::from_object(claim, target))
+            .transpose()
     }
 
     /// The claim's size: what it has got, or what it asks for.
     pub fn claim_bytes(&self) -> Option<u64> {
         let claim = self.claim.as_ref()?;
-        let size = text(claim, "/status/capacity/storage")
-            .or_else(|| text(claim, "/spec/resources/requests/storage"));
+        let size = text_at(claim, "/status/capacity/storage")
+            .or_else(|| text_at(claim, "/spec/resources/requests/storage"));
         program::quantity::parse_bytes(size?).ok()
     }
 
@@ -52,8 +54,8 @@ impl Found {
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         let volume = self.data_volume.as_ref();
         let asked = volume.and_then(|volume| {
-            text(volume, "/spec/storage/resources/requests/storage")
-                .or_else(|| text(volume, "/spec/pvc/resources/requests/storage"))
+            text_at(volume, "/spec/storage/resources/requests/storage")
+                .or_else(|| text_at(volume, "/spec/pvc/resources/requests/storage"))
         });
         match asked {
             Some(size) => program::quantity::parse_bytes(size).ok(),
@@ -64,41 +66,41 @@ impl Found {
     /// The steps of a warm import.
     pub(crate) fn checkpoints(&self) -> &[Value] {
         let volume = self.data_volume.as_ref();
-        volume.map_or(&[], |volume| list(volume, "/spec/checkpoints"))
+        volume.map_or(&[], |volume| list_at(volume, "/spec/checkpoints"))
     }
 
     /// The claim's form.
     pub fn volume_mode(&self) -> Option<VolumeMode> {
-        let mode = text(self.claim.as_ref()?, "/spec/volumeMode");
+        let mode = text_at(self.claim.as_ref()?, "/spec/volumeMode");
         Some(mode.and_then(|mode| mode.parse().ok()).unwrap_or_default())
     }
 
     /// The claim's class.
     pub fn storage_class(&self) -> Option<&str> {
-        text(self.claim.as_ref()?, "/spec/storageClassName")
+        text_at(self.claim.as_ref()?, "/spec/storageClassName")
     }
 
     /// The DataVolume's phase, as CDI calls it.
     pub fn phase(&self) -> Option<&str> {
-        text(self.data_volume.as_ref()?, "/status/phase")
+        text_at(self.data_volume.as_ref()?, "/status/phase")
     }
 
     /// Fails unless the target is there to stay. A claim that is deleted stays in sight while a pod uses it.
-    pub(crate) fn stays(&self, target: &Target) -> Result<(), ClusterError> {
+    pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         let both = [&self.data_volume, &self.claim];
-        let is_leaving = |object: &Value| text(object, "/metadata/deletionTimestamp").is_some();
-        if !self.has(target) || both.into_iter().flatten().any(is_leaving) {
+        let is_leaving = |object: &Value| text_at(object, "/metadata/deletionTimestamp").is_some();
+        if !self.has_target(target) || both.into_iter().flatten().any(is_leaving) {
             return Err(ClusterError::Gone(target.clone()));
         }
         Ok(())
     }
 
     /// Fails unless this is something that waits for an upload of this kind.
-    pub fn takes_upload(&self, target: &Target, is_archive: bool) -> Result<(), ClusterError> {
+    pub fn takes_upload(&self, target: &VolumeTarget, is_archive: bool) -> Result<(), ClusterError> {
         if self.is_filled() {
             return Err(ClusterError::Filled(target.clone()));
         }
-        self.stays(target)?;
+        self.check_not_deleted(target)?;
         if !self.is_upload() {
             return Err(ClusterError::NoUpload(target.clone()));
         }
@@ -129,23 +131,23 @@ impl Found {
         let populator = self.claim.as_ref();
         source.is_some_and(|volume| volume.pointer("/spec/source/upload").is_some())
             || populator
-                .is_some_and(|claim| text(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource"))
+                .is_some_and(|claim| text_at(claim, "/spec/dataSourceRef/kind") == Some("VolumeUploadSource"))
             || self.of_claim("storage.upload.target").is_some()
     }
 
     fn is_archive(&self) -> bool {
         let volume = self.data_volume.as_ref();
-        let content = volume.and_then(|volume| text(volume, "/spec/contentType"));
+        let content = volume.and_then(|volume| text_at(volume, "/spec/contentType"));
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
     }
 
     /// The failure that no further attempt changes, if there is one.
-    pub(crate) fn failure(&self, target: &Target) -> Option<ClusterError> {
+    pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<ClusterError> {
         let condition = |reason: &str| {
             let volume = self.data_volume.iter();
-            let mut conditions = volume.flat_map(|volume| list(volume, "/status/conditions"));
+            let mut conditions = volume.flat_map(|volume| list_at(volume, "/status/conditions"));
             let found = conditions.find(|condition| condition["reason"] == reason)?;
-            Some(line(text(found, "/message").unwrap_or_default()))
+            Some(printable_line(text_at(found, "/message").unwrap_or_default()))
         };
         if let Some(words) = condition("ErrExceededQuota") {
             return Some(ClusterError::Quota(words));
@@ -158,11 +160,11 @@ impl Found {
         }
         let is_failed =
             self.phase() == Some("Failed") || self.of_claim("storage.import.fatalError") == Some("true");
-        let sentence = self.sentence();
-        let reason = match self.running("/reason", ".reason") {
+        let sentence = self.last_message();
+        let reason = match self.running_condition("/reason", ".reason") {
             Some("ChecksumError") if is_failed => FinalReason::Checksum,
             _ if is_failed => FinalReason::Other,
-            _ => FinalReason::of(sentence.as_deref()?, self.restarts())?,
+            _ => FinalReason::from_message(sentence.as_deref()?, self.restart_count())?,
         };
         let (words, target) = (
             sentence.unwrap_or_else(|| "its pod says nothing".to_owned()),
@@ -180,7 +182,7 @@ impl Found {
     }
 
     /// How often the pod was restarted.
-    pub(crate) fn restarts(&self) -> u64 {
+    pub(crate) fn restart_count(&self) -> u64 {
         let counted = self
             .data_volume
             .as_ref()
@@ -190,42 +192,44 @@ impl Found {
     }
 
     /// The last sentence of the pod that fills.
-    pub(crate) fn sentence(&self) -> Option<String> {
-        words(self.running("/message", ".message"))
+    pub(crate) fn last_message(&self) -> Option<String> {
+        printable_text(self.running_condition("/message", ".message"))
     }
 
     /// A field of the condition `Running`, of the DataVolume or else of the claim.
-    fn running(&self, field: &str, suffix: &str) -> Option<&str> {
+    fn running_condition(&self, field: &str, suffix: &str) -> Option<&str> {
         let volume = self.data_volume.as_ref();
-        let running = volume.and_then(|volume| condition(volume, "Running"));
-        let said = running.and_then(|running| text(running, field));
+        let running = volume.and_then(|volume| find_condition(volume, "Running"));
+        let said = running.and_then(|running| text_at(running, field));
         said.or_else(|| self.of_claim(&format!("storage.condition.running{suffix}")))
     }
 
     /// The claim that a populator fills in the place of this one.
-    pub(crate) fn prime(&self) -> Option<&str> {
+    pub(crate) fn prime_claim(&self) -> Option<&str> {
         self.of_claim("storage.populator.pvcPrime")
             .filter(|name| is_subdomain(name))
     }
 
     pub(crate) fn of_claim(&self, name: &str) -> Option<&str> {
-        annotation(self.claim.as_ref()?, name)
+        cdi_annotation(self.claim.as_ref()?, name)
     }
 }
 
 impl Cluster {
     /// Looks at a target. Nothing that is there is no failure.
-    pub async fn look(&self, target: &Target) -> Result<Found, ClusterError> {
+    pub async fn find_target(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
         let data_volume = match target.kind() {
-            Kind::DataVolume => self.get(Resource::DATA_VOLUMES, target.name()).await?,
-            Kind::Claim => None,
+            VolumeTargetKind::DataVolume => {
+                self.get_object(ResourceKind::DATA_VOLUMES, target.name()).await?
+            }
+            VolumeTargetKind::Claim => None,
         };
-        let claim = self.get(Resource::CLAIMS, target.name()).await?;
-        Ok(Found { data_volume, claim })
+        let claim = self.get_object(ResourceKind::CLAIMS, target.name()).await?;
+        Ok(TargetObjects { data_volume, claim })
     }
 
     /// The error that a target is not there.
-    pub fn not_found(&self, target: &Target) -> ClusterError {
+    pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
         ClusterError::NotFound {
             object: target.to_string(),
             namespace: self.namespace().to_owned(),
@@ -239,12 +243,12 @@ mod tests {
 
     use super::*;
 
-    fn claim(annotations: &[(&str, &str)]) -> Found {
+    fn claim(annotations: &[(&str, &str)]) -> TargetObjects {
         let annotations: serde_json::Map<_, _> = annotations
             .iter()
             .map(|(name, value)| (format!("cdi.kubevirt.io/{name}"), json!(value)))
             .collect();
-        Found {
+        TargetObjects {
             data_volume: None,
             claim: Some(json!({
                 "metadata": {"uid": "u-1", "annotations": annotations},
@@ -253,8 +257,8 @@ mod tests {
         }
     }
 
-    fn volume(volume: Value) -> Found {
-        Found {
+    fn volume(volume: Value) -> TargetObjects {
+        TargetObjects {
             data_volume: Some(volume),
             claim: None,
         }
@@ -262,10 +266,10 @@ mod tests {
 
     #[test]
     fn a_claim_is_a_target_while_it_waits() {
-        let target: Target = "pvc/disk".parse().unwrap();
+        let target: VolumeTarget = "pvc/disk".parse().unwrap();
         let upload = ("storage.upload.target", "");
         claim(&[upload]).takes_upload(&target, false).unwrap();
-        let refused = |found: Found, archive| found.takes_upload(&target, archive).unwrap_err();
+        let refused = |found: TargetObjects, archive| found.takes_upload(&target, archive).unwrap_err();
         let filled = claim(&[upload, ("storage.pod.phase", "Succeeded")]);
         assert!(matches!(refused(filled, false), ClusterError::Filled(_)));
         assert!(matches!(refused(claim(&[]), false), ClusterError::NoUpload(_)));
@@ -291,12 +295,12 @@ mod tests {
             (found.volume_mode(), found.claim_bytes()),
             (Some(VolumeMode::Block), Some(2 << 30))
         );
-        assert_eq!(Found::default().claim_bytes(), None);
+        assert_eq!(TargetObjects::default().claim_bytes(), None);
     }
 
     #[test]
     fn a_data_volume_says_it_by_its_phase() {
-        let target: Target = "dv/disk".parse().unwrap();
+        let target: VolumeTarget = "dv/disk".parse().unwrap();
         let spec = json!({"source": {"upload": {}}});
         let phase = |phase: &str| volume(json!({"spec": spec, "status": {"phase": phase}}));
         phase("UploadScheduled").takes_upload(&target, false).unwrap();
@@ -311,11 +315,11 @@ mod tests {
 
     #[test]
     fn the_end_of_hope_is_said_in_the_pods_words() {
-        let target: Target = "dv/disk".parse().unwrap();
+        let target: VolumeTarget = "dv/disk".parse().unwrap();
         let failed = volume(json!({"status": {"phase": "Failed", "conditions": [
             {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected a"},
         ]}}));
-        let error = failed.failure(&target).unwrap();
+        let error = failed.final_failure(&target).unwrap();
         assert_eq!(
             error.to_string(),
             "dv/disk has failed: checksum mismatch: expected a"
@@ -330,8 +334,11 @@ mod tests {
         let quota = volume(json!({"status": {"phase": "Pending", "conditions": [
             {"type": "Bound", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
         ]}}));
-        assert!(matches!(quota.failure(&target), Some(ClusterError::Quota(_))));
+        assert!(matches!(
+            quota.final_failure(&target),
+            Some(ClusterError::Quota(_))
+        ));
         let running = volume(json!({"status": {"phase": "ImportInProgress"}}));
-        assert!(running.failure(&target).is_none());
+        assert!(running.final_failure(&target).is_none());
     }
 }

@@ -43,18 +43,18 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 pub use config::CdiConfig;
-pub use destination::{Kind, Target};
+pub use destination::{VolumeTarget, VolumeTargetKind};
 pub use error::ClusterError;
-pub use follow::Progress;
-pub use import::{Import, ImportError};
-pub use look::Found;
+pub use follow::ImportProgress;
+pub use import::{ClusterImport, ImportError};
+pub use look::TargetObjects;
 pub use mode::VolumeMode;
-pub(crate) use object::line;
-pub use status::Row;
-pub use token::Token;
+pub(crate) use object::printable_line;
+pub use status::StatusRow;
+pub use token::UploadToken;
 pub use uid::ObjectUid;
-pub use volume::{Source, Wanted};
-pub use waiting::Waiting;
+pub use volume::{ContentSource, WantedVolume};
+pub use waiting::WaitReason;
 
 /// Longest silence of the API server. It answers in milliseconds, and in seconds where a webhook or an aggregated API is slow: the API
 /// server itself gives those 30 s at most.
@@ -62,7 +62,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The way to a cluster, as a command line says it.
 #[derive(Debug, Clone, Default)]
-pub struct Reach {
+pub struct ClusterOptions {
     /// A kubeconfig; without one, the files of `KUBECONFIG`, `~/.kube/config`, or the ServiceAccount of the pod around.
     pub kubeconfig: Option<PathBuf>,
     /// A context of the kubeconfig instead of its current one.
@@ -82,8 +82,8 @@ pub struct Cluster {
 
 impl Cluster {
     /// Prepares the way to the cluster; an exec plugin logs in here. The API server is not asked yet.
-    pub async fn connect(reach: &Reach) -> Result<Self, ClusterError> {
-        let mut config = configuration(reach).await?;
+    pub async fn connect(reach: &ClusterOptions) -> Result<Self, ClusterError> {
+        let mut config = load_configuration(reach).await?;
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
@@ -102,7 +102,8 @@ impl Cluster {
             Some(port) => format!("{host}:{port}"),
             None => host.to_owned(),
         };
-        let client = program::cluster::client(config).map_err(|error| ClusterError::asked(&host, error))?;
+        let client =
+            program::cluster::client(config).map_err(|error| ClusterError::from_request(&host, error))?;
         let client = client.build();
         Ok(Self {
             client,
@@ -117,7 +118,7 @@ impl Cluster {
     }
 }
 
-async fn configuration(reach: &Reach) -> Result<Config, ClusterError> {
+async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterError> {
     let options = KubeConfigOptions {
         context: reach.context.clone(),
         ..KubeConfigOptions::default()
@@ -132,9 +133,9 @@ async fn configuration(reach: &Reach) -> Result<Config, ClusterError> {
     match configured {
         // As kubectl: in a pod there is no file.
         Err(error) if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() => {
-            Config::incluster().map_err(|_| ClusterError::kubeconfig(&error))
+            Config::incluster().map_err(|_| ClusterError::from_kubeconfig(&error))
         }
-        configured => configured.map_err(|error| ClusterError::kubeconfig(&error)),
+        configured => configured.map_err(|error| ClusterError::from_kubeconfig(&error)),
     }
 }
 

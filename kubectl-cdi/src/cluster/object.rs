@@ -9,12 +9,12 @@ pub(crate) const PREFIX: &str = "cdi.kubevirt.io/";
 const WORDS_CHARS: usize = 1 << 10;
 
 /// The text at this JSON pointer.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
+pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer)?.as_str()
 }
 
 /// The elements at this JSON pointer.
-pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+pub(crate) fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object
         .pointer(pointer)
         .and_then(Value::as_array)
@@ -22,13 +22,13 @@ pub(crate) fn list<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
 }
 
 /// An annotation of CDI's, whose name gets CDI's prefix.
-pub(crate) fn annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+pub(crate) fn cdi_annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][format!("{PREFIX}{name}")].as_str()
 }
 
 /// The condition of this type.
-pub(crate) fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list(object, "/status/conditions")
+pub(crate) fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
+    list_at(object, "/status/conditions")
         .iter()
         .find(|condition| condition["type"] == kind)
 }
@@ -42,13 +42,13 @@ pub(crate) fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Ma
 }
 
 /// Words of others on one line, as they may be shown; nothing if there are none.
-pub(crate) fn words(text: Option<&str>) -> Option<String> {
-    text.map(line).filter(|words| !words.is_empty())
+pub(crate) fn printable_text(text: Option<&str>) -> Option<String> {
+    text.map(printable_line).filter(|words| !words.is_empty())
 }
 
 /// Words of others on one line, as they may be shown.
-pub(crate) fn line(words: &str) -> String {
-    printable::line(words, WORDS_CHARS)
+pub(crate) fn printable_line(words: &str) -> String {
+    printable::escape_line(words, WORDS_CHARS)
 }
 
 #[cfg(test)]
@@ -61,14 +61,14 @@ mod tests {
             "metadata": {"annotations": {"cdi.kubevirt.io/storage.pod.ready": "true", "cdi.kubevirt.io/odd": 1}},
             "status": {"phase": 3, "conditions": [{"type": "Running", "message": " a\nb "}]},
         });
-        assert_eq!(annotation(&object, "storage.pod.ready"), Some("true"));
-        assert_eq!(annotation(&object, "odd"), None);
-        assert_eq!(text(&object, "/status/phase"), None);
-        assert!(list(&object, "/status/phase").is_empty());
-        let message = condition(&object, "Running").and_then(|found| text(found, "/message"));
-        assert_eq!(words(message).as_deref(), Some("a b"));
-        assert_eq!(condition(&object, "Bound"), None);
-        assert_eq!(words(Some(" \n")), None);
-        assert_eq!(annotation(&Value::Null, "odd"), None);
+        assert_eq!(cdi_annotation(&object, "storage.pod.ready"), Some("true"));
+        assert_eq!(cdi_annotation(&object, "odd"), None);
+        assert_eq!(text_at(&object, "/status/phase"), None);
+        assert!(list_at(&object, "/status/phase").is_empty());
+        let message = find_condition(&object, "Running").and_then(|found| text_at(found, "/message"));
+        assert_eq!(printable_text(message).as_deref(), Some("a b"));
+        assert_eq!(find_condition(&object, "Bound"), None);
+        assert_eq!(printable_text(Some(" \n")), None);
+        assert_eq!(cdi_annotation(&Value::Null, "odd"), None);
     }
 }

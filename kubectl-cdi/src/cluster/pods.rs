@@ -3,61 +3,68 @@
 use program::names::is_subdomain;
 use serde_json::Value;
 
-use super::object::{annotation, condition, line, list, text, words};
-use super::waiting::Waiting;
+use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
+use super::waiting::WaitReason;
 
 /// The name of the pod that fills a claim, as CDI says, or as CDI would call it.
-pub(crate) fn name(claim: &Value, is_upload: bool) -> String {
+pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
     let (said, prefix) = match is_upload {
         true => ("storage.uploadPodName", "cdi-upload"),
         false => ("storage.import.importPodName", "importer"),
     };
     // It becomes part of a path.
-    if let Some(name) = annotation(claim, said).filter(|name| is_subdomain(name)) {
+    if let Some(name) = cdi_annotation(claim, said).filter(|name| is_subdomain(name)) {
         return name.to_owned();
     }
-    format!("{prefix}-{}", text(claim, "/metadata/name").unwrap_or_default())
+    format!(
+        "{prefix}-{}",
+        text_at(claim, "/metadata/name").unwrap_or_default()
+    )
 }
 
 /// What a pod waits for.
-pub(crate) fn judge(pod: &Value) -> Waiting {
-    let scheduled = condition(pod, "PodScheduled");
+pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
+    let scheduled = find_condition(pod, "PodScheduled");
     if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
-        return Waiting::Unscheduled(line(text(why, "/message").unwrap_or("unschedulable")));
+        return WaitReason::Unscheduled(printable_line(
+            text_at(why, "/message").unwrap_or("unschedulable"),
+        ));
     }
     let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
-    let statuses: Vec<&Value> = statuses.iter().flat_map(|kind| list(pod, kind)).collect();
+    let statuses: Vec<&Value> = statuses.iter().flat_map(|kind| list_at(pod, kind)).collect();
     for status in &statuses {
-        let message = || words(text(status, "/state/waiting/message"));
-        match text(status, "/state/waiting/reason") {
+        let message = || printable_text(text_at(status, "/state/waiting/message"));
+        match text_at(status, "/state/waiting/reason") {
             None | Some("ContainerCreating" | "PodInitializing") => {}
-            Some("CrashLoopBackOff") => return Waiting::Crashing(last_words(status)),
+            Some("CrashLoopBackOff") => return WaitReason::Crashing(last_words(status)),
             Some(reason) if reason.contains("Image") => {
-                return Waiting::Image(message().unwrap_or_else(|| line(reason)));
+                return WaitReason::Image(message().unwrap_or_else(|| printable_line(reason)));
             }
-            Some(reason) => return Waiting::Starting(Some(message().unwrap_or_else(|| line(reason)))),
+            Some(reason) => {
+                return WaitReason::Starting(Some(message().unwrap_or_else(|| printable_line(reason))));
+            }
         }
     }
     let mut ends = statuses
         .iter()
         .filter_map(|status| status.pointer("/state/terminated"));
     if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
-        return Waiting::Crashing(words_of(end));
+        return WaitReason::Crashing(words_of(end));
     }
     let has_ended = |status: &Value| status.pointer("/state/terminated").is_some();
-    if list(pod, "/status/containerStatuses").iter().any(has_ended) {
-        return Waiting::Finishing;
+    if list_at(pod, "/status/containerStatuses").iter().any(has_ended) {
+        return WaitReason::Finishing;
     }
     let is_running = |status: &&&Value| status.pointer("/state/running").is_some();
     if statuses.is_empty() || statuses.iter().filter(is_running).count() == 0 {
-        return Waiting::Starting(None);
+        return WaitReason::Starting(None);
     }
     match statuses.iter().find(|status| status["ready"] == false) {
         Some(status) if status.pointer("/lastState/terminated").is_some() => {
-            Waiting::Crashing(last_words(status))
+            WaitReason::Crashing(last_words(status))
         }
-        Some(_) => Waiting::NotReady,
-        None => Waiting::Finishing,
+        Some(_) => WaitReason::NotReady,
+        None => WaitReason::Finishing,
     }
 }
 
@@ -69,8 +76,8 @@ fn last_words(status: &Value) -> String {
 }
 
 fn words_of(end: &Value) -> String {
-    words(text(end, "/message")).unwrap_or_else(|| {
-        let reason = line(text(end, "/reason").unwrap_or("Error"));
+    printable_text(text_at(end, "/message")).unwrap_or_else(|| {
+        let reason = printable_line(text_at(end, "/reason").unwrap_or("Error"));
         format!("{reason}, exit code {}", end["exitCode"])
     })
 }
@@ -84,19 +91,19 @@ mod tests {
     #[test]
     fn a_pod_has_the_name_that_cdi_says() {
         let claim = |annotations: Value| json!({"metadata": {"name": "disk", "annotations": annotations}});
-        assert_eq!(name(&claim(json!({})), true), "cdi-upload-disk");
-        assert_eq!(name(&claim(json!({})), false), "importer-disk");
+        assert_eq!(pod_name(&claim(json!({})), true), "cdi-upload-disk");
+        assert_eq!(pod_name(&claim(json!({})), false), "importer-disk");
         let said = json!({"cdi.kubevirt.io/storage.uploadPodName": "cdi-upload-8100677d"});
-        assert_eq!(name(&claim(said), true), "cdi-upload-8100677d");
+        assert_eq!(pod_name(&claim(said), true), "cdi-upload-8100677d");
         let odd = json!({"cdi.kubevirt.io/storage.uploadPodName": "../../secrets"});
-        assert_eq!(name(&claim(odd), true), "cdi-upload-disk");
+        assert_eq!(pod_name(&claim(odd), true), "cdi-upload-disk");
     }
 
-    fn container(status: &Value) -> Waiting {
-        judge(&json!({"status": {"containerStatuses": [status]}}))
+    fn container(status: &Value) -> WaitReason {
+        wait_reason(&json!({"status": {"containerStatuses": [status]}}))
     }
 
-    fn waiting(reason: &str, message: &str) -> Waiting {
+    fn waiting(reason: &str, message: &str) -> WaitReason {
         container(&json!({"ready": false, "state": {"waiting": {"reason": reason, "message": message}}}))
     }
 
@@ -106,36 +113,36 @@ mod tests {
             {"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"},
         ]}});
         assert_eq!(
-            judge(&unschedulable),
-            Waiting::Unscheduled("0/3 nodes are available".to_owned())
+            wait_reason(&unschedulable),
+            WaitReason::Unscheduled("0/3 nodes are available".to_owned())
         );
         assert_eq!(
-            judge(&json!({"status": {"phase": "Pending"}})),
-            Waiting::Starting(None)
+            wait_reason(&json!({"status": {"phase": "Pending"}})),
+            WaitReason::Starting(None)
         );
-        assert_eq!(waiting("ContainerCreating", ""), Waiting::Starting(None));
+        assert_eq!(waiting("ContainerCreating", ""), WaitReason::Starting(None));
         assert_eq!(
             waiting("ImagePullBackOff", "Back-off pulling \"x\""),
-            Waiting::Image("Back-off pulling \"x\"".to_owned())
+            WaitReason::Image("Back-off pulling \"x\"".to_owned())
         );
         assert_eq!(
             waiting("ErrImagePull", ""),
-            Waiting::Image("ErrImagePull".to_owned())
+            WaitReason::Image("ErrImagePull".to_owned())
         );
         assert_eq!(
             waiting("CreateContainerConfigError", "secret \"s\" not found"),
-            Waiting::Starting(Some("secret \"s\" not found".to_owned()))
+            WaitReason::Starting(Some("secret \"s\" not found".to_owned()))
         );
         let running = json!({"running": {}});
         assert_eq!(
             container(&json!({"ready": false, "state": running})),
-            Waiting::NotReady
+            WaitReason::NotReady
         );
         let ended = json!({"terminated": {"exitCode": 0}});
         for (ready, state) in [(true, running), (false, ended)] {
             assert_eq!(
                 container(&json!({"ready": ready, "state": state})),
-                Waiting::Finishing
+                WaitReason::Finishing
             );
         }
     }
@@ -147,14 +154,17 @@ mod tests {
         let crash = |last: &Value| {
             container(&json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}))
         };
-        assert_eq!(crash(&end("no space")), Waiting::Crashing("no space".to_owned()));
+        assert_eq!(
+            crash(&end("no space")),
+            WaitReason::Crashing("no space".to_owned())
+        );
         assert_eq!(
             crash(&end("")),
-            Waiting::Crashing("Error, exit code 1".to_owned())
+            WaitReason::Crashing("Error, exit code 1".to_owned())
         );
         let ended = json!({"ready": false, "state": end("no space")});
-        assert_eq!(container(&ended), Waiting::Crashing("no space".to_owned()));
+        assert_eq!(container(&ended), WaitReason::Crashing("no space".to_owned()));
         let again = json!({"ready": false, "state": {"running": {}}, "lastState": end("no space")});
-        assert_eq!(container(&again), Waiting::Crashing("no space".to_owned()));
+        assert_eq!(container(&again), WaitReason::Crashing("no space".to_owned()));
     }
 }

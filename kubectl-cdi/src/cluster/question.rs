@@ -1,30 +1,30 @@
 //! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
 
-use datapath::memory::Budget;
+use datapath::memory::MemoryBudget;
 use program::names::is_subdomain;
 
 use super::error::ClusterError;
 use super::json;
 use super::object;
-use super::resource::{Resource, Verb};
+use super::resource::{RbacVerb, ResourceKind};
 
 /// Memory of a `Status`: a few words and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
 
 /// A request, as far as a refusal is about it.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Question<'a> {
-    pub(crate) verb: Verb,
-    pub(crate) resource: Resource,
+pub(crate) struct ApiQuery<'a> {
+    pub(crate) verb: RbacVerb,
+    pub(crate) resource: ResourceKind,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
-impl Question<'_> {
+impl ApiQuery<'_> {
     /// The path of the request. Names of objects come from the API server too, and annotations
     /// from whoever may write them.
-    pub(crate) fn path(&self) -> Result<String, ClusterError> {
-        let Resource {
+    pub(crate) fn request_path(&self) -> Result<String, ClusterError> {
+        let ResourceKind {
             group,
             version,
             plural,
@@ -40,28 +40,28 @@ impl Question<'_> {
             false => String::new(),
         };
         let name = match self.verb {
-            Verb::Get | Verb::Delete if !is_subdomain(self.name) => {
-                return Err(ClusterError::Name(object::line(self.name)));
+            RbacVerb::Get | RbacVerb::Delete if !is_subdomain(self.name) => {
+                return Err(ClusterError::Name(object::printable_line(self.name)));
             }
-            Verb::Get | Verb::Delete => format!("/{}", self.name),
-            Verb::List | Verb::Create => String::new(),
+            RbacVerb::Get | RbacVerb::Delete => format!("/{}", self.name),
+            RbacVerb::List | RbacVerb::Create => String::new(),
         };
         Ok(format!("{root}{namespace}/{plural}{name}"))
     }
 
     /// The object, in people's words.
-    fn object(&self) -> String {
+    fn object_name(&self) -> String {
         format!("{}/{}", self.resource.short, self.name)
     }
 
     /// The sentence for an answer that is no success.
-    pub(crate) fn refused(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
-        let mut memory = Budget::new(MAX_STATUS_BYTES).grant();
+    pub(crate) fn response_error(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
+        let mut memory = MemoryBudget::new(MAX_STATUS_BYTES).empty_grant();
         let status = json::parse(body, &mut memory).unwrap_or_default();
-        let is_status = object::text(&status, "/kind") == Some("Status");
+        let is_status = object::text_at(&status, "/kind") == Some("Status");
         let words =
-            object::text(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
-        let words = object::line(&words);
+            object::text_at(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
+        let words = object::printable_line(&words);
         match code {
             401 => ClusterError::Unknown {
                 host: host.to_owned(),
@@ -73,24 +73,24 @@ impl Question<'_> {
                 resource: self.resource.to_string(),
                 namespace: self.resource.is_namespaced.then(|| self.namespace.to_owned()),
             },
-            404 if object::text(&status, "/details/kind") == Some("namespaces") => {
+            404 if object::text_at(&status, "/details/kind") == Some("namespaces") => {
                 ClusterError::NoNamespace(self.namespace.to_owned())
             }
             // The path itself is not known.
             404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
             404 => ClusterError::NotFound {
-                object: self.object(),
+                object: self.object_name(),
                 namespace: self.namespace.to_owned(),
             },
-            409 if object::text(&status, "/reason") == Some("AlreadyExists") => {
-                ClusterError::Exists(self.object())
+            409 if object::text_at(&status, "/reason") == Some("AlreadyExists") => {
+                ClusterError::Exists(self.object_name())
             }
             429 | 500.. => ClusterError::Busy {
                 host: host.to_owned(),
                 words,
             },
             _ => ClusterError::Refused {
-                object: self.object(),
+                object: self.object_name(),
                 words,
             },
         }
@@ -103,8 +103,8 @@ mod tests {
 
     use super::*;
 
-    fn question(verb: Verb, resource: Resource) -> Question<'static> {
-        Question {
+    fn question(verb: RbacVerb, resource: ResourceKind) -> ApiQuery<'static> {
+        ApiQuery {
             verb,
             resource,
             namespace: "vms",
@@ -116,35 +116,39 @@ mod tests {
     fn paths_are_those_of_the_api() {
         for (verb, resource, path) in [
             (
-                Verb::Get,
-                Resource::CLAIMS,
+                RbacVerb::Get,
+                ResourceKind::CLAIMS,
                 "/api/v1/namespaces/vms/persistentvolumeclaims/disk",
             ),
-            (Verb::List, Resource::EVENTS, "/api/v1/namespaces/vms/events"),
             (
-                Verb::Create,
-                Resource::DATA_VOLUMES,
+                RbacVerb::List,
+                ResourceKind::EVENTS,
+                "/api/v1/namespaces/vms/events",
+            ),
+            (
+                RbacVerb::Create,
+                ResourceKind::DATA_VOLUMES,
                 "/apis/cdi.kubevirt.io/v1beta1/namespaces/vms/datavolumes",
             ),
             (
-                Verb::Get,
-                Resource::CDI_CONFIGS,
+                RbacVerb::Get,
+                ResourceKind::CDI_CONFIGS,
                 "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk",
             ),
             (
-                Verb::Create,
-                Resource::TOKENS,
+                RbacVerb::Create,
+                ResourceKind::TOKENS,
                 "/apis/upload.cdi.kubevirt.io/v1beta1/namespaces/vms/uploadtokenrequests",
             ),
         ] {
-            assert_eq!(question(verb, resource).path().unwrap(), path);
+            assert_eq!(question(verb, resource).request_path().unwrap(), path);
         }
     }
 
-    fn sentence(verb: Verb, resource: Resource, code: u16, body: &Value) -> String {
+    fn sentence(verb: RbacVerb, resource: ResourceKind, code: u16, body: &Value) -> String {
         let body = body.to_string();
         question(verb, resource)
-            .refused("example.org:6443", code, body.as_bytes())
+            .response_error("example.org:6443", code, body.as_bytes())
             .to_string()
     }
 
@@ -152,45 +156,46 @@ mod tests {
     fn what_is_refused_is_said_by_what_was_asked() {
         let status = |message: &str| json!({"kind": "Status", "message": message});
         let rbac = status("datavolumes.cdi.kubevirt.io is forbidden: User \"me\" cannot create resource");
-        let said = sentence(Verb::Create, Resource::DATA_VOLUMES, 403, &rbac);
+        let said = sentence(RbacVerb::Create, ResourceKind::DATA_VOLUMES, 403, &rbac);
         assert!(
             said.starts_with("you may not create datavolumes.cdi.kubevirt.io in namespace vms"),
             "{said}"
         );
-        let said = sentence(Verb::List, Resource::STORAGE_CLASSES, 403, &rbac);
+        let said = sentence(RbacVerb::List, ResourceKind::STORAGE_CLASSES, 403, &rbac);
         assert!(
             said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"),
             "{said}"
         );
         let quota =
             status("persistentvolumeclaims \"disk\" is forbidden: exceeded quota: small, requested: 2Gi");
-        let said = sentence(Verb::Create, Resource::CLAIMS, 403, &quota);
+        let said = sentence(RbacVerb::Create, ResourceKind::CLAIMS, 403, &quota);
         assert!(said.contains("exceeded quota: small, requested: 2Gi"), "{said}");
         let webhook = status("admission webhook \"w\" denied the request: Missing\n\u{1b}[31msize");
         for code in [400, 403, 422] {
-            let said = sentence(Verb::Create, Resource::DATA_VOLUMES, code, &webhook);
+            let said = sentence(RbacVerb::Create, ResourceKind::DATA_VOLUMES, code, &webhook);
             assert!(
                 said.contains("denied the request: Missing \\u{1b}[31msize"),
                 "{said}"
             );
         }
-        let said = sentence(Verb::Create, Resource::CLAIMS, 500, &json!("oh"));
+        let said = sentence(RbacVerb::Create, ResourceKind::CLAIMS, 500, &json!("oh"));
         assert!(said.contains("example.org:6443") && said.contains("oh"), "{said}");
     }
 
     #[test]
     fn what_is_not_there_is_the_object_the_namespace_or_cdi() {
-        let code = |resource, body: &[u8]| question(Verb::Create, resource).refused("h", 404, body);
+        let code =
+            |resource, body: &[u8]| question(RbacVerb::Create, resource).response_error("h", 404, body);
         let page = b"404 page not found\n";
-        assert!(matches!(code(Resource::TOKENS, page), ClusterError::NoCdi));
+        assert!(matches!(code(ResourceKind::TOKENS, page), ClusterError::NoCdi));
         let object = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
         assert!(matches!(
-            code(Resource::DATA_VOLUMES, object),
+            code(ResourceKind::DATA_VOLUMES, object),
             ClusterError::NotFound { .. }
         ));
         let namespace = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
         assert!(matches!(
-            code(Resource::CLAIMS, namespace),
+            code(ResourceKind::CLAIMS, namespace),
             ClusterError::NoNamespace(_)
         ));
     }

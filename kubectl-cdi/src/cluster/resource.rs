@@ -9,7 +9,7 @@ pub(crate) const CDI: &str = "cdi.kubevirt.io";
 
 /// A kind of objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Resource {
+pub(crate) struct ResourceKind {
     /// What stands before the name in sentences.
     pub(super) short: &'static str,
     pub(super) group: &'static str,
@@ -18,12 +18,12 @@ pub(crate) struct Resource {
     pub(super) is_namespaced: bool,
 }
 
-impl Resource {
-    pub(crate) const DATA_VOLUMES: Self = Self::namespaced("dv", CDI, "v1beta1", "datavolumes");
-    pub(crate) const CLAIMS: Self = Self::namespaced("pvc", "", "v1", "persistentvolumeclaims");
-    pub(crate) const PODS: Self = Self::namespaced("pod", "", "v1", "pods");
-    pub(crate) const EVENTS: Self = Self::namespaced("event", "", "v1", "events");
-    pub(crate) const TOKENS: Self = Self::namespaced(
+impl ResourceKind {
+    pub(crate) const DATA_VOLUMES: Self = Self::new_namespaced("dv", CDI, "v1beta1", "datavolumes");
+    pub(crate) const CLAIMS: Self = Self::new_namespaced("pvc", "", "v1", "persistentvolumeclaims");
+    pub(crate) const PODS: Self = Self::new_namespaced("pod", "", "v1", "pods");
+    pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
+    pub(crate) const TOKENS: Self = Self::new_namespaced(
         "token",
         "upload.cdi.kubevirt.io",
         "v1beta1",
@@ -31,14 +31,14 @@ impl Resource {
     );
     pub(crate) const CDI_CONFIGS: Self = Self {
         is_namespaced: false,
-        ..Self::namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
+        ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
     };
     pub(crate) const STORAGE_CLASSES: Self = Self {
         is_namespaced: false,
-        ..Self::namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
+        ..Self::new_namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
     };
 
-    const fn namespaced(
+    const fn new_namespaced(
         short: &'static str,
         group: &'static str,
         version: &'static str,
@@ -59,7 +59,7 @@ impl Resource {
     }
 }
 
-impl fmt::Display for Resource {
+impl fmt::Display for ResourceKind {
     /// As rules of RBAC name it: `datavolumes.cdi.kubevirt.io`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.plural)?;
@@ -72,14 +72,14 @@ impl fmt::Display for Resource {
 
 /// A verb of RBAC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(crate) enum RbacVerb {
     Get,
     List,
     Create,
     Delete,
 }
 
-impl Verb {
+impl RbacVerb {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -89,7 +89,7 @@ impl Verb {
         }
     }
 
-    pub(crate) fn method(self) -> Method {
+    pub(crate) fn http_method(self) -> Method {
         match self {
             Self::Get | Self::List => Method::GET,
             Self::Create => Method::POST,

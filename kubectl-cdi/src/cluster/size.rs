@@ -2,7 +2,7 @@
 
 use program::space::usable_space;
 
-use super::destination::{Kind, Target};
+use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
 use super::mode::VolumeMode;
 
@@ -23,7 +23,12 @@ pub struct FileSystem {
 
 /// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the
 /// size of a DataVolume by its overhead; a claim is taken as it is.
-pub fn request(kind: Kind, disk_bytes: u64, mode: VolumeMode, file_system: FileSystem) -> u64 {
+pub fn request_bytes(
+    kind: VolumeTargetKind,
+    disk_bytes: u64,
+    mode: VolumeMode,
+    file_system: FileSystem,
+) -> u64 {
     let disk = round_up(disk_bytes);
     if mode == VolumeMode::Block {
         return disk;
@@ -33,9 +38,9 @@ pub fn request(kind: Kind, disk_bytes: u64, mode: VolumeMode, file_system: FileS
         with_metadata(disk, file_system.is_xfs),
     );
     match kind {
-        Kind::Claim => round_up(inflated.max(formatted)),
-        Kind::DataVolume if formatted <= inflated => disk,
-        Kind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),
+        VolumeTargetKind::Claim => round_up(inflated.max(formatted)),
+        VolumeTargetKind::DataVolume if formatted <= inflated => disk,
+        VolumeTargetKind::DataVolume => round_up(without_overhead(formatted, file_system.overhead)),
     }
 }
 
@@ -64,8 +69,8 @@ fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
 }
 
 /// Fails with both numbers unless a disk of `disk_bytes` fits into a claim of `claim_bytes`.
-pub fn fits(
-    target: &Target,
+pub fn check_fits(
+    target: &VolumeTarget,
     claim_bytes: u64,
     mode: VolumeMode,
     overhead: f64,
@@ -87,7 +92,7 @@ pub fn fits(
 }
 
 /// A quantity of Kubernetes: in the largest binary unit of which it is a whole number, from MiB on.
-pub fn quantity(bytes: u64) -> String {
+pub fn format_quantity(bytes: u64) -> String {
     let units = [("Ti", 40), ("Gi", 30), ("Mi", 20)];
     let unit = units
         .into_iter()
@@ -142,8 +147,8 @@ mod tests {
             (0.0, 1_073_741_824, 1_073_741_824),
             (0.055, 5_368_709_120, 5_088_739_328),
         ] {
-            let target: Target = "pvc/disk".parse().unwrap();
-            let fits = |disk| fits(&target, claim, VolumeMode::Filesystem, overhead, disk);
+            let target: VolumeTarget = "pvc/disk".parse().unwrap();
+            let fits = |disk| check_fits(&target, claim, VolumeMode::Filesystem, overhead, disk);
             fits(usable).unwrap();
             let said = fits(usable + 1).unwrap_err().to_string();
             for number in [claim, usable + 1] {
@@ -154,22 +159,25 @@ mod tests {
 
     #[test]
     fn a_large_data_volume_is_the_disk_and_a_claim_of_files_is_more() {
-        let ask = |kind, mode| request(kind, (4 << 30) - 1, mode, cdi(0.06, false));
+        let ask = |kind, mode| request_bytes(kind, (4 << 30) - 1, mode, cdi(0.06, false));
         for mode in [VolumeMode::Block, VolumeMode::Filesystem] {
-            assert_eq!(ask(Kind::DataVolume, mode), 4 << 30);
+            assert_eq!(ask(VolumeTargetKind::DataVolume, mode), 4 << 30);
         }
-        assert_eq!(ask(Kind::Claim, VolumeMode::Block), 4 << 30);
+        assert_eq!(ask(VolumeTargetKind::Claim, VolumeMode::Block), 4 << 30);
         // 4552665334 bytes, rounded up.
-        assert_eq!(ask(Kind::Claim, VolumeMode::Filesystem), 4342 << 20);
+        assert_eq!(ask(VolumeTargetKind::Claim, VolumeMode::Filesystem), 4342 << 20);
     }
 
     #[test]
     fn only_volumes_that_are_known_to_be_xfs_have_its_least_size() {
-        let ask = |kind, is_xfs| request(kind, MIB, VolumeMode::Filesystem, cdi(0.0, is_xfs));
-        for kind in [Kind::DataVolume, Kind::Claim] {
+        let ask = |kind, is_xfs| request_bytes(kind, MIB, VolumeMode::Filesystem, cdi(0.0, is_xfs));
+        for kind in [VolumeTargetKind::DataVolume, VolumeTargetKind::Claim] {
             assert_eq!((ask(kind, false), ask(kind, true)), (10 << 20, 300 << 20));
         }
-        assert_eq!(request(Kind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)), MIB);
+        assert_eq!(
+            request_bytes(VolumeTargetKind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)),
+            MIB
+        );
     }
 
     #[test]
@@ -183,7 +191,7 @@ mod tests {
             ((1 << 30) + (1 << 20), "1025Mi"),
             (1 << 10, "1024"),
         ] {
-            assert_eq!(quantity(bytes), text);
+            assert_eq!(format_quantity(bytes), text);
             assert_eq!(program::quantity::parse_bytes(text), Ok(bytes));
         }
     }
@@ -195,14 +203,14 @@ mod tests {
         ) {
             let mode = if block { VolumeMode::Block } else { VolumeMode::Filesystem };
             let overhead = f64::from(percent) / 100.0;
-            for kind in [Kind::Claim, Kind::DataVolume] {
-                let asked = request(kind, disk, mode, cdi(overhead, is_xfs));
+            for kind in [VolumeTargetKind::Claim, VolumeTargetKind::DataVolume] {
+                let asked = request_bytes(kind, disk, mode, cdi(overhead, is_xfs));
                 let claim = match (kind, mode) {
-                    (Kind::DataVolume, VolumeMode::Filesystem) => with_overhead(asked, overhead),
+                    (VolumeTargetKind::DataVolume, VolumeMode::Filesystem) => with_overhead(asked, overhead),
                     _ => asked,
                 };
-                let target: Target = "pvc/disk".parse().unwrap();
-                prop_assert!(fits(&target, claim, mode, overhead, disk).is_ok());
+                let target: VolumeTarget = "pvc/disk".parse().unwrap();
+                prop_assert!(check_fits(&target, claim, mode, overhead, disk).is_ok());
                 prop_assert!(block || claim >= with_metadata(disk, is_xfs));
             }
         }

@@ -1,27 +1,27 @@
 //! One screen about what is being filled.
 
-use datapath::memory::Grant;
+use datapath::memory::MemoryGrant;
 use indicatif::BinaryBytes;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use super::Cluster;
-use super::destination::{Kind, Target};
+use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
-use super::follow::Progress;
-use super::look::Found;
-use super::object::{line, text, words};
+use super::follow::ImportProgress;
+use super::look::TargetObjects;
+use super::object::{printable_line, printable_text, text_at};
 use super::pods;
-use super::rate::{PODS_OF_CDI, rate};
-use super::resource::Resource;
-use super::waiting::Waiting;
+use super::rate::{PODS_OF_CDI, fill_rate};
+use super::resource::ResourceKind;
+use super::waiting::WaitReason;
 
 /// Events that are shown of one volume.
 const MOST_EVENTS: usize = 5;
 
 /// A sentence that somebody has written about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct ClusterEvent {
     /// True for warnings; the others say that something was done.
     pub(crate) is_warning: bool,
     /// When, as Kubernetes writes it.
@@ -36,17 +36,17 @@ pub struct Event {
     name: String,
 }
 
-impl Event {
-    fn read(event: &Value) -> Option<Self> {
-        let at = |pointer| text(event, pointer).map(line);
+impl ClusterEvent {
+    fn from_object(event: &Value) -> Option<Self> {
+        let at = |pointer| text_at(event, pointer).map(printable_line);
         let name = at("/involvedObject/name")?;
         let times = ["/lastTimestamp", "/eventTime", "/metadata/creationTimestamp"];
         Some(Self {
-            is_warning: text(event, "/type") == Some("Warning"),
+            is_warning: text_at(event, "/type") == Some("Warning"),
             time: times.into_iter().find_map(at).unwrap_or_default(),
             object: format!("{}/{name}", at("/involvedObject/kind").unwrap_or_default()),
             reason: at("/reason").unwrap_or_default(),
-            message: words(text(event, "/message"))?,
+            message: printable_text(text_at(event, "/message"))?,
             name,
         })
     }
@@ -54,40 +54,44 @@ impl Event {
 
 /// A volume on the screen.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
+pub struct StatusRow {
     /// The volume.
-    pub target: Target,
+    pub target: VolumeTarget,
     /// How far it is.
-    pub progress: Progress,
+    pub progress: ImportProgress,
     /// The size of its claim.
     pub bytes: Option<u64>,
     /// Bytes of the disk that were filled a second since the pod runs, where that can be told.
     pub rate: Option<u64>,
     /// The newest warnings about it, its claims and its pod, the newest first.
-    pub events: Vec<Event>,
+    pub events: Vec<ClusterEvent>,
 }
 
 impl Cluster {
     /// Looks at one volume, or at all that CDI fills in the namespace.
-    pub async fn status(&self, target: Option<&Target>) -> Result<Vec<Row>, ClusterError> {
+    pub async fn list_status(&self, target: Option<&VolumeTarget>) -> Result<Vec<StatusRow>, ClusterError> {
         // The objects stay until the screen is made.
-        let mut memory = Grant::default();
+        let mut memory = MemoryGrant::default();
         let all = match target {
             Some(target) => {
-                let found = self.look(target).await?;
-                if !found.has(target) {
+                let found = self.find_target(target).await?;
+                if !found.has_target(target) {
                     return Err(self.not_found(target));
                 }
                 vec![(target.clone(), found)]
             }
-            None => self.everything(&mut memory).await?,
+            None => self.list_all(&mut memory).await?,
         };
-        let warnings = self.events("type=Warning").await;
-        let is_running = |(_, found): &(_, Found)| Progress::of(found).is_running();
+        let warnings = self.list_events("type=Warning").await;
+        let is_running = |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
         let pods = match all.iter().any(is_running) {
             true => {
-                self.list_within(&mut memory, Resource::PODS, Some(("labelSelector", PODS_OF_CDI)))
-                    .await
+                self.list_within(
+                    &mut memory,
+                    ResourceKind::PODS,
+                    Some(("labelSelector", PODS_OF_CDI)),
+                )
+                .await
             }
             false => Ok(Vec::new()),
         };
@@ -95,9 +99,9 @@ impl Cluster {
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
         let mut rows = Vec::new();
         for (target, found) in all {
-            let mut row = row(target, &found, &warnings, &pods, now);
+            let mut row = status_row(target, &found, &warnings, &pods, now);
             if self.waits_for_consumer(&found).await {
-                row.progress.sentence = Some(Waiting::FirstConsumer(row.target.clone()).to_string());
+                row.progress.sentence = Some(WaitReason::FirstConsumer(row.target.clone()).to_string());
             }
             rows.push(row);
         }
@@ -105,23 +109,26 @@ impl Cluster {
     }
 
     /// All DataVolumes with their claims, and all other claims that CDI fills.
-    async fn everything(&self, memory: &mut Grant) -> Result<Vec<(Target, Found)>, ClusterError> {
-        let volumes = self.list_within(memory, Resource::DATA_VOLUMES, None).await?;
-        let mut claims = self.list_within(memory, Resource::CLAIMS, None).await?;
-        let name_of = |object: &Value| text(object, "/metadata/name").unwrap_or_default().to_owned();
+    async fn list_all(
+        &self,
+        memory: &mut MemoryGrant,
+    ) -> Result<Vec<(VolumeTarget, TargetObjects)>, ClusterError> {
+        let volumes = self.list_within(memory, ResourceKind::DATA_VOLUMES, None).await?;
+        let mut claims = self.list_within(memory, ResourceKind::CLAIMS, None).await?;
+        let name_of = |object: &Value| text_at(object, "/metadata/name").unwrap_or_default().to_owned();
         let mut all = Vec::new();
         for volume in volumes {
             let name = name_of(&volume);
             let claim = claims.iter().position(|claim| name_of(claim) == name);
-            let found = Found {
+            let found = TargetObjects {
                 data_volume: Some(volume),
                 claim: claim.map(|at| claims.swap_remove(at)),
             };
-            all.extend(Target::new(Kind::DataVolume, &name).map(|target| (target, found)));
+            all.extend(VolumeTarget::new(VolumeTargetKind::DataVolume, &name).map(|target| (target, found)));
         }
         for claim in claims {
             let name = name_of(&claim);
-            let found = Found {
+            let found = TargetObjects {
                 data_volume: None,
                 claim: Some(claim),
             };
@@ -134,7 +141,7 @@ impl Cluster {
             if !name.starts_with("prime-")
                 && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
             {
-                all.extend(Target::new(Kind::Claim, &name).map(|target| (target, found)));
+                all.extend(VolumeTarget::new(VolumeTargetKind::Claim, &name).map(|target| (target, found)));
             }
         }
         all.sort_by_key(|(target, _)| target.to_string());
@@ -142,14 +149,14 @@ impl Cluster {
     }
 
     /// The events that a field selector lets through, the newest first; none if one may not look.
-    pub(crate) async fn events(&self, selector: &str) -> Vec<Event> {
+    pub(crate) async fn list_events(&self, selector: &str) -> Vec<ClusterEvent> {
         let events = self
-            .list(Resource::EVENTS, Some(("fieldSelector", selector)))
+            .list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector)))
             .await;
         let mut events: Vec<_> = events
             .unwrap_or_default()
             .iter()
-            .filter_map(Event::read)
+            .filter_map(ClusterEvent::from_object)
             .collect();
         // RFC 3339 in UTC: the order of the text is that of time.
         events.sort_by(|one, other| other.time.cmp(&one.time));
@@ -157,8 +164,14 @@ impl Cluster {
     }
 }
 
-fn row(target: Target, found: &Found, warnings: &[Event], pods: &[Value], now: Timestamp) -> Row {
-    let prime = found.prime().map(str::to_owned);
+fn status_row(
+    target: VolumeTarget,
+    found: &TargetObjects,
+    warnings: &[ClusterEvent],
+    pods: &[Value],
+    now: Timestamp,
+) -> StatusRow {
+    let prime = found.prime_claim().map(str::to_owned);
     let mut names = vec![target.name().to_owned()];
     for claim in prime.iter().map(String::as_str).chain([target.name()]) {
         names.push(format!("cdi-upload-{claim}"));
@@ -168,27 +181,27 @@ fn row(target: Target, found: &Found, warnings: &[Event], pods: &[Value], now: T
         found
             .claim
             .iter()
-            .map(|claim| pods::name(claim, found.is_upload())),
+            .map(|claim| pods::pod_name(claim, found.is_upload())),
     );
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
     let events = warnings.iter().filter(|event| is_named(&event.name));
     let mut pods = pods
         .iter()
-        .filter(|pod| text(pod, "/metadata/name").is_some_and(is_named));
-    Row {
-        rate: pods.find_map(|pod| rate(found, pod, now)),
+        .filter(|pod| text_at(pod, "/metadata/name").is_some_and(is_named));
+    StatusRow {
+        rate: pods.find_map(|pod| fill_rate(found, pod, now)),
         events: events.take(MOST_EVENTS).cloned().collect(),
-        progress: Progress::of(found),
+        progress: ImportProgress::from_objects(found),
         bytes: found.claim_bytes(),
         target,
     }
 }
 
 /// The screen: a table, and below each line what was said. No line has characters that control a terminal.
-pub fn table(rows: &[Row]) -> String {
+pub fn format_table(rows: &[StatusRow]) -> String {
     let head = ["NAME", "PHASE", "PROGRESS", "RATE", "RESTARTS"].map(str::to_owned);
-    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(cells)).collect();
+    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(row_cells)).collect();
     let width = |column: usize| {
         lines
             .iter()
@@ -199,7 +212,7 @@ pub fn table(rows: &[Row]) -> String {
     let (name, phase, progress, rate) = (width(0), width(1), width(2), width(3));
     let mut screen = String::new();
     // Nothing is said below the head.
-    let said = std::iter::once(Vec::new()).chain(rows.iter().map(said));
+    let said = std::iter::once(Vec::new()).chain(rows.iter().map(row_messages));
     for ([a, b, c, d, e], said) in lines.iter().zip(said) {
         screen.push_str(&format!("{a:name$}  {b:phase$}  {c:progress$}  {d:rate$}  {e}\n"));
         for line in said {
@@ -209,7 +222,7 @@ pub fn table(rows: &[Row]) -> String {
     screen
 }
 
-fn cells(row: &Row) -> [String; 5] {
+fn row_cells(row: &StatusRow) -> [String; 5] {
     let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
         row.target.to_string(),
@@ -220,9 +233,9 @@ fn cells(row: &Row) -> [String; 5] {
     ]
 }
 
-fn said(row: &Row) -> Vec<String> {
+fn row_messages(row: &StatusRow) -> Vec<String> {
     let events = row.events.iter().map(|event| {
-        let Event {
+        let ClusterEvent {
             time,
             object,
             reason,
@@ -240,11 +253,11 @@ mod tests {
 
     use super::*;
 
-    fn event(name: &str, time: &str, message: &str) -> Event {
+    fn event(name: &str, time: &str, message: &str) -> ClusterEvent {
         let about = json!({"kind": "Pod", "name": name});
         let event =
             json!({"involvedObject": about, "reason": "Odd", "message": message, "lastTimestamp": time});
-        Event::read(&event).unwrap()
+        ClusterEvent::from_object(&event).unwrap()
     }
 
     #[test]
@@ -259,7 +272,7 @@ mod tests {
             "metadata": {"name": "a", "annotations": {"cdi.kubevirt.io/storage.populator.pvcPrime": "prime-1"}},
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
         });
-        let found = Found {
+        let found = TargetObjects {
             data_volume: Some(volume),
             claim: Some(claim),
         };
@@ -274,9 +287,9 @@ mod tests {
             ]},
         });
         let now = "2026-01-01T00:00:10Z".parse().unwrap();
-        let none = Found::default();
+        let none = TargetObjects::default();
         let rows = [("dv/a", &found), ("pvc/longer", &none)].map(|(target, found)| {
-            row(
+            status_row(
                 target.parse().unwrap(),
                 found,
                 &warnings,
@@ -286,7 +299,7 @@ mod tests {
         });
         assert_eq!(rows[0].bytes, Some(1 << 30));
         assert_eq!(
-            table(&rows),
+            format_table(&rows),
             "NAME        PHASE             PROGRESS  RATE        RESTARTS\n\
              dv/a        ImportInProgress  9.50 %    9.73 MiB/s  1\n  \
                not\\u{1b}[2J found\n  \
@@ -298,14 +311,14 @@ mod tests {
     #[test]
     fn the_newest_five_warnings_are_enough() {
         let warnings: Vec<_> = (0..9).map(|n| event("disk", &n.to_string(), "x")).collect();
-        let row = row(
+        let row = status_row(
             "dv/disk".parse().unwrap(),
-            &Found::default(),
+            &TargetObjects::default(),
             &warnings,
             &[],
             Timestamp::UNIX_EPOCH,
         );
         assert_eq!(row.events, warnings[..5]);
-        assert!(Event::read(&json!({"involvedObject": {"name": "disk"}})).is_none());
+        assert!(ClusterEvent::from_object(&json!({"involvedObject": {"name": "disk"}})).is_none());
     }
 }

@@ -6,21 +6,21 @@ use serde_json::json;
 
 use super::Cluster;
 use super::error::ClusterError;
-use super::object::text;
-use super::resource::Resource;
+use super::object::text_at;
+use super::resource::ResourceKind;
 
 /// A token, which no log shows.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Token(String);
+pub struct UploadToken(String);
 
-impl Token {
+impl UploadToken {
     /// The token itself.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for UploadToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
@@ -28,20 +28,20 @@ impl fmt::Debug for Token {
 
 impl Cluster {
     /// Asks for a token for the claim of this name.
-    pub async fn token(&self, claim: &str) -> Result<Token, ClusterError> {
+    pub async fn request_token(&self, claim: &str) -> Result<UploadToken, ClusterError> {
         let request = json!({
             "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
             "kind": "UploadTokenRequest",
             "metadata": {"generateName": "token-for-kubectl-cdi-"},
             "spec": {"pvcName": claim},
         });
-        let answer = self.make(Resource::TOKENS, claim, &request).await?;
-        let token = text(&answer, "/status/token").filter(|token| is_token(token));
+        let answer = self.create_object(ResourceKind::TOKENS, claim, &request).await?;
+        let token = text_at(&answer, "/status/token").filter(|token| is_token(token));
         let token = token.ok_or_else(|| ClusterError::Refused {
             object: format!("a token for pvc/{claim}"),
             words: "the answer holds none that can be a token; look at the log of cdi-apiserver".to_owned(),
         })?;
-        Ok(Token(token.to_owned()))
+        Ok(UploadToken(token.to_owned()))
     }
 }
 
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_token_is_not_shown() {
-        let token = Token("s3cret".to_owned());
+        let token = UploadToken("s3cret".to_owned());
         assert_eq!(
             (token.as_str(), format!("{token:?}").as_str()),
             ("s3cret", "Token(…)")

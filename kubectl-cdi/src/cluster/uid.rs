@@ -4,9 +4,9 @@ use std::str::FromStr;
 
 use serde_json::Value;
 
-use super::destination::Target;
+use super::destination::VolumeTarget;
 use super::error::ClusterError;
-use super::object::{line, text};
+use super::object::{printable_line, text_at};
 
 /// Characters of a UID at most; those of Kubernetes have 36.
 const MAX_CHARS: usize = 64;
@@ -17,11 +17,11 @@ pub struct ObjectUid(String);
 
 impl ObjectUid {
     /// The UID of `object`, which is the `target`.
-    pub(crate) fn read(object: &Value, target: &Target) -> Result<Self, ClusterError> {
-        let uid = text(object, "/metadata/uid").unwrap_or_default();
-        uid.parse().map_err(|BadUid| ClusterError::Uid {
+    pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
+        let uid = text_at(object, "/metadata/uid").unwrap_or_default();
+        uid.parse().map_err(|ObjectUidError| ClusterError::Uid {
             target: target.clone(),
-            uid: line(uid),
+            uid: printable_line(uid),
         })
     }
 
@@ -33,16 +33,16 @@ impl ObjectUid {
 
 /// A text that is not a UID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BadUid;
+pub struct ObjectUidError;
 
 impl FromStr for ObjectUid {
-    type Err = BadUid;
+    type Err = ObjectUidError;
 
-    fn from_str(text: &str) -> Result<Self, BadUid> {
+    fn from_str(text: &str) -> Result<Self, ObjectUidError> {
         let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
         match (1..=MAX_CHARS).contains(&text.len()) && text.bytes().all(is_plain) {
             true => Ok(Self(text.to_owned())),
-            false => Err(BadUid),
+            false => Err(ObjectUidError),
         }
     }
 }
@@ -55,8 +55,8 @@ mod tests {
 
     #[test]
     fn a_uid_is_one_plain_word() {
-        let target: Target = "pvc/disk".parse().unwrap();
-        let read = |uid: &str| ObjectUid::read(&json!({"metadata": {"uid": uid}}), &target);
+        let target: VolumeTarget = "pvc/disk".parse().unwrap();
+        let read = |uid: &str| ObjectUid::from_object(&json!({"metadata": {"uid": uid}}), &target);
         let longest = "a".repeat(MAX_CHARS);
         for uid in ["5f5a1c9e-0d2b-4c1e-9d57-1f6d0f0b8f9a", "A-1", &longest] {
             assert_eq!(read(uid).unwrap().as_str(), uid);
@@ -75,7 +75,7 @@ mod tests {
         ] {
             assert!(matches!(read(uid), Err(ClusterError::Uid { .. })), "{uid}");
         }
-        let error = ObjectUid::read(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();
+        let error = ObjectUid::from_object(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the uid of pvc/disk cannot be \"\", as its API server says: only 1 to 64 letters, digits and - can; \

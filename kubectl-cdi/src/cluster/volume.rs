@@ -3,12 +3,12 @@
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
-use super::destination::{Kind, Target};
+use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
-use super::import::Import;
+use super::import::ClusterImport;
 use super::mode::VolumeMode;
 use super::object::{self, PREFIX, object_of};
-use super::size::quantity;
+use super::size::format_quantity;
 use super::uid::ObjectUid;
 
 /// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.
@@ -16,21 +16,21 @@ const ACCESS_MODE: &str = "ReadWriteOnce";
 
 /// Where the content comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ContentSource {
     /// From here.
     Upload,
     /// From where the cluster fetches it.
-    Import(Import),
+    Import(ClusterImport),
 }
 
 /// The volume that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedVolume {
     /// What is made, and its name.
-    pub target: Target,
+    pub target: VolumeTarget,
     /// Where its content comes from.
-    pub source: Source,
-    /// The size that is asked for, see [`request`](super::size::request).
+    pub source: ContentSource,
+    /// The size that is asked for, see [`request`](super::size::request_bytes).
     pub size_bytes: u64,
     /// The class, if it is not the default one.
     pub storage_class: Option<String>,
@@ -51,7 +51,7 @@ pub struct Wanted {
 }
 
 /// The object that is wanted.
-pub fn manifest(wanted: &Wanted) -> Value {
+pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let mut metadata = json!({"name": wanted.target.name()});
     let labels = [
         (
@@ -63,24 +63,24 @@ pub fn manifest(wanted: &Wanted) -> Value {
     let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
     let immediate = wanted.force_bind.then_some("true");
     let mut annotations = with_prefix(object_of([("storage.bind.immediate.requested", immediate)]));
-    let mut storage = json!({"resources": {"requests": {"storage": quantity(wanted.size_bytes)}}});
-    set(&mut storage, "storageClassName", wanted.storage_class.as_deref());
+    let mut storage = json!({"resources": {"requests": {"storage": format_quantity(wanted.size_bytes)}}});
+    set_field(&mut storage, "storageClassName", wanted.storage_class.as_deref());
     let mode = wanted.volume_mode.map(|mode| mode.to_string());
-    set(&mut storage, "volumeMode", mode.as_deref());
+    set_field(&mut storage, "volumeMode", mode.as_deref());
     let access = wanted.access_mode.as_deref();
     let (version, kind, spec) = match wanted.target.kind() {
-        Kind::DataVolume => {
+        VolumeTargetKind::DataVolume => {
             if let Some(mode) = access {
                 storage["accessModes"] = json!([mode]);
             }
-            let mut spec = json!({"source": source(&wanted.source), "storage": storage});
-            set(&mut spec, "contentType", wanted.archive.then_some("archive"));
+            let mut spec = json!({"source": source_value(&wanted.source), "storage": storage});
+            set_field(&mut spec, "contentType", wanted.archive.then_some("archive"));
             if wanted.preallocation {
                 spec["preallocation"] = json!(true);
             }
             ("cdi.kubevirt.io/v1beta1", "DataVolume", spec)
         }
-        Kind::Claim => {
+        VolumeTargetKind::Claim => {
             storage["accessModes"] = json!([access.unwrap_or(ACCESS_MODE)]);
             annotations.extend(source_annotations(&wanted.source));
             annotations.extend(with_prefix(object_of([
@@ -102,27 +102,27 @@ pub fn manifest(wanted: &Wanted) -> Value {
 }
 
 /// The object as YAML, for `kubectl apply -f -`.
-pub fn yaml(manifest: &Value) -> Result<String, serde_saphyr::ser::Error> {
+pub fn to_yaml(manifest: &Value) -> Result<String, serde_saphyr::ser::Error> {
     serde_saphyr::to_string(manifest)
 }
 
 /// The source of a DataVolume.
-fn source(source: &Source) -> Value {
+fn source_value(source: &ContentSource) -> Value {
     match source {
-        Source::Upload => json!({"upload": {}}),
-        Source::Import(import) => import.source(),
+        ContentSource::Upload => json!({"upload": {}}),
+        ContentSource::Import(import) => import.source_value(),
     }
 }
 
 /// The source of a plain claim, by the annotations that CDI's controllers read.
-fn source_annotations(source: &Source) -> Map<String, Value> {
+fn source_annotations(source: &ContentSource) -> Map<String, Value> {
     with_prefix(match source {
-        Source::Upload => object_of([("storage.upload.target", Some(""))]),
-        Source::Import(import) => import.annotations(),
+        ContentSource::Upload => object_of([("storage.upload.target", Some(""))]),
+        ContentSource::Import(import) => import.claim_annotations(),
     })
 }
 
-fn set(object: &mut Value, field: &str, value: Option<&str>) {
+fn set_field(object: &mut Value, field: &str, value: Option<&str>) {
     if let Some(value) = value {
         object[field] = json!(value);
     }
@@ -138,25 +138,26 @@ fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
 
 impl Cluster {
     /// Makes what is wanted, and returns its UID.
-    pub async fn create(&self, wanted: &Wanted) -> Result<ObjectUid, ClusterError> {
+    pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, ClusterError> {
         let target = &wanted.target;
-        let manifest = manifest(wanted);
+        let manifest = build_manifest(wanted);
         let made = self
-            .make(target.kind().resource(), target.name(), &manifest)
+            .create_object(target.kind().resource_kind(), target.name(), &manifest)
             .await?;
-        let uid = ObjectUid::read(&made, target)?;
+        let uid = ObjectUid::from_object(&made, target)?;
         // The API server drops fields that it does not know, without a word.
-        let checksum = |object| object::text(object, "/spec/source/http/checksum");
+        let checksum = |object| object::text_at(object, "/spec/source/http/checksum");
         if checksum(&manifest) != checksum(&made) {
-            self.remove(target, &uid).await?;
+            self.remove_volume(target, &uid).await?;
             return Err(ClusterError::NoChecksum(target.clone()));
         }
         Ok(uid)
     }
 
-    /// Removes what [`create`](Self::create) has made, unless another one has taken its place.
-    pub async fn remove(&self, target: &Target, uid: &ObjectUid) -> Result<(), ClusterError> {
-        self.delete(target.kind().resource(), target.name(), uid).await
+    /// Removes what [`create`](Self::create_volume) has made, unless another one has taken its place.
+    pub async fn remove_volume(&self, target: &VolumeTarget, uid: &ObjectUid) -> Result<(), ClusterError> {
+        self.delete_object(target.kind().resource_kind(), target.name(), uid)
+            .await
     }
 }
 
@@ -164,10 +165,10 @@ impl Cluster {
 mod tests {
     use super::*;
 
-    fn wanted(target: &str) -> Wanted {
-        Wanted {
+    fn wanted(target: &str) -> WantedVolume {
+        WantedVolume {
             target: target.parse().unwrap(),
-            source: Source::Upload,
+            source: ContentSource::Upload,
             size_bytes: 10 << 30,
             storage_class: None,
             access_mode: None,
@@ -180,8 +181,8 @@ mod tests {
         }
     }
 
-    fn full(target: &str) -> Wanted {
-        Wanted {
+    fn full(target: &str) -> WantedVolume {
+        WantedVolume {
             storage_class: Some("fast".to_owned()),
             access_mode: Some("ReadWriteMany".to_owned()),
             volume_mode: Some(VolumeMode::Block),
@@ -202,7 +203,7 @@ mod tests {
             "metadata": {"name": "disk"},
             "spec": {"source": {"upload": {}}, "storage": {"resources": {"requests": {"storage": "10Gi"}}}},
         });
-        assert_eq!(manifest(&wanted("dv/disk")), least);
+        assert_eq!(build_manifest(&wanted("dv/disk")), least);
         let most = json!({
             "apiVersion": "cdi.kubevirt.io/v1beta1",
             "kind": "DataVolume",
@@ -226,19 +227,19 @@ mod tests {
                 },
             },
         });
-        assert_eq!(manifest(&full("dv/disk")), most);
+        assert_eq!(build_manifest(&full("dv/disk")), most);
     }
 
     #[test]
     fn a_claim_says_it_by_annotations() {
-        let claim = manifest(&wanted("pvc/disk"));
+        let claim = build_manifest(&wanted("pvc/disk"));
         assert_eq!(claim["kind"], "PersistentVolumeClaim");
         assert_eq!(
             claim["metadata"],
             json!({"name": "disk", "annotations": {"cdi.kubevirt.io/storage.upload.target": ""}})
         );
         assert_eq!(claim["spec"]["accessModes"], json!(["ReadWriteOnce"]));
-        let claim = manifest(&full("pvc/disk"));
+        let claim = build_manifest(&full("pvc/disk"));
         assert_eq!(claim["spec"]["volumeMode"], "Block");
         assert_eq!(
             claim["metadata"]["annotations"],
@@ -253,8 +254,8 @@ mod tests {
 
     #[test]
     fn yaml_is_what_was_meant() {
-        let manifest = manifest(&full("pvc/disk"));
-        let text = yaml(&manifest).unwrap();
+        let manifest = build_manifest(&full("pvc/disk"));
+        let text = to_yaml(&manifest).unwrap();
         assert!(text.contains("kind: PersistentVolumeClaim\n"), "{text}");
         assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), manifest);
     }

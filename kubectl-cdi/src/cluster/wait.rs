@@ -7,22 +7,22 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::Cluster;
-use super::destination::Target;
+use super::destination::VolumeTarget;
 use super::error::ClusterError;
-use super::look::Found;
-use super::object::{annotation, text};
+use super::look::TargetObjects;
+use super::object::{cdi_annotation, text_at};
 use super::pods;
-use super::resource::Resource;
-use super::status::Event;
+use super::resource::ResourceKind;
+use super::status::ClusterEvent;
 use super::uid::ObjectUid;
-use super::waiting::Waiting;
+use super::waiting::WaitReason;
 
 /// Time between two looks: half of virtctl's, and some five requests each.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The end of a wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Goal {
+pub(crate) enum WaitGoal {
     /// Bytes can be sent.
     Ready,
     /// The content is there.
@@ -33,44 +33,44 @@ impl Cluster {
     /// Waits until bytes can be sent, for at most `patience`; `told` hears whatever is newly waited for.
     pub async fn wait_for_upload_ready(
         &self,
-        target: &Target,
+        target: &VolumeTarget,
         patience: Duration,
-        told: impl FnMut(&Waiting),
-    ) -> Result<Found, ClusterError> {
-        self.wait(target, Goal::Ready, patience, told).await
+        told: impl FnMut(&WaitReason),
+    ) -> Result<TargetObjects, ClusterError> {
+        self.wait_for_goal(target, WaitGoal::Ready, patience, told).await
     }
 
     /// Waits, after the bytes were sent, until CDI says that the volume is filled.
     pub async fn wait_for_done(
         &self,
-        target: &Target,
+        target: &VolumeTarget,
         patience: Duration,
-        told: impl FnMut(&Waiting),
-    ) -> Result<Found, ClusterError> {
-        self.wait(target, Goal::Filled, patience, told).await
+        told: impl FnMut(&WaitReason),
+    ) -> Result<TargetObjects, ClusterError> {
+        self.wait_for_goal(target, WaitGoal::Filled, patience, told).await
     }
 
-    async fn wait(
+    async fn wait_for_goal(
         &self,
-        target: &Target,
-        goal: Goal,
+        target: &VolumeTarget,
+        goal: WaitGoal,
         patience: Duration,
-        mut told: impl FnMut(&Waiting),
-    ) -> Result<Found, ClusterError> {
+        mut told: impl FnMut(&WaitReason),
+    ) -> Result<TargetObjects, ClusterError> {
         let started = Instant::now();
         let mut last = None;
         loop {
-            let waiting = match self.look(target).await {
-                Ok(found) if reached(&found, target, goal)? => return Ok(found),
+            let waiting = match self.find_target(target).await {
+                Ok(found) if check_goal(&found, target, goal)? => return Ok(found),
                 Ok(found) => {
-                    let waiting = self.reason(target, &found).await;
+                    let waiting = self.wait_reason(target, &found).await;
                     waiting.check_class(target)?;
                     match goal {
-                        Goal::Ready => waiting,
-                        Goal::Filled => waiting.after_transfer(),
+                        WaitGoal::Ready => waiting,
+                        WaitGoal::Filled => waiting.after_transfer(),
                     }
                 }
-                Err(error) if error.may_pass() => Waiting::Cluster(error.to_string()),
+                Err(error) if error.may_pass() => WaitReason::Cluster(error.to_string()),
                 Err(error) => return Err(error),
             };
             if last.as_ref() != Some(&waiting) {
@@ -85,33 +85,33 @@ impl Cluster {
     }
 
     /// What CDI waits for. Where one may not look, there is less detail.
-    pub(crate) async fn reason(&self, target: &Target, found: &Found) -> Waiting {
+    pub(crate) async fn wait_reason(&self, target: &VolumeTarget, found: &TargetObjects) -> WaitReason {
         if self.waits_for_consumer(found).await {
-            return Waiting::FirstConsumer(target.clone());
+            return WaitReason::FirstConsumer(target.clone());
         }
         let Some(claim) = &found.claim else {
-            return Waiting::Claim;
+            return WaitReason::Claim;
         };
-        let prime = match found.prime() {
-            Some(prime) => self.get(Resource::CLAIMS, prime).await.ok().flatten(),
+        let prime = match found.prime_claim() {
+            Some(prime) => self.get_object(ResourceKind::CLAIMS, prime).await.ok().flatten(),
             None => None,
         };
         let filled = prime.as_ref().unwrap_or(claim);
-        if text(filled, "/status/phase") != Some("Bound") {
-            return Waiting::Unbound(self.complaint_about(filled).await);
+        if text_at(filled, "/status/phase") != Some("Bound") {
+            return WaitReason::Unbound(self.complaint_about(filled).await);
         }
-        let name = pods::name(filled, found.is_upload());
-        let Some(pod) = self.get(Resource::PODS, &name).await.ok().flatten() else {
-            return Waiting::Pod;
+        let name = pods::pod_name(filled, found.is_upload());
+        let Some(pod) = self.get_object(ResourceKind::PODS, &name).await.ok().flatten() else {
+            return WaitReason::Pod;
         };
-        match pods::judge(&pod) {
-            Waiting::Starting(None) => Waiting::Starting(self.complaint_about(&pod).await),
+        match pods::wait_reason(&pod) {
+            WaitReason::Starting(None) => WaitReason::Starting(self.complaint_about(&pod).await),
             waiting => waiting,
         }
     }
 
     /// True if nothing happens before a pod uses the claim.
-    pub(crate) async fn waits_for_consumer(&self, found: &Found) -> bool {
+    pub(crate) async fn waits_for_consumer(&self, found: &TargetObjects) -> bool {
         match found.phase() {
             // What CDI reports for a class with a CSI driver and for one without.
             Some("PendingPopulation" | "WaitForFirstConsumer") => return true,
@@ -123,8 +123,8 @@ impl Cluster {
             return false;
         };
         let is_chosen = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"].is_string();
-        let is_forced = annotation(claim, "storage.bind.immediate.requested").is_some();
-        if is_chosen || is_forced || text(claim, "/status/phase") == Some("Bound") {
+        let is_forced = cdi_annotation(claim, "storage.bind.immediate.requested").is_some();
+        if is_chosen || is_forced || text_at(claim, "/status/phase") == Some("Bound") {
             return false;
         }
         // The binding mode of the class says the same, but users of one namespace may not read
@@ -145,17 +145,20 @@ impl Cluster {
 
     /// The events of this very object, the newest first. Events outlive their objects, and CDI
     /// makes others of the same name.
-    async fn events_about(&self, object: &Value) -> Vec<Event> {
+    async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
         // Of plain letters: it becomes part of a selector.
-        match text(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
-            Some(Ok(uid)) => self.events(&format!("involvedObject.uid={}", uid.as_str())).await,
+        match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
+            Some(Ok(uid)) => {
+                self.list_events(&format!("involvedObject.uid={}", uid.as_str()))
+                    .await
+            }
             _ => Vec::new(),
         }
     }
 }
 
 /// The error of a wait that was too long.
-pub(crate) fn timed_out(target: &Target, patience: Duration, waiting: &dyn Display) -> ClusterError {
+pub(crate) fn timed_out(target: &VolumeTarget, patience: Duration, waiting: &dyn Display) -> ClusterError {
     ClusterError::TimedOut {
         target: target.clone(),
         seconds: patience.as_secs(),
@@ -164,17 +167,21 @@ pub(crate) fn timed_out(target: &Target, patience: Duration, waiting: &dyn Displ
 }
 
 /// True at the end of a wait; fails where that will never come.
-pub(crate) fn reached(found: &Found, target: &Target, goal: Goal) -> Result<bool, ClusterError> {
+pub(crate) fn check_goal(
+    found: &TargetObjects,
+    target: &VolumeTarget,
+    goal: WaitGoal,
+) -> Result<bool, ClusterError> {
     // First, since some versions of CDI delete a DataVolume that has succeeded.
     match goal {
-        Goal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
-        Goal::Filled if found.is_filled() => return Ok(true),
+        WaitGoal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
+        WaitGoal::Filled if found.is_filled() => return Ok(true),
         _ => {}
     }
-    found.stays(target)?;
-    match found.failure(target) {
+    found.check_not_deleted(target)?;
+    match found.final_failure(target) {
         Some(failure) => Err(failure),
-        None => Ok(goal == Goal::Ready && found.is_ready()),
+        None => Ok(goal == WaitGoal::Ready && found.is_ready()),
     }
 }
 
@@ -184,23 +191,23 @@ mod tests {
 
     #[test]
     fn each_wait_is_one_sentence() {
-        let target: Target = "dv/x".parse().unwrap();
+        let target: VolumeTarget = "dv/x".parse().unwrap();
         for (waiting, sentence) in [
             (
-                Waiting::FirstConsumer(target),
+                WaitReason::FirstConsumer(target),
                 "dv/x waits for its first consumer: start the VM, or give --force-bind",
             ),
-            (Waiting::Claim, "waiting for CDI to make the claim"),
-            (Waiting::Unbound(None), "waiting for a volume for the claim"),
+            (WaitReason::Claim, "waiting for CDI to make the claim"),
+            (WaitReason::Unbound(None), "waiting for a volume for the claim"),
             (
-                Waiting::Unscheduled("0/3 nodes".to_owned()),
+                WaitReason::Unscheduled("0/3 nodes".to_owned()),
                 "waiting for a node for the pod: 0/3 nodes",
             ),
             (
-                Waiting::Crashing("exit code 1".to_owned()),
+                WaitReason::Crashing("exit code 1".to_owned()),
                 "the pod has failed and is tried again: exit code 1",
             ),
-            (Waiting::Cluster("gone".to_owned()), "gone"),
+            (WaitReason::Cluster("gone".to_owned()), "gone"),
         ] {
             assert_eq!(waiting.to_string(), sentence);
         }

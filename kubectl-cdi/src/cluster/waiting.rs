@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::destination::Target;
+use super::destination::VolumeTarget;
 use super::error::ClusterError;
 
 /// What is being waited for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitReason {
     /// The API server, which was there before.
     Cluster(String),
     /// CDI, which has not made the claim yet.
@@ -15,7 +15,7 @@ pub enum Waiting {
     /// A volume for the claim, and the last complaint about that.
     Unbound(Option<String>),
     /// A VM that uses the claim.
-    FirstConsumer(Target),
+    FirstConsumer(VolumeTarget),
     /// CDI, which has not made the pod yet.
     Pod,
     /// A node on which the pod fits.
@@ -32,7 +32,7 @@ pub enum Waiting {
     Finishing,
 }
 
-impl Waiting {
+impl WaitReason {
     /// What is left to wait for once all bytes were sent: claims are bound anew, and the pod and
     /// its claim disappear.
     pub(crate) fn after_transfer(self) -> Self {
@@ -43,7 +43,7 @@ impl Waiting {
     }
 
     /// Fails if the claim names a storage class that does not exist.
-    pub(crate) fn check_class(&self, target: &Target) -> Result<(), ClusterError> {
+    pub(crate) fn check_class(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         match self {
             // The words of Kubernetes' volume controller.
             Self::Unbound(Some(words))
@@ -59,7 +59,7 @@ impl Waiting {
     }
 }
 
-impl fmt::Display for Waiting {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, words) = match self {
             Self::Cluster(words) => return f.write_str(words),

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use datapath::error::errno_text;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Empty, Limited};
-use https::tls::{self, Roots, TlsError};
+use https::tls::{self, TlsError, TrustedRoots};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use program::report::chain;
+use program::report::error_chain;
 use program::sockets;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
@@ -38,7 +38,7 @@ const WORDS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The certificates that the proxy's is checked against.
 #[derive(Debug, Clone)]
-pub(crate) enum Trust {
+pub(crate) enum ProxyTrust {
     /// Those of the system, and these in PEM.
     Roots(Vec<u8>),
     /// None: whoever answers is believed.
@@ -47,7 +47,7 @@ pub(crate) enum Trust {
 
 /// A proxy that cannot be one.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoProxy {
+pub(crate) enum ProxySetupError {
     #[error("{0:?} is not the https URL of an upload proxy")]
     Url(String),
     #[error("there is no certificate in what the upload proxy is to be checked against")]
@@ -61,7 +61,7 @@ pub(crate) enum NoProxy {
 }
 
 /// The upload proxy.
-pub(crate) struct Proxy {
+pub(crate) struct ProxyClient {
     url: Url,
     host: String,
     port: u16,
@@ -73,7 +73,7 @@ pub(crate) struct Proxy {
 
 /// A request that has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Lost {
+pub(crate) enum NoResponseError {
     /// There is no connection.
     Unreachable(String),
     /// The certificate is not one that is trusted.
@@ -82,9 +82,9 @@ pub(crate) enum Lost {
     Broken(String),
 }
 
-impl Lost {
+impl NoResponseError {
     /// The reason, in words.
-    pub(crate) fn words(&self) -> &str {
+    pub(crate) fn reason_text(&self) -> &str {
         match self {
             Self::Unreachable(words) | Self::Untrusted(words) | Self::Broken(words) => words,
         }
@@ -93,24 +93,24 @@ impl Lost {
 
 /// An answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
+pub(crate) struct ProxyResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     /// The server's words about it, on one line; maybe none.
     pub(crate) words: String,
 }
 
-impl Answer {
+impl ProxyResponse {
     /// The number in a header.
-    pub(crate) fn number(&self, name: &HeaderName) -> Option<u64> {
+    pub(crate) fn header_number(&self, name: &HeaderName) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
 }
 
-impl Proxy {
+impl ProxyClient {
     /// The proxy at `url`.
-    pub(crate) fn new(url: &str, trust: &Trust) -> Result<Self, NoProxy> {
-        let wrong = || NoProxy::Url(url.to_owned());
+    pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, ProxySetupError> {
+        let wrong = || ProxySetupError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| wrong())?;
         if parsed.scheme() != "https" {
             return Err(wrong());
@@ -118,8 +118,8 @@ impl Proxy {
         let host = parsed.host_str().ok_or_else(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = match trust {
-            Trust::Everyone => tls::insecure_client_config()?,
-            Trust::Roots(pem) => tls::client_config(roots(pem)?)?,
+            ProxyTrust::Everyone => tls::insecure_client_config()?,
+            ProxyTrust::Roots(pem) => tls::client_config(load_roots(pem)?)?,
         };
         Ok(Self {
             name: ServerName::try_from(host.clone()).map_err(|_| wrong())?,
@@ -132,7 +132,7 @@ impl Proxy {
     }
 
     /// The URL, for people.
-    pub(crate) fn url(&self) -> &str {
+    pub(crate) fn display_url(&self) -> &str {
         self.url.as_str().trim_end_matches('/')
     }
 
@@ -143,49 +143,49 @@ impl Proxy {
 
     /// Connects once. A proxy that cannot be reached now may be reached later; only its
     /// certificate is final.
-    pub(crate) async fn check_certificate(&self) -> Result<(), NoProxy> {
+    pub(crate) async fn check_certificate(&self) -> Result<(), ProxySetupError> {
         match timeout(HANDSHAKE_PATIENCE, self.connect::<Empty<Bytes>>()).await {
-            Ok(Err(Lost::Untrusted(words))) => Err(self.untrusted(words)),
+            Ok(Err(NoResponseError::Untrusted(words))) => Err(self.untrusted_error(words)),
             _ => Ok(()),
         }
     }
 
     /// The failure to trust this proxy, in the words of TLS.
-    pub(crate) fn untrusted(&self, words: String) -> NoProxy {
-        NoProxy::Untrusted {
-            url: self.url().to_owned(),
+    pub(crate) fn untrusted_error(&self, words: String) -> ProxySetupError {
+        ProxySetupError::Untrusted {
+            url: self.display_url().to_owned(),
             words,
         }
     }
 
     /// Sends a request and gives its answer, which may come before all of `body` is sent.
-    pub(crate) async fn ask<B>(
+    pub(crate) async fn send_request<B>(
         &self,
         method: Method,
         path: &str,
         headers: &[(HeaderName, HeaderValue)],
         body: B,
-    ) -> Result<Answer, Lost>
+    ) -> Result<ProxyResponse, NoResponseError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let request = self.request(method, path, headers, body);
+        let request = self.build_request(method, path, headers, body);
         // Dropped with this call: an answer may come before the end of the body, which nobody would take then.
         let (mut sender, _connection) = self.connect().await?;
         let response = sender
             .send_request(request)
             .await
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| broken_error(&error))?;
         let (status, headers) = (response.status(), response.headers().clone());
-        Ok(Answer {
+        Ok(ProxyResponse {
             status,
             headers,
-            words: words(response).await,
+            words: read_message(response).await,
         })
     }
 
-    fn request<B>(
+    fn build_request<B>(
         &self,
         method: Method,
         path: &str,
@@ -211,14 +211,14 @@ impl Proxy {
         request
     }
 
-    async fn connect<B>(&self) -> Result<(SendRequest<B>, AbortOnDropHandle<()>), Lost>
+    async fn connect<B>(&self) -> Result<(SendRequest<B>, AbortOnDropHandle<()>), NoResponseError>
     where
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let stream = sockets::connect(&self.host, self.port, None, errno_text)
+        let stream = sockets::connect_tcp(&self.host, self.port, None, errno_text)
             .await
-            .map_err(Lost::Unreachable)?;
+            .map_err(NoResponseError::Unreachable)?;
         // Only makes a cut cheaper.
         #[cfg(target_os = "linux")]
         socket2::SockRef::from(&stream)
@@ -227,20 +227,20 @@ impl Proxy {
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
-            .map_err(|_| Lost::Unreachable("TLS handshake timeout".to_owned()))?
+            .map_err(|_| NoResponseError::Unreachable("TLS handshake timeout".to_owned()))?
             .map_err(|error| match is_untrusted(&error) {
-                true => Lost::Untrusted(chain(&error)),
-                false => Lost::Unreachable(chain(&error)),
+                true => NoResponseError::Untrusted(error_chain(&error)),
+                false => NoResponseError::Unreachable(error_chain(&error)),
             })?;
         self.was_reached.store(true, Ordering::Relaxed);
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
             .await
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| broken_error(&error))?;
         let connection = tokio::spawn(async move {
             if let Err(error) = connection.await {
-                tracing::debug!("the connection failed: {}", chain(&error));
+                tracing::debug!("the connection failed: {}", error_chain(&error));
             }
         });
         Ok((sender, AbortOnDropHandle::new(connection)))
@@ -248,10 +248,10 @@ impl Proxy {
 }
 
 /// The system's roots, with the certificates of `pem` if there are any.
-fn roots(pem: &[u8]) -> Result<Roots, NoProxy> {
-    let mut roots = Roots::system();
+fn load_roots(pem: &[u8]) -> Result<TrustedRoots, ProxySetupError> {
+    let mut roots = TrustedRoots::from_system();
     if !pem.is_empty() && roots.add_pem(pem) == 0 {
-        return Err(NoProxy::NoCertificate);
+        return Err(ProxySetupError::NoCertificate);
     }
     Ok(roots)
 }
@@ -263,17 +263,17 @@ fn is_untrusted(error: &std::io::Error) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-fn broken(error: &hyper::Error) -> Lost {
-    Lost::Broken(chain(error))
+fn broken_error(error: &hyper::Error) -> NoResponseError {
+    NoResponseError::Broken(error_chain(error))
 }
 
 /// The sentence that comes with an answer, on one line.
-async fn words(response: Response<Incoming>) -> String {
+async fn read_message(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), WORDS_BYTES).collect();
     match timeout(WORDS_PATIENCE, body).await {
         Ok(Ok(body)) => {
             let text = body.to_bytes();
-            crate::cluster::line(&String::from_utf8_lossy(&text))
+            crate::cluster::printable_line(&String::from_utf8_lossy(&text))
         }
         _ => String::new(),
     }

@@ -10,11 +10,11 @@ use std::io::{BufRead, BufReader, Write};
 
 use crc_fast::CrcAlgorithm;
 use datapath::disk::HELD_BYTES;
-use datapath::encode::outgoing::{Kind, Passed};
+use datapath::encode::outgoing::{PassedPiece, PieceKind};
 use serde::{Deserialize, Serialize};
 
 use super::location::UploadLocation;
-use crate::image::{Identity, Kept};
+use crate::image::{FileIdentity, KeptPrefix};
 
 /// Records that are kept: a GiB of the image. The server is behind by what is on its way, which is some MiB.
 const MAX_RECORDS: usize = 4096;
@@ -28,72 +28,72 @@ pub(crate) const CHECKSUM_NAME: &str = "crc64nvme";
 
 /// Which upload it is, of what. The first line of the file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Upload {
+pub(crate) struct LedgerHeader {
     version: String,
-    image: Identity,
+    image: FileIdentity,
     /// True if the stream is in zstd.
     pub(crate) is_encoded: bool,
     /// The path of the upload at the proxy.
     pub(crate) location: UploadLocation,
     /// The part of the image that is no part of the stream.
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptPrefix,
 }
 
 /// The beginning of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Record {
-    passed: Passed,
+struct LedgerRecord {
+    passed: PassedPiece,
     /// State of the checksum before it.
     crc: u64,
 }
 
-impl Record {
-    fn line(&self) -> String {
-        let Passed {
+impl LedgerRecord {
+    fn to_line(self) -> String {
+        let PassedPiece {
             stream_offset,
             offset,
             length,
             kind,
         } = self.passed;
-        let kind = name(kind);
+        let kind = kind_name(kind);
         format!("{stream_offset} {offset} {length} {kind} {:x}\n", self.crc)
     }
 
-    fn read(line: &str) -> Option<Self> {
+    fn parse_line(line: &str) -> Option<Self> {
         let words: Vec<&str> = line.split(' ').collect();
         let [stream_offset, offset, length, kind, crc] = words[..] else {
             return None;
         };
         Some(Self {
-            passed: Passed {
+            passed: PassedPiece {
                 stream_offset: stream_offset.parse().ok()?,
                 offset: offset.parse().ok()?,
                 length: length.parse().ok()?,
-                kind: KINDS.into_iter().find(|known| name(*known) == kind)?,
+                kind: KINDS.into_iter().find(|known| kind_name(*known) == kind)?,
             },
             crc: u64::from_str_radix(crc, 16).ok()?,
         })
     }
 }
 
-const KINDS: [Kind; 3] = [Kind::Zeros, Kind::Stored, Kind::Squeezed];
+const KINDS: [PieceKind; 3] = [PieceKind::Zeros, PieceKind::Stored, PieceKind::Squeezed];
 
-const fn name(kind: Kind) -> &'static str {
+const fn kind_name(kind: PieceKind) -> &'static str {
     match kind {
-        Kind::Zeros => "zeros",
-        Kind::Stored => "stored",
-        Kind::Squeezed => "squeezed",
+        PieceKind::Zeros => "zeros",
+        PieceKind::Stored => "stored",
+        PieceKind::Squeezed => "squeezed",
     }
 }
 
 /// The pieces that were sent, in memory and in a file.
-pub(crate) struct Ledger {
-    records: VecDeque<Record>,
+pub(crate) struct PieceLedger {
+    records: VecDeque<LedgerRecord>,
     /// The checksum of the stream so far, and its bytes.
     crc: crc_fast::Digest,
     position: u64,
     /// The part of the image that is no part of the stream.
-    kept: Kept,
+    kept: KeptPrefix,
     /// Bytes of earlier streams that are there and need not come again.
     saved: u64,
     /// Counts the streams, of which the last one alone may go on.
@@ -102,14 +102,14 @@ pub(crate) struct Ledger {
     file: Option<File>,
 }
 
-impl Ledger {
+impl PieceLedger {
     /// A ledger of nothing yet, that is kept in `file` if there is one.
     pub(crate) fn new(file: Option<File>) -> Self {
         Self {
             records: VecDeque::new(),
             crc: crc_fast::Digest::new(CHECKSUM),
             position: 0,
-            kept: Kept::default(),
+            kept: KeptPrefix::default(),
             saved: 0,
             turn: 0,
             file,
@@ -117,17 +117,17 @@ impl Ledger {
     }
 
     /// Forgets everything: another upload begins, at `location` of the proxy, of all of the image but what is `kept`.
-    pub(crate) fn begin(
+    pub(crate) fn begin_upload(
         &mut self,
-        image: &Identity,
+        image: &FileIdentity,
         is_encoded: bool,
         location: &UploadLocation,
-        kept: Kept,
+        kept: KeptPrefix,
     ) {
         let mut saved = 0;
-        if kept.end() > 0 && kept.end() >= self.kept.end() {
+        if kept.end_offset() > 0 && kept.end_offset() >= self.kept.end_offset() {
             // The first part of it came again.
-            let there = self.stream_offset_of(kept.end());
+            let there = self.stream_offset_of(kept.end_offset());
             saved = self.saved + there.saturating_sub(HELD_BYTES);
         }
         *self = Self {
@@ -136,7 +136,7 @@ impl Ledger {
             turn: self.turn + 1,
             ..Self::new(self.file.take())
         };
-        let upload = Upload {
+        let upload = LedgerHeader {
             version: program::VERSION.clone(),
             image: image.clone(),
             is_encoded,
@@ -151,18 +151,18 @@ impl Ledger {
     }
 
     /// Reads what another process has left in the file, if it was about the same image.
-    pub(crate) fn read(&mut self, image: &Identity) -> Option<Upload> {
+    pub(crate) fn load_file(&mut self, image: &FileIdentity) -> Option<LedgerHeader> {
         let file = self.file.as_ref()?;
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
-        let upload: Upload = serde_json::from_str(&lines.next()?).ok()?;
+        let upload: LedgerHeader = serde_json::from_str(&lines.next()?).ok()?;
         // Another version may compress otherwise.
         if upload.image != *image || upload.version != *program::VERSION {
             return None;
         }
         // The last line may be cut.
-        let records: Vec<_> = lines.map_while(|line| Record::read(&line)).collect();
+        let records: Vec<_> = lines.map_while(|line| LedgerRecord::parse_line(&line)).collect();
         for record in records {
-            self.push(record);
+            self.push_record(record);
         }
         self.kept = upload.kept;
         Some(upload)
@@ -175,15 +175,15 @@ impl Ledger {
     }
 
     /// Writes a piece down before it is sent.
-    pub(crate) fn note(&mut self, passed: Passed) {
-        let record = Record {
+    pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
+        let record = LedgerRecord {
             passed,
             crc: self.crc.get_state(),
         };
-        self.push(record);
+        self.push_record(record);
         if let Some(file) = &mut self.file
             && file
-                .write_all(record.line().as_bytes())
+                .write_all(record.to_line().as_bytes())
                 .inspect_err(|error| cannot_be_continued(error))
                 .is_err()
         {
@@ -191,7 +191,7 @@ impl Ledger {
         }
     }
 
-    fn push(&mut self, record: Record) {
+    fn push_record(&mut self, record: LedgerRecord) {
         // What followed before a return was another stream.
         while self
             .records
@@ -207,14 +207,14 @@ impl Ledger {
     }
 
     /// The next bytes of the stream.
-    pub(crate) fn pass(&mut self, bytes: &[u8]) {
+    pub(crate) fn pass_bytes(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
         self.position += bytes.len() as u64;
     }
 
     /// Goes back to the piece in which the byte at `offset` of the stream lies, or which ends there; `None` if no piece is known that
     /// may be it. It has to come next, as it was.
-    pub(crate) fn return_to(&mut self, offset: u64) -> Option<Passed> {
+    pub(crate) fn return_to(&mut self, offset: u64) -> Option<PassedPiece> {
         while self
             .records
             .back()
@@ -222,26 +222,26 @@ impl Ledger {
         {
             self.records.pop_back();
         }
-        let Record { passed, crc } = self.records.pop_back()?;
+        let LedgerRecord { passed, crc } = self.records.pop_back()?;
         self.crc = crc_fast::Digest::new_with_init_state(CHECKSUM, crc);
         self.position = passed.stream_offset;
         Some(passed)
     }
 
     /// The part of the image that is no part of the stream.
-    pub(crate) fn kept(&self) -> Kept {
+    pub(crate) fn kept_prefix(&self) -> KeptPrefix {
         self.kept
     }
 
     /// Bytes of earlier streams that are there and need not come again.
-    pub(crate) fn saved(&self) -> u64 {
+    pub(crate) fn saved_bytes(&self) -> u64 {
         self.saved
     }
 
     /// The place in the image up to which all was sent, or is kept.
     pub(crate) fn image_offset(&self) -> u64 {
         let sent = self.records.back().map_or(0, |last| last.passed.offset);
-        self.kept.in_image(sent).max(self.kept.end())
+        self.kept.in_image(sent).max(self.kept.end_offset())
     }
 
     /// The place in the stream of the last known piece that begins at this one of the image, or before it; 0 if none does.
@@ -263,12 +263,12 @@ impl Ledger {
     }
 
     /// Bytes of the stream so far.
-    pub(crate) fn position(&self) -> u64 {
+    pub(crate) fn stream_position(&self) -> u64 {
         self.position
     }
 
     /// The checksum of them, as a header has it.
-    pub(crate) fn checksum(&self) -> String {
+    pub(crate) fn checksum_header(&self) -> String {
         format!("{CHECKSUM_NAME}:{:016x}", self.crc.finalize())
     }
 }
@@ -279,11 +279,11 @@ pub(super) fn cannot_be_continued(why: impl Display) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::place::Place;
+    use super::super::place::LockedFile;
     use super::*;
 
-    fn passed(stream_offset: u64, offset: u64, kind: Kind) -> Passed {
-        Passed {
+    fn passed(stream_offset: u64, offset: u64, kind: PieceKind) -> PassedPiece {
+        PassedPiece {
             stream_offset,
             offset,
             length: 100,
@@ -291,8 +291,8 @@ mod tests {
         }
     }
 
-    fn identity() -> Identity {
-        Identity {
+    fn identity() -> FileIdentity {
+        FileIdentity {
             path: "/image".into(),
             bytes: 300,
             changed: 5,
@@ -304,67 +304,74 @@ mod tests {
     fn an_upload_goes_on_at_the_piece_that_was_cut_with_its_checksum() {
         let folder = tempfile::tempdir().unwrap();
         let uid = "u-1".parse().unwrap();
-        let open = || Place::open(folder.path(), &uid);
+        let open = || LockedFile::open(folder.path(), &uid);
         let place = open().unwrap().unwrap();
         assert!(open().is_err(), "two processes have one upload");
-        let mut ledger = Ledger::new(place.file().ok());
+        let mut ledger = PieceLedger::new(place.clone_file().ok());
         let path = format!("{}/1", program::cdi::RESUMABLE);
         let location = UploadLocation::try_from(path.clone()).unwrap();
-        ledger.begin(&identity(), true, &location, Kept::before(8 << 20));
-        for (at, kind) in [(0, Kind::Stored), (1, Kind::Zeros), (2, Kind::Squeezed)] {
-            ledger.note(passed(at * 7, at * 100, kind));
-            ledger.pass(b"abcdefg");
+        ledger.begin_upload(&identity(), true, &location, KeptPrefix::ending_at(8 << 20));
+        for (at, kind) in [
+            (0, PieceKind::Stored),
+            (1, PieceKind::Zeros),
+            (2, PieceKind::Squeezed),
+        ] {
+            ledger.note_piece(passed(at * 7, at * 100, kind));
+            ledger.pass_bytes(b"abcdefg");
         }
-        let whole = ledger.checksum();
+        let whole = ledger.checksum_header();
         drop((ledger, place));
         let place = open().unwrap().unwrap();
-        let mut ledger = Ledger::new(place.file().ok());
-        let upload = ledger.read(&identity()).unwrap();
+        let mut ledger = PieceLedger::new(place.clone_file().ok());
+        let upload = ledger.load_file(&identity()).unwrap();
         assert_eq!(
             (upload.location.as_str(), upload.is_encoded),
             (path.as_str(), true)
         );
-        assert_eq!(upload.kept.end(), 8 << 20);
+        assert_eq!(upload.kept.end_offset(), 8 << 20);
         for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
             assert_eq!(ledger.stream_offset_of(offset), expected);
         }
         assert_eq!(ledger.image_offset(), 8 << 20, "nothing of what is kept is sent");
         for (offset, back) in [
-            (20, passed(14, 200, Kind::Squeezed)),
-            (13, passed(7, 100, Kind::Zeros)),
+            (20, passed(14, 200, PieceKind::Squeezed)),
+            (13, passed(7, 100, PieceKind::Zeros)),
         ] {
             assert_eq!(ledger.return_to(offset), Some(back));
-            assert_eq!(ledger.position(), back.stream_offset);
-            ledger.note(back);
-            ledger.pass(b"abcdefg");
+            assert_eq!(ledger.stream_position(), back.stream_offset);
+            ledger.note_piece(back);
+            ledger.pass_bytes(b"abcdefg");
         }
-        ledger.note(passed(14, 200, Kind::Stored));
-        ledger.pass(b"abcdefg");
-        assert_eq!(ledger.checksum(), whole);
+        ledger.note_piece(passed(14, 200, PieceKind::Stored));
+        ledger.pass_bytes(b"abcdefg");
+        assert_eq!(ledger.checksum_header(), whole);
         drop((ledger, place));
-        let other = Identity {
+        let other = FileIdentity {
             changed: 6,
             ..identity()
         };
         let place = open().unwrap().unwrap();
-        assert_eq!(Ledger::new(place.file().ok()).read(&other), None);
-        place.remove();
+        assert_eq!(PieceLedger::new(place.clone_file().ok()).load_file(&other), None);
+        place.remove_file();
         drop(place);
         let place = open().unwrap().unwrap();
-        assert_eq!(Ledger::new(place.file().ok()).read(&identity()), None);
+        assert_eq!(
+            PieceLedger::new(place.clone_file().ok()).load_file(&identity()),
+            None
+        );
     }
 
     #[test]
     fn a_line_that_was_cut_is_the_end() {
-        let record = Record {
-            passed: passed(1, 2, Kind::Zeros),
+        let record = LedgerRecord {
+            passed: passed(1, 2, PieceKind::Zeros),
             crc: 0xabc,
         };
-        let line = record.line();
-        assert_eq!(Record::read(line.trim_end()), Some(record));
+        let line = record.to_line();
+        assert_eq!(LedgerRecord::parse_line(line.trim_end()), Some(record));
         for end in 0..line.len() - 5 {
-            assert_ne!(Record::read(&line[..end]), Some(record));
+            assert_ne!(LedgerRecord::parse_line(&line[..end]), Some(record));
         }
-        assert_eq!(Ledger::new(None).return_to(0), None);
+        assert_eq!(PieceLedger::new(None).return_to(0), None);
     }
 }

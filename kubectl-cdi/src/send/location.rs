@@ -15,7 +15,7 @@ pub(crate) struct UploadLocation(String);
     "the upload proxy says that the upload is at {path:?}, where no upload can be: expected {}/ and letters, digits, - or _ behind it",
     cdi::RESUMABLE
 )]
-pub(crate) struct BadLocation {
+pub(crate) struct UploadLocationError {
     path: String,
 }
 
@@ -27,13 +27,13 @@ impl UploadLocation {
 }
 
 impl TryFrom<String> for UploadLocation {
-    type Error = BadLocation;
+    type Error = UploadLocationError;
 
-    fn try_from(path: String) -> Result<Self, BadLocation> {
+    fn try_from(path: String) -> Result<Self, UploadLocationError> {
         match cdi::resumable_id(&path) {
             Some(_) => Ok(Self(path)),
-            None => Err(BadLocation {
-                path: crate::cluster::line(&path),
+            None => Err(UploadLocationError {
+                path: crate::cluster::printable_line(&path),
             }),
         }
     }

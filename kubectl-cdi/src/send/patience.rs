@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::connection::Proxy;
-use super::watch::Watch;
-use super::{SendFailed, Sending};
+use super::connection::ProxyClient;
+use super::watch::UploadWatch;
+use super::{UploadSendError, UploadTask};
 
 /// Time for a proxy that was never reached: more likely than a network that is cut just now is that it cannot be reached from here.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
@@ -16,17 +16,17 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
 /// The patience with an upload that does not move.
-pub(super) struct Patience<'a> {
+pub(super) struct StallTimer<'a> {
     limit: Duration,
-    proxy: &'a Proxy,
-    watch: &'a Watch,
+    proxy: &'a ProxyClient,
+    watch: &'a UploadWatch,
     since: Instant,
     pause: Duration,
     most: u64,
 }
 
-impl<'a> Patience<'a> {
-    pub(super) fn new(sending: &Sending<'a>) -> Self {
+impl<'a> StallTimer<'a> {
+    pub(super) fn new(sending: &UploadTask<'a>) -> Self {
         Self {
             limit: sending.patience,
             proxy: sending.proxy,
@@ -38,12 +38,12 @@ impl<'a> Patience<'a> {
     }
 
     /// Another upload begins: its bytes are counted from 0.
-    pub(super) fn begins(&mut self) {
+    pub(super) fn reset_bytes(&mut self) {
         self.most = 0;
     }
 
     /// The server has so many bytes.
-    pub(super) fn reached(&mut self, bytes: u64) {
+    pub(super) fn note_progress(&mut self, bytes: u64) {
         if bytes > self.most {
             self.most = bytes;
             self.since = Instant::now();
@@ -52,20 +52,20 @@ impl<'a> Patience<'a> {
     }
 
     /// Waits before the next attempt, or is at its end.
-    pub(super) async fn pause(&mut self, words: String) -> Result<(), SendFailed> {
+    pub(super) async fn wait_before_retry(&mut self, words: String) -> Result<(), UploadSendError> {
         let limit = match self.proxy.was_reached() {
             true => self.limit,
             false => self.limit.min(FIRST_CONTACT),
         };
         if self.since.elapsed() >= limit {
-            return Err(SendFailed::Unreachable {
-                url: self.proxy.url().to_owned(),
+            return Err(UploadSendError::Unreachable {
+                url: self.proxy.display_url().to_owned(),
                 seconds: limit.as_secs(),
                 words,
             });
         }
         tracing::info!("the upload goes on in a moment: {words}");
-        self.watch.wait(words);
+        self.watch.set_wait_reason(words);
         // Many clients that lost the same proxy do not come back at the same time.
         sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);

@@ -21,7 +21,7 @@ const FOLDER: &str = "kubectl-cdi";
 
 /// A file that one process has at a time.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockedFile {
     folder: OwnedFd,
     name: String,
     file: File,
@@ -30,13 +30,13 @@ pub(crate) struct Place {
 /// A file that is used already.
 #[derive(Debug, thiserror::Error)]
 #[error("another process is uploading to this claim (it holds {})", .0.display())]
-pub(crate) struct InUse(PathBuf);
+pub(crate) struct ClaimBusyError(PathBuf);
 
-impl Place {
+impl LockedFile {
     /// The place of uploads to the claim with this uid, below the folder `states`; made if it is
     /// not there, `None` where there can be
     /// none.
-    pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, InUse> {
+    pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, ClaimBusyError> {
         let folder = states.join(FOLDER);
         let name = format!("{}.upload", uid.as_str());
         let path = folder.join(&name);
@@ -44,31 +44,31 @@ impl Place {
             cannot_be_continued(format_args!("{}: {error}", path.display()));
             Ok(None)
         };
-        let place = match opened(&folder, name) {
+        let place = match open_locked(&folder, name) {
             Ok(place) => place,
             Err(error) => return useless(error),
         };
         match place.file.try_lock() {
-            Err(TryLockError::WouldBlock) => Err(InUse(path)),
+            Err(TryLockError::WouldBlock) => Err(ClaimBusyError(path)),
             Err(TryLockError::Error(error)) => useless(error),
             Ok(()) => Ok(Some(place)),
         }
     }
 
     /// The file, which stays locked as long as this or the place lives.
-    pub(crate) fn file(&self) -> io::Result<File> {
+    pub(crate) fn clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
     /// Removes the file, which is ours as long as it is open: the upload has ended, or was never begun.
-    pub(crate) fn remove(&self) {
+    pub(crate) fn remove_file(&self) {
         if let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty()) {
             tracing::debug!("cannot remove the ledger {}: {error}", self.name);
         }
     }
 }
 
-fn opened(path: &Path, name: String) -> io::Result<Place> {
+fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
     // As the XDG Base Directory Specification wants those that are missing.
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -79,7 +79,7 @@ fn opened(path: &Path, name: String) -> io::Result<Place> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | flags;
     let file = openat(&folder, &name, flags, mode)?;
     make_private(&file, FileType::RegularFile, mode)?;
-    Ok(Place {
+    Ok(LockedFile {
         folder,
         name,
         file: file.into(),

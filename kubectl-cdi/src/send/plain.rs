@@ -8,15 +8,18 @@ use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::cdi::{UPLOAD, UPLOAD_ASYNC};
 
-use super::ledger::Ledger;
-use super::patience::Patience;
-use super::protocol::{self, Trouble, bearer};
-use super::stream::Stream;
-use super::{SendFailed, Sending, Sent};
+use super::ledger::PieceLedger;
+use super::patience::StallTimer;
+use super::protocol::{self, UploadRequestError, bearer_header};
+use super::stream::UploadBody;
+use super::{CompletedUpload, UploadSendError, UploadTask};
 
-impl Sending<'_> {
+impl UploadTask<'_> {
     /// Sends all of it, and from the beginning again when that breaks.
-    pub(super) async fn in_one_request(&self, patience: &mut Patience<'_>) -> Result<Sent, SendFailed> {
+    pub(super) async fn in_one_request(
+        &self,
+        patience: &mut StallTimer<'_>,
+    ) -> Result<CompletedUpload, UploadSendError> {
         if !self.is_archive {
             // The 404 that is known comes from a proxy or a server that is not ours: it does not
             // tell which of the two.
@@ -29,25 +32,25 @@ impl Sending<'_> {
             match self.send_all().await {
                 Ok(stream_bytes) => {
                     self.image.check_unchanged()?;
-                    return Ok(Sent {
+                    return Ok(CompletedUpload {
                         stream_bytes,
                         again: self.watch.handed_over().saturating_sub(stream_bytes),
                         is_resumable: false,
                     });
                 }
-                Err(Trouble::Passing(words)) => patience.pause(words).await?,
-                Err(Trouble::Unauthorized) if self.tokens.renew() => {}
-                Err(trouble) => return Err(self.failed(trouble)),
+                Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
+                Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
+                Err(trouble) => return Err(self.send_error(trouble)),
             }
         }
     }
 
-    async fn send_all(&self) -> Result<u64, Trouble> {
-        let token = self.tokens.current().await?;
-        let bearer = bearer(&token);
+    async fn send_all(&self) -> Result<u64, UploadRequestError> {
+        let token = self.tokens.current_token().await?;
+        let bearer = bearer_header(&token);
         let headers = [bearer.clone()];
         // Where it is answered when all bytes are there, the disk is made while nobody holds a connection open.
-        let question = protocol::ask(
+        let question = protocol::send_request(
             self.proxy,
             Method::HEAD,
             UPLOAD_ASYNC,
@@ -57,16 +60,16 @@ impl Sending<'_> {
         .await;
         let path = match question {
             Ok(_) => UPLOAD_ASYNC,
-            Err(Trouble::Missing) => UPLOAD,
+            Err(UploadRequestError::Missing) => UPLOAD,
             Err(trouble) => return Err(trouble),
         };
-        let ledger = Arc::new(Mutex::new(Ledger::new(None)));
-        let stream = Stream::behind(0, self.image, self.encoding, &ledger, self.watch);
-        let (stream, tally) = stream?.ok_or(Trouble::Missing)?;
+        let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
+        let stream = UploadBody::resume_after(0, self.image, self.encoding, &ledger, self.watch);
+        let (stream, tally) = stream?.ok_or(UploadRequestError::Missing)?;
         let kind = HeaderValue::from_static("application/octet-stream");
         let headers = [bearer, (header::CONTENT_TYPE, kind)];
-        let asking = protocol::ask(self.proxy, Method::POST, path, &headers, stream);
+        let asking = protocol::send_request(self.proxy, Method::POST, path, &headers, stream);
         self.while_it_moves(&tally, asking).await?;
-        Ok(ledger.lock().position())
+        Ok(ledger.lock().stream_position())
     }
 }

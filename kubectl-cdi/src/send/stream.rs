@@ -7,50 +7,50 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use datapath::encode::outgoing::{self, Broken, Kind, Outgoing, Passed};
-use datapath::encode::{Encoding, Piece};
-use datapath::error::NoThread;
+use datapath::encode::outgoing::{self, EncodedStream, IncompleteStreamError, PassedPiece, PieceKind};
+use datapath::encode::{Encoding, VolumePiece};
+use datapath::error::ThreadStartError;
 use hyper::body::{Body, Frame};
 use parking_lot::Mutex;
 
-use super::ledger::Ledger;
-use super::watch::Watch;
-use crate::image::{Image, Kept, NoImage};
+use super::ledger::PieceLedger;
+use super::watch::UploadWatch;
+use crate::image::{ImageFile, ImageFileError, KeptPrefix};
 
 /// What is known of a stream.
-pub(crate) type Tally = outgoing::Tally<NoImage>;
+pub(crate) type Tally = outgoing::SendStats<ImageFileError>;
 
 /// The body of a request.
-pub(crate) struct Stream {
+pub(crate) struct UploadBody {
     /// Parts of a piece that was sent in part before.
     again: VecDeque<Bytes>,
-    rest: Outgoing<NoImage>,
+    rest: EncodedStream<ImageFileError>,
     /// Bytes of the stream that the server has.
     has: u64,
-    ledger: Arc<Mutex<Ledger>>,
+    ledger: Arc<Mutex<PieceLedger>>,
     /// Its turn with the ledger.
     turn: u64,
-    watch: Arc<Watch>,
+    watch: Arc<UploadWatch>,
 }
 
-impl Stream {
+impl UploadBody {
     /// The stream of `image` behind the `has` bytes that the server has; `None` if its place there is not known any more.
-    pub(crate) fn behind(
+    pub(crate) fn resume_after(
         has: u64,
-        image: &Arc<Image>,
+        image: &Arc<ImageFile>,
         encoding: Encoding,
-        ledger: &Arc<Mutex<Ledger>>,
-        watch: &Arc<Watch>,
-    ) -> Result<Option<(Self, Arc<Tally>)>, NoThread> {
+        ledger: &Arc<Mutex<PieceLedger>>,
+        watch: &Arc<UploadWatch>,
+    ) -> Result<Option<(Self, Arc<Tally>)>, ThreadStartError> {
         let mut pieces = ledger.lock();
-        let (kept, turn) = (pieces.kept(), pieces.take_turn());
+        let (kept, turn) = (pieces.kept_prefix(), pieces.take_turn());
         let (again, offset, stream_offset) = match pieces.return_to(has) {
             Some(passed) => {
                 let Some(again) = encode_again(image, encoding, kept, passed) else {
                     return Ok(None);
                 };
                 let length: u64 = again.iter().map(|part| part.len() as u64).sum();
-                pieces.note(passed);
+                pieces.note_piece(passed);
                 (
                     again,
                     passed.offset + passed.length,
@@ -67,7 +67,7 @@ impl Stream {
         let tally = Arc::default();
         let stream = Self {
             again,
-            rest: outgoing(
+            rest: encode_from(
                 image,
                 encoding,
                 kept,
@@ -86,17 +86,24 @@ impl Stream {
 }
 
 /// The bytes of a piece, as they were made of it before.
-fn encode_again(image: &Image, encoding: Encoding, kept: Kept, passed: Passed) -> Option<VecDeque<Bytes>> {
+fn encode_again(
+    image: &ImageFile,
+    encoding: Encoding,
+    kept: KeptPrefix,
+    passed: PassedPiece,
+) -> Option<VecDeque<Bytes>> {
     let piece = match passed.kind {
-        Kind::Zeros => Piece::Zeros(passed.length),
-        Kind::Stored | Kind::Squeezed => {
+        PieceKind::Zeros => VolumePiece::Zeros(passed.length),
+        PieceKind::Stored | PieceKind::Squeezed => {
             let mut bytes = vec![0; usize::try_from(passed.length).ok()?];
             let offset = kept.in_image(passed.offset);
             image.file.read_exact_at(&mut bytes, offset).ok()?;
-            Piece::Data(bytes.into())
+            VolumePiece::Data(bytes.into())
         }
     };
-    let blocks = encoding.encoder().encode(piece, passed.kind == Kind::Squeezed);
+    let blocks = encoding
+        .new_encoder()
+        .encode_piece(piece, passed.kind == PieceKind::Squeezed);
     Some(
         blocks
             .into_iter()
@@ -106,44 +113,44 @@ fn encode_again(image: &Image, encoding: Encoding, kept: Kept, passed: Passed) -
 }
 
 /// What follows: the image, less what is kept, from `offset` on, in the stream from `stream_offset` on.
-fn outgoing(
-    image: &Arc<Image>,
+fn encode_from(
+    image: &Arc<ImageFile>,
     encoding: Encoding,
-    kept: Kept,
+    kept: KeptPrefix,
     (stream_offset, offset): (u64, u64),
-    (ledger, turn): (&Arc<Mutex<Ledger>>, u64),
-    watch: &Arc<Watch>,
+    (ledger, turn): (&Arc<Mutex<PieceLedger>>, u64),
+    watch: &Arc<UploadWatch>,
     tally: &Arc<Tally>,
-) -> Result<Outgoing<NoImage>, NoThread> {
+) -> Result<EncodedStream<ImageFileError>, ThreadStartError> {
     let source = Arc::clone(image);
     let (log, place) = (Arc::clone(ledger), Arc::clone(watch));
-    let outgoing = Outgoing::start(
-        move |outlet| source.read(offset, kept, outlet),
+    let outgoing = EncodedStream::start(
+        move |outlet| source.read_from(offset, kept, outlet),
         encoding,
         program::job::data_threads(),
         Arc::clone(tally),
     )?;
-    Ok(outgoing.logged(
+    Ok(outgoing.with_log(
         stream_offset,
         offset,
         Box::new(move |passed| {
             let mut ledger = log.lock();
             if ledger.is_turn(turn) {
-                place.at(kept.in_image(passed.offset + passed.length));
-                ledger.note(passed);
+                place.set_position(kept.in_image(passed.offset + passed.length));
+                ledger.note_piece(passed);
             }
         }),
     ))
 }
 
-impl Body for Stream {
+impl Body for UploadBody {
     type Data = Bytes;
-    type Error = Broken;
+    type Error = IncompleteStreamError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, IncompleteStreamError>>> {
         loop {
             let part = match self.again.pop_front() {
                 Some(part) => part,
@@ -153,7 +160,7 @@ impl Body for Stream {
                     None => return Poll::Ready(None),
                 },
             };
-            match self.pass(part) {
+            match self.count_part(part) {
                 Ok(part) if part.is_empty() => {}
                 passed => return Poll::Ready(Some(passed.map(Frame::data))),
             }
@@ -161,18 +168,18 @@ impl Body for Stream {
     }
 }
 
-impl Stream {
+impl UploadBody {
     /// Counts a part; what of it the server has not, maybe nothing. Fails if another stream has the turn.
-    fn pass(&self, mut part: Bytes) -> Result<Bytes, Broken> {
+    fn count_part(&self, mut part: Bytes) -> Result<Bytes, IncompleteStreamError> {
         let mut ledger = self.ledger.lock();
         if !ledger.is_turn(self.turn) {
-            return Err(Broken);
+            return Err(IncompleteStreamError);
         }
-        let begin = ledger.position();
-        ledger.pass(&part);
+        let begin = ledger.stream_position();
+        ledger.pass_bytes(&part);
         let known = self.has.saturating_sub(begin).min(part.len() as u64);
         let part = part.split_off(usize::try_from(known).unwrap_or(0));
-        self.watch.sent(part.len() as u64);
+        self.watch.add_sent_bytes(part.len() as u64);
         Ok(part)
     }
 }
@@ -182,10 +189,10 @@ mod tests {
     use std::future::poll_fn;
 
     use super::*;
-    use crate::image::Identity;
+    use crate::image::FileIdentity;
 
     /// The next bytes of a stream; `None` at its end, and where it may not go on.
-    async fn next(stream: &mut Stream) -> Option<Bytes> {
+    async fn next(stream: &mut UploadBody) -> Option<Bytes> {
         let frame = poll_fn(|context| Pin::new(&mut *stream).poll_frame(context)).await?;
         frame.ok()?.into_data().ok()
     }
@@ -196,13 +203,15 @@ mod tests {
         let path = folder.path().join("image");
         let content = testkit::disk::content(1, 4 << 20);
         std::fs::write(&path, &content).unwrap();
-        let image = Arc::new(Image::open(&path, false).unwrap());
-        let ledger = Arc::new(Mutex::new(Ledger::new(None)));
-        let identity: &Identity = &image.identity;
+        let image = Arc::new(ImageFile::open(&path, false).unwrap());
+        let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
+        let identity: &FileIdentity = &image.identity;
         let location = format!("{}/1", program::cdi::RESUMABLE).try_into().unwrap();
-        ledger.lock().begin(identity, false, &location, Kept::default());
+        ledger
+            .lock()
+            .begin_upload(identity, false, &location, KeptPrefix::default());
         let behind = |has| {
-            Stream::behind(has, &image, Encoding::Plain, &ledger, &Arc::default())
+            UploadBody::resume_after(has, &image, Encoding::Plain, &ledger, &Arc::default())
                 .unwrap()
                 .unwrap()
                 .0
@@ -219,7 +228,10 @@ mod tests {
         let mut crc = crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc64Nvme);
         crc.update(&content);
         let ledger = ledger.lock();
-        assert_eq!(ledger.position(), content.len() as u64);
-        assert_eq!(ledger.checksum(), format!("crc64nvme:{:016x}", crc.finalize()));
+        assert_eq!(ledger.stream_position(), content.len() as u64);
+        assert_eq!(
+            ledger.checksum_header(),
+            format!("crc64nvme:{:016x}", crc.finalize())
+        );
     }
 }

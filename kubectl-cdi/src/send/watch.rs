@@ -11,7 +11,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// What is known of an upload.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct UploadWatch {
     image_bytes: AtomicU64,
     handed_over: AtomicU64,
     /// What is being waited for.
@@ -20,7 +20,7 @@ pub(crate) struct Watch {
     moved: Mutex<Instant>,
 }
 
-impl Default for Watch {
+impl Default for UploadWatch {
     fn default() -> Self {
         Self {
             image_bytes: AtomicU64::new(0),
@@ -31,7 +31,7 @@ impl Default for Watch {
     }
 }
 
-impl Watch {
+impl UploadWatch {
     /// Bytes of the image whose sending has begun.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.image_bytes.load(Ordering::Relaxed)
@@ -43,34 +43,34 @@ impl Watch {
     }
 
     /// What is being waited for, if anything is.
-    pub(crate) fn waiting(&self) -> Option<String> {
+    pub(crate) fn wait_reason(&self) -> Option<String> {
         self.waiting.lock().clone()
     }
 
     /// Something is being waited for.
-    pub(crate) fn wait(&self, what: impl Into<String>) {
+    pub(crate) fn set_wait_reason(&self, what: impl Into<String>) {
         *self.waiting.lock() = Some(what.into());
     }
 
     /// A piece at this place of the image is sent.
-    pub(crate) fn at(&self, image_offset: u64) {
+    pub(crate) fn set_position(&self, image_offset: u64) {
         self.image_bytes.store(image_offset, Ordering::Relaxed);
     }
 
     /// So many bytes were handed to the network.
-    pub(crate) fn sent(&self, bytes: u64) {
+    pub(crate) fn add_sent_bytes(&self, bytes: u64) {
         self.handed_over.fetch_add(bytes, Ordering::Relaxed);
-        self.touch();
+        self.note_activity();
         self.waiting.lock().take();
     }
 
     /// Something begins that may stop.
-    pub(crate) fn touch(&self) {
+    pub(crate) fn note_activity(&self) {
         *self.moved.lock() = Instant::now();
     }
 
     /// Ready when nothing has moved for so long.
-    pub(crate) async fn stopped(&self, patience: Duration) {
+    pub(crate) async fn wait_for_stall(&self, patience: Duration) {
         loop {
             let moved = *self.moved.lock();
             if moved.elapsed() >= patience {

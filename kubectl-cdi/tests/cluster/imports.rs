@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use program::command_line::Failed;
+use program::command_line::FailedCommand;
 use serde_json::json;
 
 use crate::{PATIENCE, administrator, api, target};
@@ -28,7 +28,7 @@ async fn an_import_is_followed_to_its_end() {
     ];
     let mut next = steps.iter();
     let (mut told, dv) = (Vec::new(), target("dv/disk"));
-    let followed = cluster.follow(&dv, PATIENCE, |progress| {
+    let followed = cluster.follow_import(&dv, PATIENCE, |progress| {
         told.push(progress.to_string());
         if let Some(status) = next.next() {
             api().set_data_volume_status(namespace, "disk", status);
@@ -49,12 +49,12 @@ async fn an_import_is_followed_to_its_end() {
         {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected sha256:ab"},
     ]});
     api().set_data_volume_status(namespace, "disk", &failed);
-    let error = cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap_err();
+    let error = cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
         "dv/disk has failed: checksum mismatch: expected sha256:ab"
     );
-    assert_eq!(error.exit().code(), 6);
+    assert_eq!(error.exit_reason().exit_code(), 6);
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ async fn an_import_that_can_never_succeed_ends() {
         api().create_data_volume(namespace, &name, &source);
         let (last, dv) = (steps.len(), target(&format!("dv/{name}")));
         let (mut next, mut seen) = (steps.into_iter(), 0);
-        let followed = cluster.follow(&dv, Duration::from_secs(10), |_| {
+        let followed = cluster.follow_import(&dv, Duration::from_secs(10), |_| {
             if let Some(status) = next.next() {
                 seen += 1;
                 api().set_data_volume_status(namespace, &name, &status);
@@ -103,6 +103,6 @@ async fn an_import_that_can_never_succeed_ends() {
         });
         let error = followed.await.unwrap_err();
         assert!(error.to_string().contains(&sentence), "{error}");
-        assert_eq!((error.exit().code(), seen), (code, last), "{error}");
+        assert_eq!((error.exit_reason().exit_code(), seen), (code, last), "{error}");
     }
 }

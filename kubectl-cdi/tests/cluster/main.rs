@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use kubectl_cdi::cluster::{Cluster, Reach, Source, Target, Wanted};
+use kubectl_cdi::cluster::{Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
 use testkit::fail::OrFail;
 
 /// Longer than anything takes that a test does meanwhile.
@@ -36,7 +36,7 @@ async fn administrator(namespace: &str) -> Cluster {
 }
 
 async fn connect(kubeconfig: PathBuf, namespace: &str) -> Cluster {
-    let reach = Reach {
+    let reach = ClusterOptions {
         kubeconfig: Some(kubeconfig),
         context: None,
         namespace: Some(namespace.to_owned()),
@@ -44,15 +44,15 @@ async fn connect(kubeconfig: PathBuf, namespace: &str) -> Cluster {
     Cluster::connect(&reach).await.or_fail("a way to the cluster")
 }
 
-fn target(text: &str) -> Target {
+fn target(text: &str) -> VolumeTarget {
     text.parse().or_fail(text)
 }
 
 /// An upload of a disk of 1 GiB.
-fn wanted(text: &str) -> Wanted {
-    Wanted {
+fn wanted(text: &str) -> WantedVolume {
+    WantedVolume {
         target: target(text),
-        source: Source::Upload,
+        source: ContentSource::Upload,
         size_bytes: 1 << 30,
         storage_class: None,
         access_mode: None,

@@ -3,28 +3,28 @@
 use std::fs;
 use std::path::Path;
 
-use kubectl_cdi::cluster::{Cluster, ClusterError, Reach};
-use program::command_line::Failed;
+use kubectl_cdi::cluster::{Cluster, ClusterError, ClusterOptions};
+use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 use testkit::fail::OrFail;
 
 use crate::{administrator, api, target, wanted};
 
-fn reach(kubeconfig: &Path) -> Reach {
-    Reach {
+fn reach(kubeconfig: &Path) -> ClusterOptions {
+    ClusterOptions {
         kubeconfig: Some(kubeconfig.to_owned()),
-        ..Reach::default()
+        ..ClusterOptions::default()
     }
 }
 
-async fn refused(reach: &Reach) -> String {
+async fn refused(reach: &ClusterOptions) -> String {
     match Cluster::connect(reach).await {
         Ok(_) => panic!("connected"),
         Err(error) => error.to_string(),
     }
 }
 
-fn edited(edit: impl FnOnce(&mut Value)) -> (tempfile::TempDir, Reach) {
+fn edited(edit: impl FnOnce(&mut Value)) -> (tempfile::TempDir, ClusterOptions) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("config");
     let config = fs::read(api().administrator()).or_fail("a kubeconfig");
@@ -42,7 +42,8 @@ async fn a_kubeconfig_names_contexts_and_their_namespaces() {
             json!({"name": "other", "context": {"cluster": "test", "user": "test", "namespace": "theirs"}});
         config["contexts"].as_array_mut().unwrap().push(other);
     });
-    let namespace = async |reach: &Reach| Cluster::connect(reach).await.unwrap().namespace().to_owned();
+    let namespace =
+        async |reach: &ClusterOptions| Cluster::connect(reach).await.unwrap().namespace().to_owned();
     assert_eq!(namespace(&reach).await, "default");
     reach.context = Some("other".to_owned());
     assert_eq!(namespace(&reach).await, "theirs");
@@ -54,7 +55,7 @@ async fn a_kubeconfig_names_contexts_and_their_namespaces() {
         said,
         "\"../secrets\" cannot be the name of a namespace: check --namespace"
     );
-    reach = Reach {
+    reach = ClusterOptions {
         context: Some("none".to_owned()),
         namespace: None,
         ..reach
@@ -95,7 +96,7 @@ async fn a_login_program_is_asked_and_its_complaint_is_said() {
         config["users"][0]["user"] = exec(&format!("echo '{credential}'"));
     });
     let cluster = Cluster::connect(&reach).await.unwrap();
-    assert!(cluster.look(&target("pvc/none")).await.unwrap().is_empty());
+    assert!(cluster.find_target(&target("pvc/none")).await.unwrap().is_empty());
 
     let (_folder, reach) = edited(|config| {
         config["users"][0]["user"] = exec("echo s3cret; echo the ticket is too old >&2; exit 3");
@@ -111,7 +112,11 @@ async fn a_login_program_is_asked_and_its_complaint_is_said() {
 async fn credentials_that_are_not_taken_are_no_missing_right() {
     let (_folder, reach) = edited(|config| config["users"][0]["user"] = json!({"token": "s3cret"}));
     let cluster = Cluster::connect(&reach).await.unwrap();
-    let said = cluster.look(&target("pvc/none")).await.unwrap_err().to_string();
+    let said = cluster
+        .find_target(&target("pvc/none"))
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(
         said.contains("does not know you") && !said.contains("s3cret"),
         "{said}"
@@ -125,7 +130,7 @@ async fn a_cluster_that_is_not_there_is_named() {
     let (_folder, reach) =
         edited(|config| config["clusters"][0]["cluster"]["server"] = json!(format!("https://{nobody}")));
     let cluster = Cluster::connect(&reach).await.unwrap();
-    let error = cluster.look(&target("pvc/none")).await.unwrap_err();
+    let error = cluster.find_target(&target("pvc/none")).await.unwrap_err();
     let said = error.to_string();
     assert!(
         error.may_pass() && said.contains(&format!("the API server at {nobody} cannot be reached")),
@@ -138,10 +143,10 @@ async fn a_cluster_that_is_not_there_is_named() {
 async fn a_namespace_that_is_not_there_is_named() {
     api();
     let mut cluster = administrator("reach").await;
-    cluster.look(&target("dv/none")).await.unwrap();
+    cluster.find_target(&target("dv/none")).await.unwrap();
     cluster = crate::connect(api().administrator(), "nowhere").await;
     for volume in ["dv/disk", "pvc/disk"] {
-        let error = cluster.create(&wanted(volume)).await.unwrap_err();
+        let error = cluster.create_volume(&wanted(volume)).await.unwrap_err();
         assert_eq!(
             error.to_string(),
             "there is no namespace nowhere: check --namespace"
@@ -157,18 +162,18 @@ async fn without_cdi_that_is_what_is_said() {
     for kubeconfig in [with_rights, without] {
         let cluster = Cluster::connect(&reach(&kubeconfig)).await.unwrap();
         let asked = [
-            cluster.create(&wanted("dv/disk")).await.unwrap_err(),
-            cluster.look(&target("dv/disk")).await.unwrap_err(),
+            cluster.create_volume(&wanted("dv/disk")).await.unwrap_err(),
+            cluster.find_target(&target("dv/disk")).await.unwrap_err(),
             cluster.cdi_config().await.unwrap_err(),
-            cluster.token("disk").await.unwrap_err(),
-            cluster.status(None).await.unwrap_err(),
+            cluster.request_token("disk").await.unwrap_err(),
+            cluster.list_status(None).await.unwrap_err(),
         ];
         for error in asked {
             assert!(matches!(error, ClusterError::NoCdi), "{error}");
-            assert_eq!(error.exit().code(), 7);
+            assert_eq!(error.exit_reason().exit_code(), 7);
         }
         // Claims are there without CDI.
-        assert!(cluster.look(&target("pvc/disk")).await.unwrap().is_empty());
-        assert_eq!(cluster.names().await, []);
+        assert!(cluster.find_target(&target("pvc/disk")).await.unwrap().is_empty());
+        assert_eq!(cluster.list_targets().await, []);
     }
 }

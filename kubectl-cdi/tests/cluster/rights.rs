@@ -27,31 +27,31 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
     let cluster = user("rightless", &[]).await;
     let (dv, pvc) = (target("dv/disk"), target("pvc/disk"));
     denied(
-        cluster.create(&wanted("dv/disk")).await,
+        cluster.create_volume(&wanted("dv/disk")).await,
         "create datavolumes.cdi.kubevirt.io in namespace rightless",
     );
     denied(
-        cluster.create(&wanted("pvc/disk")).await,
+        cluster.create_volume(&wanted("pvc/disk")).await,
         "create persistentvolumeclaims in namespace rightless",
     );
     denied(
-        cluster.look(&dv).await,
+        cluster.find_target(&dv).await,
         "get datavolumes.cdi.kubevirt.io in namespace rightless",
     );
     denied(
-        cluster.look(&pvc).await,
+        cluster.find_target(&pvc).await,
         "get persistentvolumeclaims in namespace rightless",
     );
     denied(
-        cluster.remove(&dv, &"uid".parse().unwrap()).await,
+        cluster.remove_volume(&dv, &"uid".parse().unwrap()).await,
         "delete datavolumes.cdi.kubevirt.io in namespace rightless",
     );
     denied(
-        cluster.token("disk").await,
+        cluster.request_token("disk").await,
         "create uploadtokenrequests.upload.cdi.kubevirt.io in namespace rightless",
     );
     denied(
-        cluster.status(None).await,
+        cluster.list_status(None).await,
         "list datavolumes.cdi.kubevirt.io in namespace rightless",
     );
     denied(
@@ -60,7 +60,7 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
     );
     // CDI lets everybody read its configuration, and completion is silent.
     cluster.cdi_config().await.unwrap();
-    assert_eq!(cluster.names().await, []);
+    assert_eq!(cluster.list_targets().await, []);
     assert!(!cluster.is_xfs(None).await);
 }
 
@@ -88,5 +88,5 @@ async fn who_may_not_look_at_pods_waits_with_less_detail() {
         .await;
     let said = waited.unwrap_err().to_string();
     assert!(said.contains("waiting for CDI to start the pod"), "{said}");
-    assert_eq!(cluster.status(None).await.unwrap().len(), 1);
+    assert_eq!(cluster.list_status(None).await.unwrap().len(), 1);
 }

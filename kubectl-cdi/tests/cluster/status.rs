@@ -1,7 +1,7 @@
 //! One screen, and names.
 
 use k8s_openapi::jiff::Timestamp;
-use kubectl_cdi::cluster::status::table;
+use kubectl_cdi::cluster::status::format_table;
 use serde_json::json;
 use testkit::fail::OrFail;
 
@@ -31,11 +31,11 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     let namespace = "status";
     let cluster = administrator(namespace).await;
     assert_eq!(
-        table(&cluster.status(None).await.unwrap()),
+        format_table(&cluster.list_status(None).await.unwrap()),
         "NAME  PHASE  PROGRESS  RATE  RESTARTS\n"
     );
-    cluster.create(&wanted("dv/one")).await.unwrap();
-    cluster.create(&wanted("pvc/two")).await.unwrap();
+    cluster.create_volume(&wanted("dv/one")).await.unwrap();
+    cluster.create_volume(&wanted("pvc/two")).await.unwrap();
     api().create_upload_pvc(namespace, "one", &[]);
     api().create_pvc(namespace, "data-of-others", &[]);
     api().create_upload_pvc(namespace, "prime-1", &[]);
@@ -60,7 +60,7 @@ async fn all_that_cdi_fills_is_on_the_screen() {
         api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
     }
     assert_eq!(
-        table(&cluster.status(None).await.unwrap()),
+        format_table(&cluster.list_status(None).await.unwrap()),
         "NAME     PHASE             PROGRESS  RATE  RESTARTS\n\
          dv/one   ImportInProgress  45.20 %   -     3\n  \
            Unable to connect\\u{1b}[2J\n  \
@@ -68,17 +68,17 @@ async fn all_that_cdi_fills_is_on_the_screen() {
          pvc/two  Pending           -         -     0\n"
     );
     run_importer(namespace, "importer-one", 100);
-    let one = cluster.status(Some(&target("dv/one"))).await.unwrap();
+    let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
     assert_eq!((one.len(), one[0].bytes), (1, Some(1 << 30)));
     // 45.20 % of 1 GiB in 100 s, and the time of the request.
     let rate = one[0].rate.unwrap();
     assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
-    let none = cluster.status(Some(&target("dv/none"))).await.unwrap_err();
+    let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
     assert_eq!(
         none.to_string(),
         "there is no dv/none in namespace status: check the name and --namespace"
     );
-    let names = cluster.names().await;
+    let names = cluster.list_targets().await;
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
     assert_eq!(
         names,

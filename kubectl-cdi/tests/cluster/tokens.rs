@@ -18,15 +18,15 @@ async fn a_token_is_for_one_claim_and_for_who_may_have_it() {
     let cluster = administrator("tokens").await;
     let server = server();
     let before = server.given();
-    let token = cluster.token("disk").await.unwrap();
+    let token = cluster.request_token("disk").await.unwrap();
     assert_eq!(token.as_str().split('.').count(), 3, "a JWS");
     assert_eq!(server.given(), before + 1);
 
     let rights: [Right<'_>; 1] = [("upload.cdi.kubevirt.io", "uploadtokenrequests", &["create"])];
     let uploader = connect(api().user("uploader", &rights), "tokens").await;
-    uploader.token("disk").await.unwrap();
+    uploader.request_token("disk").await.unwrap();
     let nobody = connect(api().user("nobody", &[]), "tokens").await;
-    let error = nobody.token("disk").await.unwrap_err();
+    let error = nobody.request_token("disk").await.unwrap_err();
     assert!(
         matches!(error, ClusterError::Denied { verb: "create", .. }),
         "{error}"
@@ -38,7 +38,7 @@ async fn an_api_of_tokens_that_does_not_run_is_said() {
     let api = testkit::cluster::Cluster::start();
     drop(api.serve_upload_tokens());
     let cluster = connect(api.administrator(), "default").await;
-    let error = cluster.token("disk").await.unwrap_err();
+    let error = cluster.request_token("disk").await.unwrap_err();
     assert!(error.may_pass(), "{error:?}");
     let said = error.to_string();
     assert!(

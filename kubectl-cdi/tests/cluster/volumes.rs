@@ -1,7 +1,7 @@
 //! Making volumes, and the cluster's refusals.
 
-use kubectl_cdi::cluster::{ClusterError, Import, Source, VolumeMode, Wanted};
-use program::command_line::Failed;
+use kubectl_cdi::cluster::{ClusterError, ClusterImport, ContentSource, VolumeMode, WantedVolume};
+use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 
 use crate::{administrator, api, target, wanted};
@@ -9,7 +9,7 @@ use crate::{administrator, api, target, wanted};
 #[tokio::test]
 async fn what_is_wanted_is_made_and_can_be_removed() {
     let cluster = administrator("made").await;
-    let full = |text| Wanted {
+    let full = |text| WantedVolume {
         storage_class: Some("fast".to_owned()),
         access_mode: Some("ReadWriteMany".to_owned()),
         volume_mode: Some(VolumeMode::Block),
@@ -20,24 +20,36 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
         ..wanted(text)
     };
     for text in ["dv/disk", "pvc/disk"] {
-        assert!(!cluster.look(&target(text)).await.unwrap().has(&target(text)));
-        let uid = cluster.create(&full(text)).await.unwrap();
-        let found = cluster.look(&target(text)).await.unwrap();
-        assert!(found.has(&target(text)));
+        assert!(
+            !cluster
+                .find_target(&target(text))
+                .await
+                .unwrap()
+                .has_target(&target(text))
+        );
+        let uid = cluster.create_volume(&full(text)).await.unwrap();
+        let found = cluster.find_target(&target(text)).await.unwrap();
+        assert!(found.has_target(&target(text)));
         found.takes_upload(&target(text), false).unwrap();
-        let again = cluster.create(&wanted(text)).await.unwrap_err();
+        let again = cluster.create_volume(&wanted(text)).await.unwrap_err();
         assert_eq!(
             again.to_string(),
             format!("{text} is there already: give --no-create to fill it as it is, or choose another name")
         );
         let another = "another-uid".parse().unwrap();
-        let other = cluster.remove(&target(text), &another).await.unwrap_err();
+        let other = cluster.remove_volume(&target(text), &another).await.unwrap_err();
         assert!(matches!(other, ClusterError::Refused { .. }), "{other}");
-        assert!(cluster.look(&target(text)).await.unwrap().has(&target(text)));
-        cluster.remove(&target(text), &uid).await.unwrap();
+        assert!(
+            cluster
+                .find_target(&target(text))
+                .await
+                .unwrap()
+                .has_target(&target(text))
+        );
+        cluster.remove_volume(&target(text), &uid).await.unwrap();
         // The API server keeps a claim until a controller says that no pod uses it.
         let gone = cluster
-            .look(&target(text))
+            .find_target(&target(text))
             .await
             .unwrap()
             .takes_upload(&target(text), false);
@@ -48,13 +60,13 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
 #[tokio::test]
 async fn a_claim_is_what_was_asked_for() {
     let cluster = administrator("claim").await;
-    let uid = cluster.create(&wanted("pvc/disk")).await.unwrap();
-    let found = cluster.look(&target("pvc/disk")).await.unwrap();
+    let uid = cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
+    let found = cluster.find_target(&target("pvc/disk")).await.unwrap();
     assert_eq!(found.claim_uid(&target("pvc/disk")).unwrap(), Some(uid));
     assert_eq!(found.claim_bytes(), Some(1 << 30));
     assert_eq!(found.volume_mode(), Some(VolumeMode::Filesystem));
     api().bind_pvc("claim", "disk", "2Gi");
-    let found = cluster.look(&target("pvc/disk")).await.unwrap();
+    let found = cluster.find_target(&target("pvc/disk")).await.unwrap();
     assert_eq!(found.claim_bytes(), Some(2 << 30));
 }
 
@@ -75,7 +87,10 @@ async fn a_quota_is_said_in_the_clusters_words() {
     let error = loop {
         // The API server learns of a quota a moment after it was written.
         number += 1;
-        if let Err(error) = cluster.create(&wanted(&format!("pvc/disk-{number}"))).await {
+        if let Err(error) = cluster
+            .create_volume(&wanted(&format!("pvc/disk-{number}")))
+            .await
+        {
             break error;
         }
     };
@@ -87,19 +102,19 @@ async fn a_quota_is_said_in_the_clusters_words() {
         ),
         "{said}"
     );
-    assert_eq!(error.exit().code(), 5);
-    let refused = cluster.look(&target(&format!("pvc/disk-{number}"))).await;
+    assert_eq!(error.exit_reason().exit_code(), 5);
+    let refused = cluster.find_target(&target(&format!("pvc/disk-{number}"))).await;
     assert!(refused.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn what_the_api_server_checks_is_said_in_its_words() {
     let cluster = administrator("checked").await;
-    let odd = Wanted {
+    let odd = WantedVolume {
         access_mode: Some("Sometimes".to_owned()),
         ..wanted("pvc/disk")
     };
-    let said = cluster.create(&odd).await.unwrap_err().to_string();
+    let said = cluster.create_volume(&odd).await.unwrap_err().to_string();
     assert!(
         said.starts_with("the cluster refuses pvc/disk: ")
             && said.contains("Unsupported value: \"Sometimes\""),
@@ -110,21 +125,21 @@ async fn what_the_api_server_checks_is_said_in_its_words() {
 #[tokio::test]
 async fn an_import_names_its_source() {
     let cluster = administrator("import").await;
-    let import = Wanted {
-        source: Source::Import(Import {
+    let import = WantedVolume {
+        source: ContentSource::Import(ClusterImport {
             url: "https://example.org/disk.qcow2".to_owned(),
             checksum: Some("sha256:ab".to_owned()),
-            ..Import::default()
+            ..ClusterImport::default()
         }),
         ..wanted("dv/disk")
     };
-    cluster.create(&import).await.unwrap();
+    cluster.create_volume(&import).await.unwrap();
     let made = api().data_volume("import", "disk");
     assert_eq!(
         made["spec"]["source"],
         json!({"http": {"url": "https://example.org/disk.qcow2", "checksum": "sha256:ab"}})
     );
-    let found = cluster.look(&target("dv/disk")).await.unwrap();
+    let found = cluster.find_target(&target("dv/disk")).await.unwrap();
     let error = found.takes_upload(&target("dv/disk"), false).unwrap_err();
     assert!(matches!(error, ClusterError::NoUpload(_)), "{error}");
 }
@@ -150,11 +165,11 @@ async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
         &json!({"spec": {"versions": [version]}}),
     );
     let cluster = crate::connect(old.administrator(), "default").await;
-    let import = |checksum: Option<&str>, name: &str| Wanted {
-        source: Source::Import(Import {
+    let import = |checksum: Option<&str>, name: &str| WantedVolume {
+        source: ContentSource::Import(ClusterImport {
             url: "https://example.org/disk.qcow2".to_owned(),
             checksum: checksum.map(str::to_owned),
-            ..Import::default()
+            ..ClusterImport::default()
         }),
         ..wanted(name)
     };
@@ -163,14 +178,14 @@ async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
         // The API server learns of a schema a moment after it was written.
         number += 1;
         let import = import(Some("sha256:ab"), &format!("dv/disk-{number}"));
-        if let Err(error) = cluster.create(&import).await {
+        if let Err(error) = cluster.create_volume(&import).await {
             break error;
         }
     };
     assert!(matches!(error, ClusterError::NoChecksum(_)), "{error}");
     let refused = target(&format!("dv/disk-{number}"));
-    assert!(cluster.look(&refused).await.unwrap().is_empty());
-    cluster.create(&import(None, "dv/disk")).await.unwrap();
+    assert!(cluster.find_target(&refused).await.unwrap().is_empty());
+    cluster.create_volume(&import(None, "dv/disk")).await.unwrap();
 }
 
 #[tokio::test]
@@ -186,6 +201,6 @@ async fn the_configuration_is_cdis() {
     }));
     let config = cluster.cdi_config().await.unwrap();
     assert_eq!(config.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
-    assert!((config.overhead(Some("fast")) - 0.1).abs() < 1e-9);
+    assert!((config.class_overhead(Some("fast")) - 0.1).abs() < 1e-9);
     api().set_cdi_config_status(&json!({"uploadProxyURL": null}));
 }

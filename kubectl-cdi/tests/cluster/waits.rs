@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use kubectl_cdi::cluster::{Cluster, ClusterError, Found, Target, status};
-use program::command_line::Failed;
+use kubectl_cdi::cluster::{Cluster, ClusterError, TargetObjects, VolumeTarget, status};
+use program::command_line::FailedCommand;
 use serde_json::{Value, json};
 
 use crate::{PATIENCE, administrator, api, target, wanted};
@@ -11,9 +11,9 @@ use crate::{PATIENCE, administrator, api, target, wanted};
 /// What was told, and the end. Each step of the controllers is made when the wait says the sentence before it.
 async fn wait(
     cluster: &Cluster,
-    target: &Target,
+    target: &VolumeTarget,
     steps: &mut [(&str, &mut dyn FnMut())],
-) -> Result<Found, ClusterError> {
+) -> Result<TargetObjects, ClusterError> {
     let mut steps = steps.iter_mut();
     let mut next = steps.next();
     let waited = cluster
@@ -97,7 +97,7 @@ fn record(
 async fn all_that_an_upload_pod_waits_for_is_said() {
     let (namespace, pod) = ("waits", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
-    cluster.create(&wanted("dv/disk")).await.unwrap();
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     let waiting = |reason: &str, message: &str| {
         container(&json!({"waiting": {"reason": reason, "message": message}}), false)
     };
@@ -163,7 +163,7 @@ async fn all_that_an_upload_pod_waits_for_is_said() {
 async fn a_populator_fills_another_claim() {
     let namespace = "prime";
     let cluster = administrator(namespace).await;
-    cluster.create(&wanted("dv/disk")).await.unwrap();
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     api().create_pvc(namespace, "disk", &[("storage.populator.pvcPrime", "prime-1")]);
     api().create_upload_pvc(
         namespace,
@@ -188,9 +188,9 @@ async fn a_populator_fills_another_claim() {
 async fn a_first_consumer_is_asked_for() {
     let namespace = "consumer";
     let cluster = administrator(namespace).await;
-    let table = async || status::table(&cluster.status(None).await.unwrap());
+    let table = async || status::format_table(&cluster.list_status(None).await.unwrap());
     // Of a claim only an event says it, with any kind of class.
-    cluster.create(&wanted("pvc/disk")).await.unwrap();
+    cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let about = ("PersistentVolumeClaim", "disk");
     let waits = (
         "Normal",
@@ -220,13 +220,13 @@ async fn a_first_consumer_is_asked_for() {
     // Of a DataVolume CDI says it itself: with and without a CSI driver.
     for (name, phase) in [("csi", "PendingPopulation"), ("other", "WaitForFirstConsumer")] {
         let dv = target(&format!("dv/{name}"));
-        cluster.create(&wanted(&dv.to_string())).await.unwrap();
+        cluster.create_volume(&wanted(&dv.to_string())).await.unwrap();
         api().create_pvc(namespace, name, &[]);
         api().set_data_volume_status(namespace, name, &json!({"phase": phase}));
         let sentence = format!("{dv} waits for its first consumer: start the VM, or give --force-bind");
         assert!(table().await.contains(&sentence), "{}", table().await);
         let mut import_said = false;
-        let followed = cluster.follow(&dv, Duration::from_millis(10), |progress| {
+        let followed = cluster.follow_import(&dv, Duration::from_millis(10), |progress| {
             import_said |= progress.to_string().contains(&sentence);
         });
         assert!(matches!(followed.await, Err(ClusterError::TimedOut { .. })));
@@ -244,7 +244,7 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
     let refused = json!({"phase": "", "conditions": [
         {"type": "Bound", "status": "False", "reason": "ErrClaimNotValid", "message": words},
     ]});
-    cluster.create(&wanted("dv/disk")).await.unwrap();
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     api().set_data_volume_status(namespace, "disk", &refused);
     let dv = target("dv/disk");
     let said = format!("dv/disk gets no volume: {words}; check --storage-class");
@@ -253,10 +253,10 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
             .wait_for_upload_ready(&dv, PATIENCE, |_| ())
             .await
             .unwrap_err(),
-        cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap_err(),
+        cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err(),
     ] {
         assert!(error.to_string().starts_with(&said), "{error}");
-        assert_eq!(error.exit().code(), 7);
+        assert_eq!(error.exit_reason().exit_code(), 7);
     }
     // The claim came later: the condition is an old one.
     api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
@@ -268,7 +268,7 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
     let words = "storageclass.storage.k8s.io \"nope\" not found";
     for name in ["claim", "disk2"] {
         let pvc = target(&format!("pvc/{name}"));
-        cluster.create(&wanted(&pvc.to_string())).await.unwrap();
+        cluster.create_volume(&wanted(&pvc.to_string())).await.unwrap();
         let event = ("Warning", "ProvisioningFailed", words);
         record(
             namespace,
@@ -281,7 +281,7 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
                 .wait_for_upload_ready(&pvc, PATIENCE, |_| ())
                 .await
                 .unwrap_err(),
-            _ => cluster.follow(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+            _ => cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
         };
         let said = format!("{pvc} gets no volume: {words}; ");
         assert!(error.to_string().starts_with(&said), "{error}");
@@ -296,7 +296,7 @@ async fn a_wait_ends_with_the_reason() {
     let patience = Duration::from_millis(10);
     let wait = || cluster.wait_for_upload_ready(&dv, patience, |_| ());
     assert!(matches!(wait().await, Err(ClusterError::Gone(_))));
-    cluster.create(&wanted("dv/disk")).await.unwrap();
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     let said = wait().await.unwrap_err().to_string();
     assert_eq!(
         said,
@@ -314,7 +314,7 @@ async fn a_wait_ends_with_the_reason() {
         matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"),
         "{error}"
     );
-    assert_eq!(error.exit().code(), 5);
+    assert_eq!(error.exit_reason().exit_code(), 5);
     api().set_data_volume_status(
         namespace,
         "disk",
@@ -327,7 +327,7 @@ async fn a_wait_ends_with_the_reason() {
 async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
     let (namespace, name) = ("done", "cdi-upload-disk");
     let cluster = administrator(namespace).await;
-    cluster.create(&wanted("pvc/disk")).await.unwrap();
+    cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     api().bind_pvc(namespace, "disk", "1Gi");
     create_pod(namespace, name);
     let stale = (
@@ -377,7 +377,7 @@ async fn a_data_volume_that_is_collected_as_garbage_has_succeeded() {
     assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
     api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
     cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap();
-    cluster.follow(&dv, PATIENCE, |_| ()).await.unwrap();
+    cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap();
 }
 
 #[tokio::test]

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use program::command_line::values::{LISTEN, Time, byte_rate, listen};
+use program::command_line::values::{DurationValue, LISTEN, byte_rate, listen};
 use program::command_line::{ServerOutputArgs, TlsArgs};
 use program::names::{is_label, is_subdomain};
-use uploadproxy::Allowed;
+use uploadproxy::UploadLimits;
 
 /// The time that a token of CDI's API server is good for.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
@@ -121,8 +121,8 @@ pub(super) struct ServerArgs {
 }
 
 impl ServerArgs {
-    pub(super) fn allowed(&self) -> Allowed {
-        Allowed {
+    pub(super) fn allowed(&self) -> UploadLimits {
+        UploadLimits {
             uploads: self.max_uploads,
             uploads_per_client: self.max_uploads_per_client,
             rate: self.limit_rate,
@@ -147,8 +147,8 @@ pub(super) struct TokenArgs {
     pub(super) namespace: String,
 
     /// Time that the token is good for (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = Time(LIFETIME))]
-    pub(super) lifetime: Time,
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(LIFETIME))]
+    pub(super) lifetime: DurationValue,
 }
 
 /// Arguments of `dev`.

@@ -9,14 +9,17 @@ use std::time::Duration;
 
 use https::tls::{AuthorityFiles, ServerFiles};
 use program::cdi::{CLIENT_NAME, UPLOAD};
-use program::command_line::values::url;
-use program::signal::Shutdown;
-use program::start::{self, CannotStart};
+use program::command_line::values::server_url;
+use program::signal::ShutdownRequest;
+use program::start::{self, ProcessStartError};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
-use uploadproxy::{Bundle, Content, Grant, Identity, KeyError, Place, Verifier, Volume, lifetime};
+use uploadproxy::{
+    AuthorityBundle, KeyError, ProxyIdentity, TokenVerifier, UploadContent, UploadGrant, UpstreamAddress,
+    WaitingClaim, lifetime,
+};
 
 use crate::args::DevArgs;
 use crate::{PROGRAM, serve, token};
@@ -48,31 +51,31 @@ pub(super) enum DevFailed {
     #[error("cannot read from {UPLOAD_SERVER}: {0}")]
     Unreadable(#[from] io::Error),
     #[error(transparent)]
-    Process(#[from] CannotStart),
+    Process(#[from] ProcessStartError),
 }
 
 /// Serves until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
-    arguments.server.output.begin(PROGRAM);
+    arguments.server.output.begin_logging(PROGRAM);
     start::on_runtime(async |shutdown| serve_both(arguments, &shutdown).await)
 }
 
-async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevFailed> {
+async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(), DevFailed> {
     let certs = arguments.dir.join("certs");
     let files = AuthorityFiles::made_in(&certs, CLIENT_NAME).map_err(serve::ServeFailed::from)?;
     let key = token_key(&arguments.dir)?;
-    let grant = Grant {
+    let grant = UploadGrant {
         namespace: "default".to_owned(),
         pvc: "dev".to_owned(),
     };
     let (server, address) = start_upload_server(&arguments.dir).await?;
-    let volume = Volume {
-        place: Place {
+    let volume = WaitingClaim {
+        place: UpstreamAddress {
             // By number: a bare root has no /etc/hosts in which localhost is.
             host: address.ip().to_string(),
             port: address.port(),
         },
-        content: Content::Disk,
+        content: UploadContent::Disk,
     };
     let (certificate, client_key) = files.client.clone();
     let config = serve::config(
@@ -82,9 +85,9 @@ async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevF
             key: files.server.1.clone(),
             client_ca: None,
         },
-        Identity::new(certificate, client_key, Bundle::File(files.ca.clone())),
+        ProxyIdentity::new(certificate, client_key, AuthorityBundle::File(files.ca.clone())),
         (
-            Verifier::new(&key.public_key_pem())?,
+            TokenVerifier::new(&key.public_key_pem())?,
             HashMap::from([(grant.clone(), volume)]),
         ),
     );
@@ -101,7 +104,7 @@ async fn serve_both(arguments: &DevArgs, shutdown: &Shutdown) -> Result<(), DevF
 
 /// The commands to type, or the page to open.
 fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> String {
-    let (ca, url) = (files.ca.display(), url(proxy));
+    let (ca, url) = (files.ca.display(), server_url(proxy));
     format!(
         "\nUpload with:\n  curl --cacert {ca} -H 'Authorization: Bearer {token}' -X POST -T IMAGE {url}{UPLOAD}\n\
          or in a browser that trusts {ca}: {url}/ with the token\n  {token}\n\
@@ -155,10 +158,10 @@ async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFaile
 }
 
 /// Waits until the upload server ends, unless that is because everything does.
-async fn ended(mut server: Child, shutdown: &Shutdown) {
+async fn ended(mut server: Child, shutdown: &ShutdownRequest) {
     server.wait().await.ok();
     // Ctrl-C reaches both, and the upload server may be the faster one.
-    if timeout(CTRL_C, shutdown.token().cancelled()).await.is_ok() {
+    if timeout(CTRL_C, shutdown.cancel_token().cancelled()).await.is_ok() {
         std::future::pending().await
     }
 }

@@ -12,8 +12,8 @@ mod token;
 
 use std::process::ExitCode;
 
-use program::command_line::{self, Failed};
-use program::exit::Exit;
+use program::command_line::{self, FailedCommand};
+use program::exit::ExitReason;
 use tikv_jemallocator::Jemalloc;
 
 use self::args::{Cli, Command};
@@ -36,14 +36,14 @@ enum CommandFailed {
     Dev(#[from] dev::DevFailed),
 }
 
-impl Failed for CommandFailed {
-    fn exit(&self) -> Exit {
-        Exit::Internal
+impl FailedCommand for CommandFailed {
+    fn exit_reason(&self) -> ExitReason {
+        ExitReason::Internal
     }
 }
 
 fn main() -> ExitCode {
-    let arguments = program::face::arguments();
+    let arguments = program::face::program_arguments();
     command_line::main(PROGRAM, &arguments, |cli: Cli| -> Result<(), CommandFailed> {
         match cli.command {
             Command::Serve(arguments) => serve::run(*arguments)?,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use program::names::{is_label, is_subdomain};
 use serde::Deserialize;
-use uploadproxy::{Content, Grant, Place, Volume};
+use uploadproxy::{UploadContent, UploadGrant, UpstreamAddress, WaitingClaim};
 use url::Url;
 
 /// A reason why a file with routes cannot be used.
@@ -51,7 +51,7 @@ enum ContentName {
 }
 
 /// Reads a file.
-pub(crate) fn read(path: &Path) -> Result<HashMap<Grant, Volume>, RoutesError> {
+pub(crate) fn read(path: &Path) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
     let text = std::fs::read_to_string(path).map_err(|source| RoutesError::Read {
         path: path.to_owned(),
         source,
@@ -59,7 +59,7 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<Grant, Volume>, RoutesError> {
     parse(path, &text)
 }
 
-fn parse(path: &Path, text: &str) -> Result<HashMap<Grant, Volume>, RoutesError> {
+fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
     let file: File = toml::from_str(text).map_err(|source| RoutesError::Syntax {
         path: path.to_owned(),
         source,
@@ -78,28 +78,28 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<Grant, Volume>, RoutesError>
             return Err(complain("has a name that Kubernetes does not allow"));
         }
         let content = match route.content {
-            ContentName::Kubevirt => Content::Disk,
-            ContentName::Archive => Content::Archive,
+            ContentName::Kubevirt => UploadContent::Disk,
+            ContentName::Archive => UploadContent::Archive,
         };
-        let grant = Grant {
+        let grant = UploadGrant {
             namespace: route.namespace.clone(),
             pvc: route.pvc.clone(),
         };
-        if routes.insert(grant, Volume { place, content }).is_some() {
+        if routes.insert(grant, WaitingClaim { place, content }).is_some() {
             return Err(complain("is there twice"));
         }
     }
     Ok(routes)
 }
 
-fn place(url: &Url) -> Result<Place, &'static str> {
+fn place(url: &Url) -> Result<UpstreamAddress, &'static str> {
     let is_bare = url.path() == "/"
         && url.query().is_none()
         && url.fragment().is_none()
         && url.username().is_empty()
         && url.password().is_none();
     match url.host_str() {
-        Some(host) if url.scheme() == "https" && is_bare => Ok(Place {
+        Some(host) if url.scheme() == "https" && is_bare => Ok(UpstreamAddress {
             host: host.trim_start_matches('[').trim_end_matches(']').to_owned(),
             port: url.port_or_known_default().unwrap_or(443),
         }),
@@ -111,7 +111,7 @@ fn place(url: &Url) -> Result<Place, &'static str> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<HashMap<Grant, Volume>, RoutesError> {
+    fn parse(text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
         super::parse(Path::new("routes.toml"), text)
     }
 
@@ -123,16 +123,16 @@ mod tests {
         )
         .unwrap();
         let find = |namespace: &str, pvc: &str| {
-            routes.get(&Grant {
+            routes.get(&UploadGrant {
                 namespace: namespace.to_owned(),
                 pvc: pvc.to_owned(),
             })
         };
         let disk = find("a", "disk").unwrap();
         assert_eq!((disk.place.host.as_str(), disk.place.port), ("::1", 9443));
-        assert_eq!(disk.content, Content::Disk);
+        assert_eq!(disk.content, UploadContent::Disk);
         let files = find("b", "files").unwrap();
-        assert_eq!((files.place.port, files.content), (443, Content::Archive));
+        assert_eq!((files.place.port, files.content), (443, UploadContent::Archive));
         assert!(find("b", "disk").is_none());
     }
 

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
 use program::cdi::CLIENT_NAME;
-use program::start::{self, CannotStart};
+use program::start::{self, ProcessStartError};
 use tokio::sync::watch;
-use uploadproxy::lifetime::{self, StartError};
-use uploadproxy::{Bundle, Config, Grant, Identity, KeyError, Verifier, Volume, Volumes};
+use uploadproxy::lifetime::{self, ProxyStartError};
+use uploadproxy::{
+    AuthorityBundle, ClaimDirectory, Config, KeyError, ProxyIdentity, TokenVerifier, UploadGrant,
+    WaitingClaim,
+};
 
 use crate::PROGRAM;
 use crate::args::{ServeArgs, ServerArgs};
@@ -27,16 +30,16 @@ pub(super) enum ServeFailed {
     #[error(transparent)]
     Tls(#[from] TlsError),
     #[error(transparent)]
-    Start(#[from] StartError),
+    Start(#[from] ProxyStartError),
     #[error(transparent)]
-    Process(#[from] CannotStart),
+    Process(#[from] ProcessStartError),
 }
 
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    arguments.server.output.begin(PROGRAM);
+    arguments.server.output.begin_logging(PROGRAM);
     let key = token::read(&arguments.public_key)?;
-    let verifier = Verifier::new(&key).map_err(|source| ServeFailed::Key {
+    let verifier = TokenVerifier::new(&key).map_err(|source| ServeFailed::Key {
         path: arguments.public_key.clone(),
         source,
     })?;
@@ -48,7 +51,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let made = made.as_ref();
     // The command line has made sure that each is there in one way or the other.
     let file = |given: Option<PathBuf>, made: Option<&PathBuf>| given.or(made.cloned()).unwrap_or_default();
-    let bundle = Bundle::File(file(arguments.upload_ca, made.map(|made| &made.ca)));
+    let bundle = AuthorityBundle::File(file(arguments.upload_ca, made.map(|made| &made.ca)));
     let config = config(
         &arguments.server,
         ServerFiles {
@@ -56,7 +59,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
             key: file(arguments.tls.tls_key, made.map(|made| &made.server.1)),
             client_ca: None,
         },
-        Identity::new(
+        ProxyIdentity::new(
             file(arguments.upload_cert, made.map(|made| &made.client.0)),
             file(arguments.upload_key, made.map(|made| &made.client.1)),
             bundle,
@@ -70,16 +73,16 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
 pub(super) fn config(
     arguments: &ServerArgs,
     tls: ServerFiles,
-    identity: Identity,
-    (verifier, routes): (Verifier, HashMap<Grant, Volume>),
+    identity: ProxyIdentity,
+    (verifier, routes): (TokenVerifier, HashMap<UploadGrant, WaitingClaim>),
 ) -> Config {
     Config {
         address: arguments.listen.0.clone(),
         port: arguments.listen.1,
         tls,
-        profile: watch::channel(Profile::default()).1,
+        profile: watch::channel(TlsProfile::default()).1,
         verifier,
-        volumes: Volumes::Fixed(routes),
+        volumes: ClaimDirectory::Fixed(routes),
         identity,
         dial: None,
         allowed: arguments.allowed(),

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use serde_json::json;
-use uploadproxy::{Grant, KeyError};
+use uploadproxy::{KeyError, UploadGrant};
 
 use crate::args::TokenArgs;
 
@@ -23,7 +23,7 @@ pub(super) enum TokenFailed {
 
 /// Prints a token.
 pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
-    let grant = Grant {
+    let grant = UploadGrant {
         namespace: arguments.namespace.clone(),
         pvc: arguments.pvc.clone(),
     };
@@ -33,11 +33,13 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
         path: arguments.key.clone(),
         source,
     })?;
-    Ok(program::command_line::print(format!("{token}\n").as_bytes())?)
+    Ok(program::command_line::print_stdout(
+        format!("{token}\n").as_bytes(),
+    )?)
 }
 
 /// A token as CDI's API server makes it from now on, signed with the private key in `pem`.
-pub(super) fn mint(pem: &str, grant: &Grant, lifetime: Duration) -> Result<String, KeyError> {
+pub(super) fn mint(pem: &str, grant: &UploadGrant, lifetime: Duration) -> Result<String, KeyError> {
     let key = EncodingKey::from_rsa_pem(pem.as_bytes())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let claims = json!({

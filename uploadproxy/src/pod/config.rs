@@ -8,21 +8,21 @@ use std::time::Duration;
 use https::tls::ServerFiles;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
-use program::cluster::{self, NoCluster};
+use program::cluster::{self, ClusterConfigError};
 use program::command_line::values;
-use program::env::{EnvErrors, EnvReader, Strings};
-use program::flags::Flags;
-use program::paths::Paths;
+use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::flags::KlogFlags;
+use program::paths::PodPaths;
 
 use super::KEY_VARIABLE;
 use crate::api;
 use crate::config::Config;
-use crate::identity::{Bundle, Identity};
-use crate::limits::Allowed;
+use crate::identity::{AuthorityBundle, ProxyIdentity};
+use crate::limits::UploadLimits;
 use crate::profile;
-use crate::token::{KeyError, Verifier};
-use crate::volumes::Volumes;
-use crate::volumes::cluster::Claims;
+use crate::token::{KeyError, TokenVerifier};
+use crate::volumes::ClaimDirectory;
+use crate::volumes::cluster::ClusterClaims;
 
 const SERVER_CERTIFICATE: (&str, &str) = (
     "SERVER_CERT_FILE",
@@ -58,7 +58,7 @@ const NAMESPACE: &str = "cdi";
 const LISTEN: (&str, &str) = ("CDI_UPLOADPROXY_LISTEN", ":8443");
 /// Ours: `ADDRESS:PORT` of the metrics, or `off`.
 const METRICS: (&str, &str) = ("CDI_UPLOADPROXY_METRICS", ":8444");
-/// Ours: see [`Allowed`].
+/// Ours: see [`UploadLimits`].
 const MAX_UPLOADS: &str = "CDI_UPLOADPROXY_MAX_UPLOADS";
 const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
 const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
@@ -68,7 +68,7 @@ const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
 /// A configuration with which the proxy cannot start.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ConfigError {
+pub(super) enum ProxyConfigError {
     #[error("{KEY_VARIABLE} not defined")]
     NoKey,
     #[error("unable to retrieve apiserver signing key from {KEY_VARIABLE}: {0}")]
@@ -76,49 +76,59 @@ pub(super) enum ConfigError {
     #[error("{0}")]
     Environment(EnvErrors),
     #[error("Unable to get kube config: {0}")]
-    KubeConfig(#[from] NoCluster),
+    KubeConfig(#[from] ClusterConfigError),
     #[error("Unable to get kube client: {0}")]
     Client(#[from] kube::Error),
 }
 
 /// Reads all settings, and waits for the first word of the cluster.
-pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigError> {
+pub(super) async fn read_config(
+    flags: &KlogFlags,
+    env: &dyn NamedStrings,
+    paths: &PodPaths,
+) -> Result<Config, ProxyConfigError> {
     let mut reader = EnvReader::new(env);
-    let cluster = cluster::config(flags, env).await?;
-    let client = api::client(impatient(cluster.clone()))?;
-    let key = reader.text(KEY_VARIABLE).ok_or(ConfigError::NoKey)?;
-    let verifier = Verifier::new(&key)?;
-    let path = |(name, fixed): (&str, &str)| reader.text(name).map_or_else(|| paths.at(fixed), PathBuf::from);
+    let cluster = cluster::client_config(flags, env).await?;
+    let client = api::api_client(with_timeouts(cluster.clone()))?;
+    let key = reader.read_text(KEY_VARIABLE).ok_or(ProxyConfigError::NoKey)?;
+    let verifier = TokenVerifier::new(&key)?;
+    let path = |(name, fixed): (&str, &str)| {
+        reader
+            .read_text(name)
+            .map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
+    };
     let tls = ServerFiles {
         certificate: path(SERVER_CERTIFICATE),
         key: path(SERVER_KEY),
         client_ca: None,
     };
-    let bundle = reader.text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned());
+    let bundle = reader
+        .read_text(CA_BUNDLE.0)
+        .unwrap_or_else(|| CA_BUNDLE.1.to_owned());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &own_namespace(paths));
-    let identity = Identity::new(
+    let identity = ProxyIdentity::new(
         path(CLIENT_CERTIFICATE),
         path(CLIENT_KEY),
-        Bundle::ConfigMap(Box::new(maps), bundle),
+        AuthorityBundle::ConfigMap(Box::new(maps), bundle),
     );
     let (address, port) = or_default(&mut reader, LISTEN, values::listen);
     let metrics = or_default(&mut reader, METRICS, metrics_addresses);
-    let allowed = Allowed {
-        uploads: number(&mut reader, MAX_UPLOADS),
-        uploads_per_client: number(&mut reader, MAX_UPLOADS_PER_CLIENT),
-        rate: reader.parsed(LIMIT_RATE, values::byte_rate),
-        rate_per_client: reader.parsed(LIMIT_RATE_PER_CLIENT, values::byte_rate),
+    let allowed = UploadLimits {
+        uploads: read_number(&mut reader, MAX_UPLOADS),
+        uploads_per_client: read_number(&mut reader, MAX_UPLOADS_PER_CLIENT),
+        rate: reader.read_parsed(LIMIT_RATE, values::byte_rate),
+        rate_per_client: reader.read_parsed(LIMIT_RATE_PER_CLIENT, values::byte_rate),
     };
-    let dial = reader.parsed(UPSTREAM, SocketAddr::from_str);
-    reader.finish().map_err(ConfigError::Environment)?;
+    let dial = reader.read_parsed(UPSTREAM, SocketAddr::from_str);
+    reader.into_result().map_err(ProxyConfigError::Environment)?;
     Ok(Config {
         address,
         port,
         tls,
         // Waited for: until the cluster has said it, a client might be let in with ciphers that are forbidden there.
-        profile: profile::follow(api::watch_client(cluster)?).await,
+        profile: profile::follow_profile(api::watch_client(cluster)?).await,
         verifier,
-        volumes: Volumes::Cluster(Claims::new(client)),
+        volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
         identity,
         dial,
         allowed,
@@ -128,7 +138,7 @@ pub(super) async fn read(flags: &Flags, env: &dyn Strings, paths: &Paths) -> Res
 
 /// For questions that are answered at once: a connection that has died without a word is noticed and replaced. A watch
 /// has a connection of its own, on which silence is normal.
-fn impatient(mut config: kube::Config) -> kube::Config {
+fn with_timeouts(mut config: kube::Config) -> kube::Config {
     config.connect_timeout = Some(API_PATIENCE);
     config.read_timeout = Some(API_PATIENCE);
     config.write_timeout = Some(API_PATIENCE);
@@ -136,8 +146,8 @@ fn impatient(mut config: kube::Config) -> kube::Config {
     config
 }
 
-fn own_namespace(paths: &Paths) -> String {
-    let written = std::fs::read_to_string(paths.at(NAMESPACE_FILE)).unwrap_or_default();
+fn own_namespace(paths: &PodPaths) -> String {
+    let written = std::fs::read_to_string(paths.resolve_path(NAMESPACE_FILE)).unwrap_or_default();
     match written.trim() {
         "" => NAMESPACE.to_owned(),
         namespace => namespace.to_owned(),
@@ -152,12 +162,12 @@ fn or_default<T>(
 where
     T: Default,
 {
-    let given = reader.parsed(name, &parse);
+    let given = reader.read_parsed(name, &parse);
     given.unwrap_or_else(|| parse(default).unwrap_or_default())
 }
 
-fn number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> {
-    reader.parsed(name, |text| {
+fn read_number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> {
+    reader.read_parsed(name, |text| {
         text.parse()
             .map_err(|_| format!("{text:?} is not a whole number of at least 1"))
     })
@@ -202,9 +212,9 @@ mod tests {
     #[test]
     fn the_namespace_is_the_pods_or_cdis() {
         let dir = tempfile::tempdir().unwrap();
-        let paths = Paths::from_prefix(dir.path().to_str());
+        let paths = PodPaths::from_prefix(dir.path().to_str());
         assert_eq!(own_namespace(&paths), "cdi");
-        let file = paths.at(NAMESPACE_FILE);
+        let file = paths.resolve_path(NAMESPACE_FILE);
         std::fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::fs::write(file, "other\n").unwrap();
         assert_eq!(own_namespace(&paths), "other");

@@ -6,11 +6,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use program::cluster;
-use program::env::Strings;
-use program::exit::Exit;
-use program::flags::Flags;
-use program::paths::Paths;
-use program::signal::Shutdown;
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::flags::KlogFlags;
+use program::paths::PodPaths;
+use program::signal::ShutdownRequest;
 
 use crate::lifetime;
 
@@ -18,8 +18,8 @@ use crate::lifetime;
 pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+    program::start::start_pod(
         crate::PROGRAM,
         &cluster::FLAGS,
         arguments,
@@ -28,23 +28,23 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     )
 }
 
-async fn run(flags: Flags, env: &dyn Strings, shutdown: Shutdown) -> Exit {
-    let paths = Paths::from_env(env);
+async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
+    let paths = PodPaths::from_env(env);
     tracing::info!(version = *program::VERSION, "Starting upload proxy");
-    let reading = config::read(&flags, env, &paths);
-    let config = match shutdown.token().run_until_cancelled(reading).await {
+    let reading = config::read_config(&flags, env, &paths);
+    let config = match shutdown.cancel_token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,
-        Some(Err(refusal)) => return fatal(&refusal.to_string()),
+        Some(Err(refusal)) => return fatal_exit(&refusal.to_string()),
         // Told to stop before it began.
-        None => return Exit::Done,
+        None => return ExitReason::Done,
     };
     match lifetime::run(config, &shutdown, |_| {}).await {
-        Ok(()) => Exit::Done,
-        Err(error) => fatal(&error.to_string()),
+        Ok(()) => ExitReason::Done,
+        Err(error) => fatal_exit(&error.to_string()),
     }
 }
 
-fn fatal(reason: &str) -> Exit {
+fn fatal_exit(reason: &str) -> ExitReason {
     tracing::error!("{reason}");
-    Exit::Fatal
+    ExitReason::Fatal
 }

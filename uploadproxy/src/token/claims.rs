@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use serde::Deserialize;
 use serde_json::Number;
 
-use super::{Grant, TokenRefused};
+use super::{TokenError, UploadGrant};
 use crate::names;
 
 /// The issuer of tokens.
@@ -23,7 +23,7 @@ const LEEWAY: Duration = Duration::from_secs(10);
 /// The claims of a token. Times are seconds since 1970 (RFC 7519 §2, NumericDate).
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Claims {
+pub(super) struct TokenClaims {
     iss: String,
     iat: Option<Number>,
     nbf: Option<Number>,
@@ -31,60 +31,60 @@ pub(super) struct Claims {
     operation: String,
     name: String,
     namespace: String,
-    resource: Resource,
+    resource: TokenResource,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Resource {
+struct TokenResource {
     resource: String,
 }
 
-impl Claims {
+impl TokenClaims {
     /// Checks issuer and times. A time that is not there is no error.
-    pub(super) fn check(&self, now: SystemTime) -> Result<(), TokenRefused> {
+    pub(super) fn check_validity(&self, now: SystemTime) -> Result<(), TokenError> {
         if self.iss != ISSUER {
-            return Err(TokenRefused::Invalid("its issuer is another one"));
+            return Err(TokenError::Invalid("its issuer is another one"));
         }
-        let now = seconds(now);
+        let now = unix_seconds(now);
         let leeway = LEEWAY.as_secs_f64();
         let is = |time: &Option<Number>, wrong: fn(f64, f64) -> bool, leeway: f64| {
             let time = time.as_ref().and_then(Number::as_f64);
             time.is_some_and(|time| wrong(time + leeway, now))
         };
         if is(&self.exp, |exp, now| exp < now, leeway) {
-            return Err(TokenRefused::Invalid("it has expired"));
+            return Err(TokenError::Invalid("it has expired"));
         }
         if is(&self.nbf, |nbf, now| nbf > now, -leeway) {
-            return Err(TokenRefused::Invalid("its time has not come"));
+            return Err(TokenError::Invalid("its time has not come"));
         }
         if is(&self.iat, |iat, now| iat > now, -leeway) {
-            return Err(TokenRefused::Invalid("it was issued in the future"));
+            return Err(TokenError::Invalid("it was issued in the future"));
         }
         Ok(())
     }
 
     /// The grant that they give. Names end up in the name of a host: only valid ones are used, whatever was signed.
-    pub(super) fn grant(self) -> Result<Grant, TokenRefused> {
+    pub(super) fn into_grant(self) -> Result<UploadGrant, TokenError> {
         if self.operation != OPERATION {
-            return Err(TokenRefused::Unsuitable("it is for another operation"));
+            return Err(TokenError::Unsuitable("it is for another operation"));
         }
         if self.resource.resource != RESOURCE {
-            return Err(TokenRefused::Unsuitable("it is for another kind of resource"));
+            return Err(TokenError::Unsuitable("it is for another kind of resource"));
         }
         if !names::is_subdomain(&self.name) {
-            return Err(TokenRefused::Unsuitable("it does not name a PVC"));
+            return Err(TokenError::Unsuitable("it does not name a PVC"));
         }
         if !names::is_label(&self.namespace) {
-            return Err(TokenRefused::Unsuitable("it does not name a namespace"));
+            return Err(TokenError::Unsuitable("it does not name a namespace"));
         }
-        Ok(Grant {
+        Ok(UploadGrant {
             namespace: self.namespace,
             pvc: self.name,
         })
     }
 }
 
-fn seconds(time: SystemTime) -> f64 {
+fn unix_seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }

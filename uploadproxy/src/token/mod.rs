@@ -10,11 +10,11 @@ use std::time::SystemTime;
 use http::{HeaderValue, StatusCode};
 use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
-use self::claims::Claims;
+use self::claims::TokenClaims;
 
 /// The grant of a verified token: an upload to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Grant {
+pub struct UploadGrant {
     /// The namespace of the PVC.
     pub namespace: String,
     /// The name of the PVC.
@@ -23,7 +23,7 @@ pub struct Grant {
 
 /// A request that is not allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum TokenRefused {
+pub(crate) enum TokenError {
     #[error("there is no bearer token in the header Authorization")]
     NoToken,
     #[error("the token is not valid: {0}")]
@@ -32,9 +32,9 @@ pub(crate) enum TokenRefused {
     Unsuitable(&'static str),
 }
 
-impl TokenRefused {
+impl TokenError {
     /// The status that CDI's clients know. The body is empty: a forger does not learn what is wrong with a token.
-    pub(crate) fn status(self) -> StatusCode {
+    pub(crate) fn status_code(self) -> StatusCode {
         match self {
             Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,
             Self::Invalid(_) => StatusCode::UNAUTHORIZED,
@@ -57,13 +57,13 @@ pub enum KeyError {
 }
 
 /// Checks tokens.
-pub struct Verifier {
+pub struct TokenVerifier {
     key: DecodingKey,
     /// Only what concerns the signature: times and names are checked here.
     signature: Validation,
 }
 
-impl Verifier {
+impl TokenVerifier {
     /// For the public key in `pem`.
     pub fn new(pem: &str) -> Result<Self, KeyError> {
         if !pem.trim_start().starts_with(PUBLIC_KEY) || pem.matches("-----BEGIN").count() != 1 {
@@ -88,26 +88,26 @@ impl Verifier {
     }
 
     /// The grant of the header `Authorization` at the time `now`.
-    pub(crate) fn grant(
+    pub(crate) fn verify_grant(
         &self,
         authorization: Option<&HeaderValue>,
         now: SystemTime,
-    ) -> Result<Grant, TokenRefused> {
-        let token = authorization.and_then(bearer).ok_or(TokenRefused::NoToken)?;
-        let decoded = jsonwebtoken::decode::<Claims>(token, &self.key, &self.signature)
-            .map_err(|_| TokenRefused::Invalid("it is malformed, or nobody we trust has signed it"))?;
+    ) -> Result<UploadGrant, TokenError> {
+        let token = authorization.and_then(bearer_token).ok_or(TokenError::NoToken)?;
+        let decoded = jsonwebtoken::decode::<TokenClaims>(token, &self.key, &self.signature)
+            .map_err(|_| TokenError::Invalid("it is malformed, or nobody we trust has signed it"))?;
         if decoded.header.crit.is_some() {
             // RFC 7515 §4.1.11: extensions that must be understood; we understand none.
-            return Err(TokenRefused::Invalid("it needs an extension"));
+            return Err(TokenError::Invalid("it needs an extension"));
         }
         let claims = decoded.claims;
-        claims.check(now)?;
-        claims.grant()
+        claims.check_validity(now)?;
+        claims.into_grant()
     }
 }
 
 /// The token in `Bearer TOKEN` (RFC 6750 §2.1, without padding).
-fn bearer(value: &HeaderValue) -> Option<&str> {
+fn bearer_token(value: &HeaderValue) -> Option<&str> {
     let text = value.to_str().ok()?;
     let (scheme, rest) = text.split_at_checked("Bearer".len())?;
     let token = rest.trim_start_matches([' ', '\t']);
@@ -138,7 +138,7 @@ mod tests {
 
     struct Keys {
         private: String,
-        verifier: Verifier,
+        verifier: TokenVerifier,
     }
 
     fn keys() -> Keys {
@@ -146,7 +146,7 @@ mod tests {
         assert!(!pair.subject_public_key_info().is_empty());
         Keys {
             private: pair.serialize_pem(),
-            verifier: Verifier::new(&pair.public_key_pem()).unwrap(),
+            verifier: TokenVerifier::new(&pair.public_key_pem()).unwrap(),
         }
     }
 
@@ -164,12 +164,12 @@ mod tests {
             jsonwebtoken::encode(&Header::new(algorithm), claims, &key).unwrap()
         }
 
-        fn judge(&self, token: &str) -> Result<Grant, TokenRefused> {
+        fn judge(&self, token: &str) -> Result<UploadGrant, TokenError> {
             let value = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
-            self.verifier.grant(Some(&value), now())
+            self.verifier.verify_grant(Some(&value), now())
         }
 
-        fn judge_with(&self, change: impl FnOnce(&mut Value)) -> Result<Grant, TokenRefused> {
+        fn judge_with(&self, change: impl FnOnce(&mut Value)) -> Result<UploadGrant, TokenError> {
             let mut claims = claims();
             change(&mut claims);
             self.judge(&self.sign(Algorithm::PS256, &claims))
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn a_token_is_granted_by_every_rsa_algorithm() {
         let keys = keys();
-        let grant = Grant {
+        let grant = UploadGrant {
             namespace: "ns".to_owned(),
             pvc: "disk".to_owned(),
         };
@@ -205,13 +205,13 @@ mod tests {
                 "{claim}"
             );
             let refusal = keys.judge_with(|claims| claims[claim] = json!(refused));
-            assert_eq!(refusal.unwrap_err().status(), 401, "{claim}");
+            assert_eq!(refusal.unwrap_err().status_code(), 401, "{claim}");
             let missing = keys.judge_with(|claims| {
                 claims.as_object_mut().unwrap().remove(claim);
             });
             assert!(missing.is_ok(), "{claim}");
             let text = keys.judge_with(|claims| claims[claim] = json!("soon"));
-            assert_eq!(text.unwrap_err().status(), 401, "{claim}");
+            assert_eq!(text.unwrap_err().status_code(), 401, "{claim}");
         }
     }
 
@@ -221,7 +221,7 @@ mod tests {
         assert_eq!(
             keys.judge_with(|claims| claims["iss"] = json!("me"))
                 .unwrap_err()
-                .status(),
+                .status_code(),
             401
         );
         for (claim, value) in [
@@ -235,7 +235,7 @@ mod tests {
             ("resource", json!({})),
         ] {
             let refusal = keys.judge_with(|claims| claims[claim] = value.clone());
-            assert_eq!(refusal.unwrap_err().status(), 400, "{claim} {value}");
+            assert_eq!(refusal.unwrap_err().status_code(), 400, "{claim} {value}");
         }
     }
 
@@ -253,7 +253,7 @@ mod tests {
             "Bearer a.b ",
             "Bearer \u{e4}",
         ] {
-            assert_eq!(bearer(&value(text)), None, "{text:?}");
+            assert_eq!(bearer_token(&value(text)), None, "{text:?}");
         }
         for text in [
             "Bearer a.b-_~+/",
@@ -261,15 +261,22 @@ mod tests {
             "BEARER   a.b-_~+/",
             "Bearer\ta.b-_~+/",
         ] {
-            assert_eq!(bearer(&value(text)), Some("a.b-_~+/"), "{text:?}");
+            assert_eq!(bearer_token(&value(text)), Some("a.b-_~+/"), "{text:?}");
         }
-        assert_eq!(keys().verifier.grant(None, now()).unwrap_err().status(), 400);
+        assert_eq!(
+            keys()
+                .verifier
+                .verify_grant(None, now())
+                .unwrap_err()
+                .status_code(),
+            400
+        );
     }
 
     #[test]
     fn a_public_key_must_be_rsa() {
-        assert!(Verifier::new("").is_err());
-        assert!(Verifier::new(&KeyPair::generate().unwrap().public_key_pem()).is_err());
+        assert!(TokenVerifier::new("").is_err());
+        assert!(TokenVerifier::new(&KeyPair::generate().unwrap().public_key_pem()).is_err());
     }
 
     proptest! {
@@ -284,7 +291,7 @@ mod tests {
             bytes[position] ^= 1 << bit;
             let value = HeaderValue::from_bytes(&[b"Bearer ", &bytes[..]].concat());
             if let Ok(value) = value {
-                prop_assert!(keys.verifier.grant(Some(&value), now()).is_err());
+                prop_assert!(keys.verifier.verify_grant(Some(&value), now()).is_err());
             }
         }
     }

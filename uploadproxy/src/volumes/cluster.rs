@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time::{Instant, interval, timeout, timeout_at};
 
-use super::judge::{Filled, filled, judge};
-use super::{Content, Place, Unavailable, Volume, WORDS_CHARS};
+use super::judge::{FilledClaim, filled_claim, upload_content};
+use super::{UnavailableError, UploadContent, UpstreamAddress, WORDS_CHARS, WaitingClaim};
 use crate::names;
-use crate::token::Grant;
+use crate::token::UploadGrant;
 
 /// Time for which an upload server that is not ready is waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,19 +41,19 @@ const PROMPT_LOOKUPS: usize = 32;
 const SLOW_LOOKUPS: usize = 32;
 
 /// The PVCs of all namespaces.
-pub struct Claims {
+pub struct ClusterClaims {
     client: Client,
-    looks: Mutex<HashMap<Grant, Arc<Look>>>,
+    looks: Mutex<HashMap<UploadGrant, Arc<ClaimLookup>>>,
     prompt: Semaphore,
     slow: Semaphore,
 }
 
 /// The last look at a PVC. The request that holds it looks, and the others wait for that.
 #[derive(Default)]
-struct Look(AsyncMutex<LastLook>);
+struct ClaimLookup(AsyncMutex<LastLookup>);
 
 #[derive(Default)]
-struct LastLook {
+struct LastLookup {
     /// Its result, and when that came.
     seen: Option<(Instant, Seen)>,
     /// It took longer than [`PROMPT`], or takes so long.
@@ -61,9 +61,9 @@ struct LastLook {
 }
 
 /// The PVC that is filled and with what, if its upload server is ready.
-type Seen = Result<Option<(String, Content)>, Unavailable>;
+type Seen = Result<Option<(String, UploadContent)>, UnavailableError>;
 
-impl Look {
+impl ClaimLookup {
     /// False if the PVC was not asked for of late.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
@@ -75,7 +75,7 @@ impl Look {
     }
 }
 
-impl Claims {
+impl ClusterClaims {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
@@ -85,20 +85,20 @@ impl Claims {
         }
     }
 
-    pub(super) async fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
+    pub(super) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         let deadline = Instant::now() + PATIENCE;
-        let found = timeout_at(deadline, self.wait(grant)).await;
-        found.unwrap_or(Err(Unavailable::TimedOut))
+        let found = timeout_at(deadline, self.wait_for_volume(grant)).await;
+        found.unwrap_or(Err(UnavailableError::TimedOut))
     }
 
-    async fn wait(&self, grant: &Grant) -> Result<Volume, Unavailable> {
+    async fn wait_for_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         let shared = self.look_of(grant);
         let mut ticks = interval(INTERVAL);
         loop {
             ticks.tick().await;
-            if let Some((name, content)) = self.look(grant, &shared).await? {
-                return Ok(Volume {
-                    place: Place {
+            if let Some((name, content)) = self.look_up_claim(grant, &shared).await? {
+                return Ok(WaitingClaim {
+                    place: UpstreamAddress {
                         host: format!("{}.{}.svc", names::upload_service(&name), grant.namespace),
                         port: PORT,
                     },
@@ -108,14 +108,14 @@ impl Claims {
         }
     }
 
-    fn look_of(&self, grant: &Grant) -> Arc<Look> {
+    fn look_of(&self, grant: &UploadGrant) -> Arc<ClaimLookup> {
         let mut looks = self.looks.lock();
         looks.retain(|_, look| look.is_of_use());
         Arc::clone(looks.entry(grant.clone()).or_default())
     }
 
     /// Looks at a PVC. However many requests want that, the API server is asked a few times a second.
-    async fn look(&self, grant: &Grant, shared: &Look) -> Seen {
+    async fn look_up_claim(&self, grant: &UploadGrant, shared: &ClaimLookup) -> Seen {
         let mut last = shared.0.lock().await;
         if let Some((when, seen)) = &last.seen
             && when.elapsed() < SHARED
@@ -123,15 +123,15 @@ impl Claims {
             return seen.clone();
         }
         let api = Api::namespaced(self.client.clone(), &grant.namespace);
-        let seen = self.ask(&api, &grant.pvc, &mut last.is_slow).await;
+        let seen = self.query_claim(&api, &grant.pvc, &mut last.is_slow).await;
         last.seen = Some((Instant::now(), seen.clone()));
         seen
     }
 
     /// Asks the API server, in one of the places for prompt lookups as long as this one may be
     /// prompt.
-    async fn ask(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
-        let mut answer = pin!(look(api, pvc));
+    async fn query_claim(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
+        let mut answer = pin!(look_up_volume(api, pvc));
         if !*is_slow {
             // Never closed.
             let _place = self.prompt.acquire().await;
@@ -154,34 +154,37 @@ impl Claims {
 }
 
 /// The PVC that is filled and with what, if its upload server is ready.
-async fn look(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
-    let claim = get(api, pvc)
+async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
+    let claim = get_claim(api, pvc)
         .await?
-        .ok_or_else(|| Unavailable::NotFound(pvc.to_owned()))?;
-    let (name, claim) = match filled(&claim) {
-        Filled::Itself => (pvc.to_owned(), claim),
-        Filled::NotYet => return Ok(None),
+        .ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
+    let (name, claim) = match filled_claim(&claim) {
+        FilledClaim::Itself => (pvc.to_owned(), claim),
+        FilledClaim::NotYet => return Ok(None),
         // Also what an annotation says is checked before it becomes a part of a host's name.
-        Filled::Prime(prime) if !names::is_subdomain(&prime) => {
-            return Err(Unavailable::NoPrime(pvc.to_owned()));
+        FilledClaim::Prime(prime) if !names::is_subdomain(&prime) => {
+            return Err(UnavailableError::NoPrime(pvc.to_owned()));
         }
-        Filled::Prime(prime) => {
-            let claim = get(api, &prime).await?;
-            (prime, claim.ok_or_else(|| Unavailable::NoPrime(pvc.to_owned()))?)
+        FilledClaim::Prime(prime) => {
+            let claim = get_claim(api, &prime).await?;
+            (
+                prime,
+                claim.ok_or_else(|| UnavailableError::NoPrime(pvc.to_owned()))?,
+            )
         }
     };
-    Ok(judge(pvc, &claim)?.map(|content| (name, content)))
+    Ok(upload_content(pvc, &claim)?.map(|content| (name, content)))
 }
 
-async fn get(
+async fn get_claim(
     api: &Api<PersistentVolumeClaim>,
     name: &str,
-) -> Result<Option<PersistentVolumeClaim>, Unavailable> {
+) -> Result<Option<PersistentVolumeClaim>, UnavailableError> {
     api.get_opt(name).await.map_err(|error| {
         let words = match error {
             kube::Error::Api(status) => status.message,
-            other => program::report::chain(&other),
+            other => program::report::error_chain(&other),
         };
-        Unavailable::Api(printable::line(&words, WORDS_CHARS))
+        UnavailableError::Api(printable::escape_line(&words, WORDS_CHARS))
     })
 }

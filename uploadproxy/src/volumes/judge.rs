@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
 
-use super::{Content, Unavailable, WORDS_CHARS};
+use super::{UnavailableError, UploadContent, WORDS_CHARS};
 
 /// Marks a PVC that is to be filled by an upload.
 const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
@@ -21,7 +21,7 @@ const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 
 /// The PVC that is filled.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Filled {
+pub(super) enum FilledClaim {
     /// The PVC itself.
     Itself,
     /// The PVC prime of a populator, by its name in the same namespace.
@@ -31,7 +31,7 @@ pub(super) enum Filled {
 }
 
 /// The PVC that is filled by an upload to this one.
-pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
+pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
     let source = pvc.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let by_populator = source.is_some_and(|source| {
         (
@@ -41,38 +41,41 @@ pub(super) fn filled(pvc: &PersistentVolumeClaim) -> Filled {
             && !source.name.is_empty()
     });
     if !by_populator {
-        return Filled::Itself;
+        return FilledClaim::Itself;
     }
     match pvc.annotations().get(PRIME) {
-        Some(name) => Filled::Prime(name.clone()),
-        None => Filled::NotYet,
+        Some(name) => FilledClaim::Prime(name.clone()),
+        None => FilledClaim::NotYet,
     }
 }
 
 /// The content to be uploaded to the PVC that is filled, on behalf of `asked`; `None` while its upload server is not ready.
-pub(super) fn judge(asked: &str, pvc: &PersistentVolumeClaim) -> Result<Option<Content>, Unavailable> {
+pub(super) fn upload_content(
+    asked: &str,
+    pvc: &PersistentVolumeClaim,
+) -> Result<Option<UploadContent>, UnavailableError> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();
     // In upstream's order: the client is told the first thing that is wrong (contract §3.6).
     if !annotations.contains_key(UPLOAD_TARGET) {
-        return Err(Unavailable::NoTarget(name));
+        return Err(UnavailableError::NoTarget(name));
     }
     if annotations
         .get(POD_PHASE)
         .is_some_and(|phase| phase == "Succeeded")
     {
-        return Err(Unavailable::Finished(asked.to_owned()));
+        return Err(UnavailableError::Finished(asked.to_owned()));
     }
     let ready = annotations.get(POD_READY);
     if !ready.is_some_and(|ready| program::env::go_bool(ready).unwrap_or(false)) {
         return Ok(None);
     }
     match annotations.get(CONTENT_TYPE).map_or("", String::as_str) {
-        "" | "kubevirt" => Ok(Some(Content::Disk)),
-        "archive" => Ok(Some(Content::Archive)),
-        other => Err(Unavailable::ContentType {
+        "" | "kubevirt" => Ok(Some(UploadContent::Disk)),
+        "archive" => Ok(Some(UploadContent::Archive)),
+        other => Err(UnavailableError::ContentType {
             pvc: name,
-            content_type: printable::line(other, WORDS_CHARS),
+            content_type: printable::escape_line(other, WORDS_CHARS),
         }),
     }
 }
@@ -92,20 +95,20 @@ mod tests {
         serde_json::from_value(object).unwrap()
     }
 
-    fn judged(annotations: &[(&str, &str)]) -> Result<Option<Content>, Unavailable> {
-        judge("asked", &pvc(annotations, &json!({})))
+    fn judged(annotations: &[(&str, &str)]) -> Result<Option<UploadContent>, UnavailableError> {
+        upload_content("asked", &pvc(annotations, &json!({})))
     }
 
     #[test]
     fn a_ready_target_takes_what_its_content_type_says() {
         for ready in ["true", "1", "T"] {
             let content = judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]);
-            assert_eq!(content, Ok(Some(Content::Disk)), "{ready}");
+            assert_eq!(content, Ok(Some(UploadContent::Disk)), "{ready}");
         }
         for (content_type, content) in [
-            ("", Content::Disk),
-            ("kubevirt", Content::Disk),
-            ("archive", Content::Archive),
+            ("", UploadContent::Disk),
+            ("kubevirt", UploadContent::Disk),
+            ("archive", UploadContent::Archive),
         ] {
             let judged = judged(&[
                 (UPLOAD_TARGET, ""),
@@ -152,16 +155,19 @@ mod tests {
     fn a_populator_fills_another_pvc() {
         let source = |group: &str, kind: &str, name: &str| json!({"dataSourceRef": {"apiGroup": group, "kind": kind, "name": name}});
         let upload = source("cdi.kubevirt.io", "VolumeUploadSource", "source");
-        assert_eq!(filled(&pvc(&[], &upload)), Filled::NotYet);
-        let prime = filled(&pvc(&[(PRIME, "prime-1")], &upload));
-        assert_eq!(prime, Filled::Prime("prime-1".to_owned()));
+        assert_eq!(filled_claim(&pvc(&[], &upload)), FilledClaim::NotYet);
+        let prime = filled_claim(&pvc(&[(PRIME, "prime-1")], &upload));
+        assert_eq!(prime, FilledClaim::Prime("prime-1".to_owned()));
         for other in [
             json!({}),
             source("cdi.kubevirt.io", "VolumeImportSource", "source"),
             source("example.org", "VolumeUploadSource", "source"),
             source("cdi.kubevirt.io", "VolumeUploadSource", ""),
         ] {
-            assert_eq!(filled(&pvc(&[(PRIME, "prime-1")], &other)), Filled::Itself);
+            assert_eq!(
+                filled_claim(&pvc(&[(PRIME, "prime-1")], &other)),
+                FilledClaim::Itself
+            );
         }
     }
 }

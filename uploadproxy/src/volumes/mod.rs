@@ -5,11 +5,11 @@ mod judge;
 
 use std::collections::HashMap;
 
-use crate::token::Grant;
+use crate::token::UploadGrant;
 
 /// The address of an upload server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct UpstreamAddress {
     /// The name in its certificate.
     pub host: String,
     /// Its port.
@@ -18,7 +18,7 @@ pub struct Place {
 
 /// The content to be uploaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Content {
+pub enum UploadContent {
     /// A disk image.
     Disk,
     /// A tar.
@@ -27,11 +27,11 @@ pub enum Content {
 
 /// A PVC that waits for an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
+pub struct WaitingClaim {
     /// The address of its upload server.
-    pub place: Place,
+    pub place: UpstreamAddress,
     /// The content that its upload server expects.
-    pub content: Content,
+    pub content: UploadContent,
 }
 
 /// Characters that clients are told of what the API server or an annotation says.
@@ -39,7 +39,7 @@ const WORDS_CHARS: usize = 1 << 10;
 
 /// A reason why there can be no upload now, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unavailable {
+pub(crate) enum UnavailableError {
     #[error("rejecting Upload Request for PVC {0} that doesn't exist")]
     NotFound(String),
     #[error("rejecting Upload Request for PVC {0}, PVC' wasn't created yet")]
@@ -59,22 +59,22 @@ pub(crate) enum Unavailable {
 }
 
 /// The directory of PVCs.
-pub enum Volumes {
+pub enum ClaimDirectory {
     /// The API server.
-    Cluster(cluster::Claims),
+    Cluster(cluster::ClusterClaims),
     /// PVCs whose upload servers are known beforehand: for a proxy without a cluster.
-    Fixed(HashMap<Grant, Volume>),
+    Fixed(HashMap<UploadGrant, WaitingClaim>),
 }
 
-impl Volumes {
+impl ClaimDirectory {
     /// The upload server of a PVC, as soon as it is ready; waits for a while.
-    pub(crate) async fn find(&self, grant: &Grant) -> Result<Volume, Unavailable> {
+    pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         match self {
-            Self::Cluster(claims) => claims.find(grant).await,
+            Self::Cluster(claims) => claims.find_volume(grant).await,
             Self::Fixed(volumes) => volumes
                 .get(grant)
                 .cloned()
-                .ok_or_else(|| Unavailable::NotFound(grant.pvc.clone())),
+                .ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone())),
         }
     }
 }
@@ -85,13 +85,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_pvc_that_is_not_known_beforehand_does_not_exist() {
-        let grant = Grant {
+        let grant = UploadGrant {
             namespace: "b".to_owned(),
             pvc: "disk".to_owned(),
         };
         assert_eq!(
-            Volumes::Fixed(HashMap::new())
-                .find(&grant)
+            ClaimDirectory::Fixed(HashMap::new())
+                .find_volume(&grant)
                 .await
                 .unwrap_err()
                 .to_string(),

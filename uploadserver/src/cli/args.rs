@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use program::cdi::CLIENT_NAME;
-use program::command_line::values::{LISTEN, Time, listen};
+use program::command_line::values::{DurationValue, LISTEN, listen};
 use program::command_line::{ServerOutputArgs, TlsArgs};
 use volume::limits::TransferLimits;
 
@@ -36,15 +36,15 @@ Paths:
 /// Started with klog flags or with TLS_KEY_FILE set, the program behaves as the upload pod of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-uploadserver")]
-pub(super) struct Cli {
+pub(super) struct ServerCli {
     /// The command.
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: ServerCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub(super) enum Command {
+pub(super) enum ServerCommand {
     /// Wait for uploads
     #[command(after_help = EXAMPLES)]
     Serve(Box<ServeArgs>),
@@ -102,12 +102,12 @@ pub(super) struct ServeArgs {
     pub(super) print_address: bool,
 
     /// Give up on a client that sends nothing for this time (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = Time(STALL), help_heading = "Server")]
-    pub(super) stall_timeout: Time,
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(STALL), help_heading = "Server")]
+    pub(super) stall_timeout: DurationValue,
 
     /// Keep an interrupted resumable upload for this time, so that it can be continued
-    #[arg(long, value_name = "TIME", default_value_t = Time(RESUME), help_heading = "Server")]
-    pub(super) resume_timeout: Time,
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(RESUME), help_heading = "Server")]
+    pub(super) resume_timeout: DurationValue,
 
     /// Limits of an upload.
     #[command(flatten, next_help_heading = "Server")]
@@ -146,12 +146,12 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        ServerCli::command().debug_assert();
     }
 
     #[test]
     fn help_shows_the_defaults_that_pods_have() {
-        let mut command = Cli::command();
+        let mut command = ServerCli::command();
         let serve = command.find_subcommand_mut("serve").unwrap();
         let help = serve.render_long_help().to_string();
         let shown = |option: &str, default: String| {
@@ -159,8 +159,8 @@ mod tests {
             let text = text.split("--").next().unwrap_or_default();
             assert!(text.contains(&format!("[default: {default}]")), "{option}{text}");
         };
-        shown("--stall-timeout", Time(STALL).to_string());
-        shown("--resume-timeout", Time(RESUME).to_string());
+        shown("--stall-timeout", DurationValue(STALL).to_string());
+        shown("--resume-timeout", DurationValue(RESUME).to_string());
         shown("--client-name", CLIENT_NAME.to_owned());
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn there_is_one_target_and_a_key_for_each_certificate() {
         let parse = |words: &[&str]| {
             let words = ["cdi-uploadserver", "serve"].iter().chain(words);
-            Cli::try_parse_from(words).is_ok()
+            ServerCli::try_parse_from(words).is_ok()
         };
         assert!(parse(&["--dir", ".", "--self-signed", "c"]));
         assert!(parse(&[

@@ -8,14 +8,14 @@ use std::process::ExitCode;
 
 use program::command_line;
 
-use self::args::{Cli, Command};
+use self::args::{ServerCli, ServerCommand};
 
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    command_line::main(PROGRAM, arguments, |cli: Cli| match cli.command {
-        Command::Serve(arguments) => serve::run(*arguments),
+    command_line::main(PROGRAM, arguments, |cli: ServerCli| match cli.command {
+        ServerCommand::Serve(arguments) => serve::run_serve(*arguments),
     })
 }

@@ -5,85 +5,85 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use datapath::disk;
-use https::tls::{AuthorityFiles, Profile, ServerFiles, TlsError};
+use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
 use program::cdi::UPLOAD;
-use program::command_line::values::url;
-use program::command_line::{Failed, complain, print};
-use program::exit::Exit;
-use program::signal::Signal;
-use program::start::{self, CannotStart};
-use volume::Wanted;
+use program::command_line::values::server_url;
+use program::command_line::{FailedCommand, print_error, print_stdout};
+use program::exit::ExitReason;
+use program::signal::StopSignal;
+use program::start::{self, ProcessStartError};
+use volume::DiskRequest;
 
 use super::PROGRAM;
 use super::args::ServeArgs;
-use crate::access::Access;
-use crate::config::{Config, Destination};
-use crate::lifetime::{self, Exited, StartError};
+use crate::access::ClientAccess;
+use crate::config::{Config, UploadDestination};
+use crate::lifetime::{self, ServerExit, ServerStartError};
 
 /// The file in the directory.
 const DISK: &str = "disk.img";
 
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ServeFailed {
+pub(super) enum UploadServeError {
     #[error("{0}")]
     Tls(#[from] TlsError),
     #[error("{0}")]
-    Start(#[from] StartError),
+    Start(#[from] ServerStartError),
     #[error("cannot use {}: {reason}", path.display())]
     Target { path: PathBuf, reason: String },
     #[error("{0}")]
     Usage(&'static str),
     #[error(transparent)]
-    Process(#[from] CannotStart),
+    Process(#[from] ProcessStartError),
     #[error("{0}")]
     Broken(String),
     #[error("stopped by {}", .0.name())]
-    Signalled(Signal),
+    Signalled(StopSignal),
 }
 
-impl Failed for ServeFailed {
-    fn exit(&self) -> Exit {
+impl FailedCommand for UploadServeError {
+    fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Signalled(signal) => Exit::Signalled(*signal),
-            Self::Usage(_) => Exit::Usage,
-            Self::Target { .. } => Exit::Target,
-            Self::Tls(_) | Self::Start(_) | Self::Process(_) | Self::Broken(_) => Exit::Internal,
+            Self::Signalled(signal) => ExitReason::Signalled(*signal),
+            Self::Usage(_) => ExitReason::Usage,
+            Self::Target { .. } => ExitReason::Target,
+            Self::Tls(_) | Self::Start(_) | Self::Process(_) | Self::Broken(_) => ExitReason::Internal,
         }
     }
 }
 
 /// Serves as `arguments` say.
-pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
-    arguments.output.begin(PROGRAM);
+pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
+    arguments.output.begin_logging(PROGRAM);
     let prints_address = arguments.print_address;
-    let config = config(arguments)?;
-    let hint = hint(&config);
+    let config = build_config(arguments)?;
+    let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
         // The server serves all the same when stdout or stderr is closed.
         if prints_address {
-            if let Err(error) = print(format!("{address}\n").as_bytes()) {
-                complain(PROGRAM, format_args!("cannot write to stdout: {error}"));
+            if let Err(error) = print_stdout(format!("{address}\n").as_bytes()) {
+                print_error(PROGRAM, format_args!("cannot write to stdout: {error}"));
             }
         } else {
-            writeln!(io::stderr(), "{}", hint(&url(address))).ok();
+            writeln!(io::stderr(), "{}", hint(&server_url(address))).ok();
         }
     };
     let exit = start::on_runtime(async |shutdown| {
-        Ok::<_, ServeFailed>(lifetime::run(config, &shutdown, ready).await?)
+        Ok::<_, UploadServeError>(lifetime::run(config, &shutdown, ready).await?)
     })?;
     match exit {
-        Exited::Success(_) | Exited::DeadlinePassed => Ok(()),
-        Exited::Broken(reason) => Err(ServeFailed::Broken(reason)),
+        ServerExit::Success(_) | ServerExit::DeadlinePassed => Ok(()),
+        ServerExit::Broken(reason) => Err(UploadServeError::Broken(reason)),
         // Ctrl-C is how one ends a server that waits for more.
-        Exited::Signalled(signal) => Err(ServeFailed::Signalled(signal)),
+        ServerExit::Signalled(signal) => Err(UploadServeError::Signalled(signal)),
     }
 }
 
 /// The command to paste for an upload to a URL.
-fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
+fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     let dir = config.tls.certificate.parent().map(Path::to_owned);
-    let with_certificate = config.access != Access::Anyone;
+    let with_certificate = config.access != ClientAccess::Anyone;
     move |url| {
         let dir = dir.unwrap_or_default();
         let ca = dir.join("ca.crt");
@@ -100,23 +100,23 @@ fn hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     }
 }
 
-fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
+fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
     if arguments.tls.self_signed.is_none() && arguments.tls.tls_cert.is_none() {
-        return Err(ServeFailed::Usage(
+        return Err(UploadServeError::Usage(
             "a certificate is needed: --self-signed DIR makes one, --tls-cert and --tls-key name one",
         ));
     }
     if arguments.tls.self_signed.is_none() && arguments.client_ca.is_none() && !arguments.insecure {
-        return Err(ServeFailed::Usage(
+        return Err(UploadServeError::Usage(
             "who may upload? --client-ca FILE names the authority of the client, --insecure accepts everybody",
         ));
     }
     volume::limits::of_command(arguments.memory);
-    let destination = destination(&arguments)?;
+    let destination = parse_destination(&arguments)?;
     let access = if arguments.insecure {
-        Access::Anyone
+        ClientAccess::Anyone
     } else {
-        Access::Named(arguments.client_name.clone())
+        ClientAccess::Named(arguments.client_name.clone())
     };
     Ok(Config {
         address: arguments.listen.0,
@@ -140,13 +140,13 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
                 }
             }
         },
-        profile: Profile::default(),
+        profile: TlsProfile::default(),
         access,
         destination,
-        wanted: Wanted {
+        wanted: DiskRequest {
             size: arguments.size,
             preallocate: arguments.preallocate,
-            ..Wanted::default()
+            ..DiskRequest::default()
         },
         // Images below 512 bytes as well: only a pod refuses them, as upstream does.
         full_header: false,
@@ -158,8 +158,8 @@ fn config(arguments: ServeArgs) -> Result<Config, ServeFailed> {
     })
 }
 
-fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
-    let refuse = |path: &Path, reason: &str| ServeFailed::Target {
+fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadServeError> {
+    let refuse = |path: &Path, reason: &str| UploadServeError::Target {
         path: path.to_owned(),
         reason: reason.to_owned(),
     };
@@ -181,7 +181,7 @@ fn destination(arguments: &ServeArgs) -> Result<Destination, ServeFailed> {
             (disk, dir)
         }
     };
-    Ok(Destination {
+    Ok(UploadDestination {
         disk,
         dir,
         scratch: arguments.scratch.clone(),

@@ -16,9 +16,9 @@ use multer::Field;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-pub(crate) use self::parts::{FormError, boundary};
+pub(crate) use self::parts::{FormError, form_boundary};
 use self::parts::{Shared, find_file};
-use crate::intake::gone;
+use crate::intake::client_gone_error;
 use crate::reply;
 
 impl From<FormError> for SourceError {
@@ -35,7 +35,7 @@ pub(crate) struct FileField {
 }
 
 /// Reads up to the file; what comes before is skipped.
-pub(crate) async fn file(
+pub(crate) async fn open_file_field(
     body: Incoming,
     boundary: String,
     engagement: ActiveGuard,
@@ -48,13 +48,13 @@ pub(crate) async fn file(
             engagement,
         }),
         Err(error) => {
-            drain(body, engagement);
+            drain_body(body, engagement);
             Err(error)
         }
     }
 }
 
-fn drain(body: Shared<Incoming>, engagement: ActiveGuard) {
+fn drain_body(body: Shared<Incoming>, engagement: ActiveGuard) {
     tokio::spawn(timeout(reply::LINGER, async move {
         while let Some(Ok(_)) = body.lock().await.frame().await {}
         drop(engagement);
@@ -63,22 +63,22 @@ fn drain(body: Shared<Incoming>, engagement: ActiveGuard) {
 
 impl FileField {
     /// The next bytes of the file.
-    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+    pub(crate) async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         loop {
             match self.field.chunk().await {
                 Ok(Some(chunk)) if chunk.is_empty() => {}
                 Ok(chunk) => return Ok(chunk),
-                Err(error @ multer::Error::StreamReadFailed(_)) => return Err(gone(&error)),
+                Err(error @ multer::Error::StreamReadFailed(_)) => return Err(client_gone_error(&error)),
                 Err(error) => {
                     let what = "malformed form";
-                    return Err(SourceError::caused(SourceErrorKind::Invalid, what, error));
+                    return Err(SourceError::with_context(SourceErrorKind::Invalid, what, error));
                 }
             }
         }
     }
 
     /// Reads what a client still sends, for a while, and drops it.
-    pub(crate) fn drain(self) {
-        drain(self.body, self.engagement);
+    pub(crate) fn drain_rest(self) {
+        drain_body(self.body, self.engagement);
     }
 }

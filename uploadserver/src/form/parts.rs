@@ -45,7 +45,7 @@ enum BodyError {
 }
 
 /// The boundary between the parts, as the header of a request has it.
-pub(crate) fn boundary(headers: &HeaderMap) -> Result<String, FormError> {
+pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
     let content_type = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
@@ -60,8 +60,8 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     let in_file = Arc::new(AtomicBool::new(false));
-    let mut parts = Multipart::new(data(Arc::clone(body), Arc::clone(&in_file)), boundary);
-    while let Some(field) = parts.next_field().await.map_err(malformed)? {
+    let mut parts = Multipart::new(data_stream(Arc::clone(body), Arc::clone(&in_file)), boundary);
+    while let Some(field) = parts.next_field().await.map_err(parse_error)? {
         if field.name() == Some(FILE) {
             in_file.store(true, Ordering::Relaxed);
             return Ok(field);
@@ -72,7 +72,7 @@ where
 }
 
 /// The parser does not say why it got no more.
-fn malformed(error: multer::Error) -> FormError {
+fn parse_error(error: multer::Error) -> FormError {
     match error {
         multer::Error::StreamReadFailed(cause) => FormError::Unread(cause),
         other => FormError::Malformed(other),
@@ -80,7 +80,7 @@ fn malformed(error: multer::Error) -> FormError {
 }
 
 /// The bytes of a body, without trailers; not many before the file.
-fn data<B>(
+fn data_stream<B>(
     body: Shared<B>,
     in_file: Arc<AtomicBool>,
 ) -> impl Stream<Item = Result<Bytes, BodyError>> + Send + 'static

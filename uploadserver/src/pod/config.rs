@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use https::tls::{Profile, ServerFiles};
-use program::command_line::values::Time;
-use program::env::{EnvErrors, EnvReader, Strings};
-use program::paths::{self, Paths};
+use https::tls::{ServerFiles, TlsProfile};
+use program::command_line::values::DurationValue;
+use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::paths::{self, PodPaths};
 use program::{quantity, space};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
-use volume::Wanted;
+use volume::DiskRequest;
 use volume::limits::TransferLimits;
 
 use super::KEY_VARIABLE;
-use crate::access::Access;
-use crate::config::{Config, Destination, RESUME, STALL};
+use crate::access::ClientAccess;
+use crate::config::{Config, RESUME, STALL, UploadDestination};
 
 const LISTEN_ADDRESS: &str = "LISTEN_ADDRESS";
 const LISTEN_PORT: &str = "LISTEN_PORT";
@@ -46,7 +46,7 @@ const DEFAULT_PORT: u16 = 8443;
 
 /// A configuration with which the server cannot start.
 #[derive(Debug, PartialEq)]
-pub(super) enum ConfigError {
+pub(super) enum ServerConfigError {
     /// Upstream ends with another code for this one.
     Deadline(String),
     /// Key or certificate are not named.
@@ -56,64 +56,67 @@ pub(super) enum ConfigError {
 }
 
 /// Reads all variables.
-pub(super) fn read(env: &dyn Strings, paths: &Paths) -> Result<Config, ConfigError> {
+pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Config, ServerConfigError> {
     let mut reader = EnvReader::new(env);
-    let deadline = match reader.text(DEADLINE) {
-        Some(text) => Some(parse_deadline(&text).map_err(ConfigError::Deadline)?),
+    let deadline = match reader.read_text(DEADLINE) {
+        Some(text) => Some(parse_deadline(&text).map_err(ServerConfigError::Deadline)?),
         None => None,
     };
-    let tls = read_tls(&reader).ok_or(ConfigError::Tls)?;
+    let tls = read_tls(&reader).ok_or(ServerConfigError::Tls)?;
     let config = Config {
         // A variable that is there but empty means all addresses.
         address: env
             .get(LISTEN_ADDRESS)
             .unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
         port: reader
-            .text(LISTEN_PORT)
+            .read_text(LISTEN_PORT)
             .and_then(|text| text.parse().ok())
             .unwrap_or(DEFAULT_PORT),
         tls,
-        profile: Profile::new(
-            &reader.text(MIN_VERSION).unwrap_or_default(),
-            &reader.text(CIPHERS).unwrap_or_default(),
+        profile: TlsProfile::new(
+            &reader.read_text(MIN_VERSION).unwrap_or_default(),
+            &reader.read_text(CIPHERS).unwrap_or_default(),
         ),
-        access: Access::Named(reader.text(CLIENT_NAME).unwrap_or_default()),
+        access: ClientAccess::Named(reader.read_text(CLIENT_NAME).unwrap_or_default()),
         destination: read_destination(&reader, paths),
-        wanted: Wanted {
-            size: reader.parsed(IMAGE_SIZE, quantity::parse_bytes),
-            overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+        wanted: DiskRequest {
+            size: reader.read_parsed(IMAGE_SIZE, quantity::parse_bytes),
+            overhead: space::parse_overhead(&reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
             preallocate: reader.lenient_bool(PREALLOCATION),
-            ..Wanted::default()
+            ..DiskRequest::default()
         },
         full_header: true,
         deadline,
-        stall: reader.parsed(STALL_SECONDS, str::parse).unwrap_or(Time(STALL)).0,
-        resume: reader.parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
+        stall: reader
+            .read_parsed(STALL_SECONDS, str::parse)
+            .unwrap_or(DurationValue(STALL))
+            .0,
+        resume: reader.read_parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
     };
-    reader.finish().map_err(ConfigError::Environment)?;
+    reader.into_result().map_err(ServerConfigError::Environment)?;
     Ok(config)
 }
 
 fn read_tls(reader: &EnvReader<'_>) -> Option<ServerFiles> {
     Some(ServerFiles {
-        certificate: reader.text(CERTIFICATE)?.into(),
-        key: reader.text(KEY_VARIABLE)?.into(),
-        client_ca: reader.text(CLIENT_CA).map(PathBuf::from),
+        certificate: reader.read_text(CERTIFICATE)?.into(),
+        key: reader.read_text(KEY_VARIABLE)?.into(),
+        client_ca: reader.read_text(CLIENT_CA).map(PathBuf::from),
     })
 }
 
-fn read_destination(reader: &EnvReader<'_>, paths: &Paths) -> Destination {
-    let disk = match reader.text(DESTINATION).as_deref() {
+fn read_destination(reader: &EnvReader<'_>, paths: &PodPaths) -> UploadDestination {
+    let disk = match reader.read_text(DESTINATION).as_deref() {
         None | Some(paths::DISK_IMAGE) => paths.disk_image(),
         Some(paths::BLOCK_DEVICE) => paths.block_device(),
         Some(other) => other.into(),
     };
-    Destination {
+    UploadDestination {
         disk,
-        dir: paths.data(),
-        scratch: Some(paths.scratch()),
+        dir: paths.data_path(),
+        scratch: Some(paths.scratch_path()),
     }
 }
 
@@ -124,10 +127,10 @@ fn parse_deadline(text: &str) -> Result<SystemTime, String> {
 }
 
 /// A time, or 0 for none.
-fn parse_resume(text: &str) -> Result<Duration, <Time as FromStr>::Err> {
+fn parse_resume(text: &str) -> Result<Duration, <DurationValue as FromStr>::Err> {
     match text.parse() {
         Ok(0_u64) => Ok(Duration::ZERO),
-        _ => text.parse().map(|Time(time)| time),
+        _ => text.parse().map(|DurationValue(time)| time),
     }
 }
 
@@ -137,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    fn config(pairs: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    fn config(pairs: &[(&str, &str)]) -> Result<Config, ServerConfigError> {
         let basic = [
             (KEY_VARIABLE, "/etc/tls/tls.key"),
             (CERTIFICATE, "/etc/tls/tls.crt"),
@@ -147,7 +150,7 @@ mod tests {
             .chain(pairs)
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect();
-        read(&env, &Paths::from_prefix(None))
+        read_config(&env, &PodPaths::from_prefix(None))
     }
 
     #[test]
@@ -155,8 +158,8 @@ mod tests {
         let config = config(&[]).unwrap();
         assert_eq!((config.address.as_str(), config.port), ("0.0.0.0", 8443));
         assert_eq!(config.destination.disk, PathBuf::from("/data/disk.img"));
-        assert_eq!(config.access, Access::Named(String::new()));
-        assert_eq!(config.wanted, Wanted::default());
+        assert_eq!(config.access, ClientAccess::Named(String::new()));
+        assert_eq!(config.wanted, DiskRequest::default());
         assert_eq!((config.stall, config.resume), (STALL, RESUME));
         assert!(config.once && config.deadline.is_none() && config.tls.client_ca.is_none());
     }
@@ -178,14 +181,14 @@ mod tests {
         .unwrap();
         assert_eq!((config.address.as_str(), config.port), ("", 8443));
         assert_eq!(config.destination.disk, PathBuf::from("/dev/cdi-block-volume"));
-        let Wanted {
+        let DiskRequest {
             size,
             overhead,
             preallocate,
             ..
         } = config.wanted;
         assert_eq!((size, overhead, preallocate), (Some(1 << 30), 0.06, true));
-        assert_eq!(config.access, Access::Named("ns/a-ns/b".to_owned()));
+        assert_eq!(config.access, ClientAccess::Named("ns/a-ns/b".to_owned()));
         let deadline = config.deadline.unwrap().duration_since(SystemTime::UNIX_EPOCH);
         assert_eq!(deadline.unwrap().as_secs(), 1_795_248_000);
         assert_eq!(
@@ -198,10 +201,11 @@ mod tests {
     fn what_is_wrong_is_refused() {
         assert!(matches!(
             config(&[(DEADLINE, "tomorrow")]),
-            Err(ConfigError::Deadline(_))
+            Err(ServerConfigError::Deadline(_))
         ));
-        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ConfigError::Tls);
-        let Err(ConfigError::Environment(errors)) = config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])
+        assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ServerConfigError::Tls);
+        let Err(ServerConfigError::Environment(errors)) =
+            config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])
         else {
             panic!("both are wrong")
         };

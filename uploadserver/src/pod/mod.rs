@@ -6,15 +6,15 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use program::env::Strings;
-use program::exit::Exit;
-use program::paths::Paths;
-use program::report::{self, Termination};
-use program::signal::Shutdown;
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::paths::PodPaths;
+use program::report::{self, TerminationMessage};
+use program::signal::ShutdownRequest;
 
-use self::config::ConfigError;
-use crate::job::Success;
-use crate::lifetime::{self, Exited};
+use self::config::ServerConfigError;
+use crate::job::UploadSuccess;
+use crate::lifetime::{self, ServerExit};
 
 /// The server's key. Its presence makes the process a pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
@@ -22,27 +22,27 @@ pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
 const PROGRAM: &str = "cdi-uploadserver";
 
 /// Runs the upload server of a pod with klog flags `arguments` and environment `env`.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    program::start::start(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+    program::start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| run(env, shutdown))
 }
 
-async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
+async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     volume::limits::of_pod();
-    let paths = Paths::from_env(env);
-    let config = match config::read(env, &paths) {
+    let paths = PodPaths::from_env(env);
+    let config = match config::read_config(env, &paths) {
         Ok(config) => config,
         // As upstream: klog's fatal (255) for a deadline that is none, 1 for TLS that cannot be set up (contract §0.4, §2.1).
-        Err(ConfigError::Deadline(reason)) => {
+        Err(ServerConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
-            return Exit::Fatal;
+            return ExitReason::Fatal;
         }
-        Err(ConfigError::Environment(errors)) => {
+        Err(ServerConfigError::Environment(errors)) => {
             tracing::error!("{errors}");
-            return Exit::Internal;
+            return ExitReason::Internal;
         }
-        Err(ConfigError::Tls) => {
+        Err(ServerConfigError::Tls) => {
             tracing::error!("Error getting TLS config: invalid TLS config");
-            return Exit::Internal;
+            return ExitReason::Internal;
         }
     };
     tracing::info!(
@@ -54,58 +54,58 @@ async fn run(env: &dyn Strings, shutdown: Shutdown) -> Exit {
         tracing::warn!("no authority for client certificates is named: every upload will be refused");
     }
     match lifetime::run(config, &shutdown, |_| {}).await {
-        Ok(exit) => end(&exit, &paths.termination_log()),
+        Ok(exit) => exit_with_message(&exit, &paths.termination_log()),
         Err(error) => {
             tracing::error!("UploadServer failed: {error}");
-            Exit::Internal
+            ExitReason::Internal
         }
     }
 }
 
 /// Leaves the message for the controller, and gives the exit code.
-fn end(exit: &Exited, termination_log: &Path) -> Exit {
+fn exit_with_message(exit: &ServerExit, termination_log: &Path) -> ExitReason {
     let message = match exit {
-        Exited::Success(success) => {
+        ServerExit::Success(success) => {
             tracing::info!("UploadServer successfully exited");
-            complete(*success)
+            completion_message(*success)
         }
-        Exited::DeadlinePassed => Termination {
+        ServerExit::DeadlinePassed => TerminationMessage {
             deadline_passed: Some(true),
             message: Some("Deadline Passed".to_owned()),
-            ..Termination::default()
+            ..TerminationMessage::default()
         },
         // No message: the kubelet falls back to the end of the log.
-        Exited::Broken(reason) => {
+        ServerExit::Broken(reason) => {
             tracing::error!("UploadServer failed: {reason}");
-            return Exit::Internal;
+            return ExitReason::Internal;
         }
-        Exited::Signalled(signal) => {
+        ServerExit::Signalled(signal) => {
             tracing::error!("stopped by {}", signal.name());
-            return Exit::Signalled(*signal);
+            return ExitReason::Signalled(*signal);
         }
     };
     match report::write_json(termination_log, &message) {
-        Ok(()) => Exit::Done,
+        Ok(()) => ExitReason::Done,
         Err(error) => {
-            if let Exited::Success(_) = exit {
+            if let ServerExit::Success(_) = exit {
                 tracing::error!("the disk is complete, but {error}");
             } else {
                 tracing::error!("{error}");
             }
-            Exit::Internal
+            ExitReason::Internal
         }
     }
 }
 
-fn complete(success: Success) -> Termination {
+fn completion_message(success: UploadSuccess) -> TerminationMessage {
     let message = if success.content.is_clone() {
         "Clone Complete"
     } else {
         "Upload Complete"
     };
-    Termination {
+    TerminationMessage {
         preallocation_applied: Some(success.preallocated),
         message: Some(message.to_owned()),
-        ..Termination::default()
+        ..TerminationMessage::default()
     }
 }

@@ -18,45 +18,45 @@ use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use self::asked::{Asked, Dialect, Refused};
-use self::protocol::Kept;
+use self::asked::{RequestRefusal, ResumableDialect, UploadRequest};
+use self::protocol::KeptState;
 use crate::checksum;
-use crate::failure::UploadFailed;
-use crate::intake::Intake;
-use crate::job::{Content, Job, Plan};
-use crate::payload::{self, Fed, Payload};
+use crate::failure::UploadError;
+use crate::intake::UploadIntake;
+use crate::job::{BodyContent, UploadJob, UploadPlan};
+use crate::payload::{self, BodyEnd, RequestPayload};
 use crate::reply::{self, Reply};
-use crate::server::Server;
+use crate::server::UploadServer;
 
 /// Time for a look at what an earlier upload has left, before the client is told to ask again: a disk of 100 GB takes minutes, and what
 /// stands between may give up after one (nginx does).
 const LOOK: Duration = Duration::from_secs(20);
 
 /// Answers a request to the place where uploads begin.
-pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<Incoming>) -> Reply {
-    let dialect = Dialect::of(request.headers());
+pub(crate) async fn create(server: &Arc<UploadServer>, peer: &Peer, request: Request<Incoming>) -> Reply {
+    let dialect = ResumableDialect::of(request.headers());
     // As if this path were unknown, which it is to CDI's own upload server.
     let is_here = !server.config.resume.is_zero();
     if request.method() == Method::OPTIONS && is_here {
         return protocol::capabilities();
     }
     if request.method() != Method::POST || !is_here {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
     }
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::UNAUTHORIZED), request, peer);
     }
-    peer.engage();
+    peer.hold_active();
     if let Err(refusal) = server.make_way().await {
-        return reply::refuse(reply::refused(refusal), request, peer);
+        return reply::refuse_body(reply::occupied_reply(refusal), request, peer);
     }
     let (plan, asked) = match plan(dialect, &request) {
         Ok(plan) => plan,
-        Err(refused) => return reply::refuse(refused.reply(), request, peer),
+        Err(refused) => return reply::refuse_body(refused.reply(), request, peer),
     };
-    let (job, intake) = match server.begin(plan) {
+    let (job, intake) = match server.begin_upload(plan) {
         Ok(begun) => begun,
-        Err(refusal) => return reply::refuse(reply::refused(refusal), request, peer),
+        Err(refusal) => return reply::refuse_body(reply::occupied_reply(refusal), request, peer),
     };
     if let Some(resumable) = &job.resumable {
         resumable.set_intake(intake).await;
@@ -71,28 +71,31 @@ pub(crate) async fn create(server: &Arc<Server>, peer: &Peer, request: Request<I
 }
 
 /// What is to be said of what an earlier upload has left; `None` if it was not asked for.
-async fn kept(job: &Job) -> Option<Kept> {
+async fn kept(job: &UploadJob) -> Option<KeptState> {
     let resumable = job.resumable.as_ref().filter(|_| !job.plan.marks.is_empty())?;
     let mut kept = resumable.kept.subscribe();
     let kept = async {
         tokio::select! {
             kept = kept.wait_for(Option::is_some) => kept.ok().and_then(|kept| *kept),
-            () = job.ended() => None,
+            () = job.wait_for_end() => None,
         }
     };
     Some(match timeout(LOOK, kept).await {
-        Ok(end) => Kept::Before(end.unwrap_or(0)),
-        Err(_) => Kept::Later,
+        Ok(end) => KeptState::Before(end.unwrap_or(0)),
+        Err(_) => KeptState::Later,
     })
 }
 
-fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), Refused> {
+fn plan(
+    dialect: ResumableDialect,
+    request: &Request<Incoming>,
+) -> Result<(UploadPlan, UploadRequest), RequestRefusal> {
     let asked = protocol::creation(dialect, request)?;
     check_digests(request)?;
     let promise = checksum::promised_of_parts(request.headers())
-        .map_err(|error| Refused::bad_request(error.to_string()))?;
-    let plan = Plan {
-        content: Content::Image,
+        .map_err(|error| RequestRefusal::bad_request(error.to_string()))?;
+    let plan = UploadPlan {
+        content: BodyContent::Image,
         is_async: false,
         total: asked.total,
         promise,
@@ -103,50 +106,56 @@ fn plan(dialect: Dialect, request: &Request<Incoming>) -> Result<(Plan, Asked), 
 }
 
 /// The request of a resumable upload may bring a part of it.
-fn check_digests(request: &Request<Incoming>) -> Result<(), Refused> {
-    checksum::refuse_of_part(request.headers()).map_err(|error| Refused::bad_request(error.to_string()))
+fn check_digests(request: &Request<Incoming>) -> Result<(), RequestRefusal> {
+    checksum::refuse_of_part(request.headers())
+        .map_err(|error| RequestRefusal::bad_request(error.to_string()))
 }
 
 /// Answers a request to the upload `id`.
-pub(crate) async fn resume(server: &Arc<Server>, peer: &Peer, id: &str, request: Request<Incoming>) -> Reply {
-    let dialect = Dialect::of(request.headers());
+pub(crate) async fn resume(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    id: &str,
+    request: Request<Incoming>,
+) -> Reply {
+    let dialect = ResumableDialect::of(request.headers());
     if request.method() == Method::OPTIONS {
         return protocol::capabilities();
     }
     // Before the upload is looked for: a stranger does not learn which ones there are.
     if !server.config.access.allows(peer) {
-        return reply::refuse(reply::empty(StatusCode::UNAUTHORIZED), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::UNAUTHORIZED), request, peer);
     }
-    peer.engage();
-    let Some(job) = server.resumable(id) else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
+    peer.hold_active();
+    let Some(job) = server.find_resumable(id) else {
+        return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
     };
     match *request.method() {
         Method::HEAD => head(&job, dialect).await,
         Method::PATCH => {
             match check_digests(&request).and_then(|()| protocol::continuation(dialect, &request)) {
                 Ok(asked) => append(server, peer, &job, asked, request).await,
-                Err(refused) => reply::refuse(refused.reply(), request, peer),
+                Err(refused) => reply::refuse_body(refused.reply(), request, peer),
             }
         }
         Method::DELETE => {
             job.stop.cancel();
             // Waited for, so that the server is free when the client hears of it.
-            reply::outcome(&job).await;
+            reply::outcome_reply(&job).await;
             protocol::deleted(dialect)
         }
-        _ => reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer),
+        _ => reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer),
     }
 }
 
 /// Says how far the upload is. The client that asks will send next: a request that still hangs on the old connection ends.
-async fn head(job: &Job, dialect: Dialect) -> Reply {
+async fn head(job: &UploadJob, dialect: ResumableDialect) -> Reply {
     if let Some(Err(_)) = job.result() {
         // Clients begin anew when they see this, and get to know the reason if it comes again.
-        return reply::empty(StatusCode::GONE);
+        return reply::empty_reply(StatusCode::GONE);
     }
     let Some(resumable) = &job.resumable else {
-        return reply::empty(StatusCode::NOT_FOUND);
+        return reply::empty_reply(StatusCode::NOT_FOUND);
     };
     // Before the turn is taken: it may take a while.
     let kept = kept(job).await;
@@ -157,9 +166,9 @@ async fn head(job: &Job, dialect: Dialect) -> Reply {
     if is_complete {
         drop(intake);
         // The answer to the last bytes may have been lost: it is given again.
-        let outcome = reply::outcome(job).await;
+        let outcome = reply::outcome_reply(job).await;
         if !outcome.status().is_success() {
-            return reply::empty(StatusCode::GONE);
+            return reply::empty_reply(StatusCode::GONE);
         }
     } else {
         wait_for_client(job);
@@ -169,101 +178,110 @@ async fn head(job: &Job, dialect: Dialect) -> Reply {
 
 /// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.
 async fn append(
-    server: &Arc<Server>,
+    server: &Arc<UploadServer>,
     peer: &Peer,
-    job: &Arc<Job>,
-    asked: Asked,
+    job: &Arc<UploadJob>,
+    asked: UploadRequest,
     request: Request<Incoming>,
 ) -> Reply {
     if let Some(Err(failure)) = job.result() {
-        return reply::refuse(protocol::failed_before(&failure), request, peer);
+        return reply::refuse_body(protocol::failed_before(&failure), request, peer);
     }
     let Some(resumable) = &job.resumable else {
-        return reply::refuse(reply::empty(StatusCode::NOT_FOUND), request, peer);
+        return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
     };
-    let received = job.progress.received();
+    let received = job.progress.received_bytes();
     if asked.offset < received {
         // A straggler from a connection that is no more: the current sender is not disturbed.
-        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
+        return reply::refuse_body(protocol::wrong_offset(asked, received), request, peer);
     }
     let Some((intake, replaced)) = resumable.take_turn().await else {
-        return reply::refuse(protocol::locked(asked.dialect), request, peer);
+        return reply::refuse_body(protocol::locked(asked.dialect), request, peer);
     };
-    let received = job.progress.received();
+    let received = job.progress.received_bytes();
     let is_complete = intake.is_none();
     if asked.offset != received {
         if !is_complete {
             wait_for_client(job);
         }
-        return reply::refuse(protocol::wrong_offset(asked, received), request, peer);
+        return reply::refuse_body(protocol::wrong_offset(asked, received), request, peer);
     }
     let end = request.body().size_hint().lower().saturating_add(received);
     if let Some(total) = job.progress.total.filter(|total| end > *total) {
         if !is_complete {
             wait_for_client(job);
         }
-        return reply::refuse(protocol::too_much(asked, end, total), request, peer);
+        return reply::refuse_body(protocol::too_much(asked, end, total), request, peer);
     }
     if is_complete {
         drop(intake);
-        reply::drain(request.into_body(), peer.engagement());
-        return protocol::completed(asked.dialect, job, reply::outcome(job).await);
+        reply::drain_body(request.into_body(), peer.active_guard());
+        return protocol::completed(asked.dialect, job, reply::outcome_reply(job).await);
     }
     // What was promised is told with the last bytes.
     let stated = match checksum::stated(request.headers(), false) {
         Ok(stated) => stated,
         Err(error) => {
             wait_for_client(job);
-            return reply::refuse(Refused::bad_request(error.to_string()).reply(), request, peer);
+            return reply::refuse_body(
+                RequestRefusal::bad_request(error.to_string()).reply(),
+                request,
+                peer,
+            );
         }
     };
-    let engagement = peer.engage();
+    let engagement = peer.hold_active();
     let (feeder, dialect) = (Arc::clone(server), asked.dialect);
     let feeding = Arc::clone(job);
     let feeding = async move {
-        let payload = Payload::whole(request.into_body(), engagement);
+        let payload = RequestPayload::from_body(request.into_body(), engagement);
         let end = asked.is_last.then_some(stated).flatten();
         feed(&feeder, &feeding, intake, &asked, payload, end, &replaced).await
     };
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     match tokio::spawn(feeding.instrument(job.span.clone())).await {
-        Ok(true) => protocol::completed(dialect, job, reply::outcome(job).await),
+        Ok(true) => protocol::completed(dialect, job, reply::outcome_reply(job).await),
         Ok(false) => protocol::taken(dialect, job),
-        Err(error) => reply::failed(&UploadFailed::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+        Err(error) => reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
     }
 }
 
 /// Feeds what a request sends. True if that was the last of it.
 async fn feed(
-    server: &Arc<Server>,
-    job: &Arc<Job>,
-    mut slot: OwnedMutexGuard<Option<Intake>>,
-    asked: &Asked,
-    mut payload: Payload,
+    server: &Arc<UploadServer>,
+    job: &Arc<UploadJob>,
+    mut slot: OwnedMutexGuard<Option<UploadIntake>>,
+    asked: &UploadRequest,
+    mut payload: RequestPayload,
     stated: Option<Checksum>,
     replaced: &CancellationToken,
 ) -> bool {
     let Some(mut intake) = slot.take() else {
         return true;
     };
-    match payload::feed(&mut payload, &mut intake, server.config.stall, replaced).await {
-        Fed::Whole(checksum) if asked.is_last || intake.total() == Some(intake.received()) => {
-            intake.finish(checksum.or(stated)).await;
+    match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
+        BodyEnd::Whole(checksum)
+            if asked.is_last || intake.total_bytes() == Some(intake.received_bytes()) =>
+        {
+            intake.finish_body(checksum.or(stated)).await;
             return true;
         }
-        Fed::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
+        BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
             intake.break_off(error).await;
-            payload.drain();
+            payload.drain_rest();
             return true;
         }
-        Fed::Unwanted => {
-            payload.drain();
+        BodyEnd::Unwanted => {
+            payload.drain_rest();
             return true;
         }
-        Fed::Broken(_) | Fed::Replaced => job.progress.transfers.retried(),
-        Fed::Whole(_) => {}
+        BodyEnd::Broken(_) | BodyEnd::Replaced => job.progress.transfers.record_retry(),
+        BodyEnd::Whole(_) => {}
     }
-    tracing::info!("the upload waits at byte {} to be continued", intake.received());
+    tracing::info!(
+        "the upload waits at byte {} to be continued",
+        intake.received_bytes()
+    );
     *slot = Some(intake);
     // Before the next request can take its turn.
     wait_for_client(job);
@@ -271,31 +289,31 @@ async fn feed(
 }
 
 /// Gives the client some time to continue.
-fn wait_for_client(job: &Job) {
+fn wait_for_client(job: &UploadJob) {
     if let Some(resumable) = &job.resumable {
-        resumable.rest(job.progress.received());
+        resumable.begin_rest(job.progress.received_bytes());
     }
 }
 
 /// Ends an upload that its client does not continue.
-async fn end_in_time(job: Arc<Job>, limit: Duration) {
+async fn end_in_time(job: Arc<UploadJob>, limit: Duration) {
     let Some(resumable) = &job.resumable else {
         return;
     };
     loop {
         let expire = async {
-            match resumable.resting() {
+            match resumable.current_rest() {
                 Some(rest) => {
                     sleep_until(rest.deadline(limit)).await;
-                    resumable.expire(rest, limit).await
+                    resumable.expire_rest(rest, limit).await
                 }
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             is_over = expire => if is_over { return },
-            () = resumable.changed() => {}
-            () = job.ended() => return,
+            () = resumable.wait_for_change() => {}
+            () = job.wait_for_end() => return,
         }
     }
 }

@@ -6,12 +6,13 @@ use hyper::body::Incoming;
 use program::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
 
 use super::asked::{
-    Asked, Dialect, Refused, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,
+    RequestRefusal, ResumableDialect, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
+    UploadRequest, VERSION,
 };
-use crate::failure::UploadFailed;
-use crate::job::Job;
+use crate::failure::UploadError;
+use crate::job::UploadJob;
 use crate::reply::{self, Reply};
-use crate::representation::{self, Coded};
+use crate::representation::{self, CodingOwner};
 
 const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
@@ -20,28 +21,34 @@ const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,termination");
 
 /// The demands of a request that begins an upload.
-pub(super) fn creation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
-    representation::check(request, Coded::Wrapped)?;
-    let asked = Asked::creation(dialect, request.headers())?;
+pub(super) fn creation(
+    dialect: ResumableDialect,
+    request: &Request<Incoming>,
+) -> Result<UploadRequest, RequestRefusal> {
+    representation::check(request, CodingOwner::Wrapped)?;
+    let asked = UploadRequest::creation(dialect, request.headers())?;
     if let Err(too_large) = body::check_length(asked.total.unwrap_or(0)) {
         let words = format!("an upload of {too_large}");
-        return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, words));
+        return Err(RequestRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, words));
     }
     Ok(asked)
 }
 
 /// The demands of a request that continues an upload.
-pub(super) fn continuation(dialect: Dialect, request: &Request<Incoming>) -> Result<Asked, Refused> {
-    representation::check(request, Coded::Wrapped)?;
-    Asked::continuation(dialect, request.headers())
+pub(super) fn continuation(
+    dialect: ResumableDialect,
+    request: &Request<Incoming>,
+) -> Result<UploadRequest, RequestRefusal> {
+    representation::check(request, CodingOwner::Wrapped)?;
+    UploadRequest::continuation(dialect, request.headers())
 }
 
-impl Refused {
+impl RequestRefusal {
     /// The answer.
     pub(super) fn reply(self) -> Reply {
-        let mut reply = reply::text(self.status, self.words + "\n");
+        let mut reply = reply::text_reply(self.status, self.words + "\n");
         if let Some(codings) = self.accepted {
-            reply = reply::accepting(codings, reply);
+            reply = reply::with_accept_encoding(codings, reply);
         }
         if self.status == StatusCode::PRECONDITION_FAILED {
             reply.headers_mut().insert(TUS_VERSION, VERSION);
@@ -50,8 +57,8 @@ impl Refused {
     }
 }
 
-impl From<representation::Refused> for Refused {
-    fn from(refused: representation::Refused) -> Self {
+impl From<representation::RepresentationError> for RequestRefusal {
+    fn from(refused: representation::RepresentationError) -> Self {
         Self {
             accepted: refused.accepted(),
             ..Self::new(refused.status(), refused.to_string())
@@ -59,7 +66,7 @@ impl From<representation::Refused> for Refused {
     }
 }
 
-impl Dialect {
+impl ResumableDialect {
     /// Marks a reply as one of this protocol.
     fn mark(self, mut reply: Reply) -> Reply {
         if self != Self::Draft {
@@ -71,7 +78,7 @@ impl Dialect {
 
 /// The answer to the question for the server's abilities.
 pub(super) fn capabilities() -> Reply {
-    let mut reply = Dialect::Tus.mark(reply::empty(StatusCode::NO_CONTENT));
+    let mut reply = ResumableDialect::Tus.mark(reply::empty_reply(StatusCode::NO_CONTENT));
     reply.headers_mut().insert(TUS_VERSION, VERSION);
     reply.headers_mut().insert(TUS_EXTENSION, EXTENSIONS);
     reply
@@ -82,7 +89,7 @@ pub(super) fn capabilities() -> Reply {
 
 /// The part of a disk that an earlier upload has left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kept {
+pub(super) enum KeptState {
     /// Everything before this offset, but for the first MiB; nothing if it is 0.
     Before(u64),
     /// It is still looked for.
@@ -90,10 +97,10 @@ pub(super) enum Kept {
 }
 
 /// An answer that also says what is kept, if that was asked for.
-pub(super) fn with_kept(mut reply: Reply, kept: Option<Kept>) -> Reply {
+pub(super) fn with_kept(mut reply: Reply, kept: Option<KeptState>) -> Reply {
     let value = kept.map(|kept| match kept {
-        Kept::Before(end) => HeaderValue::from(end),
-        Kept::Later => HeaderValue::from_static(KEPT_LATER),
+        KeptState::Before(end) => HeaderValue::from(end),
+        KeptState::Later => HeaderValue::from_static(KEPT_LATER),
     });
     if let Some(value) = value {
         reply
@@ -115,35 +122,35 @@ pub(super) fn created(mut reply: Reply, id: &str) -> Reply {
 }
 
 /// The answer to the question how far the upload is.
-pub(super) fn head(dialect: Dialect, job: &Job, is_complete: bool) -> Reply {
-    let status = if dialect == Dialect::Draft {
+pub(super) fn head(dialect: ResumableDialect, job: &UploadJob, is_complete: bool) -> Reply {
+    let status = if dialect == ResumableDialect::Draft {
         StatusCode::NO_CONTENT
     } else {
         StatusCode::OK
     };
-    with_offset(dialect, job, is_complete, reply::empty(status))
+    with_offset(dialect, job, is_complete, reply::empty_reply(status))
 }
 
 /// The bytes of a request were taken, and more have to come.
-pub(super) fn taken(dialect: Dialect, job: &Job) -> Reply {
-    with_offset(dialect, job, false, reply::empty(StatusCode::NO_CONTENT))
+pub(super) fn taken(dialect: ResumableDialect, job: &UploadJob) -> Reply {
+    with_offset(dialect, job, false, reply::empty_reply(StatusCode::NO_CONTENT))
 }
 
 /// All bytes have come; `outcome` is the answer to that.
-pub(super) fn completed(dialect: Dialect, job: &Job, mut outcome: Reply) -> Reply {
+pub(super) fn completed(dialect: ResumableDialect, job: &UploadJob, mut outcome: Reply) -> Reply {
     if outcome.status() == StatusCode::OK {
         *outcome.status_mut() = StatusCode::NO_CONTENT;
     }
     with_offset(dialect, job, true, outcome)
 }
 
-fn with_offset(dialect: Dialect, job: &Job, is_complete: bool, mut reply: Reply) -> Reply {
+fn with_offset(dialect: ResumableDialect, job: &UploadJob, is_complete: bool, mut reply: Reply) -> Reply {
     let headers = reply.headers_mut();
-    headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received()));
+    headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received_bytes()));
     if let Some(total) = job.progress.total {
         headers.insert(UPLOAD_LENGTH, HeaderValue::from(total));
     }
-    if dialect == Dialect::Draft {
+    if dialect == ResumableDialect::Draft {
         let flag = if is_complete { "?1" } else { "?0" };
         headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static(flag));
     }
@@ -152,41 +159,41 @@ fn with_offset(dialect: Dialect, job: &Job, is_complete: bool, mut reply: Reply)
 }
 
 /// The bytes belong elsewhere.
-pub(super) fn wrong_offset(asked: Asked, received: u64) -> Reply {
+pub(super) fn wrong_offset(asked: UploadRequest, received: u64) -> Reply {
     let words = format!(
         "Upload-Offset is {}, but {received} bytes were received\n",
         asked.offset
     );
-    let mut reply = reply::text(StatusCode::CONFLICT, words);
+    let mut reply = reply::text_reply(StatusCode::CONFLICT, words);
     let offset = HeaderValue::from(received);
     reply.headers_mut().insert(UPLOAD_OFFSET, offset);
     asked.dialect.mark(reply)
 }
 
 /// The upload has failed before this request: it is no more, and this is why.
-pub(super) fn failed_before(failure: &UploadFailed) -> Reply {
+pub(super) fn failed_before(failure: &UploadError) -> Reply {
     let status = if failure.status.is_server_error() {
         StatusCode::GONE
     } else {
         failure.status
     };
-    reply::text(status, failure.sentence.clone())
+    reply::text_reply(status, failure.sentence.clone())
 }
 
 /// There are more bytes than the upload is to have.
-pub(super) fn too_much(asked: Asked, end: u64, total: u64) -> Reply {
+pub(super) fn too_much(asked: UploadRequest, end: u64, total: u64) -> Reply {
     let words = format!("Upload-Length is {total}, but these bytes would end at {end}\n");
     asked
         .dialect
-        .mark(reply::text(StatusCode::PAYLOAD_TOO_LARGE, words))
+        .mark(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
 /// The request before does not let go.
-pub(super) fn locked(dialect: Dialect) -> Reply {
-    dialect.mark(reply::empty(StatusCode::LOCKED))
+pub(super) fn locked(dialect: ResumableDialect) -> Reply {
+    dialect.mark(reply::empty_reply(StatusCode::LOCKED))
 }
 
 /// The upload is no more.
-pub(super) fn deleted(dialect: Dialect) -> Reply {
-    dialect.mark(reply::empty(StatusCode::NO_CONTENT))
+pub(super) fn deleted(dialect: ResumableDialect) -> Reply {
+    dialect.mark(reply::empty_reply(StatusCode::NO_CONTENT))
 }

@@ -12,7 +12,7 @@ use testkit::upload_pod::UploadPod;
 use testkit::wait;
 
 use crate::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
-use datapath::digest::{Algorithm, Digest};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
 use tokio_util::sync::CancellationToken;
 
 #[test]
@@ -174,9 +174,9 @@ fn the_shape_of_the_draft_works_on_the_same_urls() {
 fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew() {
     let bytes = disk::content(1, 3 << 20);
     let crc = |bytes: &[u8]| {
-        let mut digest = Digest::new(Algorithm::Crc64Nvme);
+        let mut digest = RunningDigest::new(DigestAlgorithm::Crc64Nvme);
         digest.update(bytes);
-        digest.finish()
+        digest.finish_digest()
     };
     let right = crc(&bytes);
     for (stated, sentence) in [
@@ -238,7 +238,7 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     let image = File::open(folder.path().join("image")).unwrap();
     let ends = [2, 5, 8].map(|end| end << 20);
     let marks = datapath::disk::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
-    let marks: Vec<String> = marks.iter().map(datapath::disk::Mark::to_string).collect();
+    let marks: Vec<String> = marks.iter().map(datapath::disk::PrefixCrc::to_string).collect();
     let begin = |marks: &str| {
         Request::post(CREATE)
             .header("Upload-Complete", "?0")

@@ -4,12 +4,12 @@
 use bytes::Bytes;
 use diskimage::Format;
 
-use super::entries::{Entries, Entry, Kind};
+use super::entries::{TarEntry, TarEntryKind, TarReader};
 use super::manifest;
-use super::name::printable;
-use crate::chunks::Chunks;
-use crate::digest::{Algorithm, Checksum, Hashing};
-use crate::error::{ArchiveErrorKind, Error, FormatError, NoThread};
+use super::name::printable_name;
+use crate::chunks::ChunkStream;
+use crate::digest::{Checksum, DigestAlgorithm, HashingThread};
+use crate::error::{ArchiveErrorKind, Error, FormatError, ThreadStartError};
 
 /// Names that end like this are disk images. An OVF description may refer to any of them, though nearly all are `.vmdk`; what
 /// it says is not looked at.
@@ -17,7 +17,11 @@ const DISK_EXTENSIONS: [&[u8]; 7] = [b"vmdk", b"vhd", b"vhdx", b"vdi", b"qcow2",
 /// A manifest.
 const MANIFEST_EXTENSION: &[u8] = b"mf";
 /// Algorithms of manifests: those of OVF 1 and 2, and the one that ovftool may be told to take.
-const MANIFEST_ALGORITHMS: [Algorithm; 3] = [Algorithm::Sha1, Algorithm::Sha256, Algorithm::Sha512];
+const MANIFEST_ALGORITHMS: [DigestAlgorithm; 3] = [
+    DigestAlgorithm::Sha1,
+    DigestAlgorithm::Sha256,
+    DigestAlgorithm::Sha512,
+];
 /// Bytes of all manifests.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// Names that a refusal lists.
@@ -25,38 +29,38 @@ const MAX_LISTED: usize = 20;
 
 /// The only disk of an appliance. Its end is reported when the rest of the archive was read, and there was no other disk, and
 /// what a manifest says of it is true.
-pub(crate) struct Appliance {
-    entries: Entries,
+pub(crate) struct ApplianceDisk {
+    entries: TarReader,
     name: Vec<u8>,
     size: u64,
-    hashing: Vec<(Algorithm, Hashing)>,
-    manifests: Manifests,
+    hashing: Vec<(DigestAlgorithm, HashingThread)>,
+    manifests: OvfManifests,
     ended: bool,
 }
 
 /// All manifests so far.
 #[derive(Default)]
-struct Manifests {
+struct OvfManifests {
     texts: Vec<Vec<u8>>,
     bytes: u64,
 }
 
-impl Appliance {
+impl ApplianceDisk {
     /// Finds the disk.
-    pub(crate) fn find(stream: Box<dyn Chunks>) -> Result<Self, Error> {
-        let mut entries = Entries::new(stream);
-        let mut manifests = Manifests::default();
+    pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
+        let mut entries = TarReader::new(stream);
+        let mut manifests = OvfManifests::default();
         let mut others = Vec::new();
-        while let Some(Entry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
+        while let Some(TarEntry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
             if is_disk(&name) {
                 // The disk passes once: the digests are taken now that a manifest before it names, or that one behind it may name.
                 let size = disk_size(&entries, &kind)?;
-                let hashing = manifests.algorithms(&entries, &name)?;
+                let hashing = manifests.needed_algorithms(&entries, &name)?;
                 return Ok(Self {
                     hashing: hashing
                         .into_iter()
-                        .map(|algorithm| Ok((algorithm, Hashing::start(algorithm)?)))
-                        .collect::<Result<_, NoThread>>()?,
+                        .map(|algorithm| Ok((algorithm, HashingThread::start(algorithm)?)))
+                        .collect::<Result<_, ThreadStartError>>()?,
                     entries,
                     name,
                     size,
@@ -66,11 +70,11 @@ impl Appliance {
             }
             manifests.add_if_one(&mut entries, &name, &kind)?;
             if others.len() < MAX_LISTED {
-                others.push(format!("`{}`", printable(&name)));
+                others.push(format!("`{}`", printable_name(&name)));
             }
         }
-        entries.drain()?;
-        Err(entries.refuse(ArchiveErrorKind::NoDisk {
+        entries.drain_stream()?;
+        Err(entries.entry_error(ArchiveErrorKind::NoDisk {
             others: others.join(", "),
         }))
     }
@@ -81,8 +85,8 @@ impl Appliance {
     }
 
     /// The format that the name promises, where it is one that has a signature at its beginning.
-    pub(crate) fn promised(&self) -> Option<Format> {
-        let extension = extension(&self.name)?.to_ascii_lowercase();
+    pub(crate) fn expected_format(&self) -> Option<Format> {
+        let extension = file_extension(&self.name)?.to_ascii_lowercase();
         match &extension[..] {
             b"vmdk" => Some(Format::Vmdk),
             b"vdi" => Some(Format::Vdi),
@@ -93,26 +97,26 @@ impl Appliance {
     }
 
     /// Reads the rest of the archive.
-    fn finish(&mut self) -> Result<(), Error> {
+    fn drain_archive(&mut self) -> Result<(), Error> {
         let entries = &mut self.entries;
-        while let Some(Entry { name, kind, .. }) = entries.next_entry()? {
-            if is_disk(&name) && kind != Kind::Directory {
-                let first = printable(&self.name);
-                return Err(entries.refuse(ArchiveErrorKind::SeveralDisks { first }));
+        while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {
+            if is_disk(&name) && kind != TarEntryKind::Directory {
+                let first = printable_name(&self.name);
+                return Err(entries.entry_error(ArchiveErrorKind::SeveralDisks { first }));
             }
             self.manifests.add_if_one(entries, &name, &kind)?;
         }
-        entries.drain()?;
-        let expected = self.manifests.checksums(entries, &self.name)?;
-        self.verify(&expected)?;
+        entries.drain_stream()?;
+        let expected = self.manifests.find_checksums(entries, &self.name)?;
+        self.verify_checksums(&expected)?;
         self.ended = true;
         Ok(())
     }
 
-    fn verify(&mut self, expected: &[Checksum]) -> Result<(), Error> {
+    fn verify_checksums(&mut self, expected: &[Checksum]) -> Result<(), Error> {
         let hashed: Vec<_> = std::mem::take(&mut self.hashing)
             .into_iter()
-            .map(|(algorithm, hashing)| (algorithm, hashing.finish()))
+            .map(|(algorithm, hashing)| (algorithm, hashing.finish_digest()))
             .collect();
         for checksum in expected {
             match hashed
@@ -125,7 +129,7 @@ impl Appliance {
         }
         if expected.is_empty() {
             tracing::info!(
-                disk = printable(&self.name),
+                disk = printable_name(&self.name),
                 "no manifest has a digest of the disk"
             );
         }
@@ -133,13 +137,13 @@ impl Appliance {
     }
 }
 
-impl Chunks for Appliance {
+impl ChunkStream for ApplianceDisk {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.ended {
             return Ok(None);
         }
         let Some((_, bytes)) = self.entries.next_data()? else {
-            return self.finish().map(|()| None);
+            return self.drain_archive().map(|()| None);
         };
         for (_, hashing) in &self.hashing {
             hashing.update(&bytes);
@@ -148,10 +152,10 @@ impl Chunks for Appliance {
     }
 }
 
-impl Manifests {
+impl OvfManifests {
     /// Keeps the current entry if it is a manifest.
-    fn add_if_one(&mut self, entries: &mut Entries, name: &[u8], kind: &Kind) -> Result<(), Error> {
-        let Kind::File {
+    fn add_if_one(&mut self, entries: &mut TarReader, name: &[u8], kind: &TarEntryKind) -> Result<(), Error> {
+        let TarEntryKind::File {
             size,
             is_sparse: false,
             ..
@@ -165,7 +169,7 @@ impl Manifests {
         // Of all manifests together: an archive may have any number of them.
         self.bytes = self.bytes.saturating_add(*size);
         let checked = ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
-        entries.located(checked)?;
+        entries.locate_error(checked)?;
         let mut text = Vec::new();
         while let Some((_, bytes)) = entries.next_data()? {
             text.extend_from_slice(&bytes);
@@ -175,38 +179,38 @@ impl Manifests {
     }
 
     /// The algorithms to hash `disk` with: a manifest that comes behind it may say anything.
-    fn algorithms(&self, entries: &Entries, disk: &[u8]) -> Result<Vec<Algorithm>, Error> {
+    fn needed_algorithms(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<DigestAlgorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());
         }
-        let expected = self.checksums(entries, disk)?;
+        let expected = self.find_checksums(entries, disk)?;
         let is_named =
-            |algorithm: &Algorithm| expected.iter().any(|checksum| checksum.algorithm() == *algorithm);
+            |algorithm: &DigestAlgorithm| expected.iter().any(|checksum| checksum.algorithm() == *algorithm);
         Ok(MANIFEST_ALGORITHMS.into_iter().filter(is_named).collect())
     }
 
-    fn checksums(&self, entries: &Entries, disk: &[u8]) -> Result<Vec<Checksum>, Error> {
+    fn find_checksums(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<Checksum>, Error> {
         let mut found = Vec::new();
         for text in &self.texts {
-            found.extend(entries.located(manifest::checksums(text, disk))?);
+            found.extend(entries.locate_error(manifest::find_checksums(text, disk))?);
         }
         Ok(found)
     }
 }
 
 /// Bytes of the disk, which is a plain file.
-fn disk_size(entries: &Entries, kind: &Kind) -> Result<u64, Error> {
-    let refuse = |what| Err(entries.refuse(ArchiveErrorKind::Disk(what)));
+fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
+    let refuse = |what| Err(entries.entry_error(ArchiveErrorKind::Disk(what)));
     match kind {
-        Kind::File {
+        TarEntryKind::File {
             size,
             is_sparse: false,
             ..
         } => Ok(*size),
-        Kind::File { .. } => refuse("is stored with holes"),
-        Kind::Symlink(_) | Kind::HardLink(_) => refuse("is a link"),
-        Kind::Directory => refuse("is a directory"),
-        Kind::Fifo | Kind::Special(_) => refuse("is a device or a pipe"),
+        TarEntryKind::File { .. } => refuse("is stored with holes"),
+        TarEntryKind::Symlink(_) | TarEntryKind::HardLink(_) => refuse("is a link"),
+        TarEntryKind::Directory => refuse("is a directory"),
+        TarEntryKind::Fifo | TarEntryKind::Special(_) => refuse("is a device or a pipe"),
     }
 }
 
@@ -225,10 +229,10 @@ fn is_disk(name: &[u8]) -> bool {
 }
 
 fn has_extension(name: &[u8], known: &[u8]) -> bool {
-    extension(name).is_some_and(|extension| extension.eq_ignore_ascii_case(known))
+    file_extension(name).is_some_and(|extension| extension.eq_ignore_ascii_case(known))
 }
 
-fn extension(name: &[u8]) -> Option<&[u8]> {
+fn file_extension(name: &[u8]) -> Option<&[u8]> {
     let dot = name.iter().rposition(|byte| *byte == b'.')?;
     name.get(dot + 1..)
 }

@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 
 use super::directory::{Directory, Status, WORKABLE};
-use crate::error::{TargetError, TargetRefused};
+use crate::error::{TargetError, TargetRefusedError};
 use crate::storage::Inode;
 
 /// Name of a folder that filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
@@ -25,15 +25,15 @@ pub(super) struct Commit<'c> {
 
 impl Commit<'_> {
     /// Moves the tree, which has `names` names, after a check of all of them.
-    pub(super) fn run(&self, names: u64) -> Result<(), TargetError> {
+    pub(super) fn move_tree(&self, names: u64) -> Result<(), TargetError> {
         self.tree.sync_filesystem()?;
         let made = names - u64::from(self.drop_lost_and_found()?);
-        let found = self.check(self.tree, Some(self.target))?;
+        let found = self.check_names(self.tree, Some(self.target))?;
         if found != made {
-            let reason = TargetRefused::NotWhole { made, found };
-            return Err(self.target.refused("unpack into", reason));
+            let reason = TargetRefusedError::NotWhole { made, found };
+            return Err(self.target.refusal_error("unpack into", reason));
         }
-        let moved = self.merge(self.tree, self.target);
+        let moved = self.merge_directory(self.tree, self.target);
         moved
             .and_then(|()| self.target.sync_filesystem())
             .map_err(TargetError::partly_unpacked)
@@ -43,7 +43,7 @@ impl Commit<'_> {
     fn drop_lost_and_found(&self) -> Result<bool, TargetError> {
         for side in [self.target, self.tree] {
             if !side
-                .status(LOST_AND_FOUND)?
+                .entry_status(LOST_AND_FOUND)?
                 .is_some_and(|status| status.is_directory())
             {
                 return Ok(false);
@@ -53,24 +53,26 @@ impl Commit<'_> {
     }
 
     /// Counts the names below `from`, and checks that all of them can come into `to`. Nothing is changed.
-    fn check(&self, from: &Directory, to: Option<&Directory>) -> Result<u64, TargetError> {
+    fn check_names(&self, from: &Directory, to: Option<&Directory>) -> Result<u64, TargetError> {
         let mut count = 0;
-        for name in from.names()? {
+        for name in from.entry_names()? {
             let name = name?;
-            let Some(new) = from.status(&name)? else { continue };
+            let Some(new) = from.entry_status(&name)? else {
+                continue;
+            };
             count += 1;
             let old = to.map(|to| self.check_place(to, &name, new)).transpose()?;
             if !new.is_directory() {
                 continue;
             }
-            count += from.visit(&name, new.attributes.mode, |from| match (to, old.flatten()) {
+            count += from.with_child(&name, new.attributes.mode, |from| match (to, old.flatten()) {
                 (Some(to), Some(old)) if old.is_directory() => {
-                    to.visit(&name, self.mode_to_open(old), |to| {
+                    to.with_child(&name, self.mode_to_open(old), |to| {
                         to.check_writable()?;
-                        self.check(from, Some(to))
+                        self.check_names(from, Some(to))
                     })
                 }
-                _ => self.check(from, None),
+                _ => self.check_names(from, None),
             })?;
         }
         Ok(count)
@@ -78,10 +80,10 @@ impl Commit<'_> {
 
     /// Checks that `new` may come to `name` in `to`. Returns what it joins or replaces there.
     fn check_place(&self, to: &Directory, name: &[u8], new: Status) -> Result<Option<Status>, TargetError> {
-        let Some(old) = to.status(name)? else {
+        let Some(old) = to.entry_status(name)? else {
             return Ok(None);
         };
-        let refused = |reason| Err(TargetError::refused("replace", &to.path_of(name), reason));
+        let refused = |reason| Err(TargetError::from_refusal("replace", &to.path_of(name), reason));
         match (old.is_directory(), new.is_directory()) {
             // Another filesystem is mounted there.
             (true, true) if old.inode.device != new.inode.device => Err(TargetError::new(
@@ -90,11 +92,11 @@ impl Commit<'_> {
                 Errno::XDEV.into(),
             )),
             (true, true) => Ok(Some(old)),
-            (true, false) if to.open_child(name)?.names()?.next().is_some() => {
-                refused(TargetRefused::Occupied)
+            (true, false) if to.open_child(name)?.entry_names()?.next().is_some() => {
+                refused(TargetRefusedError::Occupied)
             }
-            _ if Some(old.inode) == self.archive => refused(TargetRefused::Source),
-            _ if !self.overwrite => refused(TargetRefused::Exists),
+            _ if Some(old.inode) == self.archive => refused(TargetRefusedError::Source),
+            _ if !self.overwrite => refused(TargetRefusedError::Exists),
             _ => Ok(Some(old)),
         }
     }
@@ -109,26 +111,26 @@ impl Commit<'_> {
     }
 
     /// Moves all that is in the one directory to the other.
-    fn merge(&self, from: &Directory, to: &Directory) -> Result<(), TargetError> {
+    fn merge_directory(&self, from: &Directory, to: &Directory) -> Result<(), TargetError> {
         // Again until nothing is found: a filesystem may skip names while others are taken away.
-        while from.names()?.next().is_some() {
-            for name in from.names()? {
-                self.place(from, to, &name?)?;
+        while from.entry_names()?.next().is_some() {
+            for name in from.entry_names()? {
+                self.place_entry(from, to, &name?)?;
             }
         }
         Ok(())
     }
 
-    fn place(&self, from: &Directory, to: &Directory, name: &[u8]) -> Result<(), TargetError> {
-        let Some(new) = from.status(name)? else {
+    fn place_entry(&self, from: &Directory, to: &Directory, name: &[u8]) -> Result<(), TargetError> {
+        let Some(new) = from.entry_status(name)? else {
             return Ok(());
         };
         let mode = new.attributes.mode;
         match self.check_place(to, name, new)? {
             Some(old) if old.is_directory() && new.is_directory() => {
                 let below = to.open_child_for_work(name, self.mode_to_open(old))?;
-                self.merge(&from.open_child_for_work(name, mode)?, &below)?;
-                below.adopt(new.attributes)?;
+                self.merge_directory(&from.open_child_for_work(name, mode)?, &below)?;
+                below.apply_attributes(new.attributes)?;
                 return from.remove_directory(name).map(|_| ());
             }
             // One that is no longer empty stays, and fails the rename.
@@ -142,7 +144,7 @@ impl Commit<'_> {
         if is_closed {
             from.set_mode(name, mode | WORKABLE)?;
         }
-        from.rename(name, to, self.overwrite)?;
+        from.move_entry(name, to, self.overwrite)?;
         if is_closed {
             to.set_mode(name, mode)?;
         }

@@ -12,9 +12,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::name::printable;
-use super::number::Time;
-use crate::error::{TargetError, TargetRefused};
+use super::name::printable_name;
+use super::number::TarTimestamp;
+use crate::error::{TargetError, TargetRefusedError};
 use crate::storage::Inode;
 
 /// The owner may do everything: what a directory needs while it is worked in.
@@ -45,7 +45,7 @@ impl From<Stat> for Status {
             file_type: FileType::from_raw_mode(stat.st_mode),
             attributes: Attributes {
                 mode: stat.st_mode & 0o7777,
-                mtime: Some(Time {
+                mtime: Some(TarTimestamp {
                     seconds: stat.st_mtime,
                     nanoseconds: u32::try_from(stat.st_mtime_nsec).unwrap_or(0),
                 }),
@@ -59,7 +59,7 @@ impl From<Stat> for Status {
 pub(super) struct Attributes {
     pub(super) mode: u32,
     /// Time of the last change; `None` leaves the one that the filesystem sets.
-    pub(super) mtime: Option<Time>,
+    pub(super) mtime: Option<TarTimestamp>,
 }
 
 /// An open directory. Names are single components.
@@ -85,7 +85,7 @@ impl Directory {
     /// Opens a directory in this one.
     pub(super) fn open_child(&self, name: &[u8]) -> Result<Self, TargetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.failed("open", name))?;
+        let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.map_errno("open", name))?;
         Ok(Self {
             fd,
             path: self.path_of(name),
@@ -101,16 +101,18 @@ impl Directory {
     }
 
     /// The status of `name`, without following it; `None` if there is nothing.
-    pub(super) fn status(&self, name: &[u8]) -> Result<Option<Status>, TargetError> {
+    pub(super) fn entry_status(&self, name: &[u8]) -> Result<Option<Status>, TargetError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
             Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(self.failed("stat", name)(errno)),
+            Err(errno) => Err(self.map_errno("stat", name)(errno)),
         }
     }
 
     /// The names in this directory, as they are read.
-    pub(super) fn names(&self) -> Result<impl Iterator<Item = Result<Vec<u8>, TargetError>>, TargetError> {
+    pub(super) fn entry_names(
+        &self,
+    ) -> Result<impl Iterator<Item = Result<Vec<u8>, TargetError>>, TargetError> {
         let failed = |errno: Errno| TargetError::new("list", &self.path, errno.into());
         let entries = Dir::read_from(&self.fd).map_err(failed)?;
         let names = entries.map(move |entry| Ok(entry.map_err(failed)?.file_name().to_bytes().to_vec()));
@@ -118,7 +120,7 @@ impl Directory {
     }
 
     pub(super) fn create_directory(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
-        mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.failed("create", name))
+        mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.map_errno("create", name))
     }
 
     /// A file for the owner only, whether or not it was there.
@@ -126,7 +128,7 @@ impl Directory {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
-            .map_err(self.failed("open", name))
+            .map_err(self.map_errno("open", name))
     }
 
     /// A new file, for the owner only.
@@ -134,25 +136,25 @@ impl Directory {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
             .map(File::from)
-            .map_err(self.failed("create", name))
+            .map_err(self.map_errno("create", name))
     }
 
     pub(super) fn create_symlink(&self, name: &[u8], target: &[u8]) -> Result<(), TargetError> {
-        symlinkat(target, &self.fd, name).map_err(self.failed("create", name))
+        symlinkat(target, &self.fd, name).map_err(self.map_errno("create", name))
     }
 
     pub(super) fn create_fifo(&self, name: &[u8]) -> Result<(), TargetError> {
         mknodat(&self.fd, name, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
-            .map_err(self.failed("create", name))
+            .map_err(self.map_errno("create", name))
     }
 
     /// A second name for `from/old`, also if that is a symbolic link.
     pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
-        linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.failed("link", name))
+        linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.map_errno("link", name))
     }
 
     pub(super) fn remove_file(&self, name: &[u8]) -> Result<(), TargetError> {
-        unlinkat(&self.fd, name, AtFlags::empty()).map_err(self.failed("remove", name))
+        unlinkat(&self.fd, name, AtFlags::empty()).map_err(self.map_errno("remove", name))
     }
 
     /// Removes an empty directory; `false` if it is not empty.
@@ -160,13 +162,13 @@ impl Directory {
         match unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
             Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-            Err(errno) => Err(self.failed("remove", name)(errno)),
+            Err(errno) => Err(self.map_errno("remove", name)(errno)),
         }
     }
 
     /// Removes whatever `name` is, with everything below it.
     pub(super) fn remove_all(&self, name: &[u8]) -> Result<(), TargetError> {
-        match self.status(name)? {
+        match self.entry_status(name)? {
             None => Ok(()),
             Some(status) if status.is_directory() => {
                 self.open_child_for_work(name, status.attributes.mode)?
@@ -179,8 +181,8 @@ impl Directory {
 
     /// Again until nothing is found: a filesystem may skip names while others are taken away.
     fn remove_contents(&self) -> Result<(), TargetError> {
-        while self.names()?.next().is_some() {
-            for name in self.names()? {
+        while self.entry_names()?.next().is_some() {
+            for name in self.entry_names()? {
                 self.remove_all(&name?)?;
             }
         }
@@ -189,24 +191,24 @@ impl Directory {
 
     /// Moves `name` to another directory. Unless it `replaces`, nothing may be there; filesystems that cannot promise that
     /// are asked first.
-    pub(super) fn rename(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
+    pub(super) fn move_entry(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
         let rename = || renameat(&self.fd, name, &to.fd, name);
         let moved = if replaces {
             rename()
         } else {
             match renameat_with(&self.fd, name, &to.fd, name, RenameFlags::NOREPLACE) {
-                Err(Errno::INVAL | Errno::NOSYS) => match to.status(name)? {
+                Err(Errno::INVAL | Errno::NOSYS) => match to.entry_status(name)? {
                     Some(_) => Err(Errno::EXIST),
                     None => rename(),
                 },
                 other => other,
             }
         };
-        moved.map_err(to.failed("move into place", name))
+        moved.map_err(to.map_errno("move into place", name))
     }
 
     /// Lets `work` have the directory `name`, whose mode may forbid even that and is the same again afterwards.
-    pub(super) fn visit<T>(
+    pub(super) fn with_child<T>(
         &self,
         name: &[u8],
         mode: u32,
@@ -233,24 +235,24 @@ impl Directory {
     }
 
     /// The inode that `name` leads to, if any.
-    pub(super) fn inode(&self, name: &[u8]) -> Result<Option<Inode>, TargetError> {
-        Ok(self.status(name)?.map(|status| status.inode))
+    pub(super) fn entry_inode(&self, name: &[u8]) -> Result<Option<Inode>, TargetError> {
+        Ok(self.entry_status(name)?.map(|status| status.inode))
     }
 
     /// `action` on this directory is not to be done.
-    pub(super) fn refused(&self, action: &'static str, refusal: TargetRefused) -> TargetError {
-        TargetError::refused(action, &self.path, refusal)
+    pub(super) fn refusal_error(&self, action: &'static str, refusal: TargetRefusedError) -> TargetError {
+        TargetError::from_refusal(action, &self.path, refusal)
     }
 
     /// Permissions of something that is not a symbolic link.
     pub(super) fn set_mode(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
         chmodat(&self.fd, name, Mode::from_bits_truncate(mode), AtFlags::empty())
-            .map_err(self.failed("change permissions of", name))
+            .map_err(self.map_errno("change permissions of", name))
     }
 
-    pub(super) fn set_mtime(&self, name: &[u8], mtime: Time) -> Result<(), TargetError> {
-        utimensat(&self.fd, name, &timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
-            .map_err(self.failed("set the time of", name))
+    pub(super) fn set_mtime(&self, name: &[u8], mtime: TarTimestamp) -> Result<(), TargetError> {
+        utimensat(&self.fd, name, &to_timestamps(mtime), AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(self.map_errno("set the time of", name))
     }
 
     /// Mode, then time, of something that is not a symbolic link.
@@ -264,7 +266,7 @@ impl Directory {
 
     /// Gives this directory, which was there before, the mode and time that an archive has for it. The directory of another user
     /// keeps its own, which only its owner can change.
-    pub(super) fn adopt(&self, attributes: Attributes) -> Result<(), TargetError> {
+    pub(super) fn apply_attributes(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
                 tracing::warn!(%error, "a directory that was there before keeps its mode and time");
@@ -281,16 +283,16 @@ impl Directory {
 
     /// The path of `name`, for messages: nothing unprintable is in it.
     pub(super) fn path_of(&self, name: &[u8]) -> PathBuf {
-        self.path.join(printable(name))
+        self.path.join(printable_name(name))
     }
 
-    fn failed(&self, action: &'static str, name: &[u8]) -> impl Fn(Errno) -> TargetError {
+    fn map_errno(&self, action: &'static str, name: &[u8]) -> impl Fn(Errno) -> TargetError {
         move |errno| TargetError::new(action, &self.path_of(name), errno.into())
     }
 }
 
 /// The time of the last access stays as it is.
-fn timestamps(mtime: Time) -> Timestamps {
+fn to_timestamps(mtime: TarTimestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec {
             tv_sec: 0,

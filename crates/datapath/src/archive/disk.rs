@@ -6,10 +6,10 @@
 
 use bytes::Bytes;
 
-use super::entries::{Entries, Entry, Kind};
-use super::expanded::Expanded;
-use super::name::printable;
-use crate::chunks::Chunks;
+use super::entries::{TarEntry, TarEntryKind, TarReader};
+use super::expanded::ExpandedFile;
+use super::name::printable_name;
+use crate::chunks::ChunkStream;
 use crate::error::{ArchiveErrorKind, Error};
 
 /// Name that CDI gives the disk of a volume.
@@ -17,7 +17,7 @@ const DISK_IMAGE: &[u8] = b"disk.img";
 
 /// The disk of a clone, expanded. Its end is reported when the rest of the archive was read.
 pub(crate) struct DiskImage {
-    file: Expanded,
+    file: ExpandedFile,
     /// The name, if it only resembles that of a disk.
     guess: Option<Vec<u8>>,
     ended: bool,
@@ -25,22 +25,22 @@ pub(crate) struct DiskImage {
 
 impl DiskImage {
     /// Finds the disk: the first file called `disk.img`, in whatever directory, or with that in its name.
-    pub(crate) fn find(stream: Box<dyn Chunks>) -> Result<Self, Error> {
-        let mut entries = Entries::new(stream);
+    pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
+        let mut entries = TarReader::new(stream);
         while let Some(entry) = entries.next_entry()? {
-            let Kind::File { size, .. } = entry.kind else {
+            let TarEntryKind::File { size, .. } = entry.kind else {
                 continue;
             };
             if contains_disk_image(&entry.name) {
                 return Ok(Self {
-                    file: Expanded::new(entries, size),
+                    file: ExpandedFile::new(entries, size),
                     guess: (!is_disk_image(&entry.name)).then_some(entry.name),
                     ended: false,
                 });
             }
         }
-        entries.drain()?;
-        Err(entries.refuse(ArchiveErrorKind::NoDiskImage))
+        entries.drain_stream()?;
+        Err(entries.entry_error(ArchiveErrorKind::NoDiskImage))
     }
 
     /// Bytes of the disk.
@@ -49,31 +49,31 @@ impl DiskImage {
     }
 
     /// Reads the rest of the archive. A file that only resembled the disk is none if the disk follows.
-    fn finish(&mut self) -> Result<(), Error> {
+    fn drain_archive(&mut self) -> Result<(), Error> {
         let entries = &mut self.file.entries;
-        while let Some(Entry { name, kind, .. }) = entries.next_entry()? {
+        while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {
             if let Some(guess) = &self.guess
-                && matches!(kind, Kind::File { .. })
+                && matches!(kind, TarEntryKind::File { .. })
                 && is_disk_image(&name)
             {
-                let first = printable(guess);
-                return Err(entries.refuse(ArchiveErrorKind::TwoDiskImages { first }));
+                let first = printable_name(guess);
+                return Err(entries.entry_error(ArchiveErrorKind::TwoDiskImages { first }));
             }
         }
-        entries.drain()?;
+        entries.drain_stream()?;
         self.ended = true;
         Ok(())
     }
 }
 
-impl Chunks for DiskImage {
+impl ChunkStream for DiskImage {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.ended {
             return Ok(None);
         }
         match self.file.next_chunk()? {
             Some(bytes) => Ok(Some(bytes)),
-            None => self.finish().map(|()| None),
+            None => self.drain_archive().map(|()| None),
         }
     }
 }

@@ -7,13 +7,13 @@
 
 use bytes::Bytes;
 
-use super::header::{BLOCK_BYTES, Block, Header};
-use super::name::{PATH_MAX_BYTES, printable};
-use super::number::Time;
-use super::pax::{MapPlace, Pax};
-use super::sparse::Layout;
-use crate::chunks::Chunks;
-use crate::cursor::Cursor;
+use super::header::{BLOCK_BYTES, Block, TarHeader};
+use super::name::{PATH_MAX_BYTES, printable_name};
+use super::number::TarTimestamp;
+use super::pax::{PaxRecords, SparseMapLocation};
+use super::sparse::SparseLayout;
+use crate::chunks::ChunkStream;
+use crate::cursor::ChunkCursor;
 use crate::error::{ArchiveError, ArchiveErrorKind, DecodeError, Error, FormatError};
 use crate::zeros::is_zero;
 
@@ -27,18 +27,18 @@ const MAX_BESIDE_BYTES: u64 = 64 << 30;
 
 /// An entry, its data excluded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct TarEntry {
     /// As it is in the archive.
     pub(super) name: Vec<u8>,
-    pub(super) kind: Kind,
+    pub(super) kind: TarEntryKind,
     /// The twelve bits that `chmod` takes.
     pub(super) mode: u32,
-    pub(super) mtime: Time,
+    pub(super) mtime: TarTimestamp,
 }
 
 /// The kind of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TarEntryKind {
     File {
         /// Bytes of the file, holes included.
         size: u64,
@@ -57,7 +57,7 @@ pub(super) enum Kind {
 
 /// Headers that come before the header of an entry and say more about it.
 #[derive(Default)]
-struct Extended {
+struct ExtendedHeaders {
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
     pax: Vec<u8>,
@@ -66,27 +66,27 @@ struct Extended {
 }
 
 /// Reads a tar.
-pub(super) struct Entries {
-    pub(super) cursor: Cursor,
-    global: Pax,
+pub(super) struct TarReader {
+    pub(super) cursor: ChunkCursor,
+    global: PaxRecords,
     /// The offset of the current header, and the name of its entry.
     at: u64,
     name: Option<Vec<u8>>,
-    layout: Layout,
+    layout: SparseLayout,
     padding: u64,
     has_entries: bool,
     /// Bytes of data that were handed out.
     taken: u64,
 }
 
-impl Entries {
-    pub(super) fn new(stream: Box<dyn Chunks>) -> Self {
+impl TarReader {
+    pub(super) fn new(stream: Box<dyn ChunkStream>) -> Self {
         Self {
-            cursor: Cursor::new(stream),
-            global: Pax::default(),
+            cursor: ChunkCursor::new(stream),
+            global: PaxRecords::default(),
             at: 0,
             name: None,
-            layout: Layout::whole(0),
+            layout: SparseLayout::without_holes(0),
             padding: 0,
             has_entries: false,
             taken: 0,
@@ -94,46 +94,50 @@ impl Entries {
     }
 
     /// The next entry, or `None` at the end of the archive. What was not taken of the data before it is skipped.
-    pub(super) fn next_entry(&mut self) -> Result<Option<Entry>, Error> {
+    pub(super) fn next_entry(&mut self) -> Result<Option<TarEntry>, Error> {
         self.skip_data()?;
-        let mut extended = Extended::default();
+        let mut extended = ExtendedHeaders::default();
         loop {
             self.check_worth()?;
             self.at = self.cursor.offset();
             self.name = None;
             let Some(block) = self.next_header()? else {
                 return match extended.pending {
-                    true => Err(self.refuse(ArchiveErrorKind::Dangling)),
+                    true => Err(self.entry_error(ArchiveErrorKind::Dangling)),
                     false => Ok(None),
                 };
             };
-            let header = match Header::parse(&block) {
+            let header = match TarHeader::parse(&block) {
                 Ok(header) => header,
-                Err(_) if self.at == 0 => return Err(self.refuse(ArchiveErrorKind::NotTar)),
-                Err(kind) => return Err(self.refuse(kind)),
+                Err(_) if self.at == 0 => return Err(self.entry_error(ArchiveErrorKind::NotTar)),
+                Err(kind) => return Err(self.entry_error(kind)),
             };
-            if !self.extend(&mut extended, &header)? {
+            if !self.add_extended_header(&mut extended, &header)? {
                 self.has_entries = true;
-                return self.entry(&header, extended).map(Some);
+                return self.build_entry(&header, extended).map(Some);
             }
         }
     }
 
     /// Takes a header that is not an entry of its own; false if it is one.
-    fn extend(&mut self, extended: &mut Extended, header: &Header<'_>) -> Result<bool, Error> {
-        match header.typeflag() {
+    fn add_extended_header(
+        &mut self,
+        extended: &mut ExtendedHeaders,
+        header: &TarHeader<'_>,
+    ) -> Result<bool, Error> {
+        match header.type_flag() {
             b'L' => extended.long_name = Some(self.long_name(header)?),
             b'K' => extended.long_link = Some(self.long_name(header)?),
             // Solaris wrote `X` before there was a standard.
             b'x' | b'X' => {
                 let most = MAX_PAX_BYTES - extended.pax.len() as u64;
-                let records = self.contents(header, "an extended header in bytes", most)?;
+                let records = self.read_contents(header, "an extended header in bytes", most)?;
                 extended.pax.extend(records);
             }
             b'g' => {
-                let records = self.contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
-                let read = self.global.read(&records);
-                self.located(read)?;
+                let records = self.read_contents(header, "an extended header in bytes", MAX_PAX_BYTES)?;
+                let read = self.global.read_records(&records);
+                self.locate_error(read)?;
                 return Ok(true);
             }
             // The label of a volume says nothing about its files.
@@ -144,9 +148,9 @@ impl Entries {
         Ok(true)
     }
 
-    fn entry(&mut self, header: &Header<'_>, extended: Extended) -> Result<Entry, Error> {
-        let mut pax = self.global.inherited();
-        self.located(pax.read(&extended.pax))?;
+    fn build_entry(&mut self, header: &TarHeader<'_>, extended: ExtendedHeaders) -> Result<TarEntry, Error> {
+        let mut pax = self.global.inherited_records();
+        self.locate_error(pax.read_records(&extended.pax))?;
         let sparse_name = pax.sparse.name.take();
         let name = sparse_name
             .or(pax.path.take())
@@ -155,39 +159,39 @@ impl Entries {
         self.name = Some(name.clone());
         let link = pax.link_path.take().or(extended.long_link);
         let link = move || link.unwrap_or_else(|| header.link_name());
-        let mode = self.located(header.mode())?;
+        let mode = self.locate_error(header.mode())?;
         let mtime = match pax.mtime {
             Some(mtime) => mtime,
-            None => Time {
-                seconds: self.located(header.mtime())?,
+            None => TarTimestamp {
+                seconds: self.locate_error(header.mtime())?,
                 nanoseconds: 0,
             },
         };
         // What is not a file has no data, whatever the header says of its size (ustar, "size").
-        self.set_data(Layout::whole(0), 0);
-        let kind = match header.typeflag() {
+        self.set_data(SparseLayout::without_holes(0), 0);
+        let kind = match header.type_flag() {
             // Before there were types, a directory was a name with a slash.
-            0 | b'0' | b'7' if name.ends_with(b"/") => match self.size(header, &pax)? {
-                0 => Kind::Directory,
+            0 | b'0' | b'7' if name.ends_with(b"/") => match self.entry_size(header, &pax)? {
+                0 => TarEntryKind::Directory,
                 _ => {
                     let kind = ArchiveErrorKind::Name("is that of a directory, but there is data");
-                    return Err(self.refuse(kind));
+                    return Err(self.entry_error(kind));
                 }
             },
-            0 | b'0' | b'7' => self.file(header, pax)?,
+            0 | b'0' | b'7' => self.read_file_entry(header, pax)?,
             b'S' if header.is_old_gnu() => self.old_sparse_file(header, &pax)?,
-            b'1' => Kind::HardLink(link()),
-            b'2' => Kind::Symlink(link()),
-            b'3' => Kind::Special("a character device"),
-            b'4' => Kind::Special("a block device"),
-            b'5' => Kind::Directory,
-            b'6' => Kind::Fifo,
+            b'1' => TarEntryKind::HardLink(link()),
+            b'2' => TarEntryKind::Symlink(link()),
+            b'3' => TarEntryKind::Special("a character device"),
+            b'4' => TarEntryKind::Special("a block device"),
+            b'5' => TarEntryKind::Directory,
+            b'6' => TarEntryKind::Fifo,
             other => {
                 let shown = other.escape_ascii().to_string();
-                return Err(self.refuse(ArchiveErrorKind::UnknownType(shown)));
+                return Err(self.entry_error(ArchiveErrorKind::UnknownType(shown)));
             }
         };
-        Ok(Entry {
+        Ok(TarEntry {
             name,
             kind,
             mode,
@@ -195,25 +199,25 @@ impl Entries {
         })
     }
 
-    fn file(&mut self, header: &Header<'_>, pax: Pax) -> Result<Kind, Error> {
-        let size = self.size(header, &pax)?;
-        match self.located(pax.sparse.map())? {
-            MapPlace::None => {
-                self.set_data(Layout::whole(size), size);
-                Ok(Kind::File {
+    fn read_file_entry(&mut self, header: &TarHeader<'_>, pax: PaxRecords) -> Result<TarEntryKind, Error> {
+        let size = self.entry_size(header, &pax)?;
+        match self.locate_error(pax.sparse.map_location())? {
+            SparseMapLocation::None => {
+                self.set_data(SparseLayout::without_holes(size), size);
+                Ok(TarEntryKind::File {
                     size,
                     stored: size,
                     is_sparse: false,
                 })
             }
-            MapPlace::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
-            MapPlace::Data => self.file_with_map_before_data(pax.sparse.size, size),
+            SparseMapLocation::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
+            SparseMapLocation::Data => self.file_with_map_before_data(pax.sparse.size, size),
         }
     }
 
     /// The next stored bytes of the current entry and where they belong in the file.
     pub(super) fn next_data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
-        let data = self.data()?;
+        let data = self.read_data()?;
         self.taken += data.as_ref().map_or(0, |(_, bytes)| bytes.len()) as u64;
         Ok(data)
     }
@@ -222,18 +226,18 @@ impl Entries {
     fn check_worth(&self) -> Result<(), Error> {
         let passed = self.cursor.offset() - self.taken;
         if passed > MAX_BESIDE_BYTES {
-            return Err(self.refuse(ArchiveErrorKind::Endless { passed }));
+            return Err(self.entry_error(ArchiveErrorKind::Endless { passed }));
         }
         Ok(())
     }
 
-    fn data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
-        let Some((offset, left)) = self.layout.next() else {
+    fn read_data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
+        let Some((offset, left)) = self.layout.next_range() else {
             return Ok(None);
         };
-        let bytes = self.cursor.take(left)?;
+        let bytes = self.cursor.take_bytes(left)?;
         if bytes.is_empty() {
-            return Err(self.truncated(left));
+            return Err(self.truncated_error(left));
         }
         self.layout.advance(bytes.len() as u64);
         Ok(Some((offset, bytes)))
@@ -241,65 +245,65 @@ impl Entries {
 
     /// Reads to the end of the stream, where decoders verify their checksums. What follows the end of an archive does not
     /// matter, as with GNU tar; but zeros alone must not make an archive of something else.
-    pub(super) fn drain(&mut self) -> Result<(), Error> {
+    pub(super) fn drain_stream(&mut self) -> Result<(), Error> {
         loop {
-            let bytes = self.cursor.take(u64::MAX)?;
+            let bytes = self.cursor.take_bytes(u64::MAX)?;
             if bytes.is_empty() {
                 return Ok(());
             }
             self.check_worth()?;
             if !self.has_entries && !is_zero(&bytes) {
-                return Err(self.refuse(ArchiveErrorKind::NotTar));
+                return Err(self.entry_error(ArchiveErrorKind::NotTar));
             }
         }
     }
 
     /// The error `kind` of the current entry, with the place to look at.
-    pub(super) fn refuse(&self, kind: ArchiveErrorKind) -> Error {
+    pub(super) fn entry_error(&self, kind: ArchiveErrorKind) -> Error {
         let error = ArchiveError {
             kind,
             offset: self.at,
-            entry: self.name.as_deref().map(printable),
+            entry: self.name.as_deref().map(printable_name),
         };
         FormatError::Archive(error).into()
     }
 
-    pub(super) fn located<T>(&self, outcome: Result<T, ArchiveErrorKind>) -> Result<T, Error> {
-        outcome.map_err(|kind| self.refuse(kind))
+    pub(super) fn locate_error<T>(&self, outcome: Result<T, ArchiveErrorKind>) -> Result<T, Error> {
+        outcome.map_err(|kind| self.entry_error(kind))
     }
 
-    pub(super) fn truncated(&self, missing: u64) -> Error {
-        self.refuse(ArchiveErrorKind::Truncated { missing })
+    pub(super) fn truncated_error(&self, missing: u64) -> Error {
+        self.entry_error(ArchiveErrorKind::Truncated { missing })
     }
 
-    pub(super) fn size(&self, header: &Header<'_>, pax: &Pax) -> Result<u64, Error> {
+    pub(super) fn entry_size(&self, header: &TarHeader<'_>, pax: &PaxRecords) -> Result<u64, Error> {
         match pax.size {
             Some(size) => Ok(size),
-            None => self.located(header.size()),
+            None => self.locate_error(header.size()),
         }
     }
 
     /// Sets the data of the entry: `in_archive` bytes, of which those of `layout` are still to come.
-    pub(super) fn set_data(&mut self, layout: Layout, in_archive: u64) {
+    pub(super) fn set_data(&mut self, layout: SparseLayout, in_archive: u64) {
         let blocks = BLOCK_BYTES as u64;
         self.padding = (blocks - in_archive % blocks) % blocks;
         self.layout = layout;
     }
 
     fn skip_data(&mut self) -> Result<(), Error> {
-        while self.data()?.is_some() {
+        while self.read_data()?.is_some() {
             self.check_worth()?;
         }
         let padding = std::mem::take(&mut self.padding);
-        self.skip(padding)
+        self.skip_bytes(padding)
     }
 
-    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), Error> {
+    pub(super) fn skip_bytes(&mut self, bytes: u64) -> Result<(), Error> {
         let mut left = bytes;
         while left > 0 {
-            let skipped = self.cursor.take(left)?.len() as u64;
+            let skipped = self.cursor.take_bytes(left)?.len() as u64;
             if skipped == 0 {
-                return Err(self.truncated(left));
+                return Err(self.truncated_error(left));
             }
             left -= skipped;
         }
@@ -308,23 +312,23 @@ impl Entries {
 
     /// The next header, or `None` where the archive ends: with two blocks of zeros, or at least not within an entry.
     fn next_header(&mut self) -> Result<Option<Block>, Error> {
-        if self.cursor.fill()?.is_empty() {
+        if self.cursor.fill_buffer()?.is_empty() {
             return self.end_without_mark();
         }
-        let block = match self.block() {
-            Err(Error::Format(_)) if self.at == 0 => return Err(self.refuse(ArchiveErrorKind::NotTar)),
+        let block = match self.read_block() {
+            Err(Error::Format(_)) if self.at == 0 => return Err(self.entry_error(ArchiveErrorKind::NotTar)),
             other => other?,
         };
         if !is_zero(&block) {
             return Ok(Some(block));
         }
-        if self.cursor.fill()?.is_empty() {
+        if self.cursor.fill_buffer()?.is_empty() {
             return self.end_without_mark();
         }
-        match is_zero(&self.block()?) {
+        match is_zero(&self.read_block()?) {
             true => Ok(None),
-            false if self.has_entries => Err(self.refuse(ArchiveErrorKind::LoneZeroBlock)),
-            false => Err(self.refuse(ArchiveErrorKind::NotTar)),
+            false if self.has_entries => Err(self.entry_error(ArchiveErrorKind::LoneZeroBlock)),
+            false => Err(self.entry_error(ArchiveErrorKind::NotTar)),
         }
     }
 
@@ -336,19 +340,19 @@ impl Entries {
         Ok(None)
     }
 
-    pub(super) fn block(&mut self) -> Result<Block, Error> {
-        let head = self.cursor.head(BLOCK_BYTES)?;
+    pub(super) fn read_block(&mut self) -> Result<Block, Error> {
+        let head = self.cursor.peek_bytes(BLOCK_BYTES)?;
         let Some(block) = head.first_chunk().copied() else {
             let missing = BLOCK_BYTES - head.len();
-            return Err(self.truncated(missing as u64));
+            return Err(self.truncated_error(missing as u64));
         };
         self.cursor.consume(BLOCK_BYTES);
         Ok(block)
     }
 
     /// The name in the data of a header of GNU tar, which ends with a NUL.
-    fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>, Error> {
-        let mut name = self.contents(header, "a name in bytes", PATH_MAX_BYTES as u64)?;
+    fn long_name(&mut self, header: &TarHeader<'_>) -> Result<Vec<u8>, Error> {
+        let mut name = self.read_contents(header, "a name in bytes", PATH_MAX_BYTES as u64)?;
         if name.last() == Some(&0) {
             name.pop();
         }
@@ -356,12 +360,17 @@ impl Entries {
     }
 
     /// The data of a header that describes another one.
-    fn contents(&mut self, header: &Header<'_>, what: &'static str, limit: u64) -> Result<Vec<u8>, Error> {
-        let size = self.located(header.size())?;
-        self.located(ArchiveErrorKind::check_limit(what, size, limit))?;
-        self.set_data(Layout::whole(size), size);
+    fn read_contents(
+        &mut self,
+        header: &TarHeader<'_>,
+        what: &'static str,
+        limit: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let size = self.locate_error(header.size())?;
+        self.locate_error(ArchiveErrorKind::check_limit(what, size, limit))?;
+        self.set_data(SparseLayout::without_holes(size), size);
         let mut contents = Vec::new();
-        while let Some((_, bytes)) = self.data()? {
+        while let Some((_, bytes)) = self.read_data()? {
             contents.extend_from_slice(&bytes);
         }
         self.skip_data()?;

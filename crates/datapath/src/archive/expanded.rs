@@ -2,22 +2,22 @@
 
 use bytes::Bytes;
 
-use super::entries::Entries;
+use super::entries::TarReader;
 use crate::error::Error;
 use crate::zeros::ZEROS;
 
 /// The file whose entry was read last. Holes are references to the block of zeros.
-pub(super) struct Expanded {
-    pub(super) entries: Entries,
+pub(super) struct ExpandedFile {
+    pub(super) entries: TarReader,
     size: u64,
     position: u64,
     /// Stored bytes behind a hole.
     waiting: Option<(u64, Bytes)>,
 }
 
-impl Expanded {
+impl ExpandedFile {
     /// The data of the current entry of `entries`, which is a file of `size` bytes.
-    pub(super) fn new(entries: Entries, size: u64) -> Self {
+    pub(super) fn new(entries: TarReader, size: u64) -> Self {
         Self {
             entries,
             size,
@@ -39,19 +39,19 @@ impl Expanded {
         match self.waiting.take() {
             Some((offset, bytes)) if offset > self.position => {
                 self.waiting = Some((offset, bytes));
-                Ok(Some(self.hole(offset)))
+                Ok(Some(self.read_hole(offset)))
             }
             Some((_, bytes)) => {
                 self.position += bytes.len() as u64;
                 Ok(Some(bytes))
             }
-            None if self.position < self.size => Ok(Some(self.hole(self.size))),
+            None if self.position < self.size => Ok(Some(self.read_hole(self.size))),
             None => Ok(None),
         }
     }
 
     /// Part of a hole that ends at `end`.
-    fn hole(&mut self, end: u64) -> Bytes {
+    fn read_hole(&mut self, end: u64) -> Bytes {
         let length = usize::try_from(end - self.position)
             .unwrap_or(usize::MAX)
             .min(ZEROS.len());

@@ -3,27 +3,27 @@
 use std::os::unix::fs::FileExt;
 
 use super::directory::Attributes;
-use super::entries::{Entries, Entry, Kind};
-use super::name::{PATH_MAX_BYTES, components, printable};
+use super::entries::{TarEntry, TarEntryKind, TarReader};
+use super::name::{PATH_MAX_BYTES, path_components, printable_name};
 use super::staging::STAGING_PREFIX;
 use super::tree::Tree;
-use super::unplaced::Unplaced;
-use crate::disk::Pacer;
+use super::unplaced::PlacementError;
+use crate::disk::FlushPacer;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
 use crate::observe::Observer;
 
 /// Makes files out of entries and keeps count.
-pub(super) struct Extraction<'a> {
+pub(super) struct ArchiveExtraction<'a> {
     tree: Tree<'a>,
     /// Bytes that may be written.
     available: u64,
     observer: &'a dyn Observer,
-    done: Extracted,
+    done: ExtractionStats,
 }
 
 /// Figures of what was extracted.
 #[derive(Debug, Default)]
-pub(super) struct Extracted {
+pub(super) struct ExtractionStats {
     pub(super) entries: u64,
     /// Bytes of the files, holes included.
     pub(super) data_bytes: u64,
@@ -34,20 +34,20 @@ pub(super) struct Extracted {
     pub(super) root: Option<Attributes>,
 }
 
-impl<'a> Extraction<'a> {
+impl<'a> ArchiveExtraction<'a> {
     pub(super) fn new(tree: Tree<'a>, available: u64, observer: &'a dyn Observer) -> Self {
         Self {
             tree,
             available,
             observer,
-            done: Extracted::default(),
+            done: ExtractionStats::default(),
         }
     }
 
     /// To be called when all entries are in their place.
-    pub(super) fn finish(self) -> Result<Extracted, Unplaced> {
-        let (names, root) = self.tree.finish()?;
-        Ok(Extracted {
+    pub(super) fn finish_extraction(self) -> Result<ExtractionStats, PlacementError> {
+        let (names, root) = self.tree.finish_tree()?;
+        Ok(ExtractionStats {
             names,
             root,
             ..self.done
@@ -55,14 +55,14 @@ impl<'a> Extraction<'a> {
     }
 
     /// Makes what `entry` says, with the data that `archive` is at.
-    pub(super) fn place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Error> {
+    pub(super) fn place_entry(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), Error> {
         self.done.entries += 1;
         let placed = self.try_place(entry, archive);
-        placed.map_err(|error| error.blame(archive))
+        placed.map_err(|error| error.into_error(archive))
     }
 
-    fn try_place(&mut self, entry: &Entry, archive: &mut Entries) -> Result<(), Unplaced> {
-        let path = components(&entry.name)?;
+    fn try_place(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), PlacementError> {
+        let path = path_components(&entry.name)?;
         // A name of ours in the target would be removed as what a dead attempt has left.
         if path
             .first()
@@ -75,7 +75,7 @@ impl<'a> Extraction<'a> {
             mtime: Some(entry.mtime),
         };
         match &entry.kind {
-            Kind::File {
+            TarEntryKind::File {
                 size,
                 stored,
                 is_sparse,
@@ -85,20 +85,20 @@ impl<'a> Extraction<'a> {
                 let sparse_size = is_sparse.then_some(*size);
                 self.write_file(&path, sparse_size, attributes, archive)?;
             }
-            Kind::Directory => self.tree.create_directory(&path, attributes)?,
-            Kind::Symlink(target) => {
+            TarEntryKind::Directory => self.tree.create_directory(&path, attributes)?,
+            TarEntryKind::Symlink(target) => {
                 check_symlink(target)?;
                 let (directory, name) = self.tree.make_room(&path)?;
                 directory.create_symlink(name, target)?;
                 directory.set_mtime(name, entry.mtime)?;
             }
-            Kind::HardLink(target) => self.link(&path, target)?,
-            Kind::Fifo => {
+            TarEntryKind::HardLink(target) => self.create_hard_link(&path, target)?,
+            TarEntryKind::Fifo => {
                 let (directory, name) = self.tree.make_room(&path)?;
                 directory.create_fifo(name)?;
                 directory.set_attributes(name, attributes)?;
             }
-            Kind::Special(what) => return Err(ArchiveErrorKind::Special(what).into()),
+            TarEntryKind::Special(what) => return Err(ArchiveErrorKind::Special(what).into()),
         }
         Ok(())
     }
@@ -120,18 +120,18 @@ impl<'a> Extraction<'a> {
         path: &[&[u8]],
         sparse_size: Option<u64>,
         attributes: Attributes,
-        archive: &mut Entries,
-    ) -> Result<(), Unplaced> {
+        archive: &mut TarReader,
+    ) -> Result<(), PlacementError> {
         let (directory, name) = self.tree.make_room(path)?;
         let file = directory.create_file(name)?;
         let failed = |action| move |source| TargetError::new(action, &directory.path_of(name), source);
         if let Some(size) = sparse_size {
             file.set_len(size).map_err(failed("resize"))?;
         }
-        let pacer = Pacer::default();
+        let pacer = FlushPacer::default();
         while let Some((offset, bytes)) = archive.next_data()? {
             file.write_all_at(&bytes, offset).map_err(failed("write"))?;
-            pacer.wrote(bytes.len(), &file).map_err(failed("fsync"))?;
+            pacer.record_write(bytes.len(), &file).map_err(failed("fsync"))?;
             self.done.written_bytes += bytes.len() as u64;
             self.observer.target_written(self.done.written_bytes);
         }
@@ -140,18 +140,18 @@ impl<'a> Extraction<'a> {
     }
 
     /// A second name for a file that came before.
-    fn link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), Unplaced> {
+    fn create_hard_link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), PlacementError> {
         let refused = |reason| {
-            Unplaced::from(ArchiveErrorKind::HardLink {
-                target: printable(target),
+            PlacementError::from(ArchiveErrorKind::HardLink {
+                target: printable_name(target),
                 reason,
             })
         };
-        let target_path = components(target).map_err(|kind| match kind {
+        let target_path = path_components(target).map_err(|kind| match kind {
             ArchiveErrorKind::Name(reason) => refused(reason),
             other => other.into(),
         })?;
-        let Some((from, old, status)) = self.tree.find(&target_path)? else {
+        let Some((from, old, status)) = self.tree.find_entry(&target_path)? else {
             return Err(refused("is not a file that came before it in the archive"));
         };
         // A symbolic link gets a second name itself: nothing follows it.

@@ -1,8 +1,8 @@
 //! The header block of an entry: v7, ustar (POSIX.1-1988) and old GNU.
 
-use super::name::printable;
+use super::name::printable_name;
 use super::number;
-use super::sparse::Regions;
+use super::sparse::StoredRanges;
 use crate::error::ArchiveErrorKind;
 
 /// Everything in a tar lies in blocks of this size (POSIX.1-2017, pax, "ustar Interchange Format").
@@ -15,12 +15,12 @@ pub(super) type Block = [u8; BLOCK_BYTES];
 pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 
 /// A header whose checksum is right.
-pub(super) struct Header<'b>(&'b Block);
+pub(super) struct TarHeader<'b>(&'b Block);
 
-impl<'b> Header<'b> {
+impl<'b> TarHeader<'b> {
     /// Verifies the checksum.
     pub(super) fn parse(block: &'b Block) -> Result<Self, ArchiveErrorKind> {
-        let stored = number::field(&block[148..156]).unwrap_or(-1);
+        let stored = number::parse_field(&block[148..156]).unwrap_or(-1);
         // The checksum field itself counts as spaces. Some old writers summed up signed characters.
         let sum = |value: fn(u8) -> i64| {
             let all: i64 = block.iter().map(|byte| value(*byte)).sum();
@@ -35,7 +35,7 @@ impl<'b> Header<'b> {
         }
     }
 
-    pub(super) fn typeflag(&self) -> u8 {
+    pub(super) fn type_flag(&self) -> u8 {
         self.0[156]
     }
 
@@ -68,64 +68,72 @@ impl<'b> Header<'b> {
 
     /// Permissions, with setuid, setgid and the sticky bit.
     pub(super) fn mode(&self) -> Result<u32, ArchiveErrorKind> {
-        let mode = self.number(100..108, "mode")?;
+        let mode = self.parse_number(100..108, "mode")?;
         Ok(u32::try_from(mode & 0o7777).unwrap_or(0))
     }
 
     pub(super) fn mtime(&self) -> Result<i64, ArchiveErrorKind> {
-        self.number(136..148, "modification time")
+        self.parse_number(136..148, "modification time")
     }
 
     /// Bytes of data behind the header.
     pub(super) fn size(&self) -> Result<u64, ArchiveErrorKind> {
-        self.length(124..136, "size")
+        self.parse_unsigned(124..136, "size")
     }
 
     /// Bytes of an old GNU sparse file when it is expanded.
     pub(super) fn real_size(&self) -> Result<u64, ArchiveErrorKind> {
-        self.length(483..495, "real size")
+        self.parse_unsigned(483..495, "real size")
     }
 
     /// The first regions of an old GNU sparse file; true if blocks with more of them follow.
-    pub(super) fn sparse_regions(&self, regions: &mut Regions) -> Result<bool, ArchiveErrorKind> {
+    pub(super) fn sparse_regions(&self, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
         read_regions(&self.0[386..482], regions)?;
         Ok(self.0[482] != 0)
     }
 
-    fn length(&self, range: std::ops::Range<usize>, field: &'static str) -> Result<u64, ArchiveErrorKind> {
-        let value = self.number(range, field)?;
+    fn parse_unsigned(
+        &self,
+        range: std::ops::Range<usize>,
+        field: &'static str,
+    ) -> Result<u64, ArchiveErrorKind> {
+        let value = self.parse_number(range, field)?;
         u64::try_from(value).map_err(|_| ArchiveErrorKind::Number {
             field,
             value: value.to_string(),
         })
     }
 
-    fn number(&self, range: std::ops::Range<usize>, field: &'static str) -> Result<i64, ArchiveErrorKind> {
-        number::field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
+    fn parse_number(
+        &self,
+        range: std::ops::Range<usize>,
+        field: &'static str,
+    ) -> Result<i64, ArchiveErrorKind> {
+        number::parse_field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
             field,
-            value: printable(&self.0[range]),
+            value: printable_name(&self.0[range]),
         })
     }
 }
 
 /// The regions of a block that continues an old GNU sparse map; true if another such block follows.
-pub(super) fn more_regions(block: &Block, regions: &mut Regions) -> Result<bool, ArchiveErrorKind> {
+pub(super) fn more_regions(block: &Block, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
     read_regions(&block[..504], regions)?;
     Ok(block[504] != 0)
 }
 
-fn read_regions(bytes: &[u8], regions: &mut Regions) -> Result<(), ArchiveErrorKind> {
+fn read_regions(bytes: &[u8], regions: &mut StoredRanges) -> Result<(), ArchiveErrorKind> {
     for entry in bytes.chunks_exact(SPARSE_ENTRY_BYTES) {
         let (offset, length) = entry.split_at(SPARSE_ENTRY_BYTES / 2);
         // An entry without a length is one that is not used.
         if length.first() == Some(&0) {
             break;
         }
-        let parse = |bytes| number::field(bytes).and_then(|value| u64::try_from(value).ok());
+        let parse = |bytes| number::parse_field(bytes).and_then(|value| u64::try_from(value).ok());
         let region = parse(offset).zip(parse(length));
         let (offset, length) = region.ok_or_else(|| ArchiveErrorKind::Number {
             field: "sparse region",
-            value: printable(entry),
+            value: printable_name(entry),
         })?;
         regions.push(offset, length)?;
     }
@@ -157,13 +165,13 @@ mod tests {
     fn both_sums_are_accepted_and_no_other() {
         let mut block = [0; BLOCK_BYTES];
         block[..2].copy_from_slice(b"\xff\xfe");
-        assert!(Header::parse(&sealed(block, unsigned)).is_ok());
+        assert!(TarHeader::parse(&sealed(block, unsigned)).is_ok());
         let signed = |block: &Block| block.iter().map(|byte| i64::from(byte.cast_signed())).sum();
         let mut block = sealed(block, signed);
-        assert!(Header::parse(&block).is_ok());
+        assert!(TarHeader::parse(&block).is_ok());
         block[100] ^= 1;
         assert!(matches!(
-            Header::parse(&block),
+            TarHeader::parse(&block),
             Err(ArchiveErrorKind::HeaderChecksum { .. })
         ));
     }
@@ -176,7 +184,7 @@ mod tests {
             block[257..257 + magic.len()].copy_from_slice(magic);
             block[345..500].fill(b'p');
             block[508..508 + trailer.len()].copy_from_slice(trailer);
-            Header::parse(&sealed(block, unsigned)).unwrap().name().len()
+            TarHeader::parse(&sealed(block, unsigned)).unwrap().name().len()
         };
         assert_eq!(named(b"", b""), 4);
         assert_eq!(named(b"ustar  \0", b""), 4);
@@ -189,7 +197,7 @@ mod tests {
         let mut block = [0; BLOCK_BYTES];
         block[124..136].fill(0xff);
         let block = sealed(block, unsigned);
-        let error = Header::parse(&block).unwrap().size().unwrap_err();
+        let error = TarHeader::parse(&block).unwrap().size().unwrap_err();
         assert_eq!(
             error.to_string(),
             "the archive is damaged: `-1` is not a valid size"

@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
-use super::entries::{Entries, Kind};
+use super::entries::{TarEntryKind, TarReader};
 use super::header::BLOCK_BYTES;
-use crate::chunks::Chunks;
+use crate::chunks::ChunkStream;
 use crate::error::{ArchiveErrorKind, Error, SourceError, SourceErrorKind, errno_text};
 
 /// Bytes that are read at once: a header, and the pax header that may come before it.
@@ -19,7 +19,7 @@ const MAX_PLACES: u64 = 1 << 16;
 
 /// A file of an archive that lies in one piece.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct MemberLocation {
     /// As it is in the archive.
     pub name: Vec<u8>,
     /// Offset of the first byte in the archive.
@@ -29,17 +29,17 @@ pub struct Place {
 }
 
 /// The whole files of the uncompressed tar in `file` whose names are `wanted`. The archive ends where its mark is, or the file.
-pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, Error> {
+pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<MemberLocation>, Error> {
     let mut places = Vec::new();
     let mut at = 0;
     loop {
         // Each entry is read as if it were the first one: what lies between two headers is never touched.
-        let headers = Headers {
-            file: file.try_clone().map_err(|error| failed(&error))?,
+        let headers = FileChunks {
+            file: file.try_clone().map_err(|error| read_error(&error))?,
             at,
         };
-        let mut entries = Entries::new(Box::new(headers));
-        if at > 0 && entries.cursor.fill()?.is_empty() {
+        let mut entries = TarReader::new(Box::new(headers));
+        if at > 0 && entries.cursor.fill_buffer()?.is_empty() {
             return Ok(places);
         }
         let Some(entry) = entries.next_entry()? else {
@@ -47,12 +47,12 @@ pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, 
         };
         let offset = at + entries.cursor.offset();
         let stored = match entry.kind {
-            Kind::File { stored, .. } => stored,
+            TarEntryKind::File { stored, .. } => stored,
             _ => 0,
         };
         let end = offset.checked_add(stored);
         let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES as u64));
-        if let Kind::File {
+        if let TarEntryKind::File {
             size,
             is_sparse: false,
             ..
@@ -60,31 +60,31 @@ pub fn index(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<Place>, 
             && wanted(&entry.name)
         {
             let count = places.len() as u64 + 1;
-            entries.located(ArchiveErrorKind::check_limit(
+            entries.locate_error(ArchiveErrorKind::check_limit(
                 "a number of files",
                 count,
                 MAX_PLACES,
             ))?;
             let name = entry.name;
-            places.push(Place { name, offset, size });
+            places.push(MemberLocation { name, offset, size });
         }
-        at = end.ok_or_else(|| entries.truncated(stored))?;
+        at = end.ok_or_else(|| entries.truncated_error(stored))?;
     }
 }
 
 /// The bytes of a file from some place on, little by little.
-struct Headers {
+struct FileChunks {
     file: File,
     at: u64,
 }
 
-impl Chunks for Headers {
+impl ChunkStream for FileChunks {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let mut bytes = vec![0; READ_BYTES];
         let read = loop {
             match self.file.read_at(&mut bytes, self.at) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|error| failed(&error))?,
+                other => break other.map_err(|error| read_error(&error))?,
             }
         };
         bytes.truncate(read);
@@ -93,7 +93,7 @@ impl Chunks for Headers {
     }
 }
 
-fn failed(error: &io::Error) -> Error {
+fn read_error(error: &io::Error) -> Error {
     let message = format!("read the archive: {}", errno_text(error));
     SourceError::new(SourceErrorKind::Io, message).into()
 }
@@ -122,7 +122,7 @@ mod tests {
                 .unwrap();
             assert!(status.success());
             let archive = File::open(path("archive.tar")).unwrap();
-            let places = index(&archive, |name| name.starts_with(b"blobs/")).unwrap();
+            let places = index_archive(&archive, |name| name.starts_with(b"blobs/")).unwrap();
             let found: Vec<_> = places
                 .iter()
                 .map(|place| (String::from_utf8_lossy(&place.name).into_owned(), place.size))
@@ -144,8 +144,8 @@ mod tests {
     fn an_archive_that_is_cut_short_is_none() {
         let mut file = tempfile::tempfile().unwrap();
         io::Write::write_all(&mut file, &[7; 700]).unwrap();
-        assert!(index(&file, |_| true).is_err());
+        assert!(index_archive(&file, |_| true).is_err());
         file.set_len(0).unwrap();
-        assert!(index(&file, |_| true).is_err());
+        assert!(index_archive(&file, |_| true).is_err());
     }
 }

@@ -1,19 +1,19 @@
 //! The manifest of an OVF package: digests of its files (DMTF DSP0243, "Manifest file").
 
-use super::name::printable;
+use super::name::printable_name;
 use crate::digest::Checksum;
 use crate::error::ArchiveErrorKind;
 
 /// The digests that `manifest` has of the file called `wanted`. A line is `SHA256(disk.vmdk)= 9f86d0…`.
-pub(super) fn checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
+pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
     let mut found = Vec::new();
     for line in manifest.split(|byte| matches!(byte, b'\n' | b'\r')) {
-        if let Some((algorithm, name, digest)) = parts(line)
+        if let Some((algorithm, name, digest)) = parse_line(line)
             && file_name(name) == file_name(wanted)
         {
-            let text = format!("{}:{}", printable(algorithm), printable_digest(digest));
+            let text = format!("{}:{}", printable_name(algorithm), printable_digest(digest));
             let checksum = text.parse().map_err(|error| {
-                ArchiveErrorKind::Manifest(format!("of `{}` cannot be read: {error}", printable(wanted)))
+                ArchiveErrorKind::Manifest(format!("of `{}` cannot be read: {error}", printable_name(wanted)))
             });
             found.push(checksum?);
         }
@@ -22,7 +22,7 @@ pub(super) fn checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>,
 }
 
 /// Algorithm, name and digest.
-fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+fn parse_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
     let name = line.get(open + 1..close)?;
@@ -32,7 +32,7 @@ fn parts(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 /// Longer ones are no digests, and are not shown.
 fn printable_digest(digest: &[u8]) -> String {
-    printable::start(digest, 200)
+    printable::escape_prefix(digest, 200)
 }
 
 /// The packages of a single file have no folders, but some have `./` before their names.
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     fn found(manifest: &str) -> Result<Vec<String>, ArchiveErrorKind> {
-        Ok(checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?
+        Ok(find_checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?
             .iter()
             .map(ToString::to_string)
             .collect())

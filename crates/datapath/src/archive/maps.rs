@@ -1,44 +1,48 @@
 //! Sparse files, wherever their maps are: in blocks behind the header, in pax records, in front of the data.
 
-use super::entries::{Entries, Kind};
-use super::header::{BLOCK_BYTES, Header, more_regions};
+use super::entries::{TarEntryKind, TarReader};
+use super::header::{BLOCK_BYTES, TarHeader, more_regions};
 use super::number;
-use super::pax::Pax;
-use super::sparse::{Layout, Regions, check_count};
+use super::pax::PaxRecords;
+use super::sparse::{SparseLayout, StoredRanges, check_count};
 use crate::error::{ArchiveErrorKind, Error};
 
 /// Digits of a number in a map in front of the data, far more than a size can have.
 const MAX_DIGITS: usize = 32;
 
-impl Entries {
+impl TarReader {
     /// A file of old GNU tar: what does not fit into the header lies in blocks behind it.
-    pub(super) fn old_sparse_file(&mut self, header: &Header<'_>, pax: &Pax) -> Result<Kind, Error> {
-        let stored = self.size(header, pax)?;
-        let mut regions = Regions::default();
-        let mut more = self.located(header.sparse_regions(&mut regions))?;
+    pub(super) fn old_sparse_file(
+        &mut self,
+        header: &TarHeader<'_>,
+        pax: &PaxRecords,
+    ) -> Result<TarEntryKind, Error> {
+        let stored = self.entry_size(header, pax)?;
+        let mut regions = StoredRanges::default();
+        let mut more = self.locate_error(header.sparse_regions(&mut regions))?;
         while more {
-            let block = self.block()?;
-            more = self.located(more_regions(&block, &mut regions))?;
+            let block = self.read_block()?;
+            more = self.locate_error(more_regions(&block, &mut regions))?;
         }
-        let size = self.located(header.real_size())?;
+        let size = self.locate_error(header.real_size())?;
         self.sparse_file(regions, Some(size), stored, stored)
     }
 
     /// A sparse file with `stored` bytes of data in an entry of `in_archive` bytes.
     pub(super) fn sparse_file(
         &mut self,
-        regions: Regions,
+        regions: StoredRanges,
         size: Option<u64>,
         stored: u64,
         in_archive: u64,
-    ) -> Result<Kind, Error> {
+    ) -> Result<TarEntryKind, Error> {
         let Some(size) = size else {
             let kind = ArchiveErrorKind::Sparse("comes without the size of the file".to_owned());
-            return Err(self.refuse(kind));
+            return Err(self.entry_error(kind));
         };
-        let layout = self.located(Layout::sparse(regions, size, stored))?;
+        let layout = self.locate_error(SparseLayout::with_holes(regions, size, stored))?;
         self.set_data(layout, in_archive);
-        Ok(Kind::File {
+        Ok(TarEntryKind::File {
             size,
             stored,
             is_sparse: true,
@@ -50,12 +54,12 @@ impl Entries {
         &mut self,
         size: Option<u64>,
         in_archive: u64,
-    ) -> Result<Kind, Error> {
+    ) -> Result<TarEntryKind, Error> {
         let before = self.cursor.offset();
         let regions = self.map_before_data(in_archive)?;
         let map_bytes = self.cursor.offset() - before;
         let Some(stored) = in_archive.checked_sub(map_bytes) else {
-            return Err(self.refuse(ArchiveErrorKind::Sparse(format!(
+            return Err(self.entry_error(ArchiveErrorKind::Sparse(format!(
                 "takes {map_bytes} bytes, but the entry has {in_archive}"
             ))));
         };
@@ -63,19 +67,19 @@ impl Entries {
     }
 
     /// The map in front of the data: how many regions, then offset and length of each, a number a line, in whole blocks.
-    fn map_before_data(&mut self, size: u64) -> Result<Regions, Error> {
+    fn map_before_data(&mut self, size: u64) -> Result<StoredRanges, Error> {
         let start = self.cursor.offset();
         let end = start.saturating_add(size);
         let count = self.map_number(end)?;
-        self.located(check_count(count))?;
-        let mut regions = Regions::default();
+        self.locate_error(check_count(count))?;
+        let mut regions = StoredRanges::default();
         for _ in 0..count {
             let offset = self.map_number(end)?;
             let length = self.map_number(end)?;
-            self.located(regions.push(offset, length))?;
+            self.locate_error(regions.push(offset, length))?;
         }
         let bytes = self.cursor.offset() - start;
-        self.skip(bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes)?;
+        self.skip_bytes(bytes.next_multiple_of(BLOCK_BYTES as u64) - bytes)?;
         Ok(regions)
     }
 
@@ -84,19 +88,19 @@ impl Entries {
         let mut digits = [0; MAX_DIGITS];
         let mut count = 0;
         while self.cursor.offset() < end {
-            let Some(&byte) = self.cursor.fill()?.first() else {
-                return Err(self.truncated(1));
+            let Some(&byte) = self.cursor.fill_buffer()?.first() else {
+                return Err(self.truncated_error(1));
             };
             self.cursor.consume(1);
             if byte == b'\n' {
-                let parsed = digits.get(..count).and_then(number::decimal);
-                return self.located(parsed.ok_or_else(bad_number));
+                let parsed = digits.get(..count).and_then(number::parse_decimal);
+                return self.locate_error(parsed.ok_or_else(bad_number));
             }
             let Some(place) = digits.get_mut(count) else { break };
             *place = byte;
             count += 1;
         }
-        return Err(self.refuse(bad_number()));
+        return Err(self.entry_error(bad_number()));
 
         fn bad_number() -> ArchiveErrorKind {
             ArchiveErrorKind::Sparse("in front of the data is not made of numbers".to_owned())

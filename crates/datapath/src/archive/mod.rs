@@ -39,8 +39,8 @@ mod unpack;
 mod unplaced;
 pub mod write;
 
-pub use self::find::{FileInArchive, Found, Member, MemberKind, Search, find_file};
-pub use self::index::{Place, index};
-pub(crate) use self::payload::enter;
-pub use self::unpack::{Options, Report, unpack};
+pub use self::find::{ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file};
+pub use self::index::{MemberLocation, index_archive};
+pub(crate) use self::payload::open_payload;
+pub use self::unpack::{UnpackOptions, UnpackReport, unpack_archive};
 pub use crate::error::{ArchiveError, ArchiveErrorKind};

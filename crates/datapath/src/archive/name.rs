@@ -12,7 +12,7 @@ const MAX_DEPTH: u64 = 128;
 const SHOWN_CHARS: usize = 200;
 
 /// The components of a name below the target: without `.` and double slashes. None of them can lead out of it.
-pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
+pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
     use ArchiveErrorKind::Name;
     if name.is_empty() {
         return Err(Name("is empty"));
@@ -43,8 +43,8 @@ pub(super) fn components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
 }
 
 /// A name for messages.
-pub(super) fn printable(name: &[u8]) -> String {
-    printable::start(name, SHOWN_CHARS)
+pub(super) fn printable_name(name: &[u8]) -> String {
+    printable::escape_prefix(name, SHOWN_CHARS)
 }
 
 #[cfg(test)]
@@ -62,7 +62,7 @@ mod tests {
             (b"-rf", &[b"-rf"]),
             (b"a\n\xff", &[b"a\n\xff"]),
         ] {
-            assert_eq!(components(name).unwrap(), expected);
+            assert_eq!(path_components(name).unwrap(), expected);
         }
     }
 
@@ -79,26 +79,29 @@ mod tests {
             b"",
             b"a\0b",
         ] {
-            assert!(components(name).is_err(), "{}", name.escape_ascii());
+            assert!(path_components(name).is_err(), "{}", name.escape_ascii());
         }
     }
 
     #[test]
     fn lengths_have_limits() {
         let long = |bytes| vec![b'x'; bytes];
-        assert!(components(&long(255)).is_ok());
-        assert!(components(&long(256)).is_err());
+        assert!(path_components(&long(255)).is_ok());
+        assert!(path_components(&long(256)).is_err());
         let slashes = |bytes| vec![b'/'; bytes];
-        assert!(components(&[b"a".to_vec(), slashes(4094)].concat()).is_ok());
-        assert!(components(&[b"a".to_vec(), slashes(4095)].concat()).is_err());
-        assert!(components(&b"d/".repeat(128)).is_ok());
-        assert!(components(&b"d/".repeat(129)).is_err());
+        assert!(path_components(&[b"a".to_vec(), slashes(4094)].concat()).is_ok());
+        assert!(path_components(&[b"a".to_vec(), slashes(4095)].concat()).is_err());
+        assert!(path_components(&b"d/".repeat(128)).is_ok());
+        assert!(path_components(&b"d/".repeat(129)).is_err());
     }
 
     #[test]
     fn messages_show_no_controls() {
-        assert_eq!(printable("größe\n\u{1b}[2J".as_bytes()), "größe\\n\\u{1b}[2J");
-        assert_eq!(printable(b"\xff"), "\u{fffd}");
-        assert_eq!(printable(&[b'x'; 300]).chars().count(), 201);
+        assert_eq!(
+            printable_name("größe\n\u{1b}[2J".as_bytes()),
+            "größe\\n\\u{1b}[2J"
+        );
+        assert_eq!(printable_name(b"\xff"), "\u{fffd}");
+        assert_eq!(printable_name(&[b'x'; 300]).chars().count(), 201);
     }
 }

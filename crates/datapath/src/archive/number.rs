@@ -2,16 +2,16 @@
 
 /// A moment: seconds since 1970 (negative before), and nanoseconds after that second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Time {
+pub(super) struct TarTimestamp {
     pub(super) seconds: i64,
     pub(super) nanoseconds: u32,
 }
 
 /// A numeric field of a header: octal digits (POSIX.1-1988), or base 256 where bit 7 of the first byte is set (GNU). Empty is 0.
-pub(super) fn field(bytes: &[u8]) -> Option<i64> {
+pub(super) fn parse_field(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {
         Some(first) if first & 0x80 != 0 => base_256(*first, &bytes[1..]),
-        _ => octal(bytes),
+        _ => parse_octal(bytes),
     }
 }
 
@@ -27,13 +27,13 @@ fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
 }
 
 /// Digits between spaces or NULs.
-fn octal(bytes: &[u8]) -> Option<i64> {
+fn parse_octal(bytes: &[u8]) -> Option<i64> {
     let mut parts = bytes.split(|byte| matches!(byte, b' ' | 0));
     let number = parts.find(|part| !part.is_empty()).unwrap_or_default();
-    i64::try_from(digits(number, 8)?).ok()
+    i64::try_from(parse_digits(number, 8)?).ok()
 }
 
-fn digits(bytes: &[u8], radix: u32) -> Option<u64> {
+fn parse_digits(bytes: &[u8], radix: u32) -> Option<u64> {
     bytes.iter().try_fold(0u64, |value, byte| {
         let digit = char::from(*byte).to_digit(radix)?;
         value.checked_mul(radix.into())?.checked_add(digit.into())
@@ -41,7 +41,7 @@ fn digits(bytes: &[u8], radix: u32) -> Option<u64> {
 }
 
 /// Fills a field as GNU tar does: octal digits and a NUL, or base 256 for what has more digits or is negative.
-pub(super) fn write(field: &mut [u8], value: i128) {
+pub(super) fn write_field(field: &mut [u8], value: i128) {
     let Some((last, digits)) = field.split_last_mut() else {
         return;
     };
@@ -69,15 +69,15 @@ fn low_byte(value: i128) -> u8 {
 }
 
 /// Decimal digits and nothing else.
-pub(super) fn decimal(bytes: &[u8]) -> Option<u64> {
+pub(super) fn parse_decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
     }
-    digits(bytes, 10)
+    parse_digits(bytes, 10)
 }
 
 /// Seconds in decimal, maybe negative, maybe with a fraction (pax, "mtime"). What is below a nanosecond is rounded down.
-pub(super) fn time(bytes: &[u8]) -> Option<Time> {
+pub(super) fn parse_time(bytes: &[u8]) -> Option<TarTimestamp> {
     let (is_negative, digits) = match bytes.strip_prefix(b"-") {
         Some(digits) => (true, digits),
         None => (false, bytes),
@@ -86,24 +86,24 @@ pub(super) fn time(bytes: &[u8]) -> Option<Time> {
         Some(point) => (&digits[..point], &digits[point + 1..]),
         None => (digits, &[][..]),
     };
-    let seconds = i64::try_from(decimal(whole)?).ok()?;
+    let seconds = i64::try_from(parse_decimal(whole)?).ok()?;
     if !fraction.iter().all(u8::is_ascii_digit) {
         return None;
     }
     let shown = fraction.iter().copied().chain(std::iter::repeat(b'0')).take(9);
     let nanoseconds = shown.fold(0u32, |value, digit| value * 10 + u32::from(digit - b'0'));
     if !is_negative {
-        return Some(Time { seconds, nanoseconds });
+        return Some(TarTimestamp { seconds, nanoseconds });
     }
     // Down is away from zero here: digits that are cut off make the time earlier.
     let has_more = fraction.iter().skip(9).any(|digit| *digit != b'0');
     let below = nanoseconds + u32::from(has_more);
     Some(match below {
-        0 => Time {
+        0 => TarTimestamp {
             seconds: -seconds,
             nanoseconds: 0,
         },
-        below => Time {
+        below => TarTimestamp {
             seconds: -seconds - 1,
             nanoseconds: 1_000_000_000 - below,
         },
@@ -135,7 +135,7 @@ mod tests {
             (b"-000001\0", None),
             (b"", Some(0)),
         ] {
-            assert_eq!(field(bytes), value, "{}", bytes.escape_ascii());
+            assert_eq!(parse_field(bytes), value, "{}", bytes.escape_ascii());
         }
     }
 
@@ -152,11 +152,11 @@ mod tests {
         ];
         for value in limits.into_iter().chain([-1, -5_000_000_000, i64::MIN]) {
             let mut bytes = [b'x'; 12];
-            write(&mut bytes, value.into());
-            assert_eq!(field(&bytes), Some(value), "{value}");
+            write_field(&mut bytes, value.into());
+            assert_eq!(parse_field(&bytes), Some(value), "{value}");
         }
         let mut bytes = [0; 8];
-        write(&mut bytes, 0o644);
+        write_field(&mut bytes, 0o644);
         assert_eq!(&bytes, b"0000644\0");
     }
 
@@ -181,16 +181,16 @@ mod tests {
             ("--1", None),
             ("1e3", None),
         ] {
-            let value = value.map(|(seconds, nanoseconds)| Time { seconds, nanoseconds });
-            assert_eq!(time(text.as_bytes()), value, "{text}");
+            let value = value.map(|(seconds, nanoseconds)| TarTimestamp { seconds, nanoseconds });
+            assert_eq!(parse_time(text.as_bytes()), value, "{text}");
         }
     }
 
     #[test]
     fn decimals_fit_or_are_none() {
-        assert_eq!(decimal(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_decimal(b"18446744073709551615"), Some(u64::MAX));
         for text in ["", "18446744073709551616", "-1", "+1", " 1", "1 ", "0x1"] {
-            assert_eq!(decimal(text.as_bytes()), None, "{text}");
+            assert_eq!(parse_decimal(text.as_bytes()), None, "{text}");
         }
     }
 }

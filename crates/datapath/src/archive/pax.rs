@@ -1,23 +1,23 @@
 //! Records of extended headers (POSIX.1-2017, pax, "pax Extended Header").
 
-use super::name::printable;
-use super::number::{self, Time};
-use super::sparse::Regions;
+use super::name::printable_name;
+use super::number::{self, TarTimestamp};
+use super::sparse::StoredRanges;
 use crate::error::ArchiveErrorKind;
 
 /// Facts that records tell about an entry, as far as they matter here.
 #[derive(Debug, Default)]
-pub(super) struct Pax {
+pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
     pub(super) link_path: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
-    pub(super) mtime: Option<Time>,
-    pub(super) sparse: Sparse,
+    pub(super) mtime: Option<TarTimestamp>,
+    pub(super) sparse: SparseRecords,
 }
 
 /// The records `GNU.sparse.*` (GNU tar manual, "Storing Sparse Files").
 #[derive(Debug, Default)]
-pub(super) struct Sparse {
+pub(super) struct SparseRecords {
     major: u64,
     minor: u64,
     /// The name of the file, where the header has one for those who do not know of this.
@@ -26,13 +26,13 @@ pub(super) struct Sparse {
     pub(super) size: Option<u64>,
     count: Option<u64>,
     /// Regions of versions 0.0 and 0.1; version 1.0 has them in front of the data.
-    pub(super) regions: Regions,
+    pub(super) regions: StoredRanges,
     offset: Option<u64>,
 }
 
 /// The place of the map of a sparse file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum MapPlace {
+pub(super) enum SparseMapLocation {
     /// The file is not sparse.
     None,
     /// In the records (versions 0.0 and 0.1).
@@ -41,30 +41,30 @@ pub(super) enum MapPlace {
     Data,
 }
 
-impl Pax {
+impl PaxRecords {
     /// Takes the records of an extended header. A later record wins; an empty one takes the earlier back.
-    pub(super) fn read(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
+    pub(super) fn read_records(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
         while !records.is_empty() {
             let (key, value, rest) = split_record(records).ok_or(ArchiveErrorKind::Pax(
                 "has a record that is not `length key=value`",
             ))?;
-            self.set(key, value)?;
+            self.set_record(key, value)?;
             records = rest;
         }
         Ok(())
     }
 
-    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
+    fn set_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
         let text = || (!value.is_empty()).then(|| value.to_vec());
         match key {
             b"path" => self.path = text(),
             b"linkpath" => self.link_path = text(),
-            b"size" => self.size = parse(value, "size", number::decimal)?,
-            b"mtime" => self.mtime = parse(value, "modification time", number::time)?,
+            b"size" => self.size = parse_value(value, "size", number::parse_decimal)?,
+            b"mtime" => self.mtime = parse_value(value, "modification time", number::parse_time)?,
             b"GNU.sparse.name" => self.sparse.name = text(),
             _ => {
                 if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
-                    self.sparse.set(key, value)?;
+                    self.sparse.set_record(key, value)?;
                 }
             }
         }
@@ -72,20 +72,20 @@ impl Pax {
     }
 
     /// The facts of a global header, which hold for each of the entries behind it.
-    pub(super) fn inherited(&self) -> Self {
+    pub(super) fn inherited_records(&self) -> Self {
         Self {
             path: self.path.clone(),
             link_path: self.link_path.clone(),
             size: self.size,
             mtime: self.mtime,
-            sparse: Sparse::default(),
+            sparse: SparseRecords::default(),
         }
     }
 }
 
-impl Sparse {
-    fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
-        let number = |field| parse(value, field, number::decimal);
+impl SparseRecords {
+    fn set_record(&mut self, key: &[u8], value: &[u8]) -> Result<(), ArchiveErrorKind> {
+        let number = |field| parse_value(value, field, number::parse_decimal);
         match key {
             b"major" => self.major = number("sparse version")?.unwrap_or(0),
             b"minor" => self.minor = number("sparse version")?.unwrap_or(0),
@@ -94,7 +94,7 @@ impl Sparse {
             b"offset" => self.offset = number("offset of a sparse region")?,
             b"numbytes" => {
                 let length = number("length of a sparse region")?;
-                self.push(self.offset, length)?;
+                self.push_region(self.offset, length)?;
                 self.offset = None;
             }
             b"map" => self.read_map(value)?,
@@ -109,14 +109,14 @@ impl Sparse {
         if value.is_empty() {
             return Ok(());
         }
-        let mut numbers = value.split(|byte| *byte == b',').map(number::decimal);
+        let mut numbers = value.split(|byte| *byte == b',').map(number::parse_decimal);
         while let Some(offset) = numbers.next() {
-            self.push(offset, numbers.next().flatten())?;
+            self.push_region(offset, numbers.next().flatten())?;
         }
         Ok(())
     }
 
-    fn push(&mut self, offset: Option<u64>, length: Option<u64>) -> Result<(), ArchiveErrorKind> {
+    fn push_region(&mut self, offset: Option<u64>, length: Option<u64>) -> Result<(), ArchiveErrorKind> {
         let (Some(offset), Some(length)) = (offset, length) else {
             return Err(ArchiveErrorKind::Sparse(
                 "has a region without an offset or a length".to_owned(),
@@ -126,17 +126,17 @@ impl Sparse {
     }
 
     /// The place of the map, once all records were read.
-    pub(super) fn map(&self) -> Result<MapPlace, ArchiveErrorKind> {
+    pub(super) fn map_location(&self) -> Result<SparseMapLocation, ArchiveErrorKind> {
         let is_sparse = self.size.is_some() || self.count.is_some() || self.regions.count() > 0;
         match (self.major, self.minor) {
-            (1, 0) => Ok(MapPlace::Data),
-            (0, 0 | 1) if !is_sparse => Ok(MapPlace::None),
+            (1, 0) => Ok(SparseMapLocation::Data),
+            (0, 0 | 1) if !is_sparse => Ok(SparseMapLocation::None),
             (0, 0 | 1) => match self.count {
                 Some(count) if count != self.regions.count() => Err(ArchiveErrorKind::Sparse(format!(
                     "has {} regions, but should have {count}",
                     self.regions.count()
                 ))),
-                _ => Ok(MapPlace::Records),
+                _ => Ok(SparseMapLocation::Records),
             },
             (major, minor) => Err(ArchiveErrorKind::Sparse(format!(
                 "is of version {major}.{minor}: 0.0, 0.1 and 1.0 are supported"
@@ -146,7 +146,7 @@ impl Sparse {
 }
 
 /// `None` if the value is empty.
-fn parse<T>(
+fn parse_value<T>(
     value: &[u8],
     field: &'static str,
     parse: fn(&[u8]) -> Option<T>,
@@ -156,7 +156,7 @@ fn parse<T>(
     }
     let parsed = parse(value).ok_or_else(|| ArchiveErrorKind::Number {
         field,
-        value: printable(value),
+        value: printable_name(value),
     })?;
     Ok(Some(parsed))
 }
@@ -164,7 +164,7 @@ fn parse<T>(
 /// Key and value of the first record, `"%d %s=%s\n"` with the length of all of it in front, and the other records.
 fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = records.iter().position(|byte| *byte == b' ')?;
-    let length = usize::try_from(number::decimal(records.get(..space)?)?).ok()?;
+    let length = usize::try_from(number::parse_decimal(records.get(..space)?)?).ok()?;
     let (record, rest) = records.split_at_checked(length)?;
     let text = record.get(space + 1..)?.strip_suffix(b"\n")?;
     let equals = text.iter().position(|byte| *byte == b'=')?;
@@ -174,7 +174,7 @@ fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::sparse::Layout;
+    use super::super::sparse::SparseLayout;
     use super::*;
     use proptest::prelude::*;
 
@@ -187,13 +187,13 @@ mod tests {
         format!("{length}{body}").into_bytes()
     }
 
-    fn read(records: &[(&str, &str)]) -> Result<Pax, ArchiveErrorKind> {
-        let mut pax = Pax::default();
+    fn read(records: &[(&str, &str)]) -> Result<PaxRecords, ArchiveErrorKind> {
+        let mut pax = PaxRecords::default();
         let bytes: Vec<u8> = records
             .iter()
             .flat_map(|(key, value)| record(key, value))
             .collect();
-        pax.read(&bytes).map(|()| pax)
+        pax.read_records(&bytes).map(|()| pax)
     }
 
     #[test]
@@ -236,9 +236,12 @@ mod tests {
             "3 a=b\n",
             "1 a=b\n",
         ] {
-            assert!(Pax::default().read(bad.as_bytes()).is_err(), "{bad:?}");
+            assert!(
+                PaxRecords::default().read_records(bad.as_bytes()).is_err(),
+                "{bad:?}"
+            );
         }
-        Pax::default().read(b"6 a=b\n").unwrap();
+        PaxRecords::default().read_records(b"6 a=b\n").unwrap();
     }
 
     #[test]
@@ -257,18 +260,27 @@ mod tests {
             ("GNU.sparse.map", "0,5,9,0"),
         ]);
         for pax in [old.unwrap(), newer.unwrap()] {
-            assert_eq!(pax.sparse.map(), Ok(MapPlace::Records));
+            assert_eq!(pax.sparse.map_location(), Ok(SparseMapLocation::Records));
             assert_eq!(pax.sparse.regions.count(), 2);
-            Layout::sparse(pax.sparse.regions, 9, 5).unwrap();
+            SparseLayout::with_holes(pax.sparse.regions, 9, 5).unwrap();
         }
         let newest = read(&[
             ("GNU.sparse.major", "1"),
             ("GNU.sparse.minor", "0"),
             ("GNU.sparse.realsize", "9"),
         ]);
-        assert_eq!(newest.unwrap().sparse.map(), Ok(MapPlace::Data));
-        assert_eq!(read(&[("mtime", "1")]).unwrap().sparse.map(), Ok(MapPlace::None));
-        assert!(read(&[("GNU.sparse.major", "2")]).unwrap().sparse.map().is_err());
+        assert_eq!(newest.unwrap().sparse.map_location(), Ok(SparseMapLocation::Data));
+        assert_eq!(
+            read(&[("mtime", "1")]).unwrap().sparse.map_location(),
+            Ok(SparseMapLocation::None)
+        );
+        assert!(
+            read(&[("GNU.sparse.major", "2")])
+                .unwrap()
+                .sparse
+                .map_location()
+                .is_err()
+        );
     }
 
     #[test]
@@ -283,14 +295,14 @@ mod tests {
             assert!(read(records).is_err(), "{records:?}");
         }
         let miscounted = read(&[("GNU.sparse.numblocks", "2"), ("GNU.sparse.map", "1,2")]).unwrap();
-        assert!(miscounted.sparse.map().is_err());
+        assert!(miscounted.sparse.map_location().is_err());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_records_or_an_error(bytes: Vec<u8>) {
             // The point is that this returns.
-            let read = Pax::default().read(&bytes);
+            let read = PaxRecords::default().read_records(&bytes);
             prop_assert!(read.is_err() || bytes.is_empty() || bytes.ends_with(b"\n"));
         }
     }

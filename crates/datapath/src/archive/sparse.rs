@@ -1,14 +1,14 @@
 //! The places of the stored bytes of a file: all over it, or between holes.
 
 use crate::error::ArchiveErrorKind;
-use crate::memory::Grant;
+use crate::memory::MemoryGrant;
 
 /// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
 pub(super) const MAX_REGIONS: u64 = 1 << 20;
 
 /// Bytes of a file that are stored.
 #[derive(Debug, Clone, Copy)]
-struct Region {
+struct StoredRange {
     /// Offset of the first one in the file.
     offset: u64,
     /// Number of bytes.
@@ -17,21 +17,21 @@ struct Region {
 
 /// Regions in the order in which they are read, no more than may be kept.
 #[derive(Debug, Default)]
-pub(super) struct Regions {
-    list: Vec<Region>,
-    memory: Grant,
+pub(super) struct StoredRanges {
+    list: Vec<StoredRange>,
+    memory: MemoryGrant,
 }
 
-impl Regions {
+impl StoredRanges {
     /// Adds a region.
     pub(super) fn push(&mut self, offset: u64, length: u64) -> Result<(), ArchiveErrorKind> {
         check_count(self.list.len() as u64 + 1)?;
         if self.list.len() == self.list.capacity() {
             // The list grows to twice its length.
-            let bytes = 2 * self.list.len() * size_of::<Region>();
+            let bytes = 2 * self.list.len() * size_of::<StoredRange>();
             self.memory.resize(bytes as u64)?;
         }
-        self.list.push(Region { offset, length });
+        self.list.push(StoredRange { offset, length });
         Ok(())
     }
 
@@ -48,30 +48,34 @@ impl Regions {
 
 /// The regions of a file, and which of them is at hand.
 #[derive(Debug)]
-pub(super) struct Layout {
-    regions: Regions,
+pub(super) struct SparseLayout {
+    regions: StoredRanges,
     /// Index of the current region.
     current: usize,
     /// Bytes of the current region that were taken.
     taken: u64,
 }
 
-impl Layout {
+impl SparseLayout {
     /// A file without holes.
-    pub(super) fn whole(size: u64) -> Self {
-        let mut regions = Regions::default();
-        regions.list.push(Region {
+    pub(super) fn without_holes(size: u64) -> Self {
+        let mut regions = StoredRanges::default();
+        regions.list.push(StoredRange {
             offset: 0,
             length: size,
         });
-        Self::of(regions)
+        Self::from_ranges(regions)
     }
 
     /// A file of `size` bytes, of which `stored` lie in the archive. The map has to agree with both.
-    pub(super) fn sparse(regions: Regions, size: u64, stored: u64) -> Result<Self, ArchiveErrorKind> {
+    pub(super) fn with_holes(
+        regions: StoredRanges,
+        size: u64,
+        stored: u64,
+    ) -> Result<Self, ArchiveErrorKind> {
         let mut end = 0u64;
         let mut sum = 0u64;
-        for Region { offset, length } in &regions.list {
+        for StoredRange { offset, length } in &regions.list {
             if *offset < end {
                 return Err(ArchiveErrorKind::Sparse(format!(
                     "has a region at {offset:#x}, but the one before it ends at {end:#x}"
@@ -93,10 +97,10 @@ impl Layout {
                 "has {sum} bytes of data, but {stored} are stored"
             )));
         }
-        Ok(Self::of(regions))
+        Ok(Self::from_ranges(regions))
     }
 
-    fn of(regions: Regions) -> Self {
+    fn from_ranges(regions: StoredRanges) -> Self {
         Self {
             regions,
             current: 0,
@@ -105,7 +109,7 @@ impl Layout {
     }
 
     /// The offset of the next stored byte, and the number of those that follow it there.
-    pub(super) fn next(&mut self) -> Option<(u64, u64)> {
+    pub(super) fn next_range(&mut self) -> Option<(u64, u64)> {
         while let Some(region) = self.regions.list.get(self.current) {
             if self.taken < region.length {
                 return Some((region.offset + self.taken, region.length - self.taken));
@@ -131,16 +135,16 @@ pub(super) fn check_count(count: u64) -> Result<(), ArchiveErrorKind> {
 mod tests {
     use super::*;
 
-    fn collected(regions: &[(u64, u64)]) -> Regions {
-        let mut collected = Regions::default();
+    fn collected(regions: &[(u64, u64)]) -> StoredRanges {
+        let mut collected = StoredRanges::default();
         for (offset, length) in regions {
             collected.push(*offset, *length).unwrap();
         }
         collected
     }
 
-    fn layout(regions: &[(u64, u64)], size: u64, stored: u64) -> Result<Layout, ArchiveErrorKind> {
-        Layout::sparse(collected(regions), size, stored)
+    fn layout(regions: &[(u64, u64)], size: u64, stored: u64) -> Result<SparseLayout, ArchiveErrorKind> {
+        SparseLayout::with_holes(collected(regions), size, stored)
     }
 
     #[test]
@@ -168,7 +172,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many_regions() {
-        let mut regions = Regions::default();
+        let mut regions = StoredRanges::default();
         for offset in 0..MAX_REGIONS {
             regions.push(offset, 1).unwrap();
         }
@@ -179,12 +183,12 @@ mod tests {
     #[test]
     fn bytes_go_from_region_to_region() {
         let mut layout = layout(&[(2, 3), (7, 0), (8, 1)], 10, 4).unwrap();
-        assert_eq!(layout.next(), Some((2, 3)));
+        assert_eq!(layout.next_range(), Some((2, 3)));
         layout.advance(2);
-        assert_eq!(layout.next(), Some((4, 1)));
+        assert_eq!(layout.next_range(), Some((4, 1)));
         layout.advance(1);
-        assert_eq!(layout.next(), Some((8, 1)));
+        assert_eq!(layout.next_range(), Some((8, 1)));
         layout.advance(1);
-        assert_eq!(layout.next(), None);
+        assert_eq!(layout.next_range(), None);
     }
 }

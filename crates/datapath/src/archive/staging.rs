@@ -8,9 +8,9 @@ use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 
 use super::directory::{Directory, WORKABLE};
-use super::name::printable;
-use crate::error::{TargetError, TargetRefused};
-use crate::lock::{Lock, lock};
+use super::name::printable_name;
+use crate::error::{TargetError, TargetRefusedError};
+use crate::lock::{LockState, lock_file};
 use crate::storage::Inode;
 
 /// Name of the folder, before its random part. Nothing of an archive may be called like that.
@@ -26,17 +26,17 @@ const ATTEMPTS: usize = 100;
 struct Turn<'t> {
     target: &'t Directory,
     file: File,
-    lock: Lock,
+    lock: LockState,
 }
 
 impl<'t> Turn<'t> {
     const NAME: &'static [u8] = b".cdi-staging-lock";
 
-    fn take(target: &'t Directory) -> Result<Self, TargetError> {
+    fn acquire_turn(target: &'t Directory) -> Result<Self, TargetError> {
         for _ in 0..ATTEMPTS {
             let file = target.create_or_open_file(Self::NAME)?;
-            let lock = lock(&file);
-            if lock == Lock::Taken {
+            let lock = lock_file(&file);
+            if lock == LockState::Taken {
                 break;
             }
             let turn = Self { target, file, lock };
@@ -44,11 +44,11 @@ impl<'t> Turn<'t> {
                 return Ok(turn);
             }
         }
-        Err(target.refused("unpack into", TargetRefused::InUse))
+        Err(target.refusal_error("unpack into", TargetRefusedError::InUse))
     }
 
     fn is_in_place(&self) -> bool {
-        matches!((self.target.inode(Self::NAME), Inode::of(&self.file)), (Ok(Some(named)), Ok(open)) if named == open)
+        matches!((self.target.entry_inode(Self::NAME), Inode::from_file(&self.file)), (Ok(Some(named)), Ok(open)) if named == open)
     }
 }
 
@@ -77,12 +77,14 @@ pub(super) struct Staging<'t> {
 impl<'t> Staging<'t> {
     /// Makes the folder in `target`, unless another process unpacks there, and removes those of attempts that were killed.
     pub(super) fn create(target: &'t Directory) -> Result<Self, TargetError> {
-        let turn = Turn::take(target)?;
+        let turn = Turn::acquire_turn(target)?;
         // With the turn held, no living process of ours has a folder here: all that is found is stale.
         remove_stale(target, turn.lock)?;
         let name = unused_name();
         target.create_directory(&name, WORKABLE)?;
-        let tree = target.open_child(&name).inspect_err(|_| discard(target, &name))?;
+        let tree = target
+            .open_child(&name)
+            .inspect_err(|_| discard_directory(target, &name))?;
         tracing::debug!("took the target");
         Ok(Self {
             target,
@@ -95,7 +97,7 @@ impl<'t> Staging<'t> {
 
 impl Drop for Staging<'_> {
     fn drop(&mut self) {
-        discard(self.target, &self.name);
+        discard_directory(self.target, &self.name);
     }
 }
 
@@ -105,19 +107,21 @@ fn unused_name() -> Vec<u8> {
 }
 
 /// Removes the folders of dead processes. Without locks they cannot be told from those of live ones, and stay.
-fn remove_stale(target: &Directory, lock: Lock) -> Result<(), TargetError> {
-    for name in target.names()? {
+fn remove_stale(target: &Directory, lock: LockState) -> Result<(), TargetError> {
+    for name in target.entry_names()? {
         let name = name?;
         if !name.starts_with(STAGING_PREFIX)
-            || !target.status(&name)?.is_some_and(|status| status.is_directory())
+            || !target
+                .entry_status(&name)?
+                .is_some_and(|status| status.is_directory())
         {
             continue;
         }
-        if lock == Lock::Ours {
+        if lock == LockState::Ours {
             tracing::info!("removing what an earlier attempt has left");
             target.remove_all(&name)?;
         } else {
-            let name = printable(&name);
+            let name = printable_name(&name);
             tracing::warn!(
                 name,
                 "the filesystem has no locks: remove this folder if nothing unpacks into it"
@@ -127,7 +131,7 @@ fn remove_stale(target: &Directory, lock: Lock) -> Result<(), TargetError> {
     Ok(())
 }
 
-fn discard(target: &Directory, name: &[u8]) {
+fn discard_directory(target: &Directory, name: &[u8]) {
     if let Err(error) = target.remove_all(name) {
         tracing::warn!(%error, "could not remove an unfinished archive");
     }

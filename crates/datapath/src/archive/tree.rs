@@ -7,8 +7,8 @@
 use std::io::ErrorKind;
 
 use super::directory::{Attributes, Directory, Status, WORKABLE};
-use super::name::printable;
-use super::unplaced::Unplaced;
+use super::name::printable_name;
+use super::unplaced::PlacementError;
 use crate::error::{ArchiveErrorKind, TargetError};
 
 /// Permissions of directories that have no entry of their own, less the umask.
@@ -54,13 +54,13 @@ impl<'s> Tree<'s> {
         &mut self,
         path: &[&[u8]],
         attributes: Attributes,
-    ) -> Result<(), Unplaced> {
+    ) -> Result<(), PlacementError> {
         let Some((name, parents)) = path.split_last() else {
             self.root_attributes = Some(attributes);
             return Ok(());
         };
-        let parent = self.enter(parents)?;
-        let there = parent.status(name)?;
+        let parent = self.enter_directory(parents)?;
+        let there = parent.entry_status(name)?;
         if !there.is_some_and(|status| status.is_directory()) {
             if there.is_some() {
                 parent.remove_file(name)?;
@@ -68,7 +68,7 @@ impl<'s> Tree<'s> {
             parent.create_directory(name, WORKABLE)?;
             self.made += u64::from(there.is_none());
         }
-        self.enter(path)?;
+        self.enter_directory(path)?;
         if let Some(level) = self.levels.last_mut() {
             level.finally = Some(attributes);
         }
@@ -77,62 +77,65 @@ impl<'s> Tree<'s> {
 
     /// The directory and name for something new at `path`, which the caller makes: what an earlier entry made there is
     /// removed.
-    pub(super) fn make_room<'p>(&mut self, path: &[&'p [u8]]) -> Result<(&Directory, &'p [u8]), Unplaced> {
+    pub(super) fn make_room<'p>(
+        &mut self,
+        path: &[&'p [u8]],
+    ) -> Result<(&Directory, &'p [u8]), PlacementError> {
         let Some((name, parents)) = path.split_last() else {
             return Err(ArchiveErrorKind::Name("is that of the target itself").into());
         };
-        let parent = self.enter(parents)?;
-        let there = parent.status(name)?;
+        let parent = self.enter_directory(parents)?;
+        let there = parent.entry_status(name)?;
         if there.is_some_and(|status| status.is_directory()) {
             if !parent.remove_directory(name)? {
-                return Err(ArchiveErrorKind::Occupied(printable(name)).into());
+                return Err(ArchiveErrorKind::Occupied(printable_name(name)).into());
             }
         } else if there.is_some() {
             parent.remove_file(name)?;
         }
         self.made += u64::from(there.is_none());
-        Ok((self.current(), name))
+        Ok((self.current_directory(), name))
     }
 
     /// The directory that holds `path`, if all that leads to it are directories, and what is there; nothing is changed.
-    pub(super) fn find<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
-        find(self.root, path)
+    pub(super) fn find_entry<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
+        resolve_path(self.root, path)
     }
 
     /// Leaves all directories. Returns the number of names in the tree, and what the archive says of the root.
-    pub(super) fn finish(mut self) -> Result<(u64, Option<Attributes>), Unplaced> {
+    pub(super) fn finish_tree(mut self) -> Result<(u64, Option<Attributes>), PlacementError> {
         self.leave_to(0)?;
         Ok((self.made, self.root_attributes))
     }
 
     /// Goes to the directory `path`, making what is missing on the way.
-    fn enter(&mut self, path: &[&[u8]]) -> Result<&Directory, Unplaced> {
+    fn enter_directory(&mut self, path: &[&[u8]]) -> Result<&Directory, PlacementError> {
         let same = self.levels.iter().zip(path);
         let common = same.take_while(|(level, name)| level.name == **name).count();
         self.leave_to(common)?;
         for depth in common + 1..=path.len() {
-            self.descend(path.get(..depth).unwrap_or(path))?;
+            self.descend_into(path.get(..depth).unwrap_or(path))?;
         }
-        Ok(self.current())
+        Ok(self.current_directory())
     }
 
-    fn current(&self) -> &Directory {
+    fn current_directory(&self) -> &Directory {
         self.levels.last().map_or(self.root, |level| &level.directory)
     }
 
     /// Goes from the current directory to `path`, which is one level below it.
-    fn descend(&mut self, path: &[&[u8]]) -> Result<(), Unplaced> {
+    fn descend_into(&mut self, path: &[&[u8]]) -> Result<(), PlacementError> {
         let Some(name) = path.last() else { return Ok(()) };
-        let parent = self.current();
-        let there = parent.status(name)?;
+        let parent = self.current_directory();
+        let there = parent.entry_status(name)?;
         let is_new = there.is_none();
         let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
             // GNU tar follows it. It may lead out of the target, and an archive can bring it along.
             Some(status) if status.is_symlink() => {
-                return Err(ArchiveErrorKind::BehindSymlink(printable(name)).into());
+                return Err(ArchiveErrorKind::BehindSymlink(printable_name(name)).into());
             }
-            Some(_) => return Err(ArchiveErrorKind::BelowFile(printable(name)).into()),
+            Some(_) => return Err(ArchiveErrorKind::BelowFile(printable_name(name)).into()),
             None => {
                 parent.create_directory(name, IMPLIED_MODE)?;
                 (WORKABLE, self.attributes_in_target(path)?)
@@ -150,7 +153,7 @@ impl<'s> Tree<'s> {
 
     /// A directory that is only implied takes after the one that is already there, if any.
     fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, TargetError> {
-        let there = match find(self.target, path) {
+        let there = match resolve_path(self.target, path) {
             // It lies in one that a killed attempt has closed.
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => None,
             other => other?.filter(|(_, _, status)| status.is_directory()),
@@ -161,12 +164,12 @@ impl<'s> Tree<'s> {
         }))
     }
 
-    fn leave_to(&mut self, depth: usize) -> Result<(), Unplaced> {
+    fn leave_to(&mut self, depth: usize) -> Result<(), PlacementError> {
         while self.levels.len() > depth
             && let Some(Level { name, finally, .. }) = self.levels.pop()
         {
             if let Some(attributes) = finally {
-                self.current().set_attributes(&name, attributes)?;
+                self.current_directory().set_attributes(&name, attributes)?;
             }
         }
         Ok(())
@@ -177,17 +180,17 @@ impl<'s> Tree<'s> {
 type Found<'p> = (Directory, &'p [u8], Status);
 
 /// What is at `path` below `root`, if all that leads to it are directories.
-fn find<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
+fn resolve_path<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
     let Some((name, parents)) = path.split_last() else {
         return Ok(None);
     };
     let mut current = root.open_child(b".")?;
     for parent in parents {
-        match current.status(parent)? {
+        match current.entry_status(parent)? {
             Some(status) if status.is_directory() => current = current.open_child(parent)?,
             _ => return Ok(None),
         }
     }
-    let there = current.status(name)?;
+    let there = current.entry_status(name)?;
     Ok(there.map(|status| (current, *name, status)))
 }

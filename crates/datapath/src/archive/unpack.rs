@@ -4,21 +4,21 @@ use std::path::PathBuf;
 
 use super::commit::Commit;
 use super::directory::Directory;
-use super::entries::Entries;
-use super::extract::Extraction;
+use super::entries::TarReader;
+use super::extract::ArchiveExtraction;
 use super::staging::Staging;
 use super::tree::Tree;
 use crate::decode;
 use crate::error::{Error, TargetError};
 use crate::meter::Meter;
-use crate::observe::{Phase, Stage};
-use crate::options::Reading;
+use crate::observe::{Stage, TransferPhase};
+use crate::options::ReadOptions;
 use crate::source::Source;
-use crate::storage::Storage;
+use crate::storage::StorageLocation;
 
 /// The directory that is filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Options {
+pub struct UnpackOptions {
     /// An existing directory. What is in it stays, but for files that the archive has as well.
     pub dir: PathBuf,
     /// Replace such files, as the retry of a killed attempt has to; else an archive that has any of them is refused.
@@ -29,7 +29,7 @@ pub struct Options {
 
 /// Figures of an archive that was unpacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct UnpackReport {
     /// Files, directories and links of the archive.
     pub entries: u64,
     /// Bytes of the files, holes included.
@@ -46,50 +46,56 @@ pub struct Report {
 
 /// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the disk. After a failure the
 /// directory is as it was, unless the error says that a part of the archive is in it. The source is always read to its end, since only there is all of it verified.
-pub fn unpack(source: &dyn Source, target: &Options, reading: &Reading) -> Result<Report, Error> {
-    reading.observer.phase(Phase::Info);
-    let input = decode::undo(Meter::new(source, reading)?, reading, &reading.limits)?;
-    let (mut layers, readings) = (input.layers(), input.readings());
+pub fn unpack_archive(
+    source: &dyn Source,
+    target: &UnpackOptions,
+    reading: &ReadOptions,
+) -> Result<UnpackReport, Error> {
+    reading.observer.begin_phase(TransferPhase::Info);
+    let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
+    let (mut layers, readings) = (input.layer_names(), input.readings());
     layers.push("tar");
-    let mut archive = Entries::new(Box::new(input));
+    let mut archive = TarReader::new(Box::new(input));
     // What is no archive is refused before the target is touched.
     let mut next = archive.next_entry()?;
 
-    reading.observer.phase(Phase::Transfer);
+    reading.observer.begin_phase(TransferPhase::Transfer);
     let directory = Directory::open(&target.dir)?;
     let staging = Staging::create(&directory)?;
     let tree = Tree::new(&staging.tree, &directory);
-    let mut extraction = Extraction::new(tree, target.available, &*reading.observer);
+    let mut extraction = ArchiveExtraction::new(tree, target.available, &*reading.observer);
     while let Some(entry) = next {
-        readings.time(Stage::Target, || extraction.place(&entry, &mut archive))?;
+        readings.time_stage(Stage::Target, || extraction.place_entry(&entry, &mut archive))?;
         next = archive.next_entry()?;
     }
     // To the end of the stream, where decoders verify what they have read; the checksum is of all of it.
-    archive.drain()?;
-    let extracted = extraction.finish().map_err(|error| error.blame(&archive))?;
-    let checksum = readings.verify()?;
+    archive.drain_stream()?;
+    let extracted = extraction
+        .finish_extraction()
+        .map_err(|error| error.into_error(&archive))?;
+    let checksum = readings.verify_digest()?;
 
-    reading.observer.phase(Phase::Resize);
+    reading.observer.begin_phase(TransferPhase::Resize);
     // What follows makes the files visible.
     reading.check_stop()?;
-    readings.time(Stage::Target, || -> Result<(), TargetError> {
+    readings.time_stage(Stage::Target, || -> Result<(), TargetError> {
         let commit = Commit {
             tree: &staging.tree,
             target: &directory,
             overwrite: target.overwrite,
-            archive: source.storage().and_then(Storage::inode),
+            archive: source.storage_location().and_then(StorageLocation::file_inode),
         };
-        commit.run(extracted.names)?;
+        commit.move_tree(extracted.names)?;
         // Its removal changes the time of the directory, and needs one that can be written.
         drop(staging);
         let Some(root) = extracted.root else { return Ok(()) };
-        let adopted = directory.adopt(root);
+        let adopted = directory.apply_attributes(root);
         adopted
             .and_then(|()| directory.sync_filesystem())
             .map_err(TargetError::partly_unpacked)
     })?;
-    reading.observer.phase(Phase::Complete);
-    Ok(Report {
+    reading.observer.begin_phase(TransferPhase::Complete);
+    Ok(UnpackReport {
         entries: extracted.entries,
         data_bytes: extracted.data_bytes,
         written_bytes: extracted.written_bytes,

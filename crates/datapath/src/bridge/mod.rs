@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
-use crate::pack::Packed;
+use crate::pack::PackedChunk;
 
 /// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time
 /// cannot fill the memory with bookkeeping: the handle, its cost and their slot in the queue.
@@ -32,26 +32,26 @@ const WAKE_BYTES: usize = 2 << 20;
 
 /// A queue that holds at most `budget_bytes`; a single chunk may be larger than that while it is alone.
 /// Cancelling `stop` ends every wait on both sides.
-pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (Sender, Receiver) {
-    let shared = Arc::new(Shared {
+pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (BridgeSender, BridgeReceiver) {
+    let shared = Arc::new(BridgeState {
         queue: Mutex::default(),
         budget: budget_bytes.max(1),
         has_chunks: Notify::new(),
         has_room: Notify::new(),
         gone: stop.child_token(),
     });
-    let sender = Sender(Arc::new(Tail(Arc::clone(&shared))));
-    (sender, Receiver(shared))
+    let sender = BridgeSender(Arc::new(SenderGuard(Arc::clone(&shared))));
+    (sender, BridgeReceiver(shared))
 }
 
 /// The other side of the bridge is gone, or the transfer was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads the other end of the bridge any more")]
-pub struct Closed;
+pub struct BridgeClosedError;
 
 /// What both ends know.
-struct Shared {
-    queue: Mutex<Queue>,
+struct BridgeState {
+    queue: Mutex<ChunkQueue>,
     budget: usize,
     has_chunks: Notify,
     has_room: Notify,
@@ -60,8 +60,8 @@ struct Shared {
 }
 
 #[derive(Default)]
-struct Queue {
-    chunks: VecDeque<Packed>,
+struct ChunkQueue {
+    chunks: VecDeque<PackedChunk>,
     /// What the chunks cost.
     waiting: usize,
     /// The receiver sleeps until as much waits.
@@ -73,16 +73,21 @@ struct Queue {
 }
 
 /// The receiver, when a chunk was added.
-enum Reader {
+enum ReceiverState {
     Awake,
     Asleep,
     /// It slept, and is to be woken.
     Due,
 }
 
-impl Queue {
+impl ChunkQueue {
     /// Adds a chunk, unless it has to wait for room.
-    fn add(&mut self, packed: Packed, cost: usize, budget: usize) -> Result<Reader, Packed> {
+    fn try_push(
+        &mut self,
+        packed: PackedChunk,
+        cost: usize,
+        budget: usize,
+    ) -> Result<ReceiverState, PackedChunk> {
         if !self.chunks.is_empty() && self.waiting.saturating_add(cost) > budget {
             self.is_full = true;
             return Err(packed);
@@ -90,24 +95,24 @@ impl Queue {
         self.waiting += cost;
         self.chunks.push_back(packed);
         Ok(match self.wake_at {
-            None => Reader::Awake,
-            Some(bytes) if self.waiting < bytes => Reader::Asleep,
+            None => ReceiverState::Awake,
+            Some(bytes) if self.waiting < bytes => ReceiverState::Asleep,
             Some(_) => {
                 self.wake_at = None;
-                Reader::Due
+                ReceiverState::Due
             }
         })
     }
 }
 
-impl Shared {
+impl BridgeState {
     /// What `packed` takes of the budget.
-    fn cost(&self, packed: &Packed) -> usize {
+    fn chunk_cost(&self, packed: &PackedChunk) -> usize {
         packed.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
     }
 
     /// Wakes the receiver for what waits, however little.
-    fn wake(&self) {
+    fn wake_receiver(&self) {
         let sleeps = {
             let mut queue = self.queue.lock();
             let has_something = queue.has_ended || !queue.chunks.is_empty();
@@ -122,80 +127,84 @@ impl Shared {
 
 /// The asynchronous end. Dropping it, and its clones, ends the stream.
 #[derive(Clone)]
-pub struct Sender(Arc<Tail>);
+pub struct BridgeSender(Arc<SenderGuard>);
 
 /// The last sender.
-struct Tail(Arc<Shared>);
+struct SenderGuard(Arc<BridgeState>);
 
-impl Drop for Tail {
+impl Drop for SenderGuard {
     fn drop(&mut self) {
         self.0.queue.lock().has_ended = true;
-        self.0.wake();
+        self.0.wake_receiver();
     }
 }
 
-impl Sender {
+impl BridgeSender {
     /// Hands `chunk` over, which keeps `held` bytes of memory, waiting while the budget is in use. Dropping the future
     /// loses the chunk.
-    pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), Closed> {
-        self.put(Packed { bytes: chunk, held }).await?;
-        self.wake();
+    pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), BridgeClosedError> {
+        self.send_packed(PackedChunk { bytes: chunk, held }).await?;
+        self.wake_receiver();
         Ok(())
     }
 
-    /// Hands over a chunk that others follow soon: `false` if the receiver sleeps on until [`WAKE_BYTES`] wait, or [`Sender::wake`].
-    async fn put(&self, mut packed: Packed) -> Result<bool, Closed> {
+    /// Hands over a chunk that others follow soon: `false` if the receiver sleeps on until [`WAKE_BYTES`] wait, or [`BridgeSender::wake_receiver`].
+    async fn send_packed(&self, mut packed: PackedChunk) -> Result<bool, BridgeClosedError> {
         let shared = &*self.0.0;
-        let cost = shared.cost(&packed);
+        let cost = shared.chunk_cost(&packed);
         loop {
             // Before the look, so that room that is made after it is not missed.
             let has_room = shared.has_room.notified();
             if shared.gone.is_cancelled() {
-                return Err(Closed);
+                return Err(BridgeClosedError);
             }
-            let added = shared.queue.lock().add(packed, cost, shared.budget);
+            let added = shared.queue.lock().try_push(packed, cost, shared.budget);
             packed = match added {
-                Ok(Reader::Asleep) => return Ok(false),
-                Ok(Reader::Awake) => return Ok(true),
-                Ok(Reader::Due) => {
+                Ok(ReceiverState::Asleep) => return Ok(false),
+                Ok(ReceiverState::Awake) => return Ok(true),
+                Ok(ReceiverState::Due) => {
                     shared.has_chunks.notify_one();
                     return Ok(true);
                 }
                 Err(packed) => packed,
             };
-            shared.wake();
-            shared.gone.run_until_cancelled(has_room).await.ok_or(Closed)?;
+            shared.wake_receiver();
+            shared
+                .gone
+                .run_until_cancelled(has_room)
+                .await
+                .ok_or(BridgeClosedError)?;
         }
     }
 
     /// Wakes the receiver for what waits, however little.
-    fn wake(&self) {
-        self.0.0.wake();
+    fn wake_receiver(&self) {
+        self.0.0.wake_receiver();
     }
 
-    /// Ready when [`Sender::send`] cannot succeed any more: the receiver is gone, or on stop.
+    /// Ready when [`BridgeSender::send`] cannot succeed any more: the receiver is gone, or on stop.
     pub async fn closed(&self) {
         self.0.0.gone.cancelled().await;
     }
 }
 
 /// The receiving end, for a thread or a task. Dropping it makes the sender fail.
-pub struct Receiver(Arc<Shared>);
+pub struct BridgeReceiver(Arc<BridgeState>);
 
-impl Receiver {
+impl BridgeReceiver {
     /// The next chunk, or `None` when the sender is gone and the queue is empty, or on stop.
     /// Blocks the thread; not for use inside an asynchronous task.
     pub fn recv(&mut self) -> Option<Bytes> {
         let wake_at = WAKE_BYTES.min(self.0.budget / 2);
-        block_on(self.take(wake_at)).map(|packed| packed.bytes)
+        block_on(self.wait_for_chunk(wake_at)).map(|packed| packed.bytes)
     }
 
-    /// The next chunk like [`Receiver::recv`], for an asynchronous task, with the memory that the chunk keeps.
-    pub async fn next(&mut self) -> Option<Packed> {
-        self.take(0).await
+    /// The next chunk like [`BridgeReceiver::recv`], for an asynchronous task, with the memory that the chunk keeps.
+    pub async fn recv_packed(&mut self) -> Option<PackedChunk> {
+        self.wait_for_chunk(0).await
     }
 
-    async fn take(&mut self, wake_at: usize) -> Option<Packed> {
+    async fn wait_for_chunk(&mut self, wake_at: usize) -> Option<PackedChunk> {
         let shared = &*self.0;
         loop {
             if shared.gone.is_cancelled() {
@@ -204,7 +213,7 @@ impl Receiver {
             {
                 let mut queue = shared.queue.lock();
                 if let Some(packed) = queue.chunks.pop_front() {
-                    queue.waiting -= shared.cost(&packed);
+                    queue.waiting -= shared.chunk_cost(&packed);
                     let has_room = queue.is_full && queue.waiting <= shared.budget / 2;
                     queue.is_full &= !has_room;
                     drop(queue);
@@ -226,7 +235,7 @@ impl Receiver {
     }
 }
 
-impl Drop for Receiver {
+impl Drop for BridgeReceiver {
     fn drop(&mut self) {
         self.0.gone.cancel();
         self.0.queue.lock().chunks.clear();
@@ -236,14 +245,14 @@ impl Drop for Receiver {
 /// Runs a future that needs no reactor (queues and tokens only) on this thread. Unlike
 /// `Handle::block_on` it needs no runtime on the reading side.
 fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
+    struct ThreadWaker(Thread);
+    impl Wake for ThreadWaker {
         fn wake(self: Arc<Self>) {
             self.0.unpark();
         }
     }
 
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(ThreadWaker(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     let mut future = pin!(future);
     loop {
@@ -275,7 +284,7 @@ mod tests {
         bytes_of(7, len)
     }
 
-    async fn blocks(send: impl Future<Output = Result<(), Closed>>) -> bool {
+    async fn blocks(send: impl Future<Output = Result<(), BridgeClosedError>>) -> bool {
         tokio::time::timeout(Duration::from_millis(20), send)
             .await
             .is_err()
@@ -336,13 +345,13 @@ mod tests {
         let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
         let (sender, mut receiver) = channel(4 * WAKE_BYTES, &CancellationToken::new());
         let put = |bytes| {
-            let packed = Packed {
+            let packed = PackedChunk {
                 bytes,
                 held: WAKE_BYTES / 4,
             };
-            runtime().block_on(sender.put(packed)).unwrap()
+            runtime().block_on(sender.send_packed(packed)).unwrap()
         };
-        let mut sleeping = Box::pin(receiver.take(WAKE_BYTES));
+        let mut sleeping = Box::pin(receiver.wait_for_chunk(WAKE_BYTES));
         assert!(
             sleeping
                 .as_mut()
@@ -358,7 +367,7 @@ mod tests {
         for _ in 0..5 {
             assert!(receiver.recv().is_some());
         }
-        let mut sleeping = Box::pin(receiver.take(WAKE_BYTES));
+        let mut sleeping = Box::pin(receiver.wait_for_chunk(WAKE_BYTES));
         assert!(
             sleeping
                 .as_mut()
@@ -366,8 +375,8 @@ mod tests {
                 .is_pending()
         );
         assert!(!put(bytes(1)));
-        sender.wake();
-        sender.wake();
+        sender.wake_receiver();
+        sender.wake_receiver();
         assert_eq!(woken(), 2);
         drop(sender);
         assert_eq!(woken(), 2, "who is awake is not woken");
@@ -388,7 +397,7 @@ mod tests {
                     for (len, is_prompt) in sent {
                         match is_prompt {
                             true => sender.send(bytes(len), len).await.unwrap(),
-                            false => drop(sender.put(Packed { bytes: bytes(len), held: len }).await.unwrap()),
+                            false => drop(sender.send_packed(PackedChunk { bytes: bytes(len), held: len }).await.unwrap()),
                         }
                     }
                 });
@@ -426,7 +435,7 @@ mod tests {
         runtime().block_on(async {
             sender.send(bytes(1000), 1000).await.unwrap();
             let dropping = soon(|| drop(receiver));
-            assert_eq!(sender.send(bytes(1), 1).await, Err(Closed));
+            assert_eq!(sender.send(bytes(1), 1).await, Err(BridgeClosedError));
             dropping.join().unwrap();
         });
     }
@@ -440,7 +449,7 @@ mod tests {
         runtime().block_on(async {
             sender.send(bytes(100), 100).await.unwrap();
             let stopping = soon(move || stop.cancel());
-            assert_eq!(sender.send(bytes(1), 1).await, Err(Closed));
+            assert_eq!(sender.send(bytes(1), 1).await, Err(BridgeClosedError));
             stopping.join().unwrap();
         });
         assert_eq!(reader.join().unwrap(), None);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-use super::{Closed, Sender};
-use crate::pack::Packer;
+use super::{BridgeClosedError, BridgeSender};
+use crate::pack::ChunkPacker;
 
 /// Longest wait of a chunk that is not full for more: a fast source fills chunks, what a slow one has sent does not wait.
 pub const PACK_WAIT: Duration = Duration::from_millis(10);
@@ -19,8 +19,8 @@ pub const REST_WAIT: Duration = Duration::from_millis(100);
 
 /// A bridge for bytes that lie anywhere in memory.
 pub struct PackingSender {
-    sender: Sender,
-    packer: Packer,
+    sender: BridgeSender,
+    packer: ChunkPacker,
     /// The receiver sleeps, though chunks wait for it.
     is_unseen: bool,
     /// Time since which bytes wait, for their chunk to be full or for the receiver to be woken.
@@ -32,10 +32,10 @@ pub struct PackingSender {
 
 impl PackingSender {
     /// For a stream that begins at `offset` of its object.
-    pub fn new(sender: Sender, offset: u64) -> Self {
+    pub fn new(sender: BridgeSender, offset: u64) -> Self {
         Self {
             sender,
-            packer: Packer::new(offset),
+            packer: ChunkPacker::new(offset),
             is_unseen: false,
             since: None,
             timer: None,
@@ -43,23 +43,26 @@ impl PackingSender {
     }
 
     /// Takes the next bytes; waits while the data path is slower. Dropping the future loses bytes.
-    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), Closed> {
+    pub async fn push(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.packer.push(bytes);
         self.hand_over().await
     }
 
     /// Hands over what waits for more.
-    pub async fn flush(&mut self) -> Result<(), Closed> {
+    pub async fn flush(&mut self) -> Result<(), BridgeClosedError> {
         self.packer.flush();
         self.hand_over().await?;
-        self.sender.wake();
+        self.sender.wake_receiver();
         self.is_unseen = false;
         self.since = None;
         Ok(())
     }
 
     /// The output of `next` if it comes soon; else hands over what waits, and `next` is still to be waited for.
-    pub async fn soon<F: Future>(&mut self, mut next: Pin<&mut F>) -> Result<Option<F::Output>, Closed> {
+    pub async fn await_or_flush<F: Future>(
+        &mut self,
+        mut next: Pin<&mut F>,
+    ) -> Result<Option<F::Output>, BridgeClosedError> {
         if self.since.is_some_and(|since| since.elapsed() >= REST_WAIT) {
             self.flush().await?;
         }
@@ -91,9 +94,9 @@ impl PackingSender {
         self.sender.closed().await;
     }
 
-    async fn hand_over(&mut self) -> Result<(), Closed> {
+    async fn hand_over(&mut self) -> Result<(), BridgeClosedError> {
         while let Some(packed) = self.packer.pop() {
-            self.is_unseen = !self.sender.put(packed).await?;
+            self.is_unseen = !self.sender.send_packed(packed).await?;
             if !self.is_unseen {
                 // A data path that is slower than the source must not make chunks smaller.
                 self.since = None;
@@ -124,13 +127,16 @@ mod tests {
         let mut packing = PackingSender::new(sender, 0);
         packing.push(b"first").await.unwrap();
         tokio::time::advance(REST_WAIT).await;
-        assert_eq!(packing.soon(pin!(ready(7))).await.unwrap(), Some(7));
-        assert_eq!(&chunks.next().await.unwrap().bytes[..], b"first");
+        assert_eq!(packing.await_or_flush(pin!(ready(7))).await.unwrap(), Some(7));
+        assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"first");
         packing.push(b"second").await.unwrap();
         assert_eq!(
-            packing.soon(pin!(std::future::pending::<u8>())).await.unwrap(),
+            packing
+                .await_or_flush(pin!(std::future::pending::<u8>()))
+                .await
+                .unwrap(),
             None
         );
-        assert_eq!(&chunks.next().await.unwrap().bytes[..], b"second");
+        assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"second");
     }
 }

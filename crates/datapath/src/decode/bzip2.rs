@@ -2,11 +2,11 @@
 
 use bzip2::{Decompress, Status};
 
-use super::decoder::{Engine, Fault, Padding, cut};
-use crate::buffer::Filling;
+use super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
-use crate::memory::Grant;
-use crate::options::Limits;
+use crate::memory::MemoryGrant;
+use crate::options::DecodeLimits;
 
 /// The bytes behind the level: a block (the digits of π) …
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
@@ -29,44 +29,44 @@ const LEVEL_BYTES: u64 = 400_000;
 const STATE_BYTES: u64 = 100_000;
 
 /// libbzip2.
-pub(super) struct Bzip2 {
+pub(super) struct Bzip2Engine {
     decoder: Decompress,
-    grant: Grant,
+    grant: MemoryGrant,
 }
 
-impl Engine for Bzip2 {
+impl DecoderEngine for Bzip2Engine {
     const CODEC: Codec = Codec::Bzip2;
     const HEAD_BYTES: usize = 10;
-    const PADDING: Padding = Padding::Nowhere;
+    const PADDING: MemberPadding = MemberPadding::Nowhere;
 
-    fn begins(head: &[u8]) -> bool {
+    fn is_member_start(head: &[u8]) -> bool {
         begins_stream(head)
     }
 
-    fn new(limits: &Limits) -> Result<Self, Fault> {
+    fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
         Ok(Self {
             decoder: Decompress::new(false),
-            grant: limits.memory.grant(),
+            grant: limits.memory.empty_grant(),
         })
     }
 
-    fn begin(&mut self, head: &[u8]) -> Result<(), Fault> {
+    fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
         let level = head.get(3).map_or(0, |digit| digit.saturating_sub(b'0'));
         self.grant.grow_to(u64::from(level) * LEVEL_BYTES + STATE_BYTES)?;
         self.decoder = Decompress::new(false);
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
         let before = (self.decoder.total_in(), self.decoder.total_out());
-        let outcome = self.decoder.decompress(input, output.room());
-        cut(input, self.decoder.total_in() - before.0);
-        output.filled(self.decoder.total_out() - before.1);
+        let outcome = self.decoder.decompress(input, output.spare_capacity());
+        advance_input(input, self.decoder.total_in() - before.0);
+        output.mark_filled(self.decoder.total_out() - before.1);
         match outcome {
             Ok(Status::StreamEnd) => Ok(true),
-            Ok(Status::MemNeeded) => Err(Fault::Corrupt("out of memory".to_owned())),
+            Ok(Status::MemNeeded) => Err(EngineError::Corrupt("out of memory".to_owned())),
             Ok(_) => Ok(false),
-            Err(error) => Err(Fault::Corrupt(error.to_string())),
+            Err(error) => Err(EngineError::Corrupt(error.to_string())),
         }
     }
 }

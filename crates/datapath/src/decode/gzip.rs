@@ -8,10 +8,10 @@
 
 use flate2::{Decompress, FlushDecompress};
 
-use super::decoder::{Engine, Fault, Padding, cut};
-use crate::buffer::Filling;
+use super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
-use crate::options::Limits;
+use crate::options::DecodeLimits;
 
 /// Two identification bytes and the only compression method, deflate (RFC 1952 §2.3.1).
 const MAGIC: [u8; 3] = [0x1F, 0x8B, 8];
@@ -28,35 +28,37 @@ pub(super) fn begins_member(head: &[u8]) -> bool {
 }
 
 /// zlib's inflate in gzip mode.
-pub(super) struct Gzip(Decompress);
+pub(super) struct GzipEngine(Decompress);
 
-impl Engine for Gzip {
+impl DecoderEngine for GzipEngine {
     const CODEC: Codec = Codec::Gzip;
     const HEAD_BYTES: usize = 4;
-    const PADDING: Padding = Padding::AtEnd;
+    const PADDING: MemberPadding = MemberPadding::AtEnd;
 
-    fn begins(head: &[u8]) -> bool {
+    fn is_member_start(head: &[u8]) -> bool {
         begins_member(head)
     }
 
-    fn new(_limits: &Limits) -> Result<Self, Fault> {
+    fn new(_limits: &DecodeLimits) -> Result<Self, EngineError> {
         Ok(Self(Decompress::new_gzip(WINDOW_BITS)))
     }
 
-    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
+    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
         // `Decompress::reset` would leave gzip mode.
         self.0 = Decompress::new_gzip(WINDOW_BITS);
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
         let before = (self.0.total_in(), self.0.total_out());
-        let outcome = self.0.decompress(input, output.room(), FlushDecompress::None);
-        cut(input, self.0.total_in() - before.0);
-        output.filled(self.0.total_out() - before.1);
+        let outcome = self
+            .0
+            .decompress(input, output.spare_capacity(), FlushDecompress::None);
+        advance_input(input, self.0.total_in() - before.0);
+        output.mark_filled(self.0.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == flate2::Status::StreamEnd),
-            Err(error) => Err(Fault::Corrupt(
+            Err(error) => Err(EngineError::Corrupt(
                 error.message().unwrap_or("invalid data").to_owned(),
             )),
         }

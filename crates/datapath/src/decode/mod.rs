@@ -24,8 +24,8 @@ mod tests;
 mod xz;
 pub(crate) mod zstd;
 
-pub use self::sniff::{SNIFF_BYTES, check_supported, sniff};
-pub(crate) use self::stack::undo;
-pub use self::stack::{Decoded, MAX_LAYERS, open};
+pub use self::sniff::{SNIFF_BYTES, check_supported, sniff_codec};
+pub(crate) use self::stack::decode_input;
+pub use self::stack::{DecodedStream, MAX_LAYERS, open_layers};
 pub use crate::codec::{CONTENT_CODINGS, Codec};
-pub use crate::options::Limits;
+pub use crate::options::DecodeLimits;

@@ -6,10 +6,10 @@
 
 use snap::raw::{Decoder as Raw, decompress_len};
 
-use super::decoder::{Engine, Fault, Padding, cut};
-use crate::buffer::Filling;
+use super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
-use crate::options::Limits;
+use crate::options::DecodeLimits;
 use crate::zeros::is_zero;
 
 /// Type and length (§3).
@@ -25,26 +25,26 @@ pub(crate) const IDENTIFIER: &[u8] = b"sNaPpY";
 
 /// The kind of chunk that a type byte announces (§4).
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SnappyChunkKind {
     Compressed,
     Uncompressed,
     Skippable,
     Identifier,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Result<Self, Fault> {
+impl SnappyChunkKind {
+    fn from_byte(byte: u8) -> Result<Self, EngineError> {
         match byte {
             0x00 => Ok(Self::Compressed),
             0x01 => Ok(Self::Uncompressed),
-            0x02..=0x7f => Err(corrupt(format!("a chunk of the reserved type {byte:#04x}"))),
+            0x02..=0x7f => Err(corrupt_error(format!("a chunk of the reserved type {byte:#04x}"))),
             0x80..=0xfe => Ok(Self::Skippable),
             0xff => Ok(Self::Identifier),
         }
     }
 
     /// Bytes that its body may have.
-    fn body(self) -> std::ops::RangeInclusive<usize> {
+    fn body_size_range(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Self::Compressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_COMPRESSED_BYTES,
             Self::Uncompressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_DATA_BYTES,
@@ -57,23 +57,23 @@ impl Kind {
 
 /// The header of the chunk that is being read.
 #[derive(Clone, Copy)]
-struct Header {
-    kind: Kind,
+struct SnappyChunkHeader {
+    kind: SnappyChunkKind,
     body_bytes: usize,
 }
 
-impl Header {
-    fn parse([kind, low, middle, high]: [u8; HEADER_BYTES], is_first: bool) -> Result<Self, Fault> {
-        let kind = Kind::of(kind)?;
-        if is_first && kind != Kind::Identifier {
-            return Err(corrupt("it does not begin with a stream identifier"));
+impl SnappyChunkHeader {
+    fn parse([kind, low, middle, high]: [u8; HEADER_BYTES], is_first: bool) -> Result<Self, EngineError> {
+        let kind = SnappyChunkKind::from_byte(kind)?;
+        if is_first && kind != SnappyChunkKind::Identifier {
+            return Err(corrupt_error("it does not begin with a stream identifier"));
         }
         let body_bytes = usize::from(low) | usize::from(middle) << 8 | usize::from(high) << 16;
-        let allowed = kind.body();
+        let allowed = kind.body_size_range();
         if allowed.contains(&body_bytes) {
             Ok(Self { kind, body_bytes })
         } else {
-            Err(corrupt(format!(
+            Err(corrupt_error(format!(
                 "a chunk of {body_bytes} bytes, where {} to {} are allowed",
                 allowed.start(),
                 allowed.end()
@@ -83,10 +83,10 @@ impl Header {
 }
 
 /// Reads chunks, whatever pieces they come in.
-pub(super) struct Snappy {
+pub(super) struct SnappyEngine {
     raw: Raw,
     identified: bool,
-    header: Option<Header>,
+    header: Option<SnappyChunkHeader>,
     /// Bytes of the current header or body that came in an earlier piece; of skippable chunks none are kept.
     pending: Vec<u8>,
     skipped: usize,
@@ -97,17 +97,17 @@ pub(super) struct Snappy {
     zeros: Vec<u8>,
 }
 
-impl Engine for Snappy {
+impl DecoderEngine for SnappyEngine {
     const CODEC: Codec = Codec::Snappy;
     const HEAD_BYTES: usize = 1;
-    const PADDING: Padding = Padding::Nowhere;
+    const PADDING: MemberPadding = MemberPadding::Nowhere;
 
-    /// Accepts all: what begins like no chunk is refused by [`Header::parse`], which can say why.
-    fn begins(_head: &[u8]) -> bool {
+    /// Accepts all: what begins like no chunk is refused by [`SnappyChunkHeader::parse`], which can say why.
+    fn is_member_start(_head: &[u8]) -> bool {
         true
     }
 
-    fn new(_limits: &Limits) -> Result<Self, Fault> {
+    fn new(_limits: &DecodeLimits) -> Result<Self, EngineError> {
         Ok(Self {
             raw: Raw::new(),
             identified: false,
@@ -120,22 +120,22 @@ impl Engine for Snappy {
         })
     }
 
-    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
+    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
         self.header = None;
         self.skipped = 0;
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
         if self.delivered < self.decoded.len() {
-            return Ok(self.deliver(output));
+            return Ok(self.deliver_decoded(output));
         }
         let Some(header) = self.header else {
             return self.read_header(input);
         };
-        if header.kind == Kind::Skippable {
+        if header.kind == SnappyChunkKind::Skippable {
             let skip = input.len().min(header.body_bytes - self.skipped);
-            cut(input, skip as u64);
+            advance_input(input, skip as u64);
             self.skipped += skip;
             return Ok(self.skipped == header.body_bytes);
         }
@@ -144,36 +144,36 @@ impl Engine for Snappy {
             && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
         {
             *input = rest;
-            return self.finish(header.kind, body, output);
+            return self.finish_chunk(header.kind, body, output);
         }
-        if !self.collect(header.body_bytes, input) {
+        if !self.collect_pending(header.body_bytes, input) {
             return Ok(false);
         }
         let body = std::mem::take(&mut self.pending);
-        let finished = self.finish(header.kind, &body, output);
+        let finished = self.finish_chunk(header.kind, &body, output);
         self.pending = body;
         self.pending.clear();
         finished
     }
 }
 
-impl Snappy {
+impl SnappyEngine {
     /// True if the chunk is complete, having no body.
-    fn read_header(&mut self, input: &mut &[u8]) -> Result<bool, Fault> {
-        if !self.collect(HEADER_BYTES, input) {
+    fn read_header(&mut self, input: &mut &[u8]) -> Result<bool, EngineError> {
+        if !self.collect_pending(HEADER_BYTES, input) {
             return Ok(false);
         }
         let Some(&bytes) = self.pending.first_chunk() else {
             return Ok(false);
         };
         self.pending.clear();
-        let header = Header::parse(bytes, !self.identified)?;
+        let header = SnappyChunkHeader::parse(bytes, !self.identified)?;
         self.header = Some(header);
         Ok(header.body_bytes == 0)
     }
 
     /// Fills `pending` up to `want` bytes, which were checked to be few; true if they are all there.
-    fn collect(&mut self, want: usize, input: &mut &[u8]) -> bool {
+    fn collect_pending(&mut self, want: usize, input: &mut &[u8]) -> bool {
         let missing = want.saturating_sub(self.pending.len()).min(input.len());
         let (now, rest) = input.split_at(missing);
         self.pending.extend_from_slice(now);
@@ -182,53 +182,60 @@ impl Snappy {
     }
 
     /// Takes the complete body of a chunk; true if all of its data went into the output.
-    fn finish(&mut self, kind: Kind, body: &[u8], output: &mut Filling) -> Result<bool, Fault> {
-        if kind == Kind::Identifier {
+    fn finish_chunk(
+        &mut self,
+        kind: SnappyChunkKind,
+        body: &[u8],
+        output: &mut ChunkBuffer,
+    ) -> Result<bool, EngineError> {
+        if kind == SnappyChunkKind::Identifier {
             self.identified = true;
             return if body == IDENTIFIER {
                 Ok(true)
             } else {
-                Err(corrupt("its stream identifier is not `sNaPpY`"))
+                Err(corrupt_error("its stream identifier is not `sNaPpY`"))
             };
         }
         let (stored, data) = body
             .split_first_chunk::<CHECKSUM_BYTES>()
-            .ok_or_else(|| corrupt("a chunk without a checksum"))?;
+            .ok_or_else(|| corrupt_error("a chunk without a checksum"))?;
         let stored = u32::from_le_bytes(*stored);
         let length = match kind {
-            Kind::Compressed => decompress_len(data).map_err(|error| corrupt(error.to_string()))?,
+            SnappyChunkKind::Compressed => {
+                decompress_len(data).map_err(|error| corrupt_error(error.to_string()))?
+            }
             _ => data.len(),
         };
         if length > MAX_DATA_BYTES {
-            return Err(corrupt(format!(
+            return Err(corrupt_error(format!(
                 "a chunk with {length} bytes of data, where {MAX_DATA_BYTES} are allowed"
             )));
         }
-        let is_compressed = kind == Kind::Compressed;
-        if let Some(room) = output.room().get_mut(..length) {
+        let is_compressed = kind == SnappyChunkKind::Compressed;
+        if let Some(room) = output.spare_capacity().get_mut(..length) {
             // Zeros of a clone are many. A chunk of them is decoded once and known by its compressed form from then on: 26 GiB/s instead of 1.3.
             if is_compressed && body == self.zeros {
                 room.fill(0);
             } else {
-                expand(&mut self.raw, kind, data, room)?;
-                verify(stored, room)?;
+                expand_chunk(&mut self.raw, kind, data, room)?;
+                verify_checksum(stored, room)?;
                 if is_compressed && is_zero(room) {
                     self.zeros.clear();
                     self.zeros.extend_from_slice(body);
                 }
             }
-            output.filled(length as u64);
+            output.mark_filled(length as u64);
             return Ok(true);
         }
         self.decoded.resize(length, 0);
         self.delivered = 0;
-        expand(&mut self.raw, kind, data, &mut self.decoded)?;
-        verify(stored, &self.decoded)?;
-        Ok(self.deliver(output))
+        expand_chunk(&mut self.raw, kind, data, &mut self.decoded)?;
+        verify_checksum(stored, &self.decoded)?;
+        Ok(self.deliver_decoded(output))
     }
 
     /// Hands out decoded data; true if none is left.
-    fn deliver(&mut self, output: &mut Filling) -> bool {
+    fn deliver_decoded(&mut self, output: &mut ChunkBuffer) -> bool {
         let mut rest = self.decoded.get(self.delivered..).unwrap_or_default();
         output.fill_from(&mut rest);
         self.delivered = self.decoded.len() - rest.len();
@@ -237,32 +244,37 @@ impl Snappy {
 }
 
 /// Puts the data of a chunk into `room`, which is as large as it.
-fn expand(raw: &mut Raw, kind: Kind, data: &[u8], room: &mut [u8]) -> Result<(), Fault> {
-    if kind == Kind::Compressed {
+fn expand_chunk(
+    raw: &mut Raw,
+    kind: SnappyChunkKind,
+    data: &[u8],
+    room: &mut [u8],
+) -> Result<(), EngineError> {
+    if kind == SnappyChunkKind::Compressed {
         raw.decompress(data, room)
-            .map_err(|error| corrupt(error.to_string()))?;
+            .map_err(|error| corrupt_error(error.to_string()))?;
     } else {
         room.copy_from_slice(data);
     }
     Ok(())
 }
 
-fn verify(stored: u32, data: &[u8]) -> Result<(), Fault> {
-    let calculated = mask(crc32c::crc32c(data));
+fn verify_checksum(stored: u32, data: &[u8]) -> Result<(), EngineError> {
+    let calculated = mask_crc(crc32c::crc32c(data));
     if stored == calculated {
         Ok(())
     } else {
-        Err(corrupt(format!(
+        Err(corrupt_error(format!(
             "the checksum of a chunk is {stored:#010x}, its data has {calculated:#010x}"
         )))
     }
 }
 
 /// Checksums are stored masked, since a CRC of bytes that hold their own CRC says little (§3).
-pub(crate) fn mask(crc: u32) -> u32 {
+pub(crate) fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-fn corrupt(reason: impl Into<String>) -> Fault {
-    Fault::Corrupt(reason.into())
+fn corrupt_error(reason: impl Into<String>) -> EngineError {
+    EngineError::Corrupt(reason.into())
 }

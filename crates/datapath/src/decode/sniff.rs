@@ -7,12 +7,12 @@ use super::{bzip2, gzip, xz, zstd};
 use crate::codec::Codec;
 use crate::error::DecodeError;
 
-/// First bytes of a stream that [`sniff`] should be given. The codecs need 18; the rest is room for
+/// First bytes of a stream that [`sniff_codec`] should be given. The codecs need 18; the rest is room for
 /// skippable frames in front of a zstd stream.
 pub const SNIFF_BYTES: usize = 512;
 
 /// The codec whose stream begins with `head`, the first [`SNIFF_BYTES`] (or all, if there are fewer).
-pub fn sniff(head: &[u8]) -> Option<Codec> {
+pub fn sniff_codec(head: &[u8]) -> Option<Codec> {
     if gzip::begins_member(head) {
         Some(Codec::Gzip)
     } else if xz::begins_stream(head) {
@@ -82,7 +82,7 @@ mod tests {
             ("a boot sector", b"\xEB\x63\x90\0\0\0\0\0\0\0"),
             ("qcow2", b"QFI\xFB\0\0\0\x03"),
         ] {
-            assert_eq!(sniff(head), None, "{what}");
+            assert_eq!(sniff_codec(head), None, "{what}");
             assert!(check_supported(head).is_ok(), "{what}");
         }
     }
@@ -95,7 +95,7 @@ mod tests {
             ("zip", b"PK\x03\x04\x14\0\0\0\x08\0"),
             ("7z", b"7z\xBC\xAF\x27\x1C\0\x04"),
         ] {
-            assert_eq!(sniff(head), None, "{name}");
+            assert_eq!(sniff_codec(head), None, "{name}");
             let Err(DecodeError::Unsupported(found)) = check_supported(head) else {
                 panic!("{name} is not refused");
             };
@@ -115,7 +115,7 @@ mod tests {
         ];
         for head in heads {
             let recognised = (0..=head.len())
-                .filter(|&end| sniff(&head[..end]).is_some() || check_supported(&head[..end]).is_err())
+                .filter(|&end| sniff_codec(&head[..end]).is_some() || check_supported(&head[..end]).is_err())
                 .count();
             assert!(recognised > 0 && recognised < head.len());
         }

@@ -9,22 +9,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use crate::chunks::Chunks;
+use crate::chunks::ChunkStream;
 use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
-use crate::options::Limits;
+use crate::options::DecodeLimits;
 
 /// Bytes of a layer for each byte that comes out below the stack. Compressed data is larger than its content only where it
 /// cannot be compressed, by a thousandth; members of 10 bytes of content are three times as large.
 const WORTH: u64 = 4;
 
 /// True if `consumed` bytes may be read for `decoded` ones.
-pub(super) fn is_worth(consumed: u64, decoded: u64, limits: &Limits) -> bool {
+pub(super) fn is_worth(consumed: u64, decoded: u64, limits: &DecodeLimits) -> bool {
     consumed <= decoded.saturating_mul(WORTH).saturating_add(limits.spare_bytes)
 }
 
 /// The error of a layer that is not worth it.
-pub(super) fn barren(codec: Codec, consumed: u64, decoded: u64) -> Error {
+pub(super) fn barren_error(codec: Codec, consumed: u64, decoded: u64) -> Error {
     DecodeError::Barren {
         codec: codec.name(),
         consumed,
@@ -34,13 +34,13 @@ pub(super) fn barren(codec: Codec, consumed: u64, decoded: u64) -> Error {
 }
 
 /// The account of one stack.
-pub(super) struct Spent {
+pub(super) struct ExpansionBudget {
     delivered: Arc<AtomicU64>,
-    limits: Limits,
+    limits: DecodeLimits,
 }
 
-impl Spent {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl ExpansionBudget {
+    pub(super) fn new(limits: &DecodeLimits) -> Self {
         Self {
             delivered: Arc::default(),
             limits: limits.clone(),
@@ -48,8 +48,8 @@ impl Spent {
     }
 
     /// The stream that the layer `codec` reads.
-    pub(super) fn above(&self, codec: Codec, inner: Box<dyn Chunks>) -> Box<dyn Chunks> {
-        Box::new(Above {
+    pub(super) fn wrap_input(&self, codec: Codec, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
+        Box::new(BudgetedInput {
             codec,
             inner,
             consumed: 0,
@@ -59,23 +59,23 @@ impl Spent {
     }
 
     /// The stream that comes out of the stack.
-    pub(super) fn below(self, inner: Box<dyn Chunks>) -> Box<dyn Chunks> {
-        Box::new(Below {
+    pub(super) fn wrap_output(self, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
+        Box::new(CountedOutput {
             inner,
             delivered: self.delivered,
         })
     }
 }
 
-struct Above {
+struct BudgetedInput {
     codec: Codec,
-    inner: Box<dyn Chunks>,
+    inner: Box<dyn ChunkStream>,
     consumed: u64,
-    limits: Limits,
+    limits: DecodeLimits,
     delivered: Arc<AtomicU64>,
 }
 
-impl Chunks for Above {
+impl ChunkStream for BudgetedInput {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let chunk = self.inner.next_chunk()?;
         self.consumed += chunk.as_ref().map_or(0, Bytes::len) as u64;
@@ -83,31 +83,31 @@ impl Chunks for Above {
         if is_worth(self.consumed, decoded, &self.limits) {
             return Ok(chunk);
         }
-        Err(barren(self.codec, self.consumed, decoded))
+        Err(barren_error(self.codec, self.consumed, decoded))
     }
 }
 
-struct Below {
-    inner: Box<dyn Chunks>,
+struct CountedOutput {
+    inner: Box<dyn ChunkStream>,
     delivered: Arc<AtomicU64>,
 }
 
-impl Below {
-    fn count(&self, bytes: usize) {
+impl CountedOutput {
+    fn count_bytes(&self, bytes: usize) {
         self.delivered.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
 
-impl Chunks for Below {
+impl ChunkStream for CountedOutput {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let chunk = self.inner.next_chunk()?;
-        self.count(chunk.as_ref().map_or(0, Bytes::len));
+        self.count_bytes(chunk.as_ref().map_or(0, Bytes::len));
         Ok(chunk)
     }
 
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         let placed = self.inner.next_placed(received)?;
-        self.count(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()));
+        self.count_bytes(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()));
         Ok(placed)
     }
 }

@@ -2,13 +2,13 @@
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use super::decoder::{Engine, Fault, Padding, cut};
-use crate::buffer::Filling;
+use super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
-use crate::cursor::Cursor;
+use crate::cursor::ChunkCursor;
 use crate::error::Error;
-use crate::memory::Grant;
-use crate::options::Limits;
+use crate::memory::MemoryGrant;
+use crate::options::DecodeLimits;
 
 /// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
@@ -59,7 +59,7 @@ fn skippable_frame(head: &[u8]) -> Option<u64> {
 pub(super) fn begins_frames(head: &[u8]) -> bool {
     let mut rest = head;
     while let Some(length) = skippable_frame(rest) {
-        cut(&mut rest, length);
+        advance_input(&mut rest, length);
     }
     begins_frame(rest)
 }
@@ -118,32 +118,32 @@ fn zero_frame(head: &[u8]) -> Option<(usize, u64)> {
 }
 
 /// libzstd's streaming decoder, which verifies content checksums and passes over skippable frames.
-pub(super) struct Zstd {
+pub(super) struct ZstdEngine {
     decoder: Decoder<'static>,
-    grant: Grant,
+    grant: MemoryGrant,
 }
 
-impl Engine for Zstd {
+impl DecoderEngine for ZstdEngine {
     const CODEC: Codec = Codec::Zstd;
     const HEAD_BYTES: usize = MAX_HEADER;
-    const PADDING: Padding = Padding::Nowhere;
+    const PADDING: MemberPadding = MemberPadding::Nowhere;
 
-    fn begins(head: &[u8]) -> bool {
+    fn is_member_start(head: &[u8]) -> bool {
         begins_frame(head) || skippable_frame(head).is_some()
     }
 
-    fn new(limits: &Limits) -> Result<Self, Fault> {
-        let mut grant = limits.memory.grant();
+    fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
+        let mut grant = limits.memory.empty_grant();
         grant.resize(STATE_BYTES)?;
-        let mut decoder = Decoder::new().map_err(|error| Fault::Corrupt(error.to_string()))?;
+        let mut decoder = Decoder::new().map_err(|error| EngineError::Corrupt(error.to_string()))?;
         decoder
             .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
-            .map_err(|error| Fault::Corrupt(error.to_string()))?;
+            .map_err(|error| EngineError::Corrupt(error.to_string()))?;
         Ok(Self { decoder, grant })
     }
 
     /// The library keeps the largest window so far, also when a frame comes that needs none: what was granted stays so.
-    fn begin(&mut self, head: &[u8]) -> Result<(), Fault> {
+    fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
         if begins_frame(head) {
             self.grant
                 .grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
@@ -151,27 +151,27 @@ impl Engine for Zstd {
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
         let mut from = InBuffer::around(input);
-        let mut to = OutBuffer::around(output.room());
+        let mut to = OutBuffer::around(output.spare_capacity());
         let outcome = self.decoder.run(&mut from, &mut to);
         let (used, written) = (from.pos() as u64, to.pos() as u64);
-        cut(input, used);
-        output.filled(written);
+        advance_input(input, used);
+        output.mark_filled(written);
         match outcome {
             // The hint is zero only where a frame is complete and all of it was delivered.
             Ok(hint) => Ok(hint == 0),
-            Err(error) => Err(Fault::Corrupt(error.to_string())),
+            Err(error) => Err(EngineError::Corrupt(error.to_string())),
         }
     }
 
-    fn take_zeros(input: &mut Cursor) -> Result<Option<u64>, Error> {
+    fn take_zeros(input: &mut ChunkCursor) -> Result<Option<u64>, Error> {
         // Only what begins with a repeated byte is looked at further: that may have to be waited for.
-        let begin = input.head(MAX_HEADER)?.strip_prefix(&FRAME_HEADER);
+        let begin = input.peek_bytes(MAX_HEADER)?.strip_prefix(&FRAME_HEADER);
         if !matches!(begin, Some([first, ..]) if u32::from(first >> 1 & 3) == RLE) {
             return Ok(None);
         }
-        let frame = zero_frame(input.head(FRAME_HEADER.len() + 4 * ZERO_BLOCKS)?);
+        let frame = zero_frame(input.peek_bytes(FRAME_HEADER.len() + 4 * ZERO_BLOCKS)?);
         Ok(frame.map(|(length, zeros)| {
             input.consume(length);
             zeros

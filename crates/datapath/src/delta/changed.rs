@@ -5,16 +5,16 @@ use std::ops::Range;
 use bytes::Bytes;
 use diskimage::Format;
 
-use super::{Base, Report};
-use crate::changes::{Changes, Places};
-use crate::chunks::{Chunks, Peek};
+use super::{DeltaBase, DeltaReport};
+use crate::changes::{ChangedOffsets, ChangedRanges};
+use crate::chunks::{ChunkStream, PeekStream};
 use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};
-use crate::input::Input;
+use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Phase, Stage};
-use crate::options::{Reading, Writing};
+use crate::observe::{Stage, TransferPhase};
+use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 use crate::zeros::is_zero;
 
@@ -22,38 +22,40 @@ use crate::zeros::is_zero;
 const BLOCK: u64 = 64 << 10;
 
 /// Writes the bytes of `source`, which are those of `changes`, to their places.
-pub(super) fn apply(
+pub(super) fn apply_changes(
     source: &dyn Source,
-    changes: &Changes,
-    base: &Base,
-    reading: &Reading,
-    writing: &Writing,
-) -> Result<Report, Error> {
-    reading.observer.phase(Phase::Info);
+    changes: &ChangedRanges,
+    base: &DeltaBase,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<DeltaReport, Error> {
+    reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&base.path, source)?;
     // A guest has written them, so they are never looked at: a range may begin like an archive.
     let meter = Meter::new(source, reading)?;
-    let mut input = Input::direct(Peek::new(meter), reading.limits.memory.grant());
+    let mut input = TransferInput::from_source(PeekStream::new(meter), reading.limits.memory.empty_grant());
     let facts = ImageFacts {
-        layers: input.layers(),
+        layers: input.layer_names(),
         format: Format::Raw,
         virtual_size: Some(changes.disk_bytes()),
         route: RouteTaken::OnePass,
     };
-    reading.observer.image(&facts);
+    reading.observer.record_image(&facts);
 
-    reading.observer.phase(Phase::Transfer);
+    reading.observer.begin_phase(TransferPhase::Transfer);
     let disk = Disk::open_in_place(&base.target_options(), changes.disk_bytes())?;
     // It never grows here: a disk that is larger at the source than it was has more to tell than its changes.
     disk.check_holds(changes.disk_bytes())?;
-    write(changes, &mut input, &disk, reading, writing)?;
-    let checksum = input.finish()?;
+    write_changes(changes, &mut input, &disk, reading, writing)?;
+    let checksum = input.finish_reading()?;
     reading.check_stop()?;
-    disk.tell(&*reading.observer);
-    let written_bytes = input.readings().time(Stage::Target, || disk.commit_in_place())?;
+    disk.report_progress(&*reading.observer);
+    let written_bytes = input
+        .readings()
+        .time_stage(Stage::Target, || disk.commit_in_place())?;
     reading.observer.target_written(written_bytes);
-    reading.observer.phase(Phase::Complete);
-    Ok(Report {
+    reading.observer.begin_phase(TransferPhase::Complete);
+    Ok(DeltaReport {
         facts,
         virtual_size: changes.disk_bytes(),
         source_bytes: input.readings().position(),
@@ -62,15 +64,15 @@ pub(super) fn apply(
     })
 }
 
-fn write(
-    changes: &Changes,
-    input: &mut Input,
+fn write_changes(
+    changes: &ChangedRanges,
+    input: &mut TransferInput,
     disk: &Disk,
-    reading: &Reading,
-    writing: &Writing,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
 ) -> Result<(), Error> {
     let readings = input.readings();
-    let mut places = Places::new(changes);
+    let mut places = ChangedOffsets::new(changes);
     with_writer(
         disk,
         None,
@@ -78,18 +80,20 @@ fn write(
         writing.workers,
         &reading.stop,
         |writer| {
-            readings.time(Stage::Format, || {
-                let mut output = Output {
+            readings.time_stage(Stage::Format, || {
+                let mut output = DeltaOutput {
                     writer,
                     zeros: 0..0,
                     reading,
                 };
                 while let Some(mut chunk) = input.next_chunk()? {
                     while !chunk.is_empty() {
-                        let (offset, bytes) = places.take(&mut chunk).ok_or_else(|| beside(changes))?;
-                        output.put(offset, bytes)?;
+                        let (offset, bytes) = places
+                            .take_front(&mut chunk)
+                            .ok_or_else(|| length_error(changes))?;
+                        output.write_bytes(offset, bytes)?;
                     }
-                    output.writer.disk().tell(&*reading.observer);
+                    output.writer.disk().report_progress(&*reading.observer);
                 }
                 output.end_zeros()?;
                 readings.pass_over(output.writer.waited);
@@ -100,29 +104,29 @@ fn write(
     if places.is_complete() {
         Ok(())
     } else {
-        Err(beside(changes))
+        Err(length_error(changes))
     }
 }
 
 /// The source gave another number of bytes than it has announced.
-fn beside(changes: &Changes) -> Error {
+fn length_error(changes: &ChangedRanges) -> Error {
     let message = format!(
         "the source does not have the {} bytes that changed",
-        changes.bytes()
+        changes.changed_bytes()
     );
     SourceError::new(SourceErrorKind::Length, message).into()
 }
 
 /// The disk: data is written, zeros become holes. The two never overlap, so it does not matter which is first.
-struct Output<'w, 's> {
+struct DeltaOutput<'w, 's> {
     writer: &'w mut Writer<'s>,
     /// Zeros that came last, and are not yet made.
     zeros: Range<u64>,
-    reading: &'w Reading,
+    reading: &'w ReadOptions,
 }
 
-impl Output<'_, '_> {
-    fn put(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
+impl DeltaOutput<'_, '_> {
+    fn write_bytes(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         while !bytes.is_empty() {
             let length = usize::try_from(BLOCK - offset % BLOCK).unwrap_or(usize::MAX);
             let block = bytes.split_to(length.min(bytes.len()));
@@ -130,7 +134,7 @@ impl Output<'_, '_> {
             if is_zero(&block) {
                 self.add_zeros(offset..end)?;
             } else {
-                self.writer.data(offset, block)?;
+                self.writer.add_data(offset, block)?;
             }
             offset = end;
         }

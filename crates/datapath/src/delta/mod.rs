@@ -9,15 +9,15 @@ mod qcow2;
 
 use std::path::PathBuf;
 
-use crate::disk::{self, Cache};
+use crate::disk::{self, CacheMode};
 use crate::error::Error;
 use crate::facts::ImageFacts;
-use crate::options::{Reading, Writing};
+use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 
 /// The disk that a delta is applied to.
 #[derive(Debug, Clone)]
-pub struct Base {
+pub struct DeltaBase {
     /// A regular file or block device that holds the base.
     pub path: PathBuf,
     /// Bytes that the disk may have at most; a device's size limits it too.
@@ -27,12 +27,12 @@ pub struct Base {
     /// True if what becomes zero stays allocated.
     pub preallocated: bool,
     /// Use of the page cache.
-    pub cache: Cache,
+    pub cache: CacheMode,
 }
 
-impl Base {
-    fn target_options(&self) -> disk::Options {
-        disk::Options {
+impl DeltaBase {
+    fn target_options(&self) -> disk::DiskOptions {
+        disk::DiskOptions {
             path: self.path.clone(),
             available: self.available,
             size: None,
@@ -46,7 +46,7 @@ impl Base {
 
 /// Figures of a delta that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct DeltaReport {
     /// Facts about the delta.
     pub facts: ImageFacts,
     /// Bytes of the virtual disk.
@@ -61,14 +61,14 @@ pub struct Report {
 
 /// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
 /// delta's head, its base above all, is found before the disk is touched.
-pub fn apply(
+pub fn apply_delta(
     source: &dyn Source,
-    base: &Base,
-    reading: &Reading,
-    writing: &Writing,
-) -> Result<Report, Error> {
-    match source.changes() {
-        Some(changes) => changed::apply(source, changes, base, reading, writing),
-        None => qcow2::apply(source, base, reading, writing),
+    base: &DeltaBase,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<DeltaReport, Error> {
+    match source.changed_ranges() {
+        Some(changes) => changed::apply_changes(source, changes, base, reading, writing),
+        None => qcow2::apply_qcow2(source, base, reading, writing),
     }
 }

@@ -2,45 +2,47 @@
 
 use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
-use super::{Base, Report};
+use super::{DeltaBase, DeltaReport};
 use crate::decode;
 use crate::disk::{self, Disk, Writer, with_writer};
 use crate::error::{Error, FormatError};
-use crate::format::{Head, Mapped};
-use crate::input::Input;
+use crate::format::{ImageHead, MappedImage};
+use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Phase, Stage};
-use crate::options::{Payload, Reading, Writing};
+use crate::observe::{Stage, TransferPhase};
+use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
 /// Applies the image in `source` to the disk of `base`.
-pub(super) fn apply(
+pub(super) fn apply_qcow2(
     source: &dyn Source,
-    base: &Base,
-    reading: &Reading,
-    writing: &Writing,
-) -> Result<Report, Error> {
-    reading.observer.phase(Phase::Info);
+    base: &DeltaBase,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
+) -> Result<DeltaReport, Error> {
+    reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&base.path, source)?;
     let meter = Meter::new(source, reading)?;
-    let mut input = decode::undo(meter, reading, &writing.decode_limits(&reading.limits))?;
-    let image = open(&mut input, base, reading)?;
-    let mut delta = Mapped::start(image, source, &mut input, reading, writing.route)?;
-    let facts = delta.image_facts(input.layers());
-    reading.observer.image(&facts);
+    let mut input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
+    let image = open_delta(&mut input, base, reading)?;
+    let mut delta = MappedImage::start(image, source, &mut input, reading, writing.route)?;
+    let facts = delta.image_facts(input.layer_names());
+    reading.observer.record_image(&facts);
 
-    reading.observer.phase(Phase::Transfer);
+    reading.observer.begin_phase(TransferPhase::Transfer);
     // In place: the base stays visible all the time, since applying the delta again repairs what an interruption leaves.
     let disk = Disk::open_in_place(&base.target_options(), delta.facts.virtual_size)?;
-    disk.grow(delta.facts.virtual_size)?;
-    write(&mut delta, &mut input, &disk, reading, writing)?;
-    let checksum = input.finish()?;
+    disk.grow_file(delta.facts.virtual_size)?;
+    write_delta(&mut delta, &mut input, &disk, reading, writing)?;
+    let checksum = input.finish_reading()?;
     reading.check_stop()?;
-    disk.tell(&*reading.observer);
-    let written_bytes = input.readings().time(Stage::Target, || disk.commit_in_place())?;
+    disk.report_progress(&*reading.observer);
+    let written_bytes = input
+        .readings()
+        .time_stage(Stage::Target, || disk.commit_in_place())?;
     reading.observer.target_written(written_bytes);
-    reading.observer.phase(Phase::Complete);
-    Ok(Report {
+    reading.observer.begin_phase(TransferPhase::Complete);
+    Ok(DeltaReport {
         facts,
         virtual_size: delta.facts.virtual_size,
         source_bytes: input.readings().position(),
@@ -50,8 +52,8 @@ pub(super) fn apply(
 }
 
 /// Reads the head of a delta to `base`.
-fn open(input: &mut Input, base: &Base, reading: &Reading) -> Result<Image, Error> {
-    let Head { format, .. } = Head::read(input, Payload::default(), reading)?;
+fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions) -> Result<Image, Error> {
+    let ImageHead { format, .. } = ImageHead::read(input, PayloadKind::default(), reading)?;
     if format != Format::Qcow2 {
         let error = ImageError::NotThatFormat {
             wanted: Format::Qcow2,
@@ -65,14 +67,14 @@ fn open(input: &mut Input, base: &Base, reading: &Reading) -> Result<Image, Erro
 }
 
 /// Data first, then zeros: each guest byte is said to be one or the other, or nothing is said about it.
-fn write(
-    delta: &mut Mapped,
-    input: &mut Input,
+fn write_delta(
+    delta: &mut MappedImage,
+    input: &mut TransferInput,
     disk: &Disk,
-    reading: &Reading,
-    writing: &Writing,
+    reading: &ReadOptions,
+    writing: &WriteOptions,
 ) -> Result<(), Error> {
-    let tick = |writer: &Writer<'_>| writer.disk().tell(&*reading.observer);
+    let tick = |writer: &Writer<'_>| writer.disk().report_progress(&*reading.observer);
     let readings = input.readings();
     with_writer(
         disk,
@@ -81,14 +83,14 @@ fn write(
         writing.workers,
         &reading.stop,
         |writer| {
-            readings.time(Stage::Format, || {
-                let copied = delta.copy(input, writer, reading, writing, tick);
+            readings.time_stage(Stage::Format, || {
+                let copied = delta.copy_data(input, writer, reading, writing, tick);
                 readings.pass_over(writer.waited);
                 copied
             })
         },
     )?;
-    for range in delta.zeros() {
+    for range in delta.zero_ranges() {
         disk.zero_in_steps(range.start.0..range.end.0, &reading.stop)?;
     }
     Ok(())

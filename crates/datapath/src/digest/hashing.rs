@@ -5,36 +5,36 @@ use std::thread::{Builder, JoinHandle};
 
 use bytes::Bytes;
 
-use super::{Algorithm, Digest};
+use super::{DigestAlgorithm, RunningDigest};
 use crate::buffer::CHUNK_BYTES;
-use crate::error::NoThread;
-use crate::queue::Queue;
+use crate::error::ThreadStartError;
+use crate::queue::WorkQueue;
 
 /// Bytes that may wait to be hashed.
 const QUEUE_BYTES: usize = 4 << 20;
 
 /// A running hash on a thread of its own.
-pub struct Hashing {
-    queue: Arc<Queue<Bytes>>,
+pub struct HashingThread {
+    queue: Arc<WorkQueue<Bytes>>,
     /// `None` once it was joined.
     thread: Option<JoinHandle<String>>,
 }
 
-impl Hashing {
+impl HashingThread {
     /// The hash of nothing yet.
-    pub fn start(algorithm: Algorithm) -> Result<Self, NoThread> {
-        let queue = Arc::new(Queue::new(QUEUE_BYTES));
+    pub fn start(algorithm: DigestAlgorithm) -> Result<Self, ThreadStartError> {
+        let queue = Arc::new(WorkQueue::new(QUEUE_BYTES));
         let chunks = Arc::clone(&queue);
         let thread = Builder::new().spawn(move || {
             // If hashing panics, `update` must not wait for ever.
-            let chunks = Abort(chunks);
-            let mut digest = Digest::new(algorithm);
+            let chunks = QueueAbortGuard(chunks);
+            let mut digest = RunningDigest::new(algorithm);
             while let Some((chunk, held)) = chunks.0.pop() {
                 digest.update(&chunk);
                 drop(chunk);
-                chunks.0.done(held);
+                chunks.0.release_bytes(held);
             }
-            digest.finish()
+            digest.finish_digest()
         })?;
         Ok(Self {
             queue,
@@ -49,7 +49,7 @@ impl Hashing {
     }
 
     /// `algorithm:hex` of all bytes.
-    pub fn finish(mut self) -> String {
+    pub fn finish_digest(mut self) -> String {
         self.queue.close();
         // A thread that panicked has hashed nothing, which no checksum equals.
         self.thread
@@ -59,15 +59,15 @@ impl Hashing {
     }
 }
 
-struct Abort(Arc<Queue<Bytes>>);
+struct QueueAbortGuard(Arc<WorkQueue<Bytes>>);
 
-impl Drop for Abort {
+impl Drop for QueueAbortGuard {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Drop for Hashing {
+impl Drop for HashingThread {
     fn drop(&mut self) {
         self.queue.abort();
         if let Some(thread) = self.thread.take() {
@@ -84,18 +84,18 @@ mod tests {
     #[test]
     fn hashing_beside_equals_hashing() {
         let chunks: Vec<Bytes> = (0..100u8).map(|byte| Bytes::from(vec![byte; 100_000])).collect();
-        let hashing = Hashing::start(Algorithm::Sha256).unwrap();
-        let mut digest = Digest::new(Algorithm::Sha256);
+        let hashing = HashingThread::start(DigestAlgorithm::Sha256).unwrap();
+        let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
         for chunk in &chunks {
             hashing.update(chunk);
             digest.update(chunk);
         }
-        assert_eq!(hashing.finish(), digest.finish());
+        assert_eq!(hashing.finish_digest(), digest.finish_digest());
     }
 
     #[test]
     fn dropping_it_early_ends_the_thread() {
-        let hashing = Hashing::start(Algorithm::Sha512).unwrap();
+        let hashing = HashingThread::start(DigestAlgorithm::Sha512).unwrap();
         let queue = Arc::clone(&hashing.queue);
         hashing.update(&Bytes::from(vec![0; 10 << 20]));
         drop(hashing);

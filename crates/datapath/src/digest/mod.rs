@@ -11,13 +11,13 @@ use sha1::Sha1;
 use sha2::digest::DynDigest;
 use sha2::{Sha256, Sha512};
 
-pub use self::hashing::Hashing;
+pub use self::hashing::HashingThread;
 use crate::error::Error;
 
 /// The functions that digests are taken with: the hash functions that CDI's `checksum` field may name, and the checksums that object
 /// stores announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Algorithm {
+pub enum DigestAlgorithm {
     /// RFC 1321.
     Md5,
     /// FIPS 180-4.
@@ -34,7 +34,7 @@ pub enum Algorithm {
     Crc64Nvme,
 }
 
-impl Algorithm {
+impl DigestAlgorithm {
     /// Those that may be asked for: a CRC tells damage, and nothing about who made it.
     pub const REQUESTABLE: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
 
@@ -52,7 +52,7 @@ impl Algorithm {
     }
 
     /// Length of the digest in bytes.
-    const fn bytes(self) -> usize {
+    const fn digest_bytes(self) -> usize {
         match self {
             Self::Crc32 | Self::Crc32c => 4,
             Self::Crc64Nvme => 8,
@@ -65,11 +65,11 @@ impl Algorithm {
 
     /// Length of the digest in hexadecimal digits.
     const fn hex_digits(self) -> usize {
-        self.bytes() * 2
+        self.digest_bytes() * 2
     }
 }
 
-impl fmt::Display for Algorithm {
+impl fmt::Display for DigestAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
@@ -91,7 +91,7 @@ pub enum ChecksumError {
     #[error("invalid {algorithm} hash length: expected {expected} hex characters, got {got}")]
     Length {
         /// The algorithm that was named.
-        algorithm: Algorithm,
+        algorithm: DigestAlgorithm,
         /// Digits of its hashes.
         expected: usize,
         /// Bytes that were given.
@@ -105,25 +105,25 @@ pub enum ChecksumError {
 /// A digest that is expected: as text, `algorithm:hex` in any case, with spaces around either part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
-    algorithm: Algorithm,
+    algorithm: DigestAlgorithm,
     hex: String,
 }
 
 impl Checksum {
     /// The digest `bytes`, as a source announces it; none of another length than the algorithm's.
-    pub fn announced(algorithm: Algorithm, bytes: &[u8]) -> Option<Self> {
-        (bytes.len() == algorithm.bytes()).then(|| Self {
+    pub fn from_bytes(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
+        (bytes.len() == algorithm.digest_bytes()).then(|| Self {
             algorithm,
             hex: hex::encode(bytes),
         })
     }
 
     /// The algorithm that it was taken with.
-    pub fn algorithm(&self) -> Algorithm {
+    pub fn algorithm(&self) -> DigestAlgorithm {
         self.algorithm
     }
 
-    /// Compares with `calculated`, the result of [`Digest::finish`].
+    /// Compares with `calculated`, the result of [`RunningDigest::finish_digest`].
     pub fn verify(&self, calculated: &str) -> Result<(), Error> {
         let expected = self.to_string();
         if expected == calculated {
@@ -137,10 +137,10 @@ impl Checksum {
 }
 
 /// `text` as an error repeats it: it may be a header of a stranger.
-fn shown(text: &str) -> String {
+fn printable_excerpt(text: &str) -> String {
     /// Longer than all that can be meant: `sha512:` with its digits has 135.
     const MOST_CHARS: usize = 160;
-    printable::start(text.as_bytes(), MOST_CHARS)
+    printable::escape_prefix(text.as_bytes(), MOST_CHARS)
 }
 
 impl FromStr for Checksum {
@@ -148,18 +148,18 @@ impl FromStr for Checksum {
 
     fn from_str(text: &str) -> Result<Self, ChecksumError> {
         let Some((name, hash)) = text.trim().split_once(':') else {
-            return Err(ChecksumError::Format(shown(text)));
+            return Err(ChecksumError::Format(printable_excerpt(text)));
         };
         let (name, hex) = (name.trim().to_lowercase(), hash.trim().to_lowercase());
         if hex.is_empty() {
             return Err(ChecksumError::Empty);
         }
         // A CRC is no answer to somebody who asks for a checksum: it tells damage, not forgery.
-        let Some(algorithm) = Algorithm::REQUESTABLE
+        let Some(algorithm) = DigestAlgorithm::REQUESTABLE
             .into_iter()
             .find(|known| known.name() == name)
         else {
-            return Err(ChecksumError::Algorithm(shown(&name)));
+            return Err(ChecksumError::Algorithm(printable_excerpt(&name)));
         };
         let (expected, got) = (algorithm.hex_digits(), hex.len());
         if got != expected {
@@ -183,28 +183,28 @@ impl fmt::Display for Checksum {
 }
 
 /// A running digest of the bytes that arrive.
-pub struct Digest {
-    algorithm: Algorithm,
-    state: State,
+pub struct RunningDigest {
+    algorithm: DigestAlgorithm,
+    state: DigestState,
 }
 
-enum State {
+enum DigestState {
     Hash(Box<dyn DynDigest + Send>),
     Crc(Box<crc_fast::Digest>),
 }
 
-impl Digest {
+impl RunningDigest {
     /// The digest of nothing yet.
-    pub fn new(algorithm: Algorithm) -> Self {
-        let crc = |parameters| State::Crc(Box::new(crc_fast::Digest::new(parameters)));
+    pub fn new(algorithm: DigestAlgorithm) -> Self {
+        let crc = |parameters| DigestState::Crc(Box::new(crc_fast::Digest::new(parameters)));
         let state = match algorithm {
-            Algorithm::Md5 => State::Hash(Box::<Md5>::default()),
-            Algorithm::Sha1 => State::Hash(Box::<Sha1>::default()),
-            Algorithm::Sha256 => State::Hash(Box::<Sha256>::default()),
-            Algorithm::Sha512 => State::Hash(Box::<Sha512>::default()),
-            Algorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
-            Algorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
-            Algorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme),
+            DigestAlgorithm::Md5 => DigestState::Hash(Box::<Md5>::default()),
+            DigestAlgorithm::Sha1 => DigestState::Hash(Box::<Sha1>::default()),
+            DigestAlgorithm::Sha256 => DigestState::Hash(Box::<Sha256>::default()),
+            DigestAlgorithm::Sha512 => DigestState::Hash(Box::<Sha512>::default()),
+            DigestAlgorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc),
+            DigestAlgorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi),
+            DigestAlgorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme),
         };
         Self { algorithm, state }
     }
@@ -212,17 +212,19 @@ impl Digest {
     /// Adds the next bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         match &mut self.state {
-            State::Hash(hash) => hash.update(bytes),
-            State::Crc(crc) => crc.update(bytes),
+            DigestState::Hash(hash) => hash.update(bytes),
+            DigestState::Crc(crc) => crc.update(bytes),
         }
     }
 
     /// `algorithm:hex` of all bytes.
-    pub fn finish(self) -> String {
+    pub fn finish_digest(self) -> String {
         let hex = match self.state {
-            State::Hash(hash) => hex::encode(hash.finalize()),
+            DigestState::Hash(hash) => hex::encode(hash.finalize()),
             // Big-endian and as wide as its polynomial.
-            State::Crc(crc) => format!("{:0width$x}", crc.finalize(), width = self.algorithm.hex_digits()),
+            DigestState::Crc(crc) => {
+                format!("{:0width$x}", crc.finalize(), width = self.algorithm.hex_digits())
+            }
         };
         format!("{}:{hex}", self.algorithm)
     }
@@ -249,11 +251,11 @@ mod tests {
     fn published_examples_match_in_any_split_and_case() {
         for example in ABC {
             let checksum: Checksum = example.parse().unwrap();
-            let mut digest = Digest::new(checksum.algorithm());
+            let mut digest = RunningDigest::new(checksum.algorithm());
             digest.update(b"a");
             digest.update(b"");
             digest.update(b"bc");
-            let calculated = digest.finish();
+            let calculated = digest.finish_digest();
             assert_eq!(calculated, example);
             assert!(checksum.verify(&calculated).is_ok());
 
@@ -267,29 +269,32 @@ mod tests {
     fn crcs_match_their_catalogued_check_values() {
         // CRC-32/ISO-HDLC, CRC-32/ISCSI and CRC-64/NVME of "123456789" in Greg Cook's catalogue.
         for (algorithm, check) in [
-            (Algorithm::Crc32, &[0xCB, 0xF4, 0x39, 0x26][..]),
-            (Algorithm::Crc32c, &[0xE3, 0x06, 0x92, 0x83]),
+            (DigestAlgorithm::Crc32, &[0xCB, 0xF4, 0x39, 0x26][..]),
+            (DigestAlgorithm::Crc32c, &[0xE3, 0x06, 0x92, 0x83]),
             (
-                Algorithm::Crc64Nvme,
+                DigestAlgorithm::Crc64Nvme,
                 &[0xAE, 0x8B, 0x14, 0x86, 0x0A, 0x79, 0x98, 0x88],
             ),
         ] {
-            let mut digest = Digest::new(algorithm);
+            let mut digest = RunningDigest::new(algorithm);
             digest.update(b"1234");
             digest.update(b"56789");
-            let expected = Checksum::announced(algorithm, check).unwrap();
-            assert!(expected.verify(&digest.finish()).is_ok(), "{algorithm}");
-            assert_eq!(Checksum::announced(algorithm, &check[1..]), None);
+            let expected = Checksum::from_bytes(algorithm, check).unwrap();
+            assert!(expected.verify(&digest.finish_digest()).is_ok(), "{algorithm}");
+            assert_eq!(Checksum::from_bytes(algorithm, &check[1..]), None);
             // However long, none of them can be asked for.
             assert!(expected.to_string().parse::<Checksum>().is_err());
         }
-        assert_eq!(Digest::new(Algorithm::Crc32).finish(), "crc32:00000000");
+        assert_eq!(
+            RunningDigest::new(DigestAlgorithm::Crc32).finish_digest(),
+            "crc32:00000000"
+        );
     }
 
     #[test]
     fn mismatch_shows_both_as_the_controllers_expect() {
         let checksum: Checksum = ABC[0].parse().unwrap();
-        let calculated = Digest::new(Algorithm::Md5).finish();
+        let calculated = RunningDigest::new(DigestAlgorithm::Md5).finish_digest();
         assert_eq!(
             checksum.verify(&calculated).unwrap_err().to_string(),
             "checksum validation failed: checksum mismatch: expected md5:900150983cd24fb0d6963f7d28e17f72, \

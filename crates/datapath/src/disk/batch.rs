@@ -5,7 +5,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::buffer::{CHUNK_BYTES, SMALL_BYTES};
-use crate::pack::Packed;
+use crate::pack::PackedChunk;
 
 /// Disk bytes of a unit of work. 1.4 GB in writes of 1, 2, 4 MiB out of huge pages took 0.78, 0.70, 0.68 s.
 pub(super) const BATCH_BYTES: u64 = 2 << 20;
@@ -20,28 +20,28 @@ const MAX_PIECES: usize = 4096;
 const MAX_HELD_BYTES: usize = 3 << 20;
 
 /// A part of the disk.
-pub(super) struct Segment {
+pub(super) struct DiskSegment {
     /// Offset on the disk.
     pub(super) offset: u64,
     /// Bytes on the disk.
     length: u64,
     /// Bytes of memory that it holds on to.
     held: usize,
-    pub(super) content: Content,
+    pub(super) content: SegmentContent,
 }
 
-impl Segment {
+impl DiskSegment {
     /// Disk bytes of the batch that it may end.
     fn batch_bytes(&self) -> u64 {
         match self.content {
-            Content::Plain(_) => BATCH_BYTES,
-            Content::Compressed(_) => COMPRESSED_BATCH_BYTES,
+            SegmentContent::Plain(_) => BATCH_BYTES,
+            SegmentContent::Compressed(_) => COMPRESSED_BATCH_BYTES,
         }
     }
 }
 
 /// Bytes that become a part of the disk.
-pub(super) enum Content {
+pub(super) enum SegmentContent {
     /// Bytes as they are, in pieces that follow each other.
     Plain(Vec<Bytes>),
     /// A compressed cluster.
@@ -50,15 +50,15 @@ pub(super) enum Content {
 
 /// Segments that one thread handles in one go.
 #[derive(Default)]
-pub(super) struct Batch {
-    pub(super) segments: Vec<Segment>,
+pub(super) struct WriteBatch {
+    pub(super) segments: Vec<DiskSegment>,
     /// Bytes of memory that the batch holds on to.
     pub(super) held_bytes: usize,
     disk_bytes: u64,
 }
 
-impl Batch {
-    fn add(&mut self, segment: Segment) {
+impl WriteBatch {
+    fn add_segment(&mut self, segment: DiskSegment) {
         self.held_bytes += segment.held;
         self.disk_bytes += segment.length;
         self.segments.push(segment);
@@ -67,40 +67,40 @@ impl Batch {
 
 /// Segments on their way into batches.
 #[derive(Default)]
-pub(super) struct Collector {
-    segments: Vec<Segment>,
-    pins: Pins,
+pub(super) struct BatchCollector {
+    segments: Vec<DiskSegment>,
+    pins: PinnedBytes,
     held_bytes: usize,
     disk_bytes: u64,
     pieces: usize,
 }
 
-impl Collector {
+impl BatchCollector {
     /// Adds bytes that do not cross a multiple of [`BATCH_BYTES`] on the disk, joining them to the last segment if
     /// they continue it. True when it is time to hand out what was collected, which is at multiples of the batch size, so
     /// that writes stay aligned.
     pub(super) fn add_plain(&mut self, offset: u64, bytes: Bytes) -> bool {
         let length = bytes.len() as u64;
         let end = offset + length;
-        let Packed { bytes, held } = self.pins.pin(bytes);
-        self.count(length, held);
+        let PackedChunk { bytes, held } = self.pins.pin_bytes(bytes);
+        self.count_piece(length, held);
         // One segment is one write: neighbours are joined.
         match self.segments.last_mut() {
-            Some(Segment {
+            Some(DiskSegment {
                 offset: start,
                 length: before,
                 held: held_before,
-                content: Content::Plain(pieces),
+                content: SegmentContent::Plain(pieces),
             }) if *start + *before == offset => {
                 *before += length;
                 *held_before += held;
                 pieces.push(bytes);
             }
-            _ => self.segments.push(Segment {
+            _ => self.segments.push(DiskSegment {
                 offset,
                 length,
                 held,
-                content: Content::Plain(vec![bytes]),
+                content: SegmentContent::Plain(vec![bytes]),
             }),
         }
         end.is_multiple_of(BATCH_BYTES) || self.disk_bytes >= BATCH_BYTES || self.is_full()
@@ -108,18 +108,18 @@ impl Collector {
 
     /// Adds a compressed cluster that becomes `length` bytes. True when it is time to hand out what was collected.
     pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, length: u64) -> bool {
-        let Packed { bytes, held } = self.pins.pin(bytes);
-        self.count(length, held);
-        self.segments.push(Segment {
+        let PackedChunk { bytes, held } = self.pins.pin_bytes(bytes);
+        self.count_piece(length, held);
+        self.segments.push(DiskSegment {
             offset,
             length,
             held,
-            content: Content::Compressed(bytes),
+            content: SegmentContent::Compressed(bytes),
         });
         self.disk_bytes >= WINDOW_BYTES || self.is_full()
     }
 
-    fn count(&mut self, disk_bytes: u64, held_bytes: usize) {
+    fn count_piece(&mut self, disk_bytes: u64, held_bytes: usize) {
         self.disk_bytes += disk_bytes;
         self.held_bytes += held_bytes;
         self.pieces += 1;
@@ -130,18 +130,18 @@ impl Collector {
     }
 
     /// Hands out the segments that were collected, in the order of the disk, in batches.
-    pub(super) fn take(&mut self) -> Vec<Batch> {
+    pub(super) fn take_batches(&mut self) -> Vec<WriteBatch> {
         self.pins.begin_again();
         (self.held_bytes, self.disk_bytes, self.pieces) = (0, 0, 0);
         let mut segments = std::mem::take(&mut self.segments);
         segments.sort_by_key(|segment| segment.offset);
         let mut batches = Vec::new();
-        let mut batch = Batch::default();
+        let mut batch = WriteBatch::default();
         for segment in segments {
             if batch.disk_bytes > 0 && batch.disk_bytes + segment.length > segment.batch_bytes() {
                 batches.push(std::mem::take(&mut batch));
             }
-            batch.add(segment);
+            batch.add_segment(segment);
         }
         if !batch.segments.is_empty() {
             batches.push(batch);
@@ -152,30 +152,30 @@ impl Collector {
 
 /// Counts what pieces really hold: a few bytes of a chunk keep the whole chunk.
 #[derive(Default)]
-struct Pins {
+struct PinnedBytes {
     /// Addresses of the last piece, as it came.
     last: Range<usize>,
     /// The batch holds the chunk that the last piece is a part of.
     pinned: bool,
 }
 
-impl Pins {
+impl PinnedBytes {
     /// Returns `bytes` for the current batch, with the memory that they keep; small lonely ones are copied.
-    fn pin(&mut self, bytes: Bytes) -> Packed {
+    fn pin_bytes(&mut self, bytes: Bytes) -> PackedChunk {
         let (start, length) = (bytes.as_ptr().addr(), bytes.len());
         // The chunk that follows in memory is another one.
         let is_next = start == self.last.end && !start.is_multiple_of(CHUNK_BYTES);
         let continues = self.last.contains(&start) || is_next;
         self.last = start..start + length;
         if continues && self.pinned {
-            return Packed { bytes, held: length };
+            return PackedChunk { bytes, held: length };
         }
         self.pinned = continues || length >= SMALL_BYTES;
         if self.pinned {
             let held = length.max(CHUNK_BYTES);
-            Packed { bytes, held }
+            PackedChunk { bytes, held }
         } else {
-            Packed {
+            PackedChunk {
                 bytes: Bytes::copy_from_slice(&bytes),
                 held: length,
             }
@@ -195,12 +195,12 @@ mod tests {
     #[test]
     fn pieces_of_one_chunk_hold_it_once() {
         let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
-        let mut pins = Pins::default();
+        let mut pins = PinnedBytes::default();
         let quarter = |n: usize| chunk.slice(n * SMALL_BYTES..(n + 1) * SMALL_BYTES);
-        assert_eq!(pins.pin(quarter(0)).held, CHUNK_BYTES);
-        assert_eq!(pins.pin(quarter(1)).held, SMALL_BYTES);
+        assert_eq!(pins.pin_bytes(quarter(0)).held, CHUNK_BYTES);
+        assert_eq!(pins.pin_bytes(quarter(1)).held, SMALL_BYTES);
         pins.begin_again();
-        assert_eq!(pins.pin(quarter(2)).held, CHUNK_BYTES);
+        assert_eq!(pins.pin_bytes(quarter(2)).held, CHUNK_BYTES);
     }
 
     #[test]
@@ -208,23 +208,23 @@ mod tests {
         // The pool's chunks are neighbours: they begin at multiples of their length.
         let memory = Bytes::from(vec![1; 3 * CHUNK_BYTES]);
         let chunk = memory.slice(memory.as_ptr().align_offset(CHUNK_BYTES)..);
-        let mut pins = Pins::default();
-        assert_eq!(pins.pin(chunk.slice(..CHUNK_BYTES)).held, CHUNK_BYTES);
+        let mut pins = PinnedBytes::default();
+        assert_eq!(pins.pin_bytes(chunk.slice(..CHUNK_BYTES)).held, CHUNK_BYTES);
         let next = CHUNK_BYTES..CHUNK_BYTES + SMALL_BYTES;
-        assert_eq!(pins.pin(chunk.slice(next.clone())).held, CHUNK_BYTES);
-        assert_eq!(pins.pin(chunk.slice(next.end..next.end + 100)).held, 100);
+        assert_eq!(pins.pin_bytes(chunk.slice(next.clone())).held, CHUNK_BYTES);
+        assert_eq!(pins.pin_bytes(chunk.slice(next.end..next.end + 100)).held, 100);
     }
 
     #[test]
     fn compressed_clusters_are_handed_out_in_order() {
-        let mut collector = Collector::default();
+        let mut collector = BatchCollector::default();
         let size = 64 << 10;
         // 4 MiB in pairs that are the wrong way round.
         for cluster in 0..64u64 {
             let full = collector.add_compressed((cluster ^ 1) * size, Bytes::from_static(b"zip"), size);
             assert_eq!(full, cluster == 63);
         }
-        let batches = collector.take();
+        let batches = collector.take_batches();
         let offsets = batches
             .iter()
             .flat_map(|batch| &batch.segments)
@@ -235,16 +235,16 @@ mod tests {
                 .iter()
                 .all(|batch| batch.disk_bytes == COMPRESSED_BATCH_BYTES)
         );
-        assert!(collector.take().is_empty());
+        assert!(collector.take_batches().is_empty());
     }
 
     #[test]
     fn plain_bytes_are_handed_out_at_multiples_of_the_batch_size() {
-        let mut collector = Collector::default();
+        let mut collector = BatchCollector::default();
         let half = usize::try_from(BATCH_BYTES / 2).unwrap();
         assert!(!collector.add_plain(7 * BATCH_BYTES, Bytes::from(vec![1; half])));
         assert!(collector.add_plain(7 * BATCH_BYTES + BATCH_BYTES / 2, Bytes::from(vec![1; half])));
-        let [batch] = &collector.take()[..] else {
+        let [batch] = &collector.take_batches()[..] else {
             panic!("one batch")
         };
         let [segment] = &batch.segments[..] else {
@@ -257,10 +257,10 @@ mod tests {
     #[test]
     fn a_lonely_small_piece_lets_go_of_its_chunk() {
         let chunk = Bytes::from(vec![1; CHUNK_BYTES]);
-        let mut pins = Pins::default();
-        let lonely = pins.pin(chunk.slice(1000..1100));
+        let mut pins = PinnedBytes::default();
+        let lonely = pins.pin_bytes(chunk.slice(1000..1100));
         assert_eq!(lonely.held, 100);
-        let end = pins.pin(chunk.slice(CHUNK_BYTES - 10..));
+        let end = pins.pin_bytes(chunk.slice(CHUNK_BYTES - 10..));
         assert_eq!(end.held, 10);
         assert_eq!((lonely.bytes.len(), end.bytes.len()), (100, 10));
         // No other handle is left.

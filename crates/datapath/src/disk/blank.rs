@@ -5,13 +5,13 @@ use std::fs::File;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
-use super::options::{HELD_BYTES, Options};
+use super::options::{DiskOptions, HELD_BYTES};
 use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
 
 /// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
 /// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone, and syncs it.
-pub fn create_blank(options: &Options, stop: &CancellationToken) -> Result<(), Error> {
+pub fn create_blank(options: &DiskOptions, stop: &CancellationToken) -> Result<(), Error> {
     if is_block_device(&options.path) && !options.preallocate {
         return File::open(&options.path)
             .and_then(|device| device.sync_all())

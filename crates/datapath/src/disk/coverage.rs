@@ -15,14 +15,14 @@ pub struct Coverage {
 
 impl Coverage {
     /// A set of what lies before `end`.
-    pub fn behind(end: u64) -> Self {
+    pub fn up_to(end: u64) -> Self {
         let mut coverage = Self::default();
-        coverage.add(0..end);
+        coverage.add_range(0..end);
         coverage
     }
 
     /// Adds a range.
-    pub fn add(&mut self, range: Range<u64>) {
+    pub fn add_range(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
         }
@@ -39,7 +39,7 @@ impl Coverage {
     }
 
     /// The ranges of `[0, size)` that were not added.
-    pub fn gaps(&self, size: u64) -> Vec<Range<u64>> {
+    pub fn find_gaps(&self, size: u64) -> Vec<Range<u64>> {
         let mut gaps = Vec::new();
         let mut at = 0;
         for (&start, &end) in &self.intervals {
@@ -58,16 +58,16 @@ impl Coverage {
     }
 
     /// Gaps that the caller fills with zeros now, when there are too many intervals; they count as covered.
-    pub fn overflow(&mut self) -> Vec<Range<u64>> {
+    pub fn close_small_gaps(&mut self) -> Vec<Range<u64>> {
         if self.intervals.len() <= MAX_INTERVALS {
             return Vec::new();
         }
         let last = self.intervals.values().next_back().copied().unwrap_or(0);
-        let mut gaps = self.gaps(last);
+        let mut gaps = self.find_gaps(last);
         gaps.sort_unstable_by_key(|gap| gap.end - gap.start);
         gaps.truncate(MAX_INTERVALS / 2);
         for gap in &gaps {
-            self.add(gap.clone());
+            self.add_range(gap.clone());
         }
         gaps
     }
@@ -82,11 +82,11 @@ mod tests {
     fn overflow_closes_gaps() {
         let mut coverage = Coverage::default();
         for i in 0..=MAX_INTERVALS as u64 {
-            coverage.add(i * 10..i * 10 + 5);
+            coverage.add_range(i * 10..i * 10 + 5);
         }
-        assert_eq!(coverage.overflow().len(), MAX_INTERVALS / 2);
+        assert_eq!(coverage.close_small_gaps().len(), MAX_INTERVALS / 2);
         assert!(coverage.intervals.len() <= MAX_INTERVALS / 2 + 1);
-        assert!(coverage.overflow().is_empty());
+        assert!(coverage.close_small_gaps().is_empty());
     }
 
     proptest! {
@@ -95,11 +95,11 @@ mod tests {
             let mut coverage = Coverage::default();
             let mut model = [false; 260];
             for (start, length) in ranges {
-                coverage.add(start as u64..(start + length) as u64);
+                coverage.add_range(start as u64..(start + length) as u64);
                 model[start..start + length].fill(true);
             }
             let mut uncovered = [false; 260];
-            for gap in coverage.gaps(260) {
+            for gap in coverage.find_gaps(260) {
                 prop_assert!(!gap.is_empty());
                 let at = |offset: u64| usize::try_from(offset).unwrap();
                 uncovered[at(gap.start)..at(gap.end)].fill(true);

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::options::Cache;
+use super::options::CacheMode;
 use crate::buffer::PAGE;
 
 /// Least bytes of a direct write. What is smaller goes through the page cache, which gathers it into larger writes; a direct write waits for the disk
@@ -12,7 +12,7 @@ const LEAST_DIRECT_BYTES: usize = 64 << 10;
 
 /// A second descriptor that bypasses the page cache.
 #[derive(Debug)]
-pub(super) struct Direct {
+pub(super) struct DirectFile {
     pub(super) file: File,
     /// Least bytes of a piece for which bypassing the page cache pays.
     least: usize,
@@ -20,9 +20,9 @@ pub(super) struct Direct {
     refused: AtomicBool,
 }
 
-impl Direct {
-    pub(super) fn new(file: File, cache: Cache) -> Self {
-        let least = if cache == Cache::Direct {
+impl DirectFile {
+    pub(super) fn new(file: File, cache: CacheMode) -> Self {
+        let least = if cache == CacheMode::Direct {
             PAGE
         } else {
             LEAST_DIRECT_BYTES

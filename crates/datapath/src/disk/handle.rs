@@ -10,16 +10,16 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::direct::Direct;
+use super::direct::DirectFile;
 use super::options::HELD_BYTES;
-use super::pacer::Pacer;
-use super::unfinished::Unfinished;
+use super::pacer::FlushPacer;
+use super::unfinished::UnfinishedFile;
 use crate::error::{Error, TargetError};
 use crate::observe::{Observer, SharedTime, Stage};
 use crate::zeros::{ZERO_BLOCK, data_runs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DiskKind {
     File,
     Device,
 }
@@ -30,9 +30,9 @@ pub(super) enum Kind {
 pub struct Disk {
     pub(super) path: PathBuf,
     pub(super) file: File,
-    pub(super) direct: Option<Direct>,
-    pub(super) pacer: Pacer,
-    pub(super) kind: Kind,
+    pub(super) direct: Option<DirectFile>,
+    pub(super) pacer: FlushPacer,
+    pub(super) kind: DiskKind,
     /// Bytes that the disk may have.
     pub(super) capacity: u64,
     pub(super) preallocate: bool,
@@ -42,9 +42,9 @@ pub struct Disk {
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
     /// Times that the observer was not told of yet.
-    pub(super) busy: Busy,
+    pub(super) busy: BusyTimes,
     /// The file, until it is complete; a device and a disk that is changed in place are never removed.
-    pub(super) unfinished: Option<Arc<Unfinished>>,
+    pub(super) unfinished: Option<Arc<UnfinishedFile>>,
     /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
     pub(super) in_place: bool,
     /// The end of what an earlier attempt has left behind the first [`HELD_BYTES`]; 0 if there is nothing.
@@ -53,7 +53,7 @@ pub struct Disk {
 
 /// Times of work at the target, of all threads together.
 #[derive(Debug, Default)]
-pub(super) struct Busy {
+pub(super) struct BusyTimes {
     /// Writes and zeroing.
     writing: SharedTime,
     /// Compressed clusters, which the writing threads inflate.
@@ -67,17 +67,17 @@ impl Disk {
     }
 
     /// Tells `observer` how much was written, and how long that took.
-    pub(crate) fn tell(&self, observer: &dyn Observer) {
+    pub(crate) fn report_progress(&self, observer: &dyn Observer) {
         observer.target_written(self.written_bytes());
-        observer.spent(Stage::Target, self.busy.writing.take());
-        observer.spent(Stage::Format, self.busy.inflating.take());
+        observer.record_time(Stage::Target, self.busy.writing.take_time());
+        observer.record_time(Stage::Format, self.busy.inflating.take_time());
     }
 
     /// Does the `work` of writing, whose time is the target's.
-    pub(super) fn time<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub(super) fn time_write<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let value = work();
-        self.busy.writing.add(began.elapsed());
+        self.busy.writing.add_time(began.elapsed());
         value
     }
 
@@ -103,18 +103,18 @@ impl Disk {
 
     /// True for a block device.
     pub fn is_device(&self) -> bool {
-        self.kind == Kind::Device
+        self.kind == DiskKind::Device
     }
 
     /// Reads what was written earlier (never the held part).
-    pub(crate) fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<(), TargetError> {
+    pub(crate) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), TargetError> {
         self.file
             .read_exact_at(bytes, offset)
-            .map_err(|source| self.error("read", source))
+            .map_err(|source| self.target_error("read", source))
     }
 
     /// Keeps the part that lies in the first MiB; returns the rest, if any.
-    pub(super) fn hold<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<&'a [u8]> {
+    pub(super) fn hold_back<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let room = usize::try_from(HELD_BYTES.saturating_sub(offset)).unwrap_or(0);
         let (kept, rest) = bytes.split_at(room.min(bytes.len()));
         if !kept.is_empty() {
@@ -123,7 +123,7 @@ impl Disk {
             let mut held = self.held.lock();
             let end = start + kept.len();
             if held.len() < end {
-                *held = resized(&held, end);
+                *held = resized_bytes(&held, end);
             }
             held[start..end].copy_from_slice(kept);
         }
@@ -133,17 +133,17 @@ impl Disk {
     pub(super) fn set_len(&self, size: u64) -> Result<(), TargetError> {
         self.file
             .set_len(size)
-            .map_err(|source| self.error("resize", source))
+            .map_err(|source| self.target_error("resize", source))
     }
 
     /// Gives a file its final size: the disk, or `grow_to` if that is more. Returns the size; a device has its own.
     pub fn resize(&self, virtual_size: u64, grow_to: Option<u64>) -> Result<u64, Error> {
-        if self.kind == Kind::Device {
+        if self.kind == DiskKind::Device {
             return Ok(virtual_size);
         }
         let size = virtual_size.max(grow_to.unwrap_or(0));
         self.set_len(size)?;
-        if self.preallocate && !self.allocate(virtual_size..size)? {
+        if self.preallocate && !self.allocate_range(virtual_size..size)? {
             self.write_zeros(virtual_size..size)?;
         }
         Ok(size)
@@ -156,10 +156,10 @@ impl Disk {
     /// If the system fails all the same, the target may already hold all of the disk: its first
     /// MiB is zeroed again. A file is removed besides, unless the system fails there as well.
     pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
-        match self.complete(virtual_size, mode) {
+        match self.commit_held(virtual_size, mode) {
             Ok(()) => Ok(self.written_bytes()),
-            Err(Error::Target(error)) => Err(match self.hide(false) {
-                Err(hiding) if self.kind == Kind::Device => error.still_visible(&hiding),
+            Err(Error::Target(error)) => Err(match self.zero_head(false) {
+                Err(hiding) if self.kind == DiskKind::Device => error.still_visible(&hiding),
                 _ => error,
             }
             .into()),
@@ -167,9 +167,9 @@ impl Disk {
         }
     }
 
-    fn complete(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {
+    fn commit_held(&self, virtual_size: u64, mode: Option<u32>) -> Result<(), Error> {
         let held = std::mem::take(&mut *self.held.lock());
-        let held = resized(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
+        let held = resized_bytes(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);
         // Three steps, since no write of a MiB is one: a power cut keeps some of its pages, a kill
@@ -181,15 +181,15 @@ impl Disk {
         self.sync()?;
         self.commit_part(0, first)?;
         if let Some(mode) = mode
-            && self.kind == Kind::File
+            && self.kind == DiskKind::File
         {
             self.file
                 .set_permissions(std::fs::Permissions::from_mode(mode))
-                .map_err(|source| self.error("change permissions of", source))?;
+                .map_err(|source| self.target_error("change permissions of", source))?;
         }
         self.sync()?;
         if let Some(unfinished) = &self.unfinished {
-            unfinished.complete(&self.file)?;
+            unfinished.mark_complete(&self.file)?;
         }
         Ok(())
     }
@@ -212,14 +212,16 @@ impl Disk {
 
     /// Waits until everything is on the disk.
     pub(super) fn sync(&self) -> Result<(), TargetError> {
-        self.file.sync_all().map_err(|source| self.error("fsync", source))
+        self.file
+            .sync_all()
+            .map_err(|source| self.target_error("fsync", source))
     }
 
-    pub(super) fn count(&self, bytes: usize) {
+    pub(super) fn count_written(&self, bytes: usize) {
         self.written.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn error(&self, action: &'static str, source: io::Error) -> TargetError {
+    pub(super) fn target_error(&self, action: &'static str, source: io::Error) -> TargetError {
         TargetError::new(action, &self.path, source)
     }
 }
@@ -233,7 +235,7 @@ impl Drop for Disk {
 }
 
 /// `bytes` cut or filled up with zeros, which the allocator has: `Vec::resize` would write them one by one in debug builds.
-fn resized(bytes: &[u8], length: usize) -> Vec<u8> {
+fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
     let mut resized = vec![0; length];
     let kept = length.min(bytes.len());
     resized[..kept].copy_from_slice(&bytes[..kept]);

@@ -3,7 +3,7 @@
 //! Deflate is undone by libdeflate, which wants all of input and output at once. A deflate or zstd cluster is complete when
 //! it is full, whether or not its stream says that it ends there, as for QEMU; a zlib one has to be whole, for its checksum.
 
-use diskimage::Compression;
+use diskimage::ClusterCompression;
 use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
@@ -25,15 +25,15 @@ impl Inflater {
     /// are enough: the last grain of a disk may be stored without what lies beyond its end.
     pub(crate) fn inflate(
         &mut self,
-        codec: Compression,
+        codec: ClusterCompression,
         input: &[u8],
         output: &mut [u8],
         needed: usize,
     ) -> Result<(), String> {
         match codec {
-            Compression::Deflate => self.inflate_deflate(input, output),
-            Compression::Zlib => self.inflate_zlib(input, output, needed),
-            Compression::Zstd => self.inflate_zstd(input, output),
+            ClusterCompression::Deflate => self.inflate_deflate(input, output),
+            ClusterCompression::Zlib => self.inflate_zlib(input, output, needed),
+            ClusterCompression::Zstd => self.inflate_zstd(input, output),
         }
     }
 
@@ -130,9 +130,9 @@ mod tests {
         zstd.extend([0xaa; 300]);
         let mut inflater = Inflater::new();
         let cases = [
-            (Compression::Deflate, deflate),
-            (Compression::Zlib, zlib),
-            (Compression::Zstd, zstd),
+            (ClusterCompression::Deflate, deflate),
+            (ClusterCompression::Zlib, zlib),
+            (ClusterCompression::Zstd, zstd),
         ];
         for (codec, input) in cases {
             let mut output = vec![0; data.len()];
@@ -146,7 +146,7 @@ mod tests {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
         Inflater::new()
-            .inflate(Compression::Deflate, &deflated(&data), &mut output, 65_536)
+            .inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536)
             .unwrap();
         assert!(output == data[..65_536]);
     }
@@ -156,7 +156,7 @@ mod tests {
         let data = [7; 1536];
         let mut output = vec![0; 65_536];
         Inflater::new()
-            .inflate(Compression::Zlib, &zlib(&data), &mut output, data.len())
+            .inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len())
             .unwrap();
         assert!(output.starts_with(&data));
     }
@@ -171,17 +171,17 @@ mod tests {
             *last ^= 1;
         }
         for (codec, input) in [
-            (Compression::Deflate, deflated(&data)),
-            (Compression::Deflate, vec![0xff; 100]),
-            (Compression::Deflate, Vec::new()),
-            (Compression::Zlib, zlib(&data)),
-            (Compression::Zlib, zlib(&[7; 70_000])),
-            (Compression::Zlib, wrong_checksum),
-            (Compression::Zlib, vec![0xff; 100]),
-            (Compression::Zlib, Vec::new()),
-            (Compression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
-            (Compression::Zstd, vec![0xff; 100]),
-            (Compression::Zstd, Vec::new()),
+            (ClusterCompression::Deflate, deflated(&data)),
+            (ClusterCompression::Deflate, vec![0xff; 100]),
+            (ClusterCompression::Deflate, Vec::new()),
+            (ClusterCompression::Zlib, zlib(&data)),
+            (ClusterCompression::Zlib, zlib(&[7; 70_000])),
+            (ClusterCompression::Zlib, wrong_checksum),
+            (ClusterCompression::Zlib, vec![0xff; 100]),
+            (ClusterCompression::Zlib, Vec::new()),
+            (ClusterCompression::Zstd, zstd::bulk::compress(&data, 3).unwrap()),
+            (ClusterCompression::Zstd, vec![0xff; 100]),
+            (ClusterCompression::Zstd, Vec::new()),
         ] {
             assert!(inflater.inflate(codec, &input, &mut output, 65_536).is_err());
         }

@@ -17,13 +17,13 @@ use rustix::fs::OFlags;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
-use super::kind::{Found, look};
+use super::kind::{TargetKind, inspect_target};
 use super::open::open_existing;
-use super::options::{HELD_BYTES, Options};
+use super::options::{DiskOptions, HELD_BYTES};
 use crate::buffer::CHUNK_BYTES;
 use crate::error::{Error, TargetError};
-use crate::local::{Local, Part};
-use crate::lock::{Lock, lock};
+use crate::local::{LocalExtent, LocalFile};
+use crate::lock::{LockState, lock_file};
 
 /// Marks that are looked at in one disk: with an eighth of the way more between each and the next, they reach from 8 MiB to 10 TiB.
 pub const MAX_MARKS: usize = 128;
@@ -37,22 +37,22 @@ const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mark {
+pub struct PrefixCrc {
     /// Offset of the byte behind it: a multiple of [`MARK_BYTES`], and more than [`HELD_BYTES`].
     end: u64,
     /// Its [`CRC`].
     crc: u64,
 }
 
-impl Mark {
+impl PrefixCrc {
     /// Offset of the byte behind what it is of.
-    pub fn end(self) -> u64 {
+    pub fn end_offset(self) -> u64 {
         self.end
     }
 }
 
 /// The text of a mark: `END:CRC`, in decimal and 16 hexadecimal digits.
-impl fmt::Display for Mark {
+impl fmt::Display for PrefixCrc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{:016x}", self.end, self.crc)
     }
@@ -63,12 +63,12 @@ impl fmt::Display for Mark {
 #[error(
     "{0:?} is no END:CRC, with an END that is a multiple of {MARK_BYTES} and more than {HELD_BYTES}, and a CRC of 16 hexadecimal digits"
 )]
-pub struct NoMark(String);
+pub struct PrefixCrcError(String);
 
-impl FromStr for Mark {
-    type Err = NoMark;
+impl FromStr for PrefixCrc {
+    type Err = PrefixCrcError;
 
-    fn from_str(text: &str) -> Result<Self, NoMark> {
+    fn from_str(text: &str) -> Result<Self, PrefixCrcError> {
         let parse = || {
             let (end, crc) = text.split_once(':')?;
             let end = end.parse().ok().filter(|end| is_end(*end))?;
@@ -79,7 +79,7 @@ impl FromStr for Mark {
                 crc: u64::from_str_radix(digits, 16).ok()?,
             })
         };
-        parse().ok_or_else(|| NoMark(text.chars().take(64).collect()))
+        parse().ok_or_else(|| PrefixCrcError(text.chars().take(64).collect()))
     }
 }
 
@@ -89,10 +89,10 @@ fn is_end(end: u64) -> bool {
 
 /// The marks of the disk in `image`, at `ends`, which are multiples of [`MARK_BYTES`] in ascending order. There are fewer if the
 /// image ends before.
-pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<Mark>> {
+pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<PrefixCrc>> {
     let mut marks = Vec::new();
-    let local = Local::new(image.try_clone()?)?;
-    let mut reader = local.reader(CHUNK_BYTES);
+    let local = LocalFile::new(image.try_clone()?)?;
+    let mut reader = local.chunk_reader(CHUNK_BYTES);
     reader.skip_to(HELD_BYTES);
     let mut crc = Digest::new(CRC);
     let mut ends = ends.iter().copied().filter(|end| is_end(*end));
@@ -105,13 +105,13 @@ pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io
     {
         loop {
             let now;
-            (now, rest) = split(rest, end.saturating_sub(at));
-            at += update(&mut crc, &now);
+            (now, rest) = split_extent(rest, end.saturating_sub(at));
+            at += update_crc(&mut crc, &now);
             if at < end {
                 break;
             }
             let crc = crc.finalize();
-            marks.push(Mark { end, crc });
+            marks.push(PrefixCrc { end, crc });
             let Some(next) = ends.next() else {
                 return Ok(marks);
             };
@@ -122,28 +122,28 @@ pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io
 }
 
 /// The first `length` bytes of a part, and the rest.
-fn split(part: Part, length: u64) -> (Part, Part) {
+fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     match part {
-        Part::Hole(bytes) => {
+        LocalExtent::Hole(bytes) => {
             let first = bytes.min(length);
-            (Part::Hole(first), Part::Hole(bytes - first))
+            (LocalExtent::Hole(first), LocalExtent::Hole(bytes - first))
         }
-        Part::Data(mut bytes) => {
+        LocalExtent::Data(mut bytes) => {
             let first = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
             let first = bytes.split_to(first);
-            (Part::Data(first), Part::Data(bytes))
+            (LocalExtent::Data(first), LocalExtent::Data(bytes))
         }
     }
 }
 
 /// Adds a part; its length.
-fn update(crc: &mut Digest, part: &Part) -> u64 {
+fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
     match part {
-        Part::Data(bytes) => {
+        LocalExtent::Data(bytes) => {
             crc.update(bytes);
             bytes.len() as u64
         }
-        Part::Hole(bytes) => {
+        LocalExtent::Hole(bytes) => {
             add_zeros(crc, *bytes);
             *bytes
         }
@@ -153,7 +153,7 @@ fn update(crc: &mut Digest, part: &Part) -> u64 {
 /// A linear map of the states of a CRC: what becomes of each of its bits.
 type StateMap = [u64; 64];
 
-fn apply(map: &StateMap, state: u64) -> u64 {
+fn apply_map(map: &StateMap, state: u64) -> u64 {
     let bits = map.iter().enumerate();
     bits.filter(|(bit, _)| state >> bit & 1 == 1)
         .fold(0, |sum, (_, image)| sum ^ image)
@@ -166,7 +166,7 @@ static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
         crc.update(&[0]);
         crc.get_state()
     });
-    let twice = |map: &StateMap| Some(map.map(|image| apply(map, image)));
+    let twice = |map: &StateMap| Some(map.map(|image| apply_map(map, image)));
     successors(Some(one), twice).take(64).collect()
 });
 
@@ -176,13 +176,13 @@ static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
 fn add_zeros(crc: &mut Digest, count: u64) {
     let maps = ZERO_MAPS.iter().enumerate();
     let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
-    let state = maps.fold(crc.get_state(), |state, (_, map)| apply(map, state));
+    let state = maps.fold(crc.get_state(), |state, (_, map)| apply_map(map, state));
     *crc = Digest::new_with_init_state(CRC, state);
 }
 
 /// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
 #[derive(Debug)]
-pub struct Kept {
+pub struct VerifiedPrefix {
     pub(super) file: File,
     pub(super) is_device: bool,
     /// Offset of the byte behind what is right.
@@ -191,16 +191,20 @@ pub struct Kept {
     allocated: u64,
 }
 
-impl Kept {
+impl VerifiedPrefix {
     /// Reads the disk at `path` up to the last of `marks` (ascending) and keeps what the longest true one says; `None` if none is,
     /// and of all that is not the disk of a dead attempt of this user's.
-    pub fn find(path: &Path, marks: &[Mark], stop: &CancellationToken) -> Result<Option<Self>, Error> {
-        let (is_device, file) = match look(path)? {
-            Found::Nothing => return Ok(None),
-            Found::Device => (true, open_existing(path, Found::Device, OFlags::EXCL)?),
-            Found::File => (false, open_existing(path, Found::File, OFlags::NOFOLLOW)?),
+    pub fn find_prefix(
+        path: &Path,
+        marks: &[PrefixCrc],
+        stop: &CancellationToken,
+    ) -> Result<Option<Self>, Error> {
+        let (is_device, file) = match inspect_target(path)? {
+            TargetKind::Nothing => return Ok(None),
+            TargetKind::Device => (true, open_existing(path, TargetKind::Device, OFlags::EXCL)?),
+            TargetKind::File => (false, open_existing(path, TargetKind::File, OFlags::NOFOLLOW)?),
         };
-        if !is_device && (!is_abandoned(&file) || lock(&file) == Lock::Taken) {
+        if !is_device && (!is_abandoned(&file) || lock_file(&file) == LockState::Taken) {
             return Ok(None);
         }
         let ends: Vec<u64> = marks.iter().map(|mark| mark.end).collect();
@@ -209,7 +213,7 @@ impl Kept {
         if stop.is_cancelled() {
             return Err(Error::Stopped);
         }
-        let is_true = |mark: &&Mark| found.contains(mark);
+        let is_true = |mark: &&PrefixCrc| found.contains(mark);
         let Some(mark) = marks.iter().rfind(is_true) else {
             return Ok(None);
         };
@@ -224,17 +228,17 @@ impl Kept {
     }
 
     /// Offset of the first byte that is not kept.
-    pub fn end(&self) -> u64 {
+    pub fn end_offset(&self) -> u64 {
         self.end
     }
 
     /// Bytes that are not sent: those between the first [`HELD_BYTES`] and the end.
-    pub fn bytes(&self) -> u64 {
+    pub fn kept_bytes(&self) -> u64 {
         self.end - HELD_BYTES
     }
 
     /// Bytes that it takes on its filesystem.
-    pub fn allocated(&self) -> u64 {
+    pub fn allocated_bytes(&self) -> u64 {
         self.allocated
     }
 }
@@ -249,7 +253,7 @@ fn is_abandoned(file: &File) -> bool {
 
 impl Disk {
     /// Takes over what was `kept`, to go on behind it. All else of the disk is as it is of a new one.
-    pub(crate) fn open_behind(options: &Options, kept: &Kept) -> Result<Self, Error> {
+    pub(crate) fn open_behind(options: &DiskOptions, kept: &VerifiedPrefix) -> Result<Self, Error> {
         let file = kept
             .file
             .try_clone()
@@ -260,7 +264,7 @@ impl Disk {
         };
         disk.open_direct(options.cache);
         disk.check_fits(kept.end)?;
-        let is_deallocated = disk.hide(options.preallocate)?;
+        let is_deallocated = disk.zero_head(options.preallocate)?;
         if kept.is_device {
             disk.zeroed = is_deallocated;
         } else {
@@ -268,7 +272,7 @@ impl Disk {
             disk.zeroed = !options.preallocate;
         }
         disk.kept_end = kept.end;
-        tracing::info!("{} bytes of an earlier attempt are kept", kept.bytes());
+        tracing::info!("{} bytes of an earlier attempt are kept", kept.kept_bytes());
         Ok(disk)
     }
 }

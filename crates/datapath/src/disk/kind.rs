@@ -6,11 +6,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use super::place::is_block_device;
-use crate::error::{TargetError, TargetRefused};
+use crate::error::{TargetError, TargetRefusedError};
 
 /// A place for a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum TargetKind {
     /// Nothing is there yet.
     Nothing,
     /// A regular file.
@@ -21,30 +21,30 @@ pub(super) enum Found {
 
 /// Looks for the place of a disk that is to be made. A symbolic link to a file is refused: neither is the link ours to
 /// replace (`/dev/stdout` is one), nor the file that another user's link leads to.
-pub(super) fn look(path: &Path) -> Result<Found, TargetError> {
+pub(super) fn inspect_target(path: &Path) -> Result<TargetKind, TargetError> {
     let kind = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-        Err(error) => return Err(failed(path, error)),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(TargetKind::Nothing),
+        Err(error) => return Err(open_error(path, error)),
     };
     if kind.is_symlink() && is_block_device(path) {
-        return Ok(Found::Device);
+        return Ok(TargetKind::Device);
     }
-    classify(path, kind)
+    classify_target(path, kind)
 }
 
 /// Looks for a disk that exists and stays where it is; links lead to it as well.
-pub(super) fn follow(path: &Path) -> Result<Found, TargetError> {
-    let metadata = std::fs::metadata(path).map_err(|error| failed(path, error))?;
-    classify(path, metadata.file_type())
+pub(super) fn inspect_existing(path: &Path) -> Result<TargetKind, TargetError> {
+    let metadata = std::fs::metadata(path).map_err(|error| open_error(path, error))?;
+    classify_target(path, metadata.file_type())
 }
 
 /// Refuses all kinds but files and block devices.
-pub(super) fn classify(path: &Path, kind: FileType) -> Result<Found, TargetError> {
+pub(super) fn classify_target(path: &Path, kind: FileType) -> Result<TargetKind, TargetError> {
     let name = if kind.is_block_device() {
-        return Ok(Found::Device);
+        return Ok(TargetKind::Device);
     } else if kind.is_file() {
-        return Ok(Found::File);
+        return Ok(TargetKind::File);
     } else if kind.is_symlink() {
         "a symbolic link"
     } else if kind.is_dir() {
@@ -56,10 +56,14 @@ pub(super) fn classify(path: &Path, kind: FileType) -> Result<Found, TargetError
     } else {
         "a socket"
     };
-    Err(TargetError::refused("open", path, TargetRefused::Kind(name)))
+    Err(TargetError::from_refusal(
+        "open",
+        path,
+        TargetRefusedError::Kind(name),
+    ))
 }
 
-fn failed(path: &Path, error: io::Error) -> TargetError {
+fn open_error(path: &Path, error: io::Error) -> TargetError {
     TargetError::new("open", path, error)
 }
 
@@ -83,9 +87,10 @@ mod tests {
         symlink("/dev/null", path("link to null")).unwrap();
         symlink(path("file"), path("link")).unwrap();
         symlink("nowhere", path("dangling")).unwrap();
-        let of = |found: Result<Found, TargetError>| found.map_err(|error| error.refusal().cloned());
-        assert_eq!(of(look(&path("new"))), Ok(Found::Nothing));
-        assert_eq!(of(look(&path("file"))), Ok(Found::File));
+        let of =
+            |found: Result<TargetKind, TargetError>| found.map_err(|error| error.refusal_reason().cloned());
+        assert_eq!(of(inspect_target(&path("new"))), Ok(TargetKind::Nothing));
+        assert_eq!(of(inspect_target(&path("file"))), Ok(TargetKind::File));
         for (name, kind) in [
             ("folder", "a directory"),
             ("pipe", "a pipe"),
@@ -95,21 +100,21 @@ mod tests {
             ("link to null", "a symbolic link"),
         ] {
             assert_eq!(
-                of(look(&path(name))),
-                Err(Some(TargetRefused::Kind(kind))),
+                of(inspect_target(&path(name))),
+                Err(Some(TargetRefusedError::Kind(kind))),
                 "{name}"
             );
         }
         assert_eq!(
-            of(look(Path::new("/dev/null"))),
-            Err(Some(TargetRefused::Kind("a character device")))
+            of(inspect_target(Path::new("/dev/null"))),
+            Err(Some(TargetRefusedError::Kind("a character device")))
         );
         // A disk that stays where it is may have any name.
-        assert_eq!(of(follow(&path("link"))), Ok(Found::File));
+        assert_eq!(of(inspect_existing(&path("link"))), Ok(TargetKind::File));
         assert_eq!(
-            of(follow(&path("link to null"))),
-            Err(Some(TargetRefused::Kind("a character device")))
+            of(inspect_existing(&path("link to null"))),
+            Err(Some(TargetRefusedError::Kind("a character device")))
         );
-        assert_eq!(of(follow(&path("dangling"))), Err(None));
+        assert_eq!(of(inspect_existing(&path("dangling"))), Err(None));
     }
 }

@@ -10,42 +10,42 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, OFlags};
 
-use super::direct::Direct;
-use super::handle::{Busy, Disk, Kind};
-use super::kind::{Found, classify, follow, look};
-use super::options::{Cache, HELD_BYTES, Options};
-use super::pacer::Pacer;
-use super::unfinished::Unfinished;
-use crate::error::{Error, FormatError, TargetError, TargetRefused};
+use super::direct::DirectFile;
+use super::handle::{BusyTimes, Disk, DiskKind};
+use super::kind::{TargetKind, classify_target, inspect_existing, inspect_target};
+use super::options::{CacheMode, DiskOptions, HELD_BYTES};
+use super::pacer::FlushPacer;
+use super::unfinished::UnfinishedFile;
+use crate::error::{Error, FormatError, TargetError, TargetRefusedError};
 use crate::facts::MAX_DISK_BYTES;
-use crate::lock::{Lock, lock, patiently};
+use crate::lock::{LockState, lock_file, retry_while_held};
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes, or of a size that only the end of the stream tells.
     /// Fails before anything is touched if the disk does not fit.
-    pub fn open(options: &Options, virtual_size: Option<u64>) -> Result<Self, Error> {
-        let mut disk = match look(&options.path)? {
-            Found::Device => Self::open_device(options)?,
-            Found::File | Found::Nothing => Self::create_file(options, virtual_size)?,
+    pub fn open(options: &DiskOptions, virtual_size: Option<u64>) -> Result<Self, Error> {
+        let mut disk = match inspect_target(&options.path)? {
+            TargetKind::Device => Self::open_device(options)?,
+            TargetKind::File | TargetKind::Nothing => Self::create_file(options, virtual_size)?,
         };
         disk.open_direct(options.cache);
         disk.check_fits(virtual_size.unwrap_or(0))?;
         match disk.kind {
-            Kind::Device => {
-                disk.zeroed = disk.hide(options.preallocate)?;
+            DiskKind::Device => {
+                disk.zeroed = disk.zero_head(options.preallocate)?;
                 tracing::debug!(target_is_zeroed_by_discard = disk.zeroed, "device target");
             }
-            Kind::File => disk.size_file(virtual_size, options.preallocate)?,
+            DiskKind::File => disk.size_file(virtual_size, options.preallocate)?,
         }
         tracing::debug!(path = %options.path.display(), "took the target");
         Ok(disk)
     }
 
     /// Opens a disk that exists, to be changed where it is. Fails before anything is touched if `virtual_size` bytes do not fit.
-    pub fn open_in_place(options: &Options, virtual_size: u64) -> Result<Self, Error> {
-        let mut disk = match follow(&options.path)? {
-            Found::Device => Self::open_device(options)?,
-            Found::File | Found::Nothing => Self::open_file(options)?,
+    pub fn open_in_place(options: &DiskOptions, virtual_size: u64) -> Result<Self, Error> {
+        let mut disk = match inspect_existing(&options.path)? {
+            TargetKind::Device => Self::open_device(options)?,
+            TargetKind::File | TargetKind::Nothing => Self::open_file(options)?,
         };
         disk.in_place = true;
         disk.open_direct(options.cache);
@@ -55,8 +55,8 @@ impl Disk {
     }
 
     /// Makes a file that is smaller than `virtual_size` as large.
-    pub(crate) fn grow(&self, virtual_size: u64) -> Result<(), Error> {
-        if self.kind == Kind::File && self.length()? < virtual_size {
+    pub(crate) fn grow_file(&self, virtual_size: u64) -> Result<(), Error> {
+        if self.kind == DiskKind::File && self.file_length()? < virtual_size {
             self.set_len(virtual_size)?;
         }
         Ok(())
@@ -65,8 +65,8 @@ impl Disk {
     /// Fails if the disk has fewer than `virtual_size` bytes.
     pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
         let held = match self.kind {
-            Kind::File => self.length()?,
-            Kind::Device => self.capacity,
+            DiskKind::File => self.file_length()?,
+            DiskKind::Device => self.capacity,
         };
         if held < virtual_size {
             return Err(FormatError::Grown { virtual_size, held }.into());
@@ -74,70 +74,72 @@ impl Disk {
         Ok(())
     }
 
-    fn length(&self) -> Result<u64, TargetError> {
+    fn file_length(&self) -> Result<u64, TargetError> {
         let metadata = self.file.metadata();
-        Ok(metadata.map_err(|source| self.error("measure", source))?.len())
+        Ok(metadata
+            .map_err(|source| self.target_error("measure", source))?
+            .len())
     }
 
-    fn open_device(options: &Options) -> Result<Self, Error> {
+    fn open_device(options: &DiskOptions) -> Result<Self, Error> {
         // EBUSY while the device is mounted, or while another process has opened it like this, by any node and in any
         // container. A lock besides would add nothing, and udev locks device nodes for moments.
-        let file = open_existing(&options.path, Found::Device, OFlags::EXCL)?;
+        let file = open_existing(&options.path, TargetKind::Device, OFlags::EXCL)?;
         Self::of_device(options, file)
     }
 
     /// The device that `file` is.
-    pub(super) fn of_device(options: &Options, mut file: File) -> Result<Self, Error> {
+    pub(super) fn of_device(options: &DiskOptions, mut file: File) -> Result<Self, Error> {
         let size = file
             .seek(SeekFrom::End(0))
             .map_err(|source| TargetError::new("measure", &options.path, source))?;
         Ok(Self::new(
             options,
-            Kind::Device,
+            DiskKind::Device,
             file,
             size.min(options.available),
         ))
     }
 
-    fn open_file(options: &Options) -> Result<Self, Error> {
-        let file = open_existing(&options.path, Found::File, OFlags::empty())?;
-        if lock(&file) == Lock::Taken {
-            return Err(TargetError::refused("open", &options.path, TargetRefused::InUse).into());
+    fn open_file(options: &DiskOptions) -> Result<Self, Error> {
+        let file = open_existing(&options.path, TargetKind::File, OFlags::empty())?;
+        if lock_file(&file) == LockState::Taken {
+            return Err(TargetError::from_refusal("open", &options.path, TargetRefusedError::InUse).into());
         }
-        Ok(Self::new(options, Kind::File, file, options.available))
+        Ok(Self::new(options, DiskKind::File, file, options.available))
     }
 
-    fn create_file(options: &Options, virtual_size: Option<u64>) -> Result<Self, Error> {
+    fn create_file(options: &DiskOptions, virtual_size: Option<u64>) -> Result<Self, Error> {
         if let Some(virtual_size) = virtual_size {
             check_fits(virtual_size, options.available)?;
         }
-        let (file, unfinished) = Unfinished::create(&options.path, options.overwrite)?;
-        let mut disk = Self::new(options, Kind::File, file, options.available);
+        let (file, unfinished) = UnfinishedFile::create(&options.path, options.overwrite)?;
+        let mut disk = Self::new(options, DiskKind::File, file, options.available);
         disk.unfinished = Some(unfinished);
         Ok(disk)
     }
 
     /// The file of a dead attempt, whose lock we have.
-    pub(super) fn of_left_file(options: &Options, file: File) -> Result<Self, Error> {
-        let unfinished = Unfinished::adopt(&options.path, &file)?;
-        let mut disk = Self::new(options, Kind::File, file, options.available);
+    pub(super) fn of_left_file(options: &DiskOptions, file: File) -> Result<Self, Error> {
+        let unfinished = UnfinishedFile::adopt_file(&options.path, &file)?;
+        let mut disk = Self::new(options, DiskKind::File, file, options.available);
         disk.unfinished = Some(unfinished);
         Ok(disk)
     }
 
-    fn new(options: &Options, kind: Kind, file: File, capacity: u64) -> Self {
+    fn new(options: &DiskOptions, kind: DiskKind, file: File, capacity: u64) -> Self {
         Self {
             path: options.path.clone(),
             file,
             direct: None,
-            pacer: Pacer::default(),
+            pacer: FlushPacer::default(),
             kind,
             capacity,
             preallocate: options.preallocate,
             zeroed: false,
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
-            busy: Busy::default(),
+            busy: BusyTimes::default(),
             unfinished: None,
             in_place: false,
             kept_end: 0,
@@ -151,9 +153,9 @@ impl Disk {
 
     /// Makes the first MiB of a device zero, on the disk, so that nothing of a disk is to be seen. True if the device could do
     /// that without being sent zeros, which tells how the rest will be zeroed.
-    pub(super) fn hide(&self, preallocate: bool) -> Result<bool, TargetError> {
+    pub(super) fn zero_head(&self, preallocate: bool) -> Result<bool, TargetError> {
         let first = 0..HELD_BYTES.min(self.capacity);
-        let is_deallocated = !preallocate && self.punch(&first).is_ok();
+        let is_deallocated = !preallocate && self.punch_hole(&first).is_ok();
         if !is_deallocated {
             self.zero_range(first)?;
         }
@@ -168,7 +170,7 @@ impl Disk {
         }
         self.zeroed = match virtual_size {
             _ if !preallocate => true,
-            Some(size) => self.allocate(0..size)?,
+            Some(size) => self.allocate_range(0..size)?,
             // Written as it comes, zeros included.
             None => false,
         };
@@ -176,7 +178,7 @@ impl Disk {
     }
 
     /// Allocates blocks that read as zeros; `false` if the filesystem cannot.
-    pub(super) fn allocate(&self, range: std::ops::Range<u64>) -> Result<bool, TargetError> {
+    pub(super) fn allocate_range(&self, range: std::ops::Range<u64>) -> Result<bool, TargetError> {
         match self.fallocate(FallocateFlags::empty(), &range) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => Ok(false),
@@ -201,7 +203,7 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
 }
 
 /// Opens for reading and writing what was `found` at `path`, and nothing that has taken its place.
-pub(super) fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<File, TargetError> {
+pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Result<File, TargetError> {
     let failed = |source| TargetError::new("open", path, source);
     let open = || {
         OpenOptions::new()
@@ -212,26 +214,30 @@ pub(super) fn open_existing(path: &Path, found: Found, flags: OFlags) -> Result<
     };
     let is_held =
         |opened: &io::Result<File>| matches!(opened, Err(error) if error.kind() == ErrorKind::ResourceBusy);
-    let file = patiently(open, is_held).map_err(failed)?;
+    let file = retry_while_held(open, is_held).map_err(failed)?;
     let kind = file.metadata().map_err(failed)?.file_type();
-    if classify(path, kind)? == found {
+    if classify_target(path, kind)? == found {
         Ok(file)
     } else {
-        Err(TargetError::refused("open", path, TargetRefused::Replaced))
+        Err(TargetError::from_refusal(
+            "open",
+            path,
+            TargetRefusedError::Replaced,
+        ))
     }
 }
 
 impl Disk {
     /// Adds a second descriptor that bypasses the page cache, if the filesystem or device has such a thing. It is opened
     /// from the first one, since the name may lead elsewhere by now.
-    pub(super) fn open_direct(&mut self, cache: Cache) {
-        if cache == Cache::Page {
+    pub(super) fn open_direct(&mut self, cache: CacheMode) {
+        if cache == CacheMode::Page {
             return;
         }
         let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
         let same = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         match OpenOptions::new().write(true).custom_flags(flags).open(same) {
-            Ok(file) => self.direct = Some(Direct::new(file, cache)),
+            Ok(file) => self.direct = Some(DirectFile::new(file, cache)),
             Err(error) => tracing::debug!(%error, "direct I/O is not available, using the page cache"),
         }
     }

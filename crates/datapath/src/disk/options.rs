@@ -8,7 +8,7 @@ pub const HELD_BYTES: u64 = 1 << 20;
 
 /// Use of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cache {
+pub enum CacheMode {
     /// Small pieces only, where the target can do without.
     #[default]
     Auto,
@@ -20,7 +20,7 @@ pub enum Cache {
 
 /// The place to write to, and the manner.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct DiskOptions {
     /// A regular file to create, or an existing block device.
     pub path: PathBuf,
     /// Bytes that the disk may have at most; a device's size limits it too.
@@ -30,7 +30,7 @@ pub struct Options {
     /// Allocate every block, also for zeros.
     pub preallocate: bool,
     /// Use of the page cache.
-    pub cache: Cache,
+    pub cache: CacheMode,
     /// Replace an existing regular file, unless another process is writing it.
     pub overwrite: bool,
     /// Permissions at the end; while it is written only the owner can open the file.

@@ -12,14 +12,14 @@ const DIRTY_BYTES: usize = 32 << 20;
 
 /// Has what is written through the page cache flushed from time to time.
 #[derive(Debug, Default)]
-pub(crate) struct Pacer {
+pub(crate) struct FlushPacer {
     dirty: AtomicUsize,
     flushing: Mutex<()>,
 }
 
-impl Pacer {
+impl FlushPacer {
     /// `bytes` were written. One thread flushes while the others write on, until they have as much to flush.
-    pub(crate) fn wrote(&self, bytes: usize, file: &File) -> io::Result<()> {
+    pub(crate) fn record_write(&self, bytes: usize, file: &File) -> io::Result<()> {
         if self.dirty.fetch_add(bytes, Ordering::Relaxed) + bytes < DIRTY_BYTES {
             return Ok(());
         }
@@ -39,10 +39,10 @@ mod tests {
     #[test]
     fn dirty_bytes_are_flushed_once_there_are_enough() {
         let file = tempfile::tempfile().unwrap();
-        let pacer = Pacer::default();
-        pacer.wrote(DIRTY_BYTES - 1, &file).unwrap();
+        let pacer = FlushPacer::default();
+        pacer.record_write(DIRTY_BYTES - 1, &file).unwrap();
         assert_eq!(pacer.dirty.load(Ordering::Relaxed), DIRTY_BYTES - 1);
-        pacer.wrote(1, &file).unwrap();
+        pacer.record_write(1, &file).unwrap();
         assert_eq!(pacer.dirty.load(Ordering::Relaxed), 0);
     }
 
@@ -51,6 +51,6 @@ mod tests {
         let (reader, _writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(reader));
         // fdatasync of a pipe is EINVAL.
-        assert!(Pacer::default().wrote(DIRTY_BYTES, &file).is_err());
+        assert!(FlushPacer::default().record_write(DIRTY_BYTES, &file).is_err());
     }
 }

@@ -5,9 +5,9 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use crate::error::{TargetError, TargetRefused};
+use crate::error::{TargetError, TargetRefusedError};
 use crate::source::Source;
-use crate::storage::Storage;
+use crate::storage::StorageLocation;
 
 /// True if `path` is a block device, also through a symbolic link.
 pub fn is_block_device(path: &Path) -> bool {
@@ -30,10 +30,12 @@ pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
 
 /// Fails if writing to `path` would change what `source` reads.
 pub(crate) fn refuse_source(path: &Path, source: &dyn Source) -> Result<(), TargetError> {
-    match (source.storage(), Storage::at(path)) {
-        (Some(source), Some(target)) if source.shares_bytes_with(target) => {
-            Err(TargetError::refused("open", path, TargetRefused::Source))
-        }
+    match (source.storage_location(), StorageLocation::from_path(path)) {
+        (Some(source), Some(target)) if source.shares_bytes_with(target) => Err(TargetError::from_refusal(
+            "open",
+            path,
+            TargetRefusedError::Source,
+        )),
         _ => Ok(()),
     }
 }

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use crate::buffer::Filling;
+use crate::buffer::ChunkBuffer;
 
 /// Bytes of all slices.
-pub(super) fn total(slices: &[&[u8]]) -> usize {
+pub(super) fn total_bytes(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
 /// A part of the slices, without empty ones.
-pub(super) fn part<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'a [u8]> {
+pub(super) fn sub_slices<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'a [u8]> {
     let mut skip = range.start;
     let mut want = range.len();
     let mut found = Vec::with_capacity(slices.len());
@@ -31,13 +31,13 @@ pub(super) fn part<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'a [u8]
 }
 
 /// The same bytes in chunks, whose memory direct I/O takes. All but the last are full.
-pub(super) fn joined(slices: &[&[u8]]) -> Vec<Filling> {
-    let mut chunks: Vec<Filling> = Vec::new();
+pub(super) fn copy_to_chunks(slices: &[&[u8]]) -> Vec<ChunkBuffer> {
+    let mut chunks: Vec<ChunkBuffer> = Vec::new();
     for mut slice in slices.iter().copied() {
         while !slice.is_empty() {
             match chunks.last_mut().filter(|chunk| !chunk.is_full()) {
                 Some(chunk) => chunk.fill_from(&mut slice),
-                None => chunks.push(Filling::new(0)),
+                None => chunks.push(ChunkBuffer::new(0)),
             }
         }
     }
@@ -67,8 +67,8 @@ mod tests {
                 })
                 .collect();
             let range = ends.0.min(ends.1).min(whole.len())..ends.0.max(ends.1).min(whole.len());
-            prop_assert_eq!(total(&slices), whole.len());
-            let found = part(&slices, range.clone());
+            prop_assert_eq!(total_bytes(&slices), whole.len());
+            let found = sub_slices(&slices, range.clone());
             prop_assert!(found.iter().all(|slice| !slice.is_empty()));
             prop_assert_eq!(found.concat(), &whole[range]);
         }
@@ -78,8 +78,8 @@ mod tests {
             let whole: Vec<u8> = (0..251).cycle().take(lengths.iter().sum()).collect();
             let mut rest = &whole[..];
             let slices: Vec<&[u8]> = lengths.iter().map(|length| rest.split_off(..*length).unwrap()).collect();
-            let chunks = joined(&slices);
-            let bytes: Vec<&[u8]> = chunks.iter().map(Filling::bytes).collect();
+            let chunks = copy_to_chunks(&slices);
+            let bytes: Vec<&[u8]> = chunks.iter().map(ChunkBuffer::as_bytes).collect();
             prop_assert!(bytes.concat() == whole);
             prop_assert_eq!(chunks.len(), whole.len().div_ceil(CHUNK_BYTES));
             prop_assert!(bytes.iter().all(|bytes| bytes.as_ptr().addr().is_multiple_of(PAGE)));

@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::kind::{Found, look};
+use super::kind::{TargetKind, inspect_target};
 use super::place::folder_of;
-use crate::error::{Error, TargetError, TargetRefused};
-use crate::lock::{Lock, lock};
+use crate::error::{Error, TargetError, TargetRefusedError};
+use crate::lock::{LockState, lock_file};
 use crate::storage::Inode;
 
 /// Times that a file is looked at anew because another process has replaced it in the same moment.
@@ -29,16 +29,16 @@ const ATTEMPTS: usize = 100;
 
 /// A file that this process has made, from its creation to its end.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(super) struct UnfinishedFile {
     path: PathBuf,
     folder: OwnedFd,
     name: OsString,
     inode: Inode,
-    state: Mutex<State>,
+    state: Mutex<FileState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum FileState {
     Growing,
     Complete,
     Removed,
@@ -46,20 +46,20 @@ enum State {
 
 /// The unfinished files of this process.
 #[derive(Debug)]
-struct Registry {
-    files: Vec<Weak<Unfinished>>,
+struct UnfinishedFiles {
+    files: Vec<Weak<UnfinishedFile>>,
     /// True when the process ends, and begins no more files.
     is_closed: bool,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
+static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles {
     files: Vec::new(),
     is_closed: false,
 });
 
 /// Removes the unfinished files of this process, from under the transfers that write them: the process ends now, and does
 /// not wait for them. No other file is begun after that.
-pub fn abandon() {
+pub fn remove_unfinished() {
     let mut registry = REGISTRY.lock();
     registry.is_closed = true;
     for file in registry.files.drain(..).filter_map(|file| file.upgrade()) {
@@ -67,13 +67,13 @@ pub fn abandon() {
     }
 }
 
-impl Unfinished {
+impl UnfinishedFile {
     /// Makes the file `path`, for the owner only and locked, where nothing is; or, to `replace` it, a file that no living
     /// process writes.
     pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
-        let folder = open_folder(folder_of(path)).map_err(|errno| failed("create", path, errno))?;
+        let folder = open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
         // Locked until the new file is, so that at each moment a second writer finds the lock of the first.
-        let _old = if replace { clear(path)? } else { None };
+        let _old = if replace { remove_old_file(path)? } else { None };
         let file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -83,41 +83,41 @@ impl Unfinished {
             .map_err(|source| match source.kind() {
                 // It was replaceable: another writer was faster.
                 ErrorKind::AlreadyExists if replace => {
-                    TargetError::refused("create", path, TargetRefused::InUse)
+                    TargetError::from_refusal("create", path, TargetRefusedError::InUse)
                 }
                 _ => TargetError::new("create", path, source),
             })?;
-        let unfinished = Self::of(path, folder, &file)?;
+        let unfinished = Self::from_file(path, folder, &file)?;
         // Another writer may have found the file before it was locked: then that one replaces it.
-        if lock(&file) == Lock::Taken {
-            return Err(TargetError::refused("create", path, TargetRefused::InUse).into());
+        if lock_file(&file) == LockState::Taken {
+            return Err(TargetError::from_refusal("create", path, TargetRefusedError::InUse).into());
         }
         unfinished.register()?;
         Ok((file, unfinished))
     }
 
     /// Takes over `file` at `path`, which a dead process has left, and whose lock we have.
-    pub(super) fn adopt(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
-        let folder = open_folder(folder_of(path)).map_err(|errno| failed("open", path, errno))?;
-        let unfinished = Self::of(path, folder, file)?;
+    pub(super) fn adopt_file(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
+        let folder = open_folder(folder_of(path)).map_err(|errno| target_error("open", path, errno))?;
+        let unfinished = Self::from_file(path, folder, file)?;
         unfinished.register()?;
         Ok(unfinished)
     }
 
-    fn of(path: &Path, folder: OwnedFd, file: &File) -> Result<Arc<Self>, TargetError> {
+    fn from_file(path: &Path, folder: OwnedFd, file: &File) -> Result<Arc<Self>, TargetError> {
         Ok(Arc::new(Self {
             path: path.to_owned(),
             folder,
             name: path.file_name().unwrap_or_default().to_owned(),
-            inode: Inode::of(file).map_err(|errno| failed("stat", path, errno))?,
-            state: Mutex::new(State::Growing),
+            inode: Inode::from_file(file).map_err(|errno| target_error("stat", path, errno))?,
+            state: Mutex::new(FileState::Growing),
         }))
     }
 
     /// From here on it is removed if the process ends.
     fn register(self: &Arc<Self>) -> Result<(), Error> {
         if !self.is_in_place()? {
-            return Err(TargetError::refused("create", &self.path, TargetRefused::InUse).into());
+            return Err(TargetError::from_refusal("create", &self.path, TargetRefusedError::InUse).into());
         }
         let mut registry = REGISTRY.lock();
         if registry.is_closed {
@@ -131,17 +131,19 @@ impl Unfinished {
 
     /// To be called when all of `file` is on the disk: from here on it stays, if it still is what its name leads to, and its
     /// name will be there after a power cut.
-    pub(super) fn complete(&self, file: &File) -> Result<(), Error> {
+    pub(super) fn mark_complete(&self, file: &File) -> Result<(), Error> {
         // Before the lock of the state is taken: it may take long, and `abandon` must not wait for it.
         self.sync_name(file)?;
         let mut state = self.state.lock();
-        if *state == State::Removed {
+        if *state == FileState::Removed {
             return Err(Error::Stopped);
         }
         if !self.is_in_place()? {
-            return Err(TargetError::refused("complete", &self.path, TargetRefused::Replaced).into());
+            return Err(
+                TargetError::from_refusal("complete", &self.path, TargetRefusedError::Replaced).into(),
+            );
         }
-        *state = State::Complete;
+        *state = FileState::Complete;
         Ok(())
     }
 
@@ -150,14 +152,14 @@ impl Unfinished {
     /// No process of ours takes the name away between the look and the removal, since that takes the lock that we hold.
     pub(super) fn remove(&self) {
         let mut state = self.state.lock();
-        if *state != State::Growing {
+        if *state != FileState::Growing {
             return;
         }
-        *state = State::Removed;
+        *state = FileState::Removed;
         let removed = self.is_in_place().and_then(|is_in_place| {
             if is_in_place {
                 rustix::fs::unlinkat(&self.folder, &self.name, AtFlags::empty())
-                    .map_err(|errno| failed("remove", &self.path, errno))
+                    .map_err(|errno| target_error("remove", &self.path, errno))
             } else {
                 tracing::debug!(path = %self.path.display(), "something else has the name of the partial target");
                 Ok(())
@@ -172,7 +174,7 @@ impl Unfinished {
         match rustix::fs::statat(&self.folder, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Inode::from(&stat) == self.inode),
             Err(Errno::NOENT) => Ok(false),
-            Err(errno) => Err(failed("stat", &self.path, errno)),
+            Err(errno) => Err(target_error("stat", &self.path, errno)),
         }
     }
 
@@ -182,23 +184,23 @@ impl Unfinished {
             Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP) => rustix::fs::syncfs(file),
             other => other,
         };
-        synced.map_err(|errno| failed("fsync the folder of", &self.path, errno))
+        synced.map_err(|errno| target_error("fsync the folder of", &self.path, errno))
     }
 }
 
 /// Removes the file that a dead attempt has left at `path`. A file that a living process writes stays, like all that is no
 /// regular file: they are refused when the disk is opened.
 pub fn remove_stale(path: &Path) {
-    if let Err(error) = clear(path) {
+    if let Err(error) = remove_old_file(path) {
         tracing::warn!(%error, "could not remove the disk of an earlier attempt");
     }
 }
 
 /// Removes the file that `path` names, if there is one; not one that a process of ours writes. What is returned keeps its
 /// lock.
-fn clear(path: &Path) -> Result<Option<File>, TargetError> {
+fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
     for _ in 0..ATTEMPTS {
-        if look(path)? != Found::File {
+        if inspect_target(path)? != TargetKind::File {
             return Ok(None);
         }
         let old = match open_old(path) {
@@ -212,8 +214,12 @@ fn clear(path: &Path) -> Result<Option<File>, TargetError> {
             }
         };
         if let Some(old) = &old {
-            if lock(old) == Lock::Taken {
-                return Err(TargetError::refused("replace", path, TargetRefused::InUse));
+            if lock_file(old) == LockState::Taken {
+                return Err(TargetError::from_refusal(
+                    "replace",
+                    path,
+                    TargetRefusedError::InUse,
+                ));
             }
             // Another writer may have replaced it before it was locked.
             if !leads_to(path, old) {
@@ -225,7 +231,11 @@ fn clear(path: &Path) -> Result<Option<File>, TargetError> {
             _ => Ok(old),
         };
     }
-    Err(TargetError::refused("replace", path, TargetRefused::InUse))
+    Err(TargetError::from_refusal(
+        "replace",
+        path,
+        TargetRefusedError::InUse,
+    ))
 }
 
 /// Opens a file for its lock: for writing if possible, because NFS locks nothing else.
@@ -243,7 +253,7 @@ fn open_old(path: &Path) -> io::Result<File> {
 
 fn leads_to(path: &Path, file: &File) -> bool {
     let named = rustix::fs::lstat(path).map(|stat| Inode::from(&stat));
-    matches!((named, Inode::of(file)), (Ok(named), Ok(open)) if named == open)
+    matches!((named, Inode::from_file(file)), (Ok(named), Ok(open)) if named == open)
 }
 
 /// A folder that may not be read can be used all the same, but not be synced.
@@ -255,7 +265,7 @@ fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
     }
 }
 
-fn failed(action: &'static str, path: &Path, errno: Errno) -> TargetError {
+fn target_error(action: &'static str, path: &Path, errno: Errno) -> TargetError {
     TargetError::new(action, path, io::Error::from(errno))
 }
 
@@ -263,9 +273,9 @@ fn failed(action: &'static str, path: &Path, errno: Errno) -> TargetError {
 mod tests {
     use super::*;
 
-    fn create(path: &Path, replace: bool) -> Result<(File, Arc<Unfinished>), Option<TargetRefused>> {
-        Unfinished::create(path, replace).map_err(|error| match error {
-            Error::Target(error) => error.refusal().cloned(),
+    fn create(path: &Path, replace: bool) -> Result<(File, Arc<UnfinishedFile>), Option<TargetRefusedError>> {
+        UnfinishedFile::create(path, replace).map_err(|error| match error {
+            Error::Target(error) => error.refusal_reason().cloned(),
             other => panic!("{other}"),
         })
     }
@@ -277,7 +287,7 @@ mod tests {
         let (file, unfinished) = create(&path, true).unwrap();
         for replace in [false, true] {
             let refusal = create(&path, replace).unwrap_err();
-            assert_eq!(refusal, replace.then_some(TargetRefused::InUse));
+            assert_eq!(refusal, replace.then_some(TargetRefusedError::InUse));
         }
         // The one that was refused removes nothing.
         assert!(unfinished.is_in_place().unwrap());
@@ -294,10 +304,10 @@ mod tests {
         let (file, unfinished) = create(&path, false).unwrap();
         std::fs::write(&other, "not ours").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let Err(Error::Target(error)) = unfinished.complete(&file) else {
+        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else {
             panic!("it is complete")
         };
-        assert_eq!(error.refusal(), Some(&TargetRefused::Replaced));
+        assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::Replaced));
         unfinished.remove();
         assert_eq!(std::fs::read(&path).unwrap(), b"not ours");
     }
@@ -307,13 +317,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         let (file, unfinished) = create(&path, false).unwrap();
-        unfinished.complete(&file).unwrap();
+        unfinished.mark_complete(&file).unwrap();
         unfinished.remove();
         assert!(path.exists());
         let (file, unfinished) = create(&folder.path().join("second"), false).unwrap();
         unfinished.remove();
         assert!(!folder.path().join("second").exists());
-        assert!(matches!(unfinished.complete(&file), Err(Error::Stopped)));
+        assert!(matches!(unfinished.mark_complete(&file), Err(Error::Stopped)));
     }
 
     #[test]

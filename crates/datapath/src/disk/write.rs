@@ -9,11 +9,11 @@ use std::io::IoSlice;
 
 use rustix::io::Errno;
 
-use super::direct::Direct;
+use super::direct::DirectFile;
 use super::handle::Disk;
 use super::options::HELD_BYTES;
-use super::slices::{joined, part, total};
-use crate::buffer::{Filling, PAGE};
+use super::slices::{copy_to_chunks, sub_slices, total_bytes};
+use crate::buffer::{ChunkBuffer, PAGE};
 use crate::error::TargetError;
 
 /// Most slices that one vectored write takes (`IOV_MAX` of Linux).
@@ -23,19 +23,19 @@ impl Disk {
     /// Writes slices that follow each other on the disk; what belongs to the first MiB is held back.
     pub(super) fn write_slices(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         if offset >= HELD_BYTES || self.in_place {
-            return self.time(|| self.write_behind_held(offset, slices));
+            return self.time_write(|| self.write_behind_held(offset, slices));
         }
         let mut at = offset;
         let mut rest = Vec::new();
         for slice in slices {
-            rest.extend(self.hold(at, slice));
+            rest.extend(self.hold_back(at, slice));
             at += slice.len() as u64;
         }
-        self.time(|| self.write_behind_held(HELD_BYTES, &rest))
+        self.time_write(|| self.write_behind_held(HELD_BYTES, &rest))
     }
 
     fn write_behind_held(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
-        let length = total(slices);
+        let length = total_bytes(slices);
         match &self.direct {
             Some(direct) if direct.is_for(length) => self.write_direct(direct, offset, slices),
             _ => self.write_through_cache(offset, slices),
@@ -43,31 +43,31 @@ impl Disk {
     }
 
     /// Whole pages go past the page cache, parts of pages through it: no page is touched both ways.
-    fn write_direct(&self, direct: &Direct, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
-        let length = total(slices);
+    fn write_direct(&self, direct: &DirectFile, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
+        let length = total_bytes(slices);
         let to_page = offset.next_multiple_of(PAGE as u64) - offset;
         let head = usize::try_from(to_page).unwrap_or(PAGE).min(length);
         let pages = (length - head) - (length - head) % PAGE;
         let middle = offset + head as u64;
-        self.write_through_cache(offset, &part(slices, 0..head))?;
-        self.write_pages(direct, middle, &part(slices, head..head + pages))?;
-        self.write_through_cache(middle + pages as u64, &part(slices, head + pages..length))
+        self.write_through_cache(offset, &sub_slices(slices, 0..head))?;
+        self.write_pages(direct, middle, &sub_slices(slices, head..head + pages))?;
+        self.write_through_cache(middle + pages as u64, &sub_slices(slices, head + pages..length))
     }
 
-    fn write_pages(&self, direct: &Direct, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
+    fn write_pages(&self, direct: &DirectFile, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
         let aligned =
             |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
         // Chunks are aligned like the object, so that bytes of a raw image need no copy on their way to a direct write.
         let written = if pages.iter().all(aligned) {
             write_all(&direct.file, offset, pages)
         } else {
-            let chunks = joined(pages);
-            let pages: Vec<&[u8]> = chunks.iter().map(Filling::bytes).collect();
+            let chunks = copy_to_chunks(pages);
+            let pages: Vec<&[u8]> = chunks.iter().map(ChunkBuffer::as_bytes).collect();
             write_all(&direct.file, offset, &pages)
         };
         match written {
             Ok(()) => {
-                self.count(total(pages));
+                self.count_written(total_bytes(pages));
                 Ok(())
             }
             Err(Errno::INVAL) => {
@@ -75,17 +75,17 @@ impl Disk {
                 direct.give_up();
                 self.write_through_cache(offset, pages)
             }
-            Err(errno) => Err(self.error("write", errno.into())),
+            Err(errno) => Err(self.target_error("write", errno.into())),
         }
     }
 
     fn write_through_cache(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
-        let length = total(slices);
-        write_all(&self.file, offset, slices).map_err(|errno| self.error("write", errno.into()))?;
-        self.count(length);
+        let length = total_bytes(slices);
+        write_all(&self.file, offset, slices).map_err(|errno| self.target_error("write", errno.into()))?;
+        self.count_written(length);
         self.pacer
-            .wrote(length, &self.file)
-            .map_err(|error| self.error("fsync", error))
+            .record_write(length, &self.file)
+            .map_err(|error| self.target_error("fsync", error))
     }
 
     /// Writes through the page cache, whatever the offset.
@@ -97,7 +97,7 @@ impl Disk {
 fn write_all(file: &File, offset: u64, slices: &[&[u8]]) -> Result<(), Errno> {
     let mut at = offset;
     for group in slices.chunks(MAX_SLICES) {
-        let end = at + total(group) as u64;
+        let end = at + total_bytes(group) as u64;
         let mut vectors: Vec<IoSlice<'_>> = group.iter().map(|slice| IoSlice::new(slice)).collect();
         let mut vectors = &mut vectors[..];
         while at < end {

@@ -9,21 +9,21 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use diskimage::Clusters;
+use diskimage::CompressedClusters;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 
-use super::batch::{BATCH_BYTES, Batch, Collector, Content, Segment};
+use super::batch::{BATCH_BYTES, BatchCollector, DiskSegment, SegmentContent, WriteBatch};
 use super::coverage::Coverage;
 use super::handle::Disk;
 use super::inflate::Inflater;
 use super::options::HELD_BYTES;
-use super::slices::part;
-use super::zeroing::Frontier;
+use super::slices::sub_slices;
+use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};
-use crate::error::{Error, FormatError, NoThread, TargetError};
-use crate::queue::Queue;
+use crate::error::{Error, FormatError, TargetError, ThreadStartError};
+use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
 
 /// Bytes that may wait for the writing threads, those that they work on included.
@@ -37,21 +37,21 @@ const INFLATED_BYTES: usize = 1 << 20;
 const MAX_THREADS: usize = 8;
 
 /// State that the writing threads share.
-struct Shared<'d> {
+struct WriterState<'d> {
     disk: &'d Disk,
-    queue: Queue<Batch>,
-    clusters: Option<Clusters>,
+    queue: WorkQueue<WriteBatch>,
+    clusters: Option<CompressedClusters>,
     virtual_size: Option<u64>,
     failure: Mutex<Option<Error>>,
 }
 
 /// Takes the extents of a disk in any order.
 pub struct Writer<'s> {
-    shared: &'s Shared<'s>,
-    collector: Collector,
+    shared: &'s WriterState<'s>,
+    collector: BatchCollector,
     /// Ranges that were written, on targets that are not zero to begin with.
     coverage: Option<Coverage>,
-    frontier: Frontier,
+    frontier: ZeroingFrontier,
     /// Time for which the disk made its feeder wait.
     pub(crate) waited: Duration,
 }
@@ -60,15 +60,15 @@ pub struct Writer<'s> {
 /// A failure of a thread wins over what it made `feed` fail with. `virtual_size` is `None` if only the end tells.
 pub fn with_writer<T>(
     disk: &Disk,
-    clusters: Option<Clusters>,
+    clusters: Option<CompressedClusters>,
     virtual_size: Option<u64>,
     threads: NonZeroUsize,
     stop: &CancellationToken,
     feed: impl FnOnce(&mut Writer<'_>) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let shared = Shared {
+    let shared = WriterState {
         disk,
-        queue: Queue::new(QUEUE_BYTES),
+        queue: WorkQueue::new(QUEUE_BYTES),
         clusters,
         virtual_size,
         failure: Mutex::new(None),
@@ -76,11 +76,11 @@ pub fn with_writer<T>(
     let span = Span::current();
     let fed = std::thread::scope(|scope| {
         // However `feed` ends, by a panic too, the threads must not wait for more.
-        let _closer = Closer(&shared.queue);
+        let _closer = QueueCloseGuard(&shared.queue);
         for number in 0..threads.get().min(MAX_THREADS) {
             let started = std::thread::Builder::new().spawn_scoped(scope, || {
                 let _entered = span.enter();
-                shared.work();
+                shared.run_worker();
             });
             match started {
                 Ok(_) => {}
@@ -89,14 +89,14 @@ pub fn with_writer<T>(
                     tracing::debug!(%error, "could not start another thread to write");
                     break;
                 }
-                Err(error) => return Err(NoThread(error).into()),
+                Err(error) => return Err(ThreadStartError(error).into()),
             }
         }
         let mut writer = Writer {
             shared: &shared,
-            collector: Collector::default(),
-            coverage: (!disk.is_zeroed() && !disk.in_place).then(|| Coverage::behind(disk.kept_end)),
-            frontier: Frontier::new(disk, virtual_size, stop.clone()),
+            collector: BatchCollector::default(),
+            coverage: (!disk.is_zeroed() && !disk.in_place).then(|| Coverage::up_to(disk.kept_end)),
+            frontier: ZeroingFrontier::new(disk, virtual_size, stop.clone()),
             waited: Duration::ZERO,
         };
         let fed = feed(&mut writer).and_then(|value| writer.flush().map(|()| (value, writer.coverage)));
@@ -117,9 +117,9 @@ pub fn with_writer<T>(
     })
 }
 
-struct Closer<'q>(&'q Queue<Batch>);
+struct QueueCloseGuard<'q>(&'q WorkQueue<WriteBatch>);
 
-impl Drop for Closer<'_> {
+impl Drop for QueueCloseGuard<'_> {
     fn drop(&mut self) {
         self.0.close();
     }
@@ -127,7 +127,7 @@ impl Drop for Closer<'_> {
 
 /// Zeroes what was not written, beginning behind the held first MiB.
 fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
-    for gap in coverage.gaps(size) {
+    for gap in coverage.find_gaps(size) {
         disk.zero_in_steps(gap.start.max(HELD_BYTES)..gap.end, stop)?;
     }
     Ok(())
@@ -140,8 +140,8 @@ impl Writer<'_> {
     }
 
     /// Bytes that belong at `offset`.
-    pub fn data(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
-        self.prepare(offset..offset + bytes.len() as u64)?;
+    pub fn add_data(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
+        self.prepare_range(offset..offset + bytes.len() as u64)?;
         if is_known_zero(&bytes) && self.disk().is_zeroed() {
             return Ok(());
         }
@@ -159,10 +159,10 @@ impl Writer<'_> {
     }
 
     /// A compressed cluster that belongs at `offset`.
-    pub fn compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
+    pub fn add_compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
         let size = self.shared.clusters.map_or(0, |clusters| clusters.size);
-        let end = self.shared.clip(offset, size);
-        self.prepare(offset..end)?;
+        let end = self.shared.clip_end(offset, size);
+        self.prepare_range(offset..end)?;
         if self.collector.add_compressed(offset, bytes, size) {
             self.flush()?;
         }
@@ -170,11 +170,11 @@ impl Writer<'_> {
     }
 
     /// Bookkeeping for a range that is about to be written (or used otherwise).
-    pub(crate) fn prepare(&mut self, range: Range<u64>) -> Result<(), Error> {
+    pub(crate) fn prepare_range(&mut self, range: Range<u64>) -> Result<(), Error> {
         self.zero_until(range.end)?;
         if let Some(coverage) = &mut self.coverage {
-            coverage.add(range);
-            for gap in coverage.overflow() {
+            coverage.add_range(range);
+            for gap in coverage.close_small_gaps() {
                 if gap.end > HELD_BYTES {
                     let began = Instant::now();
                     self.shared.disk.zero_range(gap.start.max(HELD_BYTES)..gap.end)?;
@@ -192,14 +192,14 @@ impl Writer<'_> {
             return Ok(());
         }
         let began = Instant::now();
-        let zeroed = self.frontier.advance(self.shared.disk, end);
+        let zeroed = self.frontier.advance_to(self.shared.disk, end);
         self.waited += began.elapsed();
         zeroed
     }
 
     /// Hands over what has been collected.
     fn flush(&mut self) -> Result<(), Error> {
-        for batch in self.collector.take() {
+        for batch in self.collector.take_batches() {
             let bytes = batch.held_bytes;
             let began = Instant::now();
             let is_taken = self.shared.queue.push(batch, bytes);
@@ -213,25 +213,26 @@ impl Writer<'_> {
     }
 }
 
-impl Shared<'_> {
+impl WriterState<'_> {
     /// Takes batches and writes them, until there are no more: the life of a writing thread.
-    fn work(&self) {
-        let mut worker = Worker {
+    fn run_worker(&self) {
+        let mut worker = WriteWorker {
             shared: self,
             inflater: Inflater::new(),
             inflated: None,
         };
         while let Some((batch, bytes)) = self.queue.pop() {
             // A panic must not leave the feeder waiting for ever, and must not look like success.
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.write(&batch)));
+            let result =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.write_batch(&batch)));
             drop(batch);
-            self.queue.done(bytes);
+            self.queue.release_bytes(bytes);
             let failure = match result {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error,
                 Err(_) => self
                     .disk
-                    .error("write", std::io::Error::other("a writing thread panicked"))
+                    .target_error("write", std::io::Error::other("a writing thread panicked"))
                     .into(),
             };
             self.failure.lock().get_or_insert(failure);
@@ -241,36 +242,40 @@ impl Shared<'_> {
     }
 
     /// The end on the disk of a range of `size` bytes.
-    fn clip(&self, offset: u64, size: u64) -> u64 {
+    fn clip_end(&self, offset: u64, size: u64) -> u64 {
         (offset + size).min(self.virtual_size.unwrap_or(u64::MAX))
     }
 }
 
 /// One writing thread with its memory.
-struct Worker<'s> {
-    shared: &'s Shared<'s>,
+struct WriteWorker<'s> {
+    shared: &'s WriterState<'s>,
     inflater: Inflater,
     inflated: Option<AlignedBuffer>,
 }
 
-impl Worker<'_> {
-    fn write(&mut self, batch: &Batch) -> Result<(), Error> {
+impl WriteWorker<'_> {
+    fn write_batch(&mut self, batch: &WriteBatch) -> Result<(), Error> {
         let mut segments = &batch.segments[..];
         while let Some((first, rest)) = segments.split_first() {
             segments = match &first.content {
-                Content::Plain(pieces) => {
+                SegmentContent::Plain(pieces) => {
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &piece[..]).collect();
                     write_data(self.shared.disk, first.offset, &slices)?;
                     rest
                 }
-                Content::Compressed(_) => self.write_inflated(first.offset, segments)?,
+                SegmentContent::Compressed(_) => self.write_inflated(first.offset, segments)?,
             };
         }
         Ok(())
     }
 
     /// Inflates clusters as long as each continues the one before, and writes them together.
-    fn write_inflated<'b>(&mut self, start: u64, segments: &'b [Segment]) -> Result<&'b [Segment], Error> {
+    fn write_inflated<'b>(
+        &mut self,
+        start: u64,
+        segments: &'b [DiskSegment],
+    ) -> Result<&'b [DiskSegment], Error> {
         let Some(clusters) = self.shared.clusters else {
             return Ok(&[]);
         };
@@ -284,12 +289,12 @@ impl Worker<'_> {
         let mut used = skew;
         let mut rest = segments;
         let began = Instant::now();
-        while let Some((Segment { offset, content, .. }, next)) = rest.split_first()
-            && let Content::Compressed(bytes) = content
+        while let Some((DiskSegment { offset, content, .. }, next)) = rest.split_first()
+            && let SegmentContent::Compressed(bytes) = content
             && *offset == end
             && (used == skew || used - skew + size <= INFLATED_BYTES)
         {
-            let on_disk = self.shared.clip(end, clusters.size).saturating_sub(end);
+            let on_disk = self.shared.clip_end(end, clusters.size).saturating_sub(end);
             self.inflater
                 .inflate(
                     clusters.compression,
@@ -309,9 +314,9 @@ impl Worker<'_> {
             end += clusters.size;
             rest = next;
         }
-        self.shared.disk.busy.inflating.add(began.elapsed());
-        let length = usize::try_from(self.shared.clip(start, end - start) - start).unwrap_or(used - skew);
-        let inflated = &buffer.bytes()[skew..skew + length];
+        self.shared.disk.busy.inflating.add_time(began.elapsed());
+        let length = usize::try_from(self.shared.clip_end(start, end - start) - start).unwrap_or(used - skew);
+        let inflated = &buffer.as_bytes()[skew..skew + length];
         write_data(self.shared.disk, start, &[inflated])?;
         Ok(rest)
     }
@@ -323,7 +328,7 @@ fn write_data(disk: &Disk, offset: u64, slices: &[&[u8]]) -> Result<(), TargetEr
         return disk.write_slices(offset, slices);
     }
     for run in data_runs(offset, slices.iter().copied()) {
-        disk.write_slices(offset + run.start as u64, &part(slices, run))?;
+        disk.write_slices(offset + run.start as u64, &sub_slices(slices, run))?;
     }
     Ok(())
 }

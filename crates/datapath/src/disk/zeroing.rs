@@ -9,7 +9,7 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
-use super::handle::{Disk, Kind};
+use super::handle::{Disk, DiskKind};
 use super::options::HELD_BYTES;
 use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
@@ -27,7 +27,7 @@ const ALIGNMENT: u64 = 64 << 10;
 impl Disk {
     /// Deallocates a range so that it reads as zeros. On a device the kernel turns this into "write zeroes, may
     /// unmap, no fallback" (`blkdev_fallocate`): it either guarantees zeros or fails, unlike a discard.
-    pub(super) fn punch(&self, range: &Range<u64>) -> Result<(), Errno> {
+    pub(super) fn punch_hole(&self, range: &Range<u64>) -> Result<(), Errno> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
     }
 
@@ -41,7 +41,7 @@ impl Disk {
     /// Makes a range read as zeros: deallocated unless preallocation was asked for, else zeroed by the device, else
     /// written. Parts of blocks at its ends are written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
-        self.time(|| self.zero_now(range))
+        self.time_write(|| self.zero_now(range))
     }
 
     /// Makes a range of any length read as zeros, unless it is stopped.
@@ -68,7 +68,7 @@ impl Disk {
         };
         let whole = aligned..whole_end.max(aligned);
         self.write_zeros(range.start..whole.start)?;
-        let punched = !self.preallocate && self.punch(&whole).is_ok();
+        let punched = !self.preallocate && self.punch_hole(&whole).is_ok();
         if !punched
             && self
                 .fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole)
@@ -100,16 +100,16 @@ impl Disk {
 /// A device that can deallocate is zeroed window by window just before data is written into a window, so that the
 /// first byte need not wait for terabytes, and zeros in the data need no writing.
 #[derive(Debug)]
-pub(super) struct Frontier {
+pub(super) struct ZeroingFrontier {
     zeroed_to: u64,
     limit: u64,
     stop: CancellationToken,
 }
 
-impl Frontier {
+impl ZeroingFrontier {
     /// For a disk of `virtual_size` bytes, if that is known; what lies behind the disk is left alone then.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
-        let needed = disk.kind == Kind::Device && disk.zeroed;
+        let needed = disk.kind == DiskKind::Device && disk.zeroed;
         let limit = virtual_size.map_or(disk.capacity, |size| {
             size.next_multiple_of(ALIGNMENT).min(disk.capacity)
         });
@@ -131,7 +131,7 @@ impl Frontier {
     }
 
     /// Zeroes whole windows until everything before `end` reads as zeros or was written by us.
-    pub(super) fn advance(&mut self, disk: &Disk, end: u64) -> Result<(), Error> {
+    pub(super) fn advance_to(&mut self, disk: &Disk, end: u64) -> Result<(), Error> {
         while !self.is_past(end) {
             if self.stop.is_cancelled() {
                 return Err(Error::Stopped);
@@ -140,7 +140,7 @@ impl Frontier {
             // Windows begin and end at multiples of any block size, or at the end of the device.
             debug_assert!(self.zeroed_to.is_multiple_of(PAGE as u64));
             let window = self.zeroed_to..window_end;
-            if disk.time(|| disk.punch(&window)).is_err() {
+            if disk.time_write(|| disk.punch_hole(&window)).is_err() {
                 disk.zero_range(window)?;
             }
             self.zeroed_to = window_end;

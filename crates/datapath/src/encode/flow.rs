@@ -11,14 +11,14 @@ const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
 const LOOK_BYTES: u64 = 4 << 20;
 
 /// State that encoders and the sender share.
-pub(super) struct Flow {
+pub(super) struct FlowState {
     /// Encoded pieces waiting to be sent from which on the network counts as the bottleneck.
     congested: usize,
     waiting: AtomicUsize,
     bytes_per_second: AtomicU64,
 }
 
-impl Flow {
+impl FlowState {
     pub(super) fn new(congested: usize) -> Self {
         Self {
             congested,
@@ -29,12 +29,12 @@ impl Flow {
     }
 
     /// A piece is encoded and waits.
-    pub(super) fn arrive(&self) {
+    pub(super) fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A piece is taken by the sender.
-    pub(super) fn leave(&self) {
+    pub(super) fn remove_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -44,7 +44,7 @@ impl Flow {
             && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
     }
 
-    fn measured(&self, bytes: u64, time: Duration) {
+    fn record_rate(&self, bytes: u64, time: Duration) {
         let rate = (u128::from(bytes) * 1000)
             .checked_div(time.as_millis())
             .unwrap_or(u128::MAX);
@@ -54,12 +54,12 @@ impl Flow {
 }
 
 /// Measures how fast the stream leaves.
-pub(super) struct Pace {
+pub(super) struct SendRateMeter {
     since: Instant,
     bytes: u64,
 }
 
-impl Pace {
+impl SendRateMeter {
     pub(super) fn start() -> Self {
         Self {
             since: Instant::now(),
@@ -68,10 +68,10 @@ impl Pace {
     }
 
     /// Counts bytes that have left.
-    pub(super) fn add(&mut self, bytes: u64, flow: &Flow) {
+    pub(super) fn add_bytes(&mut self, bytes: u64, flow: &FlowState) {
         self.bytes += bytes;
         if self.bytes >= LOOK_BYTES {
-            flow.measured(self.bytes, self.since.elapsed());
+            flow.record_rate(self.bytes, self.since.elapsed());
             *self = Self::start();
         }
     }
@@ -84,16 +84,16 @@ mod tests {
     #[test]
     fn only_a_slow_network_that_is_waited_for_is_worth_it() {
         for (waiting, megabytes, slow) in [(2, 100, true), (1, 100, false), (2, 1000, false)] {
-            let flow = Flow::new(2);
+            let flow = FlowState::new(2);
             for _ in 0..waiting {
-                flow.arrive();
+                flow.add_waiting();
             }
             assert!(!flow.is_slow(), "nobody knows yet");
-            flow.measured(megabytes * 1_000_000, Duration::from_secs(1));
+            flow.record_rate(megabytes * 1_000_000, Duration::from_secs(1));
             assert_eq!(flow.is_slow(), slow, "{waiting} waiting, {megabytes} MB/s");
         }
-        let flow = Flow::new(0);
-        flow.measured(1, Duration::ZERO);
+        let flow = FlowState::new(0);
+        flow.record_rate(1, Duration::ZERO);
         assert!(!flow.is_slow());
     }
 }

@@ -1,6 +1,6 @@
 //! The other direction of [`crate::decode`]: the bytes of a volume become the stream that an upload server takes for a clone.
 //!
-//! A stream is made of pieces, which can be encoded by several threads at once: each thread has an [`Encoder`], and what they make is
+//! A stream is made of pieces, which can be encoded by several threads at once: each thread has an [`PieceEncoder`], and what they make is
 //! put in order.
 
 mod flow;
@@ -12,7 +12,7 @@ pub(crate) mod zstd;
 
 use bytes::Bytes;
 
-pub use self::piece::{Block, PIECE_BYTES, Piece};
+pub use self::piece::{EncodedBlock, PIECE_BYTES, VolumePiece};
 use crate::zeros::ZEROS;
 
 /// The wrapping of the bytes.
@@ -27,7 +27,7 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Most zeros of one [`Piece`], so that what becomes of it is small.
+    /// Most zeros of one [`VolumePiece`], so that what becomes of it is small.
     pub const fn zeros_at_once(self) -> u64 {
         match self {
             Self::Plain => ZEROS.len() as u64,
@@ -37,52 +37,52 @@ impl Encoding {
     }
 
     /// The first bytes of the stream.
-    pub fn start(self) -> Bytes {
+    pub fn stream_header(self) -> Bytes {
         match self {
             Self::Plain | Self::Zstd => Bytes::new(),
-            Self::Snappy => snappy::start(),
+            Self::Snappy => snappy::stream_identifier(),
         }
     }
 
     /// The encoder of a thread.
-    pub fn encoder(self) -> Encoder {
+    pub fn new_encoder(self) -> PieceEncoder {
         match self {
-            Self::Plain => Encoder::Plain,
-            Self::Snappy => Encoder::Snappy(Box::default()),
-            Self::Zstd => Encoder::Zstd(Box::default()),
+            Self::Plain => PieceEncoder::Plain,
+            Self::Snappy => PieceEncoder::Snappy(Box::default()),
+            Self::Zstd => PieceEncoder::Zstd(Box::default()),
         }
     }
 }
 
 /// Encodes pieces.
-pub enum Encoder {
+pub enum PieceEncoder {
     /// Leaves pieces as they are.
     Plain,
     /// Makes chunks of framed snappy.
-    Snappy(Box<snappy::Encoder>),
+    Snappy(Box<snappy::SnappyEncoder>),
     /// Makes frames of zstd.
     Zstd(Box<zstd::Encoder>),
 }
 
-impl Encoder {
+impl PieceEncoder {
     /// Encodes one piece. `squeeze` says that time is better spent on compression than on sending; an encoding that
     /// always compresses does not ask.
-    pub fn encode(&mut self, piece: Piece, squeeze: bool) -> Vec<Block> {
+    pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match (self, piece) {
-            (Self::Plain, piece) => vec![Block {
+            (Self::Plain, piece) => vec![EncodedBlock {
                 head: Bytes::new(),
-                body: plain(piece),
+                body: plain_bytes(piece),
             }],
-            (Self::Snappy(encoder), piece) => vec![encoder.encode(&piece)],
-            (Self::Zstd(encoder), piece) => encoder.encode(piece, squeeze),
+            (Self::Snappy(encoder), piece) => vec![encoder.encode_piece(&piece)],
+            (Self::Zstd(encoder), piece) => encoder.encode_piece(piece, squeeze),
         }
     }
 }
 
-fn plain(piece: Piece) -> Bytes {
+fn plain_bytes(piece: VolumePiece) -> Bytes {
     match piece {
-        Piece::Data(bytes) => bytes,
-        Piece::Zeros(count) => {
+        VolumePiece::Data(bytes) => bytes,
+        VolumePiece::Zeros(count) => {
             let count = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());
             Bytes::from_static(&ZEROS[..count])
         }

@@ -22,10 +22,10 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use super::flow::{Flow, Pace};
-use super::outlet::{Gone, Outlet};
-use super::{Block, Encoding, Piece};
-use crate::error::NoThread;
+use super::flow::{FlowState, SendRateMeter};
+use super::outlet::{OutletClosedError, PieceOutlet};
+use super::{EncodedBlock, Encoding, VolumePiece};
+use crate::error::ThreadStartError;
 
 /// Pieces between the reader and the network: 8 MiB.
 const SLOTS: usize = 32;
@@ -37,7 +37,7 @@ const CONGESTED: usize = SLOTS * 3 / 4;
 type Clock = Box<dyn Fn(Duration) + Send + Sync>;
 
 /// Bytes sent so far, and the end; with the error `E` of what is read.
-pub struct Tally<E> {
+pub struct SendStats<E> {
     /// Time for which the volume was read.
     reading: Clock,
     /// Time for which the network took bytes.
@@ -49,15 +49,15 @@ pub struct Tally<E> {
     failure: Mutex<Option<E>>,
 }
 
-impl<E> Default for Tally<E> {
+impl<E> Default for SendStats<E> {
     fn default() -> Self {
-        Self::timed(|_| (), |_| ())
+        Self::with_timers(|_| (), |_| ())
     }
 }
 
-impl<E> Tally<E> {
+impl<E> SendStats<E> {
     /// One that tells for how long the volume was read, and for how long the network took bytes.
-    pub fn timed(
+    pub fn with_timers(
         reading: impl Fn(Duration) + Send + Sync + 'static,
         sending: impl Fn(Duration) + Send + Sync + 'static,
     ) -> Self {
@@ -100,7 +100,7 @@ impl<E> Tally<E> {
 
 /// How a piece is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PieceKind {
     /// Zeros, which are counted.
     Zeros,
     /// Data as it is.
@@ -111,7 +111,7 @@ pub enum Kind {
 
 /// A piece that comes next in a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Passed {
+pub struct PassedPiece {
     /// Offset of its first byte in the encoded stream.
     pub stream_offset: u64,
     /// Offset of its first byte in what is read.
@@ -119,73 +119,73 @@ pub struct Passed {
     /// Bytes that were read.
     pub length: u64,
     /// How it is encoded: the same piece in the same way is the same bytes again.
-    pub kind: Kind,
+    pub kind: PieceKind,
 }
 
 /// Hears of each piece before its first byte comes.
-pub type Log = Box<dyn FnMut(Passed) + Send>;
+pub type Log = Box<dyn FnMut(PassedPiece) + Send>;
 
 /// The stream stops here, and is not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what is sent could not be read to its end")]
-pub struct Broken;
+pub struct IncompleteStreamError;
 
 /// A piece on its way.
-enum Slot<E> {
-    Piece(oneshot::Receiver<Encoded>),
+enum PieceSlot<E> {
+    Piece(oneshot::Receiver<EncodedPiece>),
     End,
     Failed(E),
 }
 
-struct Encoded {
-    blocks: Vec<Block>,
+struct EncodedPiece {
+    blocks: Vec<EncodedBlock>,
     /// Bytes that they stand for.
     length: u64,
-    kind: Kind,
+    kind: PieceKind,
 }
 
 /// A piece for an encoder.
-struct Work {
-    piece: Piece,
-    done: oneshot::Sender<Encoded>,
+struct EncoderTask {
+    piece: VolumePiece,
+    done: oneshot::Sender<EncodedPiece>,
 }
 
 /// The encoded stream of what is read.
-pub struct Outgoing<E> {
-    slots: mpsc::Receiver<Slot<E>>,
-    current: Option<oneshot::Receiver<Encoded>>,
+pub struct EncodedStream<E> {
+    slots: mpsc::Receiver<PieceSlot<E>>,
+    current: Option<oneshot::Receiver<EncodedPiece>>,
     parts: VecDeque<Bytes>,
-    flow: Arc<Flow>,
-    pace: Pace,
+    flow: Arc<FlowState>,
+    pace: SendRateMeter,
     is_ended: bool,
     /// Time at which the network got its last part.
     handed_over: Option<Instant>,
-    tally: Arc<Tally<E>>,
+    tally: Arc<SendStats<E>>,
     log: Option<Log>,
     /// The next piece, as far as it is known.
     next: (u64, u64),
 }
 
-impl<E: Send + 'static> Outgoing<E> {
+impl<E: Send + 'static> EncodedStream<E> {
     /// Begins to `read`, and to encode it on `encoders` threads, or on fewer if the system gives
     /// no more.
     pub fn start(
-        read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E> + Send + 'static,
+        read: impl FnOnce(&mut PieceOutlet<'_>) -> Result<(), E> + Send + 'static,
         encoding: Encoding,
         encoders: NonZeroUsize,
-        tally: Arc<Tally<E>>,
-    ) -> Result<Self, NoThread> {
+        tally: Arc<SendStats<E>>,
+    ) -> Result<Self, ThreadStartError> {
         let (slots, queue) = mpsc::channel(SLOTS);
         // Without a bound of its own: a piece gets here only when it has one of the slots.
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
-        let flow = Arc::new(Flow::new(CONGESTED));
+        let flow = Arc::new(FlowState::new(CONGESTED));
         let timed = Arc::clone(&tally);
         // The first one: what comes behind it is of use only if there is something to encode.
         Builder::new().spawn(move || read_all(read, encoding, &slots, &work, &timed))?;
         for number in 0..encoders.get() {
             let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
-            match Builder::new().spawn(move || encode(encoding, &work, &flow)) {
+            match Builder::new().spawn(move || run_encoder(encoding, &work, &flow)) {
                 Ok(_) => {}
                 Err(error) if number > 0 => {
                     tracing::debug!(%error, "could not start another thread to encode");
@@ -197,9 +197,9 @@ impl<E: Send + 'static> Outgoing<E> {
         Ok(Self {
             slots: queue,
             current: None,
-            parts: VecDeque::from([encoding.start()]),
+            parts: VecDeque::from([encoding.stream_header()]),
             flow,
-            pace: Pace::start(),
+            pace: SendRateMeter::start(),
             is_ended: false,
             handed_over: None,
             tally,
@@ -209,7 +209,7 @@ impl<E: Send + 'static> Outgoing<E> {
     }
 
     /// Tells `log` of each piece. The first one is at `stream_offset` of the stream, and at `offset` of what is read.
-    pub fn logged(self, stream_offset: u64, offset: u64, log: Log) -> Self {
+    pub fn with_log(self, stream_offset: u64, offset: u64, log: Log) -> Self {
         Self {
             log: Some(log),
             next: (stream_offset, offset),
@@ -218,7 +218,10 @@ impl<E: Send + 'static> Outgoing<E> {
     }
 
     /// The next bytes of the stream, never none; `None` at its end.
-    pub fn poll_part(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Bytes, Broken>>> {
+    pub fn poll_part(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
         if let Some(since) = self.handed_over.take() {
             (self.tally.sending)(since.elapsed());
         }
@@ -229,7 +232,7 @@ impl<E: Send + 'static> Outgoing<E> {
                 }
                 let bytes = part.len() as u64;
                 self.tally.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
-                self.pace.add(bytes, &self.flow);
+                self.pace.add_bytes(bytes, &self.flow);
                 self.handed_over = Some(Instant::now());
                 return Poll::Ready(Some(Ok(part)));
             }
@@ -240,40 +243,44 @@ impl<E: Send + 'static> Outgoing<E> {
             let encoded = match &mut self.current {
                 Some(piece) => ready!(Pin::new(piece).poll(context)),
                 None => match ready!(self.slots.poll_recv(context)) {
-                    Some(Slot::Piece(piece)) => {
+                    Some(PieceSlot::Piece(piece)) => {
                         self.current = Some(piece);
                         continue;
                     }
-                    Some(Slot::End) => {
+                    Some(PieceSlot::End) => {
                         self.is_ended = true;
                         continue;
                     }
-                    Some(Slot::Failed(error)) => return self.broken(Some(error)),
+                    Some(PieceSlot::Failed(error)) => return self.fail_stream(Some(error)),
                     // The reader panicked.
-                    None => return self.broken(None),
+                    None => return self.fail_stream(None),
                 },
             };
             self.current = None;
             match encoded {
-                Ok(encoded) => self.take(encoded),
+                Ok(encoded) => self.take_piece(encoded),
                 // An encoder panicked.
-                Err(_) => return self.broken(None),
+                Err(_) => return self.fail_stream(None),
             }
         }
     }
 
-    fn take(&mut self, encoded: Encoded) {
-        self.flow.leave();
+    fn take_piece(&mut self, encoded: EncodedPiece) {
+        self.flow.remove_waiting();
         let (stream_offset, offset) = self.next;
         if let Some(log) = &mut self.log {
-            log(Passed {
+            log(PassedPiece {
                 stream_offset,
                 offset,
                 length: encoded.length,
                 kind: encoded.kind,
             });
         }
-        let bytes = encoded.blocks.iter().map(Block::length).sum::<u64>();
+        let bytes = encoded
+            .blocks
+            .iter()
+            .map(EncodedBlock::encoded_bytes)
+            .sum::<u64>();
         self.next = (stream_offset + bytes, offset + encoded.length);
         self.tally
             .volume_bytes
@@ -283,57 +290,60 @@ impl<E: Send + 'static> Outgoing<E> {
         }
     }
 
-    fn broken(&self, error: Option<E>) -> Poll<Option<Result<Bytes, Broken>>> {
+    fn fail_stream(&self, error: Option<E>) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
         *self.tally.failure.lock() = error;
         self.tally.broken.store(true, Ordering::Release);
-        Poll::Ready(Some(Err(Broken)))
+        Poll::Ready(Some(Err(IncompleteStreamError)))
     }
 }
 
 /// The thread that reads. It ends when everything is read, or no longer wanted.
 fn read_all<E>(
-    read: impl FnOnce(&mut Outlet<'_>) -> Result<(), E>,
+    read: impl FnOnce(&mut PieceOutlet<'_>) -> Result<(), E>,
     encoding: Encoding,
-    slots: &mpsc::Sender<Slot<E>>,
-    work: &threads::Sender<Work>,
-    tally: &Tally<E>,
+    slots: &mpsc::Sender<PieceSlot<E>>,
+    work: &threads::Sender<EncoderTask>,
+    tally: &SendStats<E>,
 ) {
     let mut since = Instant::now();
     let mut sink = |piece| {
         (tally.reading)(since.elapsed());
         let (done, encoded) = oneshot::channel();
-        slots.blocking_send(Slot::Piece(encoded)).map_err(|_| Gone)?;
-        work.send(Work { piece, done }).map_err(|_| Gone)?;
+        slots
+            .blocking_send(PieceSlot::Piece(encoded))
+            .map_err(|_| OutletClosedError)?;
+        work.send(EncoderTask { piece, done })
+            .map_err(|_| OutletClosedError)?;
         // The wait for a slot is not the volume's.
         since = Instant::now();
         Ok(())
     };
-    let mut outlet = Outlet::new(&mut sink, encoding.zeros_at_once());
+    let mut outlet = PieceOutlet::new(&mut sink, encoding.zeros_at_once());
     let last = match read(&mut outlet) {
-        Ok(()) => Slot::End,
-        Err(error) => Slot::Failed(error),
+        Ok(()) => PieceSlot::End,
+        Err(error) => PieceSlot::Failed(error),
     };
     // A receiver that is gone wants nothing.
     slots.blocking_send(last).ok();
 }
 
 /// A thread that encodes, as long as the reader lives.
-fn encode(encoding: Encoding, work: &Mutex<threads::Receiver<Work>>, flow: &Flow) {
-    let mut encoder = encoding.encoder();
+fn run_encoder(encoding: Encoding, work: &Mutex<threads::Receiver<EncoderTask>>, flow: &FlowState) {
+    let mut encoder = encoding.new_encoder();
     loop {
         let next = work.lock().recv();
-        let Ok(Work { piece, done }) = next else {
+        let Ok(EncoderTask { piece, done }) = next else {
             return;
         };
-        let length = piece.length();
+        let length = piece.volume_bytes();
         let kind = match &piece {
-            Piece::Zeros(_) => Kind::Zeros,
-            Piece::Data(_) if flow.is_slow() => Kind::Squeezed,
-            Piece::Data(_) => Kind::Stored,
+            VolumePiece::Zeros(_) => PieceKind::Zeros,
+            VolumePiece::Data(_) if flow.is_slow() => PieceKind::Squeezed,
+            VolumePiece::Data(_) => PieceKind::Stored,
         };
-        let blocks = encoder.encode(piece, kind == Kind::Squeezed);
-        flow.arrive();
+        let blocks = encoder.encode_piece(piece, kind == PieceKind::Squeezed);
+        flow.add_waiting();
         // The sender may be gone.
-        done.send(Encoded { blocks, length, kind }).ok();
+        done.send(EncodedPiece { blocks, length, kind }).ok();
     }
 }

@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use super::{PIECE_BYTES, Piece};
-use crate::buffer::Filling;
+use super::{PIECE_BYTES, VolumePiece};
+use crate::buffer::ChunkBuffer;
 
 /// Fewer zeros than this are bytes like others: padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
@@ -11,20 +11,23 @@ const FEW_ZEROS: u64 = 16 << 10;
 /// Pieces are no longer taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody takes the bytes any more")]
-pub struct Gone;
+pub struct OutletClosedError;
 
 /// Collects bytes to pieces and hands them over, in order.
-pub struct Outlet<'s> {
-    sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>,
+pub struct PieceOutlet<'s> {
+    sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
     /// Most zeros of a piece.
     zeros_at_once: u64,
-    filling: Option<Filling>,
+    filling: Option<ChunkBuffer>,
     position: u64,
 }
 
-impl<'s> Outlet<'s> {
+impl<'s> PieceOutlet<'s> {
     /// Hands pieces to `sink`, with at most `zeros_at_once` zeros in one.
-    pub fn new(sink: &'s mut dyn FnMut(Piece) -> Result<(), Gone>, zeros_at_once: u64) -> Self {
+    pub fn new(
+        sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
+        zeros_at_once: u64,
+    ) -> Self {
         Self {
             sink,
             zeros_at_once,
@@ -39,18 +42,23 @@ impl<'s> Outlet<'s> {
     }
 
     /// Room for the next bytes: for one at least, and `most` at most.
-    pub fn room(&mut self, most: u64) -> &mut [u8] {
-        let filling = self.filling.get_or_insert_with(|| Filling::new(self.position));
+    pub fn spare_capacity(&mut self, most: u64) -> &mut [u8] {
+        let filling = self
+            .filling
+            .get_or_insert_with(|| ChunkBuffer::new(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        filling.room().get_mut(..left.min(most)).unwrap_or_default()
+        filling
+            .spare_capacity()
+            .get_mut(..left.min(most))
+            .unwrap_or_default()
     }
 
-    /// The first `count` bytes of [`Outlet::room`] were read.
-    pub fn filled(&mut self, count: usize) -> Result<(), Gone> {
+    /// The first `count` bytes of [`PieceOutlet::spare_capacity`] were read.
+    pub fn mark_filled(&mut self, count: usize) -> Result<(), OutletClosedError> {
         self.position += count as u64;
         if let Some(filling) = &mut self.filling {
-            filling.filled(count as u64);
+            filling.mark_filled(count as u64);
             if filling.len() >= PIECE_BYTES {
                 return self.flush();
             }
@@ -59,41 +67,41 @@ impl<'s> Outlet<'s> {
     }
 
     /// Appends `bytes`.
-    pub fn bytes(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+    pub fn append_bytes(&mut self, mut bytes: &[u8]) -> Result<(), OutletClosedError> {
         while !bytes.is_empty() {
-            let room = self.room(bytes.len() as u64);
+            let room = self.spare_capacity(bytes.len() as u64);
             let (now, later) = bytes.split_at(room.len());
             room.copy_from_slice(now);
-            self.filled(now.len())?;
+            self.mark_filled(now.len())?;
             bytes = later;
         }
         Ok(())
     }
 
     /// Appends a piece as it is.
-    pub fn piece(&mut self, bytes: Bytes) -> Result<(), Gone> {
+    pub fn append_piece(&mut self, bytes: Bytes) -> Result<(), OutletClosedError> {
         self.flush()?;
         self.position += bytes.len() as u64;
-        (self.sink)(Piece::Data(bytes))
+        (self.sink)(VolumePiece::Data(bytes))
     }
 
     /// Appends `count` zeros.
-    pub fn zeros(&mut self, count: u64) -> Result<(), Gone> {
+    pub fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
         let mut left = count;
         if count < FEW_ZEROS {
             while left > 0 {
-                let room = self.room(left);
+                let room = self.spare_capacity(left);
                 room.fill(0);
                 let length = room.len();
                 left -= length as u64;
-                self.filled(length)?;
+                self.mark_filled(length)?;
             }
             return Ok(());
         }
         self.flush()?;
         while left > 0 {
             let now = left.min(self.zeros_at_once);
-            (self.sink)(Piece::Zeros(now))?;
+            (self.sink)(VolumePiece::Zeros(now))?;
             self.position += now;
             left -= now;
         }
@@ -101,9 +109,9 @@ impl<'s> Outlet<'s> {
     }
 
     /// Hands over what was collected.
-    pub fn flush(&mut self) -> Result<(), Gone> {
+    pub fn flush(&mut self) -> Result<(), OutletClosedError> {
         match self.filling.take() {
-            Some(filling) if !filling.is_empty() => (self.sink)(Piece::Data(filling.freeze())),
+            Some(filling) if !filling.is_empty() => (self.sink)(VolumePiece::Data(filling.freeze())),
             _ => Ok(()),
         }
     }
@@ -120,11 +128,11 @@ mod tests {
             pieces.push(piece);
             Ok(())
         };
-        let mut outlet = Outlet::new(&mut sink, 1 << 20);
-        outlet.bytes(&vec![7; PIECE_BYTES + 5]).unwrap();
-        outlet.zeros(100).unwrap();
-        outlet.bytes(b"x").unwrap();
-        outlet.zeros((2 << 20) + 1).unwrap();
+        let mut outlet = PieceOutlet::new(&mut sink, 1 << 20);
+        outlet.append_bytes(&vec![7; PIECE_BYTES + 5]).unwrap();
+        outlet.append_zeros(100).unwrap();
+        outlet.append_bytes(b"x").unwrap();
+        outlet.append_zeros((2 << 20) + 1).unwrap();
         outlet.flush().unwrap();
         assert_eq!(
             outlet.position(),
@@ -132,7 +140,7 @@ mod tests {
         );
         let lengths: Vec<_> = pieces
             .iter()
-            .map(|piece| (matches!(piece, Piece::Zeros(_)), piece.length()))
+            .map(|piece| (matches!(piece, VolumePiece::Zeros(_)), piece.volume_bytes()))
             .collect();
         assert_eq!(
             lengths,
@@ -148,9 +156,9 @@ mod tests {
 
     #[test]
     fn nobody_there_is_an_error_at_once() {
-        let mut sink = |_| Err(Gone);
-        let mut outlet = Outlet::new(&mut sink, 1 << 20);
-        assert_eq!(outlet.zeros(1 << 30), Err(Gone));
-        assert_eq!(outlet.bytes(&vec![1; PIECE_BYTES]), Err(Gone));
+        let mut sink = |_| Err(OutletClosedError);
+        let mut outlet = PieceOutlet::new(&mut sink, 1 << 20);
+        assert_eq!(outlet.append_zeros(1 << 30), Err(OutletClosedError));
+        assert_eq!(outlet.append_bytes(&vec![1; PIECE_BYTES]), Err(OutletClosedError));
     }
 }

@@ -10,16 +10,16 @@ pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
 
 /// The next bytes of a volume.
 #[derive(Debug, Clone)]
-pub enum Piece {
+pub enum VolumePiece {
     /// Bytes that were read, at most [`PIECE_BYTES`].
     Data(Bytes),
     /// Zeros that were not read, only counted; at most [`Encoding::zeros_at_once`](super::Encoding::zeros_at_once).
     Zeros(u64),
 }
 
-impl Piece {
+impl VolumePiece {
     /// Bytes of the volume.
-    pub fn length(&self) -> u64 {
+    pub fn volume_bytes(&self) -> u64 {
         match self {
             Self::Data(bytes) => bytes.len() as u64,
             Self::Zeros(count) => *count,
@@ -29,16 +29,16 @@ impl Piece {
 
 /// A part of an encoded piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Block {
+pub struct EncodedBlock {
     /// The header of a frame, if the encoding has such.
     pub head: Bytes,
     /// The bytes behind it.
     pub body: Bytes,
 }
 
-impl Block {
+impl EncodedBlock {
     /// Bytes of both.
-    pub fn length(&self) -> u64 {
+    pub fn encoded_bytes(&self) -> u64 {
         (self.head.len() + self.body.len()) as u64
     }
 }

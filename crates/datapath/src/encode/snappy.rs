@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use bytes::{BufMut, Bytes};
 use snap::raw::{Encoder as Raw, max_compress_len};
 
-use super::piece::{Block, Piece};
-use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask};
+use super::piece::{EncodedBlock, VolumePiece};
+use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask_crc};
 use crate::zeros::{ZEROS, is_zero};
 
 /// Types of chunks (framing format §4.1-4.3).
@@ -21,15 +21,15 @@ pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_CHUNKS * MAX_DATA_BYTES) as u64;
 /// [`ZERO_CHUNKS`] chunks of zeros: what they become is always the same, so it is made once.
 static ZERO_RUN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut run = Vec::new();
-    let mut encoder = Encoder::default();
+    let mut encoder = SnappyEncoder::default();
     for _ in 0..ZERO_CHUNKS {
-        encoder.chunk(&ZEROS[..MAX_DATA_BYTES], &mut run);
+        encoder.append_chunk(&ZEROS[..MAX_DATA_BYTES], &mut run);
     }
     run.into()
 });
 
 /// The stream identifier.
-pub(super) fn start() -> Bytes {
+pub(super) fn stream_identifier() -> Bytes {
     let mut bytes = Vec::new();
     put_header(IDENTIFIER_CHUNK, IDENTIFIER.len(), &mut bytes);
     bytes.extend_from_slice(IDENTIFIER);
@@ -37,12 +37,12 @@ pub(super) fn start() -> Bytes {
 }
 
 /// Makes chunks.
-pub struct Encoder {
+pub struct SnappyEncoder {
     raw: Raw,
     scratch: Vec<u8>,
 }
 
-impl Default for Encoder {
+impl Default for SnappyEncoder {
     fn default() -> Self {
         Self {
             raw: Raw::new(),
@@ -51,45 +51,45 @@ impl Default for Encoder {
     }
 }
 
-impl Encoder {
-    pub(super) fn encode(&mut self, piece: &Piece) -> Block {
+impl SnappyEncoder {
+    pub(super) fn encode_piece(&mut self, piece: &VolumePiece) -> EncodedBlock {
         let body = match piece {
-            Piece::Data(bytes) => self.data(bytes),
-            Piece::Zeros(count) => self.zeros(*count),
+            VolumePiece::Data(bytes) => self.encode_data(bytes),
+            VolumePiece::Zeros(count) => self.encode_zeros(*count),
         };
-        Block {
+        EncodedBlock {
             head: Bytes::new(),
             body,
         }
     }
 
-    fn data(&mut self, bytes: &[u8]) -> Bytes {
+    fn encode_data(&mut self, bytes: &[u8]) -> Bytes {
         let mut stream = Vec::with_capacity(bytes.len() / 2);
         for part in bytes.chunks(MAX_DATA_BYTES) {
             if part.len() == MAX_DATA_BYTES && is_zero(part) {
                 stream.extend_from_slice(&ZERO_RUN[..ZERO_RUN.len() / ZERO_CHUNKS]);
             } else {
-                self.chunk(part, &mut stream);
+                self.append_chunk(part, &mut stream);
             }
         }
         stream.into()
     }
 
-    fn zeros(&mut self, count: u64) -> Bytes {
+    fn encode_zeros(&mut self, count: u64) -> Bytes {
         let count = usize::try_from(count.min(ZEROS_AT_ONCE)).unwrap_or(usize::MAX);
         let whole = ZERO_RUN.slice(..ZERO_RUN.len() / ZERO_CHUNKS * (count / MAX_DATA_BYTES));
         match count % MAX_DATA_BYTES {
             0 => whole,
             rest => {
                 let mut stream = whole.to_vec();
-                self.chunk(&ZEROS[..rest], &mut stream);
+                self.append_chunk(&ZEROS[..rest], &mut stream);
                 stream.into()
             }
         }
     }
 
     /// Appends a chunk with `data`, at most [`MAX_DATA_BYTES`]: compressed if that saves an eighth, as CDI's.
-    fn chunk(&mut self, data: &[u8], stream: &mut Vec<u8>) {
+    fn append_chunk(&mut self, data: &[u8], stream: &mut Vec<u8>) {
         self.scratch.resize(max_compress_len(data.len()), 0);
         let compressed = self.raw.compress(data, &mut self.scratch).unwrap_or(data.len());
         let (kind, body) = if compressed < data.len() - data.len() / 8 {
@@ -98,7 +98,7 @@ impl Encoder {
             (UNCOMPRESSED_CHUNK, data)
         };
         put_header(kind, CHECKSUM_BYTES + body.len(), stream);
-        stream.put_u32_le(mask(crc32c::crc32c(data)));
+        stream.put_u32_le(mask_crc(crc32c::crc32c(data)));
         stream.extend_from_slice(body);
     }
 }

@@ -4,7 +4,7 @@
 use bytes::{BufMut, Bytes, BytesMut};
 use zstd::bulk::Compressor;
 
-use super::piece::{Block, Piece};
+use super::piece::{EncodedBlock, VolumePiece};
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE, ZERO_BLOCKS};
 use crate::zeros::is_zero;
 
@@ -26,15 +26,15 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn encode(&mut self, piece: Piece, squeeze: bool) -> Vec<Block> {
+    pub(super) fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match piece {
-            Piece::Zeros(0) => Vec::new(),
-            Piece::Zeros(count) => vec![zeros(count)],
-            Piece::Data(bytes) => self.data(&bytes, squeeze),
+            VolumePiece::Zeros(0) => Vec::new(),
+            VolumePiece::Zeros(count) => vec![zero_frame(count)],
+            VolumePiece::Data(bytes) => self.encode_data(&bytes, squeeze),
         }
     }
 
-    fn data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<Block> {
+    fn encode_data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<EncodedBlock> {
         let mut blocks = Vec::new();
         let mut start = 0;
         while let Some(rest) = bytes.get(start..)
@@ -47,28 +47,28 @@ impl Encoder {
                 .map(<[u8]>::len)
                 .sum();
             if is_hole {
-                blocks.push(zeros(run as u64));
+                blocks.push(zero_frame(run as u64));
             } else {
-                self.payload(&bytes.slice(start..start + run), squeeze, &mut blocks);
+                self.encode_payload(&bytes.slice(start..start + run), squeeze, &mut blocks);
             }
             start += run;
         }
         blocks
     }
 
-    fn payload(&mut self, bytes: &Bytes, squeeze: bool, blocks: &mut Vec<Block>) {
-        let compressed = if squeeze { self.compress(bytes) } else { None };
+    fn encode_payload(&mut self, bytes: &Bytes, squeeze: bool, blocks: &mut Vec<EncodedBlock>) {
+        let compressed = if squeeze { self.try_compress(bytes) } else { None };
         match compressed.map(Bytes::copy_from_slice) {
-            Some(body) => blocks.push(Block {
+            Some(body) => blocks.push(EncodedBlock {
                 head: Bytes::new(),
                 body,
             }),
-            None => store(bytes, blocks),
+            None => append_raw_frame(bytes, blocks),
         }
     }
 
     /// `None` if less than an eighth is saved: then decompressing it costs more than it is worth.
-    fn compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
+    fn try_compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         if self.zstd.is_none() {
             self.zstd = Compressor::new(LEVEL).ok();
         }
@@ -95,7 +95,7 @@ fn block_header(head: &mut BytesMut, kind: u32, length: usize, is_last: bool) {
 }
 
 /// A frame of at most [`ZEROS_AT_ONCE`] zeros.
-fn zeros(count: u64) -> Block {
+fn zero_frame(count: u64) -> EncodedBlock {
     let mut head = BytesMut::from(&FRAME_HEADER[..]);
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
     while left > 0 {
@@ -104,21 +104,21 @@ fn zeros(count: u64) -> Block {
         block_header(&mut head, RLE, length, left == 0);
         head.put_u8(0);
     }
-    Block {
+    EncodedBlock {
         head: head.freeze(),
         body: Bytes::new(),
     }
 }
 
 /// A frame of `bytes`, of which there are some, as they are.
-fn store(bytes: &Bytes, blocks: &mut Vec<Block>) {
+fn append_raw_frame(bytes: &Bytes, blocks: &mut Vec<EncodedBlock>) {
     let mut head = BytesMut::from(&FRAME_HEADER[..]);
     for start in (0..bytes.len()).step_by(BLOCK_BYTES) {
         let body = bytes.slice(start..bytes.len().min(start + BLOCK_BYTES));
         let is_last = start + BLOCK_BYTES >= bytes.len();
         block_header(&mut head, RAW, body.len(), is_last);
         let head = std::mem::take(&mut head).freeze();
-        blocks.push(Block { head, body });
+        blocks.push(EncodedBlock { head, body });
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::encode::{Encoding, PIECE_BYTES, Piece};
+    use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
 
     fn data(seed: u8, length: usize, zeros_from: usize) -> Bytes {
         let mut bytes: Vec<u8> = (0..length)
@@ -139,11 +139,11 @@ mod tests {
         bytes.into()
     }
 
-    fn piece() -> impl Strategy<Value = Piece> {
+    fn piece() -> impl Strategy<Value = VolumePiece> {
         prop_oneof![
-            (1..=super::ZEROS_AT_ONCE).prop_map(|count| Piece::Zeros(count.min(3 << 20))),
+            (1..=super::ZEROS_AT_ONCE).prop_map(|count| VolumePiece::Zeros(count.min(3 << 20))),
             (any::<u8>(), 1..=PIECE_BYTES, 0..=2 * PIECE_BYTES)
-                .prop_map(|(seed, length, zeros_from)| Piece::Data(data(seed, length, zeros_from))),
+                .prop_map(|(seed, length, zeros_from)| VolumePiece::Data(data(seed, length, zeros_from))),
         ]
     }
 
@@ -155,13 +155,13 @@ mod tests {
             pieces in prop::collection::vec((piece(), any::<bool>()), 1..8),
             from in any::<prop::sample::Index>(),
         ) {
-            let mut used = Encoding::Zstd.encoder();
+            let mut used = Encoding::Zstd.new_encoder();
             let from = from.index(pieces.len());
             let (mut stream, mut expected) = (Vec::new(), Vec::new());
             for (number, (piece, squeeze)) in pieces.into_iter().enumerate() {
-                let blocks = used.encode(piece.clone(), squeeze);
+                let blocks = used.encode_piece(piece.clone(), squeeze);
                 // Whoever continues an upload encodes a piece once more.
-                prop_assert_eq!(&Encoding::Zstd.encoder().encode(piece.clone(), squeeze), &blocks);
+                prop_assert_eq!(&Encoding::Zstd.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
                 if number < from {
                     continue;
                 }
@@ -170,8 +170,8 @@ mod tests {
                     stream.extend_from_slice(&block.body);
                 }
                 match piece {
-                    Piece::Zeros(count) => expected.resize(expected.len() + usize::try_from(count).unwrap(), 0),
-                    Piece::Data(bytes) => expected.extend_from_slice(&bytes),
+                    VolumePiece::Zeros(count) => expected.resize(expected.len() + usize::try_from(count).unwrap(), 0),
+                    VolumePiece::Data(bytes) => expected.extend_from_slice(&bytes),
                 }
             }
             let mut decoded = Vec::new();
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn zeros_take_next_to_nothing() {
-        let block = zeros(ZEROS_AT_ONCE);
-        assert!(block.length() < 2100, "{}", block.length());
+        let block = zero_frame(ZEROS_AT_ONCE);
+        assert!(block.encoded_bytes() < 2100, "{}", block.encoded_bytes());
     }
 }

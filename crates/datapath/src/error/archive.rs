@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::memory::Exceeded;
+use crate::memory::MemoryLimitError;
 
 /// An archive that is damaged, unsupported, or would reach what is not its own.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +89,7 @@ pub enum ArchiveErrorKind {
     },
     /// A list that the archive makes long needs more memory than there is.
     #[error("a list of what is in the archive {0}")]
-    Memory(#[from] Exceeded),
+    Memory(#[from] MemoryLimitError),
     /// The archive goes on and on with bytes that are not wanted.
     #[error(
         "{passed} bytes of the archive are not those of a file that is wanted: it may never end; unpack it and send the files"

@@ -1,6 +1,6 @@
 //! Trouble with a compressed layer.
 
-use crate::memory::Exceeded;
+use crate::memory::MemoryLimitError;
 
 /// A failure of the decode stage. `codec` is the name of the layer, outermost layer first in a stack.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum DecodeError {
         /// Name of the layer.
         codec: &'static str,
         /// The memory that it asks for, and that there is.
-        exceeded: Exceeded,
+        exceeded: MemoryLimitError,
     },
     /// A layer goes on and on, and next to nothing comes out of the stack.
     #[error(
@@ -77,7 +77,7 @@ impl DecodeError {
         ["truncated", "corrupt", "memory", "barren", "unsupported", "empty"];
 
     /// The kind, a coarse one.
-    pub(super) const fn kind(&self) -> &'static str {
+    pub(super) const fn kind_name(&self) -> &'static str {
         let [truncated, corrupt, memory, barren, unsupported, empty] = Self::KINDS;
         match self {
             Self::Truncated { .. } => truncated,

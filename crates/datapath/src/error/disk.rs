@@ -17,7 +17,7 @@ pub struct TargetError {
 
 /// A target that is not ours to write, or no longer is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TargetRefused {
+pub enum TargetRefusedError {
     /// Neither a regular file nor a block device.
     #[error("it is {0}: a disk is written to a regular file or a block device")]
     Kind(&'static str),
@@ -52,9 +52,9 @@ impl TargetError {
     pub(super) const KINDS: [&'static str; 3] = ["no-space", "refused", "io"];
 
     /// The kind, a coarse one.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(super) fn kind_name(&self) -> &'static str {
         let [no_space, refused, io] = Self::KINDS;
-        match self.refusal() {
+        match self.refusal_reason() {
             _ if self.is_no_space() => no_space,
             Some(_) => refused,
             None => io,
@@ -71,32 +71,32 @@ impl TargetError {
     }
 
     /// `action` on `path` is not to be done.
-    pub(crate) fn refused(action: &'static str, path: &Path, reason: TargetRefused) -> Self {
+    pub(crate) fn from_refusal(action: &'static str, path: &Path, reason: TargetRefusedError) -> Self {
         Self::new(action, path, std::io::Error::other(reason))
     }
 
     /// The reason for which the target was refused, if it was not the system that said no.
-    pub fn refusal(&self) -> Option<&TargetRefused> {
+    pub fn refusal_reason(&self) -> Option<&TargetRefusedError> {
         self.source.get_ref()?.downcast_ref()
     }
 
     /// The failure of a commit, after which hiding the disk on the device failed as well, with `hiding`.
     pub(crate) fn still_visible(self, hiding: &Self) -> Self {
         let hiding = errno_text(&hiding.source);
-        self.leaving(format!(
+        self.with_remains(format!(
             "its first MiB could not be zeroed again ({hiding}), so that it may look like a complete disk"
         ))
     }
 
     /// The failure of the commit of an archive, after its first rename.
     pub(crate) fn partly_unpacked(self) -> Self {
-        self.leaving(
+        self.with_remains(
             "the directory may hold a part of the archive: unpack it again over that part (--overwrite)"
                 .to_owned(),
         )
     }
 
-    fn leaving(self, remains: String) -> Self {
+    fn with_remains(self, remains: String) -> Self {
         let cause = self.source;
         Self {
             source: std::io::Error::other(Leaving { cause, remains }),

@@ -2,7 +2,7 @@
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
 use crate::facts::MAX_DISK_BYTES;
-use crate::memory::Exceeded;
+use crate::memory::MemoryLimitError;
 
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
@@ -12,15 +12,15 @@ pub enum FormatError {
     Image(#[from] diskimage::Error),
     /// The head of the image is larger than there is memory for.
     #[error("the head of the image {0}: give the process more memory")]
-    Head(#[source] Exceeded),
+    Head(#[source] MemoryLimitError),
     /// The tables of the image are larger than there is memory for.
     #[error("the tables of the image {0}: give the process more memory")]
-    Tables(#[source] Exceeded),
+    Tables(#[source] MemoryLimitError),
     /// More of the image has to wait for its place than there is memory to remember.
     #[error(
         "to remember which clusters of the image wait for their place {0}: give the process more memory, or convert the image once with `qemu-img convert`"
     )]
-    Waiting(#[source] Exceeded),
+    Waiting(#[source] MemoryLimitError),
     /// The image goes on long after a disk of its size must have come.
     #[error(
         "{passed} bytes of the image came, and one of its virtual size has {most} at most: it may never end; convert it once with `qemu-img convert`"
@@ -91,7 +91,7 @@ impl FormatError {
         ["image", "archive", "memory", "endless", "too-large", "base"];
 
     /// The kind, a coarse one.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(super) fn kind_name(&self) -> &'static str {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
             Self::Image(_) | Self::Impossible { .. } => image,

@@ -8,13 +8,13 @@ mod source;
 
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::decode::DecodeError;
-pub use self::disk::{TargetError, TargetRefused, errno_text};
+pub use self::disk::{TargetError, TargetRefusedError, errno_text};
 pub use self::format::FormatError;
 pub use self::source::{SourceError, SourceErrorKind};
 use crate::observe::Stage;
 
 /// The kinds of trouble that `stage` can have, a fixed set for the label `kind` of metrics.
-pub const fn kinds(stage: Stage) -> &'static [&'static str] {
+pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Source => &SourceErrorKind::NAMES,
         Stage::Decode => &DecodeError::KINDS,
@@ -30,7 +30,7 @@ pub const fn kinds(stage: Stage) -> &'static [&'static str] {
     "cannot start a thread of the transfer: {}; raise the limit of processes (pids of the pod or node, or ulimit -u)",
     errno_text(.0)
 )]
-pub struct NoThread(#[from] pub std::io::Error);
+pub struct ThreadStartError(#[from] pub std::io::Error);
 
 /// Any failure of a transfer.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum Error {
     },
     /// Not even one thread could be started for a part of the work.
     #[error(transparent)]
-    Thread(#[from] NoThread),
+    Thread(#[from] ThreadStartError),
     /// Somebody asked the transfer to stop (a signal, a caller).
     #[error("the transfer was stopped before it was complete")]
     Stopped,
@@ -76,16 +76,16 @@ impl Error {
         }
     }
 
-    /// The stage to blame, and which of its [`kinds`] of trouble this is; those of no stage are
+    /// The stage to blame, and which of its [`error_kinds`] of trouble this is; those of no stage are
     /// none.
-    pub fn trouble(&self) -> Option<(Stage, &'static str)> {
+    pub fn stage_and_kind(&self) -> Option<(Stage, &'static str)> {
         let kind = match self {
             Self::Source(error) if error.kind() == SourceErrorKind::Stopped => return None,
             Self::Source(error) => error.kind().name(),
             Self::Checksum { .. } => source::CHECKSUM,
-            Self::Decode(error) => error.kind(),
-            Self::Format(error) => error.kind(),
-            Self::Target(error) => error.kind(),
+            Self::Decode(error) => error.kind_name(),
+            Self::Format(error) => error.kind_name(),
+            Self::Target(error) => error.kind_name(),
             Self::Thread(_) | Self::Stopped => return None,
         };
         self.stage().map(|stage| (stage, kind))
@@ -107,10 +107,10 @@ mod tests {
     #[test]
     fn a_failed_source_keeps_its_cause_and_says_it_once() {
         let cut = || std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        let failed = SourceError::caused(SourceErrorKind::Io, "reading the disk", cut());
+        let failed = SourceError::with_context(SourceErrorKind::Io, "reading the disk", cut());
         assert_eq!(failed.to_string(), "reading the disk: connection reset");
 
-        let failed = SourceError::caused(failed.kind(), "server.example", failed);
+        let failed = SourceError::with_context(failed.kind(), "server.example", failed);
         assert_eq!(
             failed.to_string(),
             "server.example: reading the disk: connection reset"
@@ -123,7 +123,7 @@ mod tests {
             Some(std::io::ErrorKind::ConnectionReset)
         );
 
-        let failed = SourceError::new(SourceErrorKind::Io, "the server is gone").because(cut());
+        let failed = SourceError::new(SourceErrorKind::Io, "the server is gone").with_cause(cut());
         assert_eq!(failed.to_string(), "the server is gone");
         assert!(failed.source().is_some());
     }

@@ -94,30 +94,30 @@ impl SourceError {
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,
-            message: printable::line(&message.into(), MAX_MESSAGE_CHARS),
+            message: printable::escape_line(&message.into(), MAX_MESSAGE_CHARS),
             source: None,
         }
     }
 
     /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
-    pub fn caused(
+    pub fn with_context(
         kind: SourceErrorKind,
         what: impl fmt::Display,
         cause: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         let cause = cause.into();
-        Self::new(kind, format!("{what}: {cause}")).because(cause)
+        Self::new(kind, format!("{what}: {cause}")).with_cause(cause)
     }
 
     /// A failure of `kind` whose sentence is that of `cause`.
-    pub fn of(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn from_cause(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let cause = cause.into();
-        Self::new(kind, cause.to_string()).because(cause)
+        Self::new(kind, cause.to_string()).with_cause(cause)
     }
 
     /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
     #[must_use]
-    pub fn because(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+    pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             source: Some(cause.into()),
             ..self

@@ -8,36 +8,36 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Facts, Guest, Host, Image, Sink, Stream};
+use diskimage::{Guest, GuestSink, HeadFacts, Host, Image, ImageStream};
 
-use super::park::Park;
+use super::park::ParkedClusters;
 use super::tables::{fetch_map, ranged_length};
-use crate::chunks::Chunks;
+use crate::chunks::ChunkStream;
 use crate::disk::Writer;
 use crate::error::Error;
 use crate::facts::{ImageFacts, RouteTaken};
-use crate::input::Input;
-use crate::options::{Reading, Route, Writing};
+use crate::input::TransferInput;
+use crate::options::{ReadOptions, ReadRoute, WriteOptions};
 use crate::source::Source;
 
 /// An image with a map, ready to be converted.
-pub(crate) struct Mapped {
-    pub(crate) facts: Facts,
-    stream: Box<Stream>,
+pub(crate) struct MappedImage {
+    pub(crate) facts: HeadFacts,
+    stream: Box<ImageStream>,
     route: RouteTaken,
 }
 
-impl Mapped {
+impl MappedImage {
     /// With the map of `image`, if the source can be asked for ranges, else one that learns it as it passes.
     pub(crate) fn start(
         image: Image,
         source: &dyn Source,
-        input: &mut Input,
-        reading: &Reading,
-        route: Route,
+        input: &mut TransferInput,
+        reading: &ReadOptions,
+        route: ReadRoute,
     ) -> Result<Self, Error> {
         let memory = &reading.limits.memory;
-        let facts = image.facts();
+        let facts = image.head_facts();
         if facts.is_marked_corrupt {
             tracing::warn!(
                 "the image is marked as corrupt by an earlier writer; reading it as qemu-img would"
@@ -47,15 +47,18 @@ impl Mapped {
         // With the map everything that is wrong with it is found before the target is touched, gaps need not be read, and
         // nothing has to wait for its place.
         let length = match route {
-            Route::Auto => ranged_length(source, input),
-            Route::OnePass => None,
+            ReadRoute::Auto => ranged_length(source, input),
+            ReadRoute::OnePass => None,
         };
         let (stream, route) = match length {
             Some(length) => {
                 let map = fetch_map(image, length, source, input, memory)?;
                 (map.into_stream(), RouteTaken::Ranged)
             }
-            None => (Stream::one_pass(image, memory.grant())?, RouteTaken::OnePass),
+            None => (
+                ImageStream::one_pass(image, memory.empty_grant())?,
+                RouteTaken::OnePass,
+            ),
         };
         Ok(Self {
             facts,
@@ -75,32 +78,32 @@ impl Mapped {
     }
 
     /// The ranges that a delta makes zero, when all of it has passed.
-    pub(crate) fn zeros(&self) -> &[Range<Guest>] {
-        self.stream.zeros()
+    pub(crate) fn zero_ranges(&self) -> &[Range<Guest>] {
+        self.stream.zero_ranges()
     }
 
     /// Copies the data of the image to `writer`.
-    pub(crate) fn copy(
+    pub(crate) fn copy_data(
         &mut self,
-        input: &mut Input,
+        input: &mut TransferInput,
         writer: &mut Writer<'_>,
-        reading: &Reading,
-        writing: &Writing,
+        reading: &ReadOptions,
+        writing: &WriteOptions,
         mut tick: impl FnMut(&Writer<'_>),
     ) -> Result<(), Error> {
         if self.route == RouteTaken::OnePass {
-            let park = Park::new(&self.facts, writer, writing, &reading.limits.memory);
-            return copy_one_pass(&mut self.stream, input, OnePass { writer, park }, tick);
+            let park = ParkedClusters::new(&self.facts, writer, writing, &reading.limits.memory);
+            return copy_one_pass(&mut self.stream, input, OnePassSink { writer, park }, tick);
         }
-        let mut sink = KnownMap { writer };
+        let mut sink = KnownMapSink { writer };
         pass_mapped(&mut self.stream, input, &mut sink, |sink| tick(sink.writer))
     }
 }
 
 /// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
-pub(crate) fn pass_mapped<S: Sink<Error = Error>>(
-    stream: &mut Stream,
-    input: &mut Input,
+pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
+    stream: &mut ImageStream,
+    input: &mut TransferInput,
     sink: &mut S,
     mut tick: impl FnMut(&S),
 ) -> Result<(), Error> {
@@ -118,9 +121,9 @@ pub(crate) fn pass_mapped<S: Sink<Error = Error>>(
 
 /// Converts an image that comes once, in file order.
 fn copy_one_pass(
-    stream: &mut Stream,
-    input: &mut Input,
-    mut sink: OnePass<'_, '_>,
+    stream: &mut ImageStream,
+    input: &mut TransferInput,
+    mut sink: OnePassSink<'_, '_>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<(), Error> {
     while let Some(chunk) = input.next_chunk()? {
@@ -128,30 +131,30 @@ fn copy_one_pass(
         tick(sink.writer);
     }
     stream.finish(&mut sink)?;
-    sink.park.finish(sink.writer)
+    sink.park.finish_parking(sink.writer)
 }
 
 /// The sink of an image with a complete map.
-struct KnownMap<'w, 's> {
+struct KnownMapSink<'w, 's> {
     writer: &'w mut Writer<'s>,
 }
 
-impl Sink for KnownMap<'_, '_> {
+impl GuestSink for KnownMapSink<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.writer.data(guest.0, bytes)
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.add_data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.writer.compressed(guest.0, bytes)
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.writer.add_compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
+    fn park_unit(&mut self, _host: Host, _pieces: &[Bytes]) -> Result<(), Error> {
         Ok(())
     }
 
-    fn parked(&mut self, offset: Host) -> Result<Bytes, Error> {
+    fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
         Err(diskimage::Error::RefcountContradiction {
             what: "a cluster",
             offset,
@@ -159,39 +162,39 @@ impl Sink for KnownMap<'_, '_> {
         .into())
     }
 
-    fn forget(&mut self, _host: Host) -> Result<(), Error> {
+    fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {
         Ok(())
     }
 }
 
 /// The sink of an image whose map is still coming.
-struct OnePass<'w, 's> {
+struct OnePassSink<'w, 's> {
     writer: &'w mut Writer<'s>,
-    park: Park,
+    park: ParkedClusters,
 }
 
-impl Sink for OnePass<'_, '_> {
+impl GuestSink for OnePassSink<'_, '_> {
     type Error = Error;
 
-    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest.0, bytes.len() as u64, self.writer)?;
-        self.writer.data(guest.0, bytes)
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim_range(guest.0, bytes.len() as u64, self.writer)?;
+        self.writer.add_data(guest.0, bytes)
     }
 
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        self.park.claim(guest.0, 1, self.writer)?;
-        self.writer.compressed(guest.0, bytes)
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+        self.park.claim_range(guest.0, 1, self.writer)?;
+        self.writer.add_compressed(guest.0, bytes)
     }
 
-    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
-        self.park.put(host.0, pieces, self.writer)
+    fn park_unit(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+        self.park.park_cluster(host.0, pieces, self.writer)
     }
 
-    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
-        self.park.get(host.0, self.writer)
+    fn read_parked(&mut self, host: Host) -> Result<Bytes, Error> {
+        self.park.read_cluster(host.0, self.writer)
     }
 
-    fn forget(&mut self, host: Host) -> Result<(), Error> {
-        self.park.remove(host.0, self.writer)
+    fn drop_parked(&mut self, host: Host) -> Result<(), Error> {
+        self.park.remove_cluster(host.0, self.writer)
     }
 }

@@ -7,7 +7,7 @@ pub mod park;
 pub mod raw;
 mod tables;
 
-pub(crate) use self::head::{Head, open_mapped};
-pub(crate) use self::image::Image;
-pub(crate) use self::mapped::{Mapped, pass_mapped};
+pub(crate) use self::head::{ImageHead, open_mapped};
+pub(crate) use self::image::PreparedImage;
+pub(crate) use self::mapped::{MappedImage, pass_mapped};
 pub(crate) use self::tables::{fetch_map, fetch_tables, ranged_length};

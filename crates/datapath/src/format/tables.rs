@@ -3,11 +3,11 @@
 use std::ops::Range;
 
 use bytes::Bytes;
-use diskimage::{Host, Image, MapBuilder, TableRange, Tables};
+use diskimage::{Host, Image, MapBuilder, TableConsumer, TableRange};
 
 use crate::error::{Error, FormatError};
-use crate::input::Input;
-use crate::memory::{Budget, Grant};
+use crate::input::TransferInput;
+use crate::memory::{MemoryBudget, MemoryGrant};
 use crate::observe::Stage;
 use crate::source::Source;
 
@@ -19,15 +19,15 @@ const MERGE_GAP_BYTES: u64 = 1 << 20;
 const MERGED_BYTES: u64 = 4 << 20;
 
 /// Reads ranges of the image: from its head, if they lie in it, else from the source.
-struct Metadata<'a> {
+struct MetadataReader<'a> {
     head: Bytes,
     source: &'a dyn Source,
-    input: &'a mut Input,
-    memory: Grant,
+    input: &'a mut TransferInput,
+    memory: MemoryGrant,
 }
 
-impl Metadata<'_> {
-    fn read(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
+impl MetadataReader<'_> {
+    fn read_range(&mut self, range: Range<u64>) -> Result<Bytes, Error> {
         if range.is_empty() {
             return Ok(Bytes::new());
         }
@@ -40,7 +40,7 @@ impl Metadata<'_> {
             .resize(range.end - range.start)
             .map_err(FormatError::Tables)?;
         let readings = self.input.readings();
-        let bytes = readings.time(Stage::Source, || self.source.read_range(range.clone()))?;
+        let bytes = readings.time_stage(Stage::Source, || self.source.read_range(range.clone()))?;
         self.input.fetched_ahead(range.start, &bytes)?;
         Ok(bytes)
     }
@@ -48,16 +48,16 @@ impl Metadata<'_> {
 
 /// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
 pub(crate) fn fetch_tables(
-    map: &mut dyn Tables,
+    map: &mut dyn TableConsumer,
     source: &dyn Source,
-    input: &mut Input,
-    memory: &Budget,
+    input: &mut TransferInput,
+    memory: &MemoryBudget,
 ) -> Result<(), Error> {
-    let mut metadata = Metadata {
+    let mut metadata = MetadataReader {
         head: input.peek(METADATA_BYTES)?,
         source,
         input,
-        memory: memory.grant(),
+        memory: memory.empty_grant(),
     };
     loop {
         let tables = map.next_tables()?;
@@ -67,19 +67,19 @@ pub(crate) fn fetch_tables(
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {
             // A request costs more than the bytes between two tables that are near to each other.
-            let (together, later) = rest.split_at(merged(rest));
-            let start = first.range().start;
+            let (together, later) = rest.split_at(count_mergeable(rest));
+            let start = first.host_range().start;
             let end = together
                 .iter()
-                .map(|table| table.range().end)
+                .map(|table| table.host_range().end)
                 .max()
                 .unwrap_or(start);
-            let bytes = metadata.read(start.0..end.0)?;
+            let bytes = metadata.read_range(start.0..end.0)?;
             for table in together {
                 let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);
-                let range = table.range();
+                let range = table.host_range();
                 let bytes = bytes.slice(at(range.start)..at(range.end));
-                map.add(table, &bytes)?;
+                map.add_table(table, &bytes)?;
             }
             rest = later;
         }
@@ -87,18 +87,18 @@ pub(crate) fn fetch_tables(
 }
 
 /// Number of the tables, which are in the order of the image, to fetch with one request.
-fn merged(tables: &[TableRange]) -> usize {
+fn count_mergeable(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };
     let near = |pair: &[TableRange]| {
-        pair[1].range().start <= pair[0].range().end.saturating_add(MERGE_GAP_BYTES)
-            && pair[1].range().end - first.range().start <= MERGED_BYTES
+        pair[1].host_range().start <= pair[0].host_range().end.saturating_add(MERGE_GAP_BYTES)
+            && pair[1].host_range().end - first.host_range().start <= MERGED_BYTES
     };
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
 
 /// Bytes of the image, if the source can be asked for ranges of it. It is asked only here: finding out costs a request.
-pub(crate) fn ranged_length(source: &dyn Source, input: &mut Input) -> Option<u64> {
-    let length = source.length()?;
+pub(crate) fn ranged_length(source: &dyn Source, input: &mut TransferInput) -> Option<u64> {
+    let length = source.total_bytes()?;
     input.ask_ranged(source).then_some(length)
 }
 
@@ -107,10 +107,10 @@ pub(crate) fn fetch_map(
     image: Image,
     length: u64,
     source: &dyn Source,
-    input: &mut Input,
-    memory: &Budget,
+    input: &mut TransferInput,
+    memory: &MemoryBudget,
 ) -> Result<MapBuilder, Error> {
-    let mut map = MapBuilder::new(image, length, memory.grant())?;
+    let mut map = MapBuilder::new(image, length, memory.empty_grant())?;
     fetch_tables(&mut map, source, input, memory)?;
     Ok(map)
 }

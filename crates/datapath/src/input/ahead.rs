@@ -8,7 +8,7 @@ use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
-use crate::memory::Grant;
+use crate::memory::MemoryGrant;
 
 /// Bytes of memory for each range: 48 in a node of a tree that is half full when ranges come in order.
 const RANGE_BYTES: u64 = 96;
@@ -16,7 +16,7 @@ const RANGE_BYTES: u64 = 96;
 type Hash = [u8; 32];
 
 /// A range that is passing.
-struct Passing {
+struct PassingRange {
     range: Range<u64>,
     expected: Hash,
     /// Digest of the part that has passed.
@@ -24,16 +24,16 @@ struct Passing {
 }
 
 /// The ranges that were fetched ahead and have not passed yet.
-pub(super) struct Ahead {
+pub(super) struct PrefetchedRanges {
     /// SHA-256 of what each range had that has not begun to pass.
     waiting: BTreeMap<(u64, u64), Hash>,
-    passing: Vec<Passing>,
-    memory: Grant,
+    passing: Vec<PassingRange>,
+    memory: MemoryGrant,
 }
 
-impl Ahead {
+impl PrefetchedRanges {
     /// An empty list of ranges, whose memory is taken from `memory`.
-    pub(super) fn new(memory: Grant) -> Self {
+    pub(super) fn new(memory: MemoryGrant) -> Self {
         Self {
             waiting: BTreeMap::new(),
             passing: Vec::new(),
@@ -42,26 +42,26 @@ impl Ahead {
     }
 
     /// Remembers what was fetched from `start` on.
-    pub(super) fn add(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn add_range(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         let range = start..start.saturating_add(bytes.len() as u64);
         let hash: Hash = Sha256::digest(bytes).into();
         self.memory
             .resize((self.waiting.len() as u64 + 1) * RANGE_BYTES)
             .map_err(FormatError::Tables)?;
         match self.waiting.insert((range.start, range.end), hash) {
-            Some(before) if before != hash => Err(changed(&range)),
+            Some(before) if before != hash => Err(changed_error(&range)),
             _ => Ok(()),
         }
     }
 
     /// The stream is at `position`, and these are its next bytes; each must pass here.
-    pub(super) fn pass(&mut self, position: u64, chunk: &Bytes) -> Result<(), Error> {
+    pub(super) fn verify_chunk(&mut self, position: u64, chunk: &Bytes) -> Result<(), Error> {
         let end = position.saturating_add(chunk.len() as u64);
         while let Some(first) = self.waiting.first_entry()
             && first.key().0 < end
         {
             let ((start, end), expected) = first.remove_entry();
-            self.passing.push(Passing {
+            self.passing.push(PassingRange {
                 range: start..end,
                 expected,
                 digest: Sha256::new(),
@@ -70,33 +70,33 @@ impl Ahead {
         for passing in &mut self.passing {
             let from = passing.range.start.max(position);
             let until = passing.range.end.min(end);
-            if let Some(part) = part(chunk, position, from..until) {
+            if let Some(part) = chunk_part(chunk, position, from..until) {
                 passing.digest.update(part);
             }
         }
         // A range is compared when its last byte has passed: before that, a digest says nothing.
         let passed = self.passing.extract_if(.., |passing| passing.range.end <= end);
-        for Passing {
+        for PassingRange {
             range,
             expected,
             digest,
         } in passed
         {
             if Hash::from(digest.finalize()) != expected {
-                return Err(changed(&range));
+                return Err(changed_error(&range));
             }
         }
         Ok(())
     }
 }
 
-fn part(chunk: &[u8], position: u64, range: Range<u64>) -> Option<&[u8]> {
+fn chunk_part(chunk: &[u8], position: u64, range: Range<u64>) -> Option<&[u8]> {
     let start = usize::try_from(range.start.checked_sub(position)?).ok()?;
     let end = usize::try_from(range.end.checked_sub(position)?).ok()?;
     chunk.get(start..end)
 }
 
-fn changed(range: &Range<u64>) -> Error {
+fn changed_error(range: &Range<u64>) -> Error {
     let sentence = format!(
         "bytes {:#x} to {:#x} of the image were others when its tables were fetched than when it was read: it was changed meanwhile, or damaged on the way",
         range.start, range.end
@@ -109,12 +109,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::memory::Budget;
+    use crate::memory::MemoryBudget;
 
-    fn pass(ahead: &mut Ahead, bytes: &[u8], chunk: usize) -> Result<(), Error> {
+    fn pass(ahead: &mut PrefetchedRanges, bytes: &[u8], chunk: usize) -> Result<(), Error> {
         let mut position = 0;
         for piece in bytes.chunks(chunk) {
-            ahead.pass(position, &Bytes::copy_from_slice(piece))?;
+            ahead.verify_chunk(position, &Bytes::copy_from_slice(piece))?;
             position += piece.len() as u64;
         }
         Ok(())
@@ -122,18 +122,18 @@ mod tests {
 
     #[test]
     fn what_is_fetched_twice_must_be_the_same() {
-        let budget = Budget::new(1 << 20);
-        let mut ahead = Ahead::new(budget.grant());
-        ahead.add(10, b"one").unwrap();
-        ahead.add(10, b"one").unwrap();
-        assert!(ahead.add(10, b"two").is_err());
+        let budget = MemoryBudget::new(1 << 20);
+        let mut ahead = PrefetchedRanges::new(budget.empty_grant());
+        ahead.add_range(10, b"one").unwrap();
+        ahead.add_range(10, b"one").unwrap();
+        assert!(ahead.add_range(10, b"two").is_err());
     }
 
     #[test]
     fn ranges_take_no_more_memory_than_there_is() {
-        let budget = Budget::new(100 * RANGE_BYTES);
-        let mut ahead = Ahead::new(budget.grant());
-        let added = (0..1000).take_while(|at| ahead.add(at * 10, b"table").is_ok());
+        let budget = MemoryBudget::new(100 * RANGE_BYTES);
+        let mut ahead = PrefetchedRanges::new(budget.empty_grant());
+        let added = (0..1000).take_while(|at| ahead.add_range(at * 10, b"table").is_ok());
         assert_eq!(added.count(), 100);
     }
 
@@ -147,20 +147,20 @@ mod tests {
             changed in 0usize..1200,
         ) {
             let bytes: Vec<u8> = (0..1200u32).map(|i| (i % 251) as u8).collect();
-            let budget = Budget::new(1 << 20);
-            let mut ahead = Ahead::new(budget.grant());
+            let budget = MemoryBudget::new(1 << 20);
+            let mut ahead = PrefetchedRanges::new(budget.empty_grant());
             for (start, length) in &ranges {
-                ahead.add(*start as u64, &bytes[*start..start + length]).unwrap();
+                ahead.add_range(*start as u64, &bytes[*start..start + length]).unwrap();
             }
             let mut other = bytes.clone();
             other[changed] ^= 1;
             let is_fetched = ranges.iter().any(|(start, length)| (*start..start + length).contains(&changed));
             prop_assert_eq!(pass(&mut ahead, &other, chunk).is_err(), is_fetched);
 
-            let budget = Budget::new(1 << 20);
-            let mut ahead = Ahead::new(budget.grant());
+            let budget = MemoryBudget::new(1 << 20);
+            let mut ahead = PrefetchedRanges::new(budget.empty_grant());
             for (start, length) in &ranges {
-                ahead.add(*start as u64, &bytes[*start..start + length]).unwrap();
+                ahead.add_range(*start as u64, &bytes[*start..start + length]).unwrap();
             }
             prop_assert!(pass(&mut ahead, &bytes, chunk).is_ok());
             prop_assert!(ahead.waiting.is_empty() && ahead.passing.is_empty());

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use self::ahead::Ahead;
-use crate::chunks::{Chunks, Peek};
+use self::ahead::PrefetchedRanges;
+use crate::chunks::{ChunkStream, PeekStream};
 use crate::error::{Error, FormatError};
-use crate::memory::Grant;
-use crate::meter::{Meter, Readings};
+use crate::memory::MemoryGrant;
+use crate::meter::{Meter, MeterReadings};
 use crate::observe::Stage;
 use crate::source::Source;
 
@@ -21,14 +21,14 @@ const SPARE_BYTES: u64 = 1 << 30;
 const WORTH: u64 = 16;
 
 /// The bytes below the layers, in order, and what the layers and the source tell of them.
-pub(crate) struct Input {
-    bytes: Stream,
+pub(crate) struct TransferInput {
+    bytes: InputStream,
     /// Names of the layers above, outermost first.
     layers: Vec<&'static str>,
     /// Bytes in all, if the source or an archive tells.
     length: Option<u64>,
     /// The figures of the source.
-    readings: Arc<Readings>,
+    readings: Arc<MeterReadings>,
     /// True if what comes behind the image has to be read as well.
     must_reach_end: bool,
     /// Bytes that have passed.
@@ -36,59 +36,59 @@ pub(crate) struct Input {
     /// Bytes that may pass, once that is known.
     most: u64,
     /// The memory of a long head, until it passes.
-    head: Option<Grant>,
+    head: Option<MemoryGrant>,
 }
 
 /// Origin of the bytes.
-enum Stream {
+enum InputStream {
     /// As the source gives them; a ranged source can skip.
     Direct {
         /// The stream.
-        stream: Box<Peek<Meter>>,
+        stream: Box<PeekStream<Meter>>,
         /// Bytes taken so far.
         position: u64,
         /// True if the source has ranges.
         ranged: bool,
         /// Tables that were fetched ahead, where they must be compared.
-        ahead: Ahead,
+        ahead: PrefetchedRanges,
     },
     /// Out of a stack of decoders.
-    Decoded(Peek<Box<dyn Chunks>>),
+    Decoded(PeekStream<Box<dyn ChunkStream>>),
 }
 
-impl Input {
+impl TransferInput {
     /// The bytes of the source itself. Tables that are fetched ahead are remembered in `memory`.
-    pub(crate) fn direct(mut stream: Peek<Meter>, memory: Grant) -> Self {
+    pub(crate) fn from_source(mut stream: PeekStream<Meter>, memory: MemoryGrant) -> Self {
         let meter = stream.inner_mut();
-        let (length, readings) = (meter.total(), meter.readings());
-        let bytes = Stream::Direct {
+        let (length, readings) = (meter.total_bytes(), meter.readings());
+        let bytes = InputStream::Direct {
             stream: Box::new(stream),
             position: 0,
             // Found out when an image turns up that has a map: it costs a request.
             ranged: false,
-            ahead: Ahead::new(memory),
+            ahead: PrefetchedRanges::new(memory),
         };
         Self {
             length,
-            ..Self::of(bytes, Vec::new(), readings)
+            ..Self::from_stream(bytes, Vec::new(), readings)
         }
     }
 
     /// The image is below `layers`, which are undone.
-    pub(crate) fn decoded(
-        stream: Peek<Box<dyn Chunks>>,
+    pub(crate) fn from_decoded(
+        stream: PeekStream<Box<dyn ChunkStream>>,
         layers: Vec<&'static str>,
-        readings: Arc<Readings>,
+        readings: Arc<MeterReadings>,
     ) -> Self {
-        Self::of(Stream::Decoded(stream), layers, readings)
+        Self::from_stream(InputStream::Decoded(stream), layers, readings)
     }
 
     /// The file that `find` finds in the archive that these bytes are; the archive counts as one more layer. `size` tells the
     /// bytes of the file.
-    pub(crate) fn enter<C: Chunks + 'static>(
+    pub(crate) fn enter_archive<C: ChunkStream + 'static>(
         self,
         layer: &'static str,
-        find: impl FnOnce(Box<dyn Chunks>) -> Result<C, Error>,
+        find: impl FnOnce(Box<dyn ChunkStream>) -> Result<C, Error>,
         size: impl FnOnce(&C) -> u64,
     ) -> Result<Self, Error> {
         let mut layers = self.layers.clone();
@@ -97,11 +97,11 @@ impl Input {
         let found = find(Box::new(self))?;
         Ok(Self {
             length: Some(size(&found)),
-            ..Self::decoded(Peek::new(Box::new(found)), layers, readings)
+            ..Self::from_decoded(PeekStream::new(Box::new(found)), layers, readings)
         })
     }
 
-    fn of(bytes: Stream, layers: Vec<&'static str>, readings: Arc<Readings>) -> Self {
+    fn from_stream(bytes: InputStream, layers: Vec<&'static str>, readings: Arc<MeterReadings>) -> Self {
         Self {
             bytes,
             layers,
@@ -115,36 +115,36 @@ impl Input {
     }
 
     /// Names of the layers above, outermost first.
-    pub(crate) fn layers(&self) -> Vec<&'static str> {
+    pub(crate) fn layer_names(&self) -> Vec<&'static str> {
         self.layers.clone()
     }
 
     /// Bytes in all, if the source or an archive tells.
-    pub(crate) fn length(&self) -> Option<u64> {
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.length
     }
 
-    /// Has [`Input::finish`] read what comes behind the image.
+    /// Has [`TransferInput::finish_reading`] read what comes behind the image.
     pub(crate) fn read_to_end(&mut self) {
         self.must_reach_end = true;
     }
 
     /// The figures of the source.
-    pub(crate) fn readings(&self) -> Arc<Readings> {
+    pub(crate) fn readings(&self) -> Arc<MeterReadings> {
         Arc::clone(&self.readings)
     }
 
     /// The end of every operation that makes something: what the image did not need is read where that matters, and then the
     /// checksum, which is of the whole object, is compared. Returns it, if one was asked for.
-    pub(crate) fn finish(&mut self) -> Result<Option<String>, Error> {
+    pub(crate) fn finish_reading(&mut self) -> Result<Option<String>, Error> {
         if self.must_reach_end {
             while self.next_chunk()?.is_some() {}
         }
-        self.readings.verify()
+        self.readings.verify_digest()
     }
 
     /// Keeps the memory of a head that is larger than a buffer, while it is peeked at.
-    pub(crate) fn hold_head(&mut self, grant: Grant) {
+    pub(crate) fn hold_head(&mut self, grant: MemoryGrant) {
         self.head = Some(grant);
     }
 
@@ -154,7 +154,7 @@ impl Input {
         self.most = virtual_size.saturating_mul(WORTH).saturating_add(SPARE_BYTES);
     }
 
-    fn pass(&mut self, bytes: usize) -> Result<(), Error> {
+    fn count_passed(&mut self, bytes: usize) -> Result<(), Error> {
         self.passed += bytes as u64;
         // What was peeked at is one chunk, and it is the first.
         self.head = None;
@@ -170,7 +170,7 @@ impl Input {
 
     /// Asks the source for ranges, if its bytes are those of the image.
     pub(crate) fn ask_ranged(&mut self, source: &dyn Source) -> bool {
-        let Stream::Direct { ranged, .. } = &mut self.bytes else {
+        let InputStream::Direct { ranged, .. } = &mut self.bytes else {
             return false;
         };
         *ranged = source.is_ranged();
@@ -180,17 +180,17 @@ impl Input {
     /// The first `want` bytes, not consumed.
     pub(crate) fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
         match &mut self.bytes {
-            Stream::Direct { stream, .. } => stream.peek(want),
-            Stream::Decoded(stream) => stream.peek(want),
+            InputStream::Direct { stream, .. } => stream.peek(want),
+            InputStream::Decoded(stream) => stream.peek(want),
         }
     }
 
     /// Remembers what was fetched from `start` on, if all of the stream is going to pass under a digest.
     pub(crate) fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
-        if let Stream::Direct { stream, ahead, .. } = &mut self.bytes
+        if let InputStream::Direct { stream, ahead, .. } = &mut self.bytes
             && stream.inner_mut().must_read_all()
         {
-            ahead.add(start, bytes)?;
+            ahead.add_range(start, bytes)?;
         }
         Ok(())
     }
@@ -198,7 +198,7 @@ impl Input {
     /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
     /// happens. Returns where the stream is now.
     pub(crate) fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
-        let Stream::Direct {
+        let InputStream::Direct {
             stream,
             position,
             ranged: true,
@@ -219,7 +219,7 @@ impl Input {
     }
 }
 
-impl Chunks for Stream {
+impl ChunkStream for InputStream {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
             Self::Direct {
@@ -230,7 +230,7 @@ impl Chunks for Stream {
             } => {
                 let chunk = stream.next_chunk()?;
                 if let Some(chunk) = &chunk {
-                    ahead.pass(*position, chunk)?;
+                    ahead.verify_chunk(*position, chunk)?;
                     *position += chunk.len() as u64;
                 }
                 Ok(chunk)
@@ -247,18 +247,18 @@ impl Chunks for Stream {
     }
 }
 
-impl Chunks for Input {
+impl ChunkStream for TransferInput {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let Self { readings, bytes, .. } = self;
-        let chunk = readings.time(Stage::Decode, || bytes.next_chunk())?;
-        self.pass(chunk.as_ref().map_or(0, Bytes::len))?;
+        let chunk = readings.time_stage(Stage::Decode, || bytes.next_chunk())?;
+        self.count_passed(chunk.as_ref().map_or(0, Bytes::len))?;
         Ok(chunk)
     }
 
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         let Self { readings, bytes, .. } = self;
-        let placed = readings.time(Stage::Decode, || bytes.next_placed(received))?;
-        self.pass(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()))?;
+        let placed = readings.time_stage(Stage::Decode, || bytes.next_placed(received))?;
+        self.count_passed(placed.as_ref().map_or(0, |(_, bytes)| bytes.len()))?;
         Ok(placed)
     }
 }

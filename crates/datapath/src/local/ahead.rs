@@ -11,7 +11,7 @@ use std::thread;
 use bytes::Bytes;
 
 use super::read_chunks;
-use crate::error::NoThread;
+use crate::error::ThreadStartError;
 
 /// Threads that read, each a block at a time. One is enough for a loop device; a disk over the network answers several at once.
 const READERS: u64 = 4;
@@ -22,7 +22,7 @@ const BLOCK_CHUNKS: u64 = 4;
 type Block = io::Result<VecDeque<Bytes>>;
 
 /// The chunks of a range in order. Its memory is a block for each reader.
-pub(super) struct Ahead {
+pub(super) struct ReadAhead {
     /// The readers, by turns. They meet here: a block is handed over when it is wanted, and the next is read then.
     blocks: Vec<Receiver<Block>>,
     turn: usize,
@@ -33,7 +33,7 @@ pub(super) struct Ahead {
     window: u64,
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Begins to read `range` of `file` in chunks of `chunk_bytes`. Only the last one may be shorter.
     pub(super) fn start(file: &Arc<File>, range: Range<u64>, chunk_bytes: u64) -> io::Result<Self> {
         let block_bytes = BLOCK_CHUNKS * chunk_bytes;
@@ -47,10 +47,10 @@ impl Ahead {
             let ranges = all
                 .take_while(move |start| *start < range.end)
                 .map(move |start| start..(start + block_bytes).min(range.end));
-            let work = move || read(&file, ranges, chunk_bytes, &sender);
+            let work = move || run_reader(&file, ranges, chunk_bytes, &sender);
             match thread::Builder::new().spawn(work) {
                 Ok(_) => Ok(blocks),
-                Err(error) => Err(io::Error::other(NoThread(error))),
+                Err(error) => Err(io::Error::other(ThreadStartError(error))),
             }
         };
         Ok(Self {
@@ -63,12 +63,12 @@ impl Ahead {
     }
 
     /// True if the byte at `position` comes soon enough to wait for it.
-    pub(super) fn reaches(&self, position: u64) -> bool {
+    pub(super) fn can_reach(&self, position: u64) -> bool {
         (self.position..=self.position + self.window).contains(&position)
     }
 
     /// The next chunk and its offset; `None` at the end of the range, and where the device ends now.
-    pub(super) fn next(&mut self) -> io::Result<Option<(u64, Bytes)>> {
+    pub(super) fn next_chunk(&mut self) -> io::Result<Option<(u64, Bytes)>> {
         if self.chunks.is_empty()
             && let Some(reader) = self.blocks.get(self.turn)
             // A reader that is gone has no more.
@@ -87,7 +87,12 @@ impl Ahead {
 }
 
 /// The life of a reader. Nobody takes what it has read any more when the other side is dropped.
-fn read(file: &File, ranges: impl Iterator<Item = Range<u64>>, chunk_bytes: u64, sender: &SyncSender<Block>) {
+fn run_reader(
+    file: &File,
+    ranges: impl Iterator<Item = Range<u64>>,
+    chunk_bytes: u64,
+    sender: &SyncSender<Block>,
+) {
     for range in ranges {
         if sender.send(read_chunks(file, range, chunk_bytes)).is_err() {
             return;

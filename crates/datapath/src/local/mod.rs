@@ -18,16 +18,16 @@ use bytes::Bytes;
 use rustix::fs::{Advice, OFlags};
 use rustix::io::Errno;
 
-use self::ahead::Ahead;
+use self::ahead::ReadAhead;
 pub use self::holes::next_data;
-use crate::buffer::{Filling, PAGE};
+use crate::buffer::{ChunkBuffer, PAGE};
 
 /// Smaller holes are read: asking for each would cost more than their bytes.
 const LEAST_HOLE_BYTES: u64 = 64 << 10;
 
 /// A file or block device, opened for reading.
 #[derive(Debug)]
-pub struct Local {
+pub struct LocalFile {
     file: Arc<File>,
     size: u64,
     /// The device once more, past the page cache.
@@ -36,14 +36,14 @@ pub struct Local {
 
 /// The next bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum LocalExtent {
     /// As many zeros, which were not read.
     Hole(u64),
     /// A chunk that was read.
     Data(Bytes),
 }
 
-impl Local {
+impl LocalFile {
     /// Takes over a file or device that is open for reading. Its size is what it is now.
     pub fn new(mut file: File) -> io::Result<Self> {
         let is_device = file.metadata()?.file_type().is_block_device();
@@ -68,7 +68,7 @@ impl Local {
     }
 
     /// The open file.
-    pub fn file(&self) -> &File {
+    pub fn as_file(&self) -> &File {
         &self.file
     }
 
@@ -82,8 +82,8 @@ impl Local {
 
     /// Reads it from byte 0 in chunks of at most `chunk_bytes`, a multiple of [`PAGE`] that is no more than
     /// [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
-    pub fn reader(&self, chunk_bytes: usize) -> Reader {
-        Reader {
+    pub fn chunk_reader(&self, chunk_bytes: usize) -> LocalReader {
+        LocalReader {
             file: Arc::clone(&self.file),
             direct: self.direct.clone(),
             size: self.size,
@@ -95,7 +95,7 @@ impl Local {
     }
 }
 
-impl AsFd for Local {
+impl AsFd for LocalFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -117,8 +117,8 @@ fn open_direct(file: &File) -> Option<Arc<File>> {
         .ok()
 }
 
-/// The bytes of a [`Local`] in order.
-pub struct Reader {
+/// The bytes of a [`LocalFile`] in order.
+pub struct LocalReader {
     file: Arc<File>,
     direct: Option<Arc<File>>,
     size: u64,
@@ -126,27 +126,27 @@ pub struct Reader {
     position: u64,
     /// Bytes of the file before this are read without a look for holes.
     data_end: u64,
-    ahead: Option<Ahead>,
+    ahead: Option<ReadAhead>,
 }
 
-impl Reader {
+impl LocalReader {
     /// Offset of the next byte.
     pub fn position(&self) -> u64 {
         self.position
     }
 
     /// The next bytes: `None` where the file or device ends, which is before its size when it has become shorter.
-    pub fn next_part(&mut self) -> io::Result<Option<Part>> {
+    pub fn next_part(&mut self) -> io::Result<Option<LocalExtent>> {
         if self.position >= self.size {
             return Ok(None);
         }
         let part = match self.direct.clone() {
-            Some(direct) => self.next_of_device(&direct)?.map(Part::Data),
+            Some(direct) => self.next_of_device(&direct)?.map(LocalExtent::Data),
             None => self.next_of_file()?,
         };
         self.position += match &part {
-            Some(Part::Hole(bytes)) => *bytes,
-            Some(Part::Data(bytes)) => bytes.len() as u64,
+            Some(LocalExtent::Hole(bytes)) => *bytes,
+            Some(LocalExtent::Data(bytes)) => bytes.len() as u64,
             None => 0,
         };
         Ok(part)
@@ -157,35 +157,35 @@ impl Reader {
         self.position = offset;
     }
 
-    fn next_of_file(&mut self) -> io::Result<Option<Part>> {
+    fn next_of_file(&mut self) -> io::Result<Option<LocalExtent>> {
         let start = self.position;
         let boundary = (start / self.chunk_bytes + 1) * self.chunk_bytes;
         if start >= self.data_end {
             let data = next_data(&self.file, start, self.size)?;
             if data.start - start >= LEAST_HOLE_BYTES {
                 self.data_end = data.end;
-                return Ok(Some(Part::Hole(data.start - start)));
+                return Ok(Some(LocalExtent::Hole(data.start - start)));
             }
             // No more than one question for each chunk, however many holes there are.
             self.data_end = data.end.max(boundary).min(self.size);
         }
         let end = boundary.min(self.data_end);
         let mut chunks = read_chunks(&self.file, start..end, self.chunk_bytes)?;
-        Ok(chunks.pop_front().map(Part::Data))
+        Ok(chunks.pop_front().map(LocalExtent::Data))
     }
 
     fn next_of_device(&mut self, direct: &Arc<File>) -> io::Result<Option<Bytes>> {
         let position = self.position;
         let mut ahead = match self.ahead.take() {
-            Some(ahead) if ahead.reaches(position) => ahead,
+            Some(ahead) if ahead.can_reach(position) => ahead,
             // Direct reads begin at whole pages.
             _ => {
                 let range = position - position % PAGE as u64..self.size;
-                Ahead::start(direct, range, self.chunk_bytes)?
+                ReadAhead::start(direct, range, self.chunk_bytes)?
             }
         };
         let found = loop {
-            let Some((start, mut chunk)) = ahead.next()? else {
+            let Some((start, mut chunk)) = ahead.next_chunk()? else {
                 break None;
             };
             if start + chunk.len() as u64 > position {
@@ -200,11 +200,11 @@ impl Reader {
 
 /// Reads `range` into chunks of `chunk_bytes`; the last one may be shorter. There are fewer where the file ends.
 fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<VecDeque<Bytes>> {
-    let mut chunks: Vec<(Filling, u64)> = Vec::new();
+    let mut chunks: Vec<(ChunkBuffer, u64)> = Vec::new();
     let mut start = range.start;
     while start < range.end {
         let length = chunk_bytes.min(range.end - start);
-        chunks.push((Filling::new(start), length));
+        chunks.push((ChunkBuffer::new(start), length));
         start += length;
     }
     let mut position = range.start;
@@ -213,7 +213,7 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
             .iter_mut()
             .filter_map(|(chunk, length)| {
                 let left = usize::try_from(*length).ok()? - chunk.len();
-                chunk.room().get_mut(..left).map(IoSliceMut::new)
+                chunk.spare_capacity().get_mut(..left).map(IoSliceMut::new)
             })
             .filter(|room| !room.is_empty())
             .collect();
@@ -221,7 +221,7 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
             Ok(0) => break,
             Ok(read) => {
                 position += read as u64;
-                fill(&mut chunks, read as u64);
+                mark_filled(&mut chunks, read as u64);
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -232,10 +232,10 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
 }
 
 /// Notes that the first `read` bytes of the room in `chunks` were filled.
-fn fill(chunks: &mut [(Filling, u64)], mut read: u64) {
+fn mark_filled(chunks: &mut [(ChunkBuffer, u64)], mut read: u64) {
     for (chunk, length) in chunks {
         let now = read.min(*length - chunk.len() as u64);
-        chunk.filled(now);
+        chunk.mark_filled(now);
         read -= now;
     }
 }

@@ -4,10 +4,10 @@ use std::path::Path;
 
 use datapath::archive::ArchiveErrorKind;
 use datapath::facts::RouteTaken;
-use datapath::inspect::inspect;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::transfer::Report;
-use datapath::{Error, transfer};
+use datapath::inspect::inspect_image;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::TransferReport;
+use datapath::{Error, transfer_image};
 use diskimage::Format;
 use testkit::images::Subformat;
 use testkit::{disk, tools};
@@ -18,18 +18,18 @@ use crate::tape::{Fields, Tape};
 
 const DISK_BYTES: u64 = 5 << 20;
 
-const OVA: Payload = Payload::Appliance(None);
+const OVA: PayloadKind = PayloadKind::Appliance(None);
 
 /// Transfers to a file that is not there afterwards unless that was a success.
-fn import(ova: &[u8], content: Payload) -> Result<(Report, Vec<u8>), Error> {
+fn import(ova: &[u8], content: PayloadKind) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    match transfer(
+    match transfer_image(
         &Memory::ranged(ova.to_vec()),
         content,
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     ) {
         Ok(report) => Ok((report, std::fs::read(&target.path).unwrap())),
         Err(error) => {
@@ -102,7 +102,7 @@ fn the_disk_of_an_appliance_is_imported() {
 fn an_appliance_is_described_by_its_disk() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &["-z"], &["vm.ovf", "vm-disk1.vmdk"]);
-    let found = inspect(&Memory::new(ova), OVA, &Reading::default()).unwrap();
+    let found = inspect_image(&Memory::new(ova), OVA, &ReadOptions::default()).unwrap();
     assert_eq!(found.layers, ["gzip", "ova"]);
     assert_eq!(found.format, Format::Vmdk);
     assert_eq!(found.virtual_size, Some(DISK_BYTES));
@@ -224,7 +224,7 @@ fn the_name_of_a_disk_has_to_be_true() {
         .end();
     let refused = import(&raw, OVA).unwrap_err().to_string();
     assert!(refused.contains("not in vmdk format"), "{refused}");
-    assert!(import(&raw, Payload::Appliance(Some(Format::Raw))).is_ok());
+    assert!(import(&raw, PayloadKind::Appliance(Some(Format::Raw))).is_ok());
     let text = testkit::images::vmdk::descriptor("monolithicFlat", &["RW 8 FLAT \"/etc/passwd\" 0"]);
     let descriptor = Tape::default().file("disk.vmdk", text.as_bytes()).end();
     let refused = import(&descriptor, OVA).unwrap_err().to_string();
@@ -252,7 +252,7 @@ fn every_prefix_fails() {
 fn an_appliance_that_nobody_asked_for_stays_a_tar() {
     let (folder, _) = machine("subformat=streamOptimized");
     let ova = tar(folder.path(), &[], &["vm.ovf", "vm-disk1.vmdk"]);
-    let (report, written) = import(&ova, Payload::default()).unwrap();
+    let (report, written) = import(&ova, PayloadKind::default()).unwrap();
     assert_eq!(report.facts.format, Format::Raw);
     assert!(written.starts_with(&ova));
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use datapath::Error;
 use datapath::archive::ArchiveErrorKind;
 use datapath::digest::Checksum;
-use datapath::error::TargetRefused;
-use datapath::observe::{Observer, Phase};
-use datapath::options::Reading;
+use datapath::error::TargetRefusedError;
+use datapath::observe::{Observer, TransferPhase};
+use datapath::options::ReadOptions;
 use testkit::tools;
 use tokio_util::sync::CancellationToken;
 
@@ -58,7 +58,7 @@ fn join(tapes: impl IntoIterator<Item = Tape>) -> Tape {
 
 /// Unpacks into a filled directory and expects that to fail without a trace.
 #[track_caller]
-fn fails(tar: &[u8], options: &Reading) -> Error {
+fn fails(tar: &[u8], options: &ReadOptions) -> Error {
     let folder = fast_folder();
     fill(folder.path());
     let before = snapshot::without_time_of_root(folder.path());
@@ -134,7 +134,7 @@ fn a_bad_entry_anywhere_leaves_no_trace() {
     for place in 0..=entries().len() {
         let mut tapes = entries();
         tapes.insert(place, Tape::default().file("../out", b""));
-        fails(&join(tapes).end(), &Reading::default());
+        fails(&join(tapes).end(), &ReadOptions::default());
     }
 }
 
@@ -144,8 +144,8 @@ fn what_is_in_the_way_of_any_file_is_found_before_the_first_one_is_moved() {
     for others in 0..8 {
         let others = (0..others).map(|n| Tape::default().file(format!("{n}-another"), b"x"));
         let tar = join(entries().into_iter().chain(others)).file("full", b"").end();
-        let error = fails(&tar, &Reading::default());
-        assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+        let error = fails(&tar, &ReadOptions::default());
+        assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
     }
     // Within a directory that both have.
     let folder = fast_folder();
@@ -159,7 +159,7 @@ fn what_is_in_the_way_of_any_file_is_found_before_the_first_one_is_moved() {
         tape = tape.file(format!("d/{name}"), b"new");
     }
     let error = unpack_to(folder.path(), &tape.file("d/z", b"").end()).unwrap_err();
-    assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+    assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
     let after = snapshot::without_time_of_root(folder.path());
     snapshot::assert_same(&after, &before, "in the way");
 }
@@ -181,7 +181,7 @@ fn files_that_exist_are_replaced_only_where_that_is_allowed() {
         let before = snapshot::without_time_of_root(folder.path());
         let tar = join([new(), entry]).end();
         let error = unpack_beside(folder.path(), &tar).unwrap_err();
-        assert_eq!(*target_refusal(&error), TargetRefused::Exists, "{error}");
+        assert_eq!(*target_refusal(&error), TargetRefusedError::Exists, "{error}");
         let sentence = format!("/{name}: it exists already: pass --overwrite to replace it");
         assert!(error.to_string().ends_with(&sentence), "{error}");
         let after = snapshot::without_time_of_root(folder.path());
@@ -199,9 +199,9 @@ fn files_that_exist_are_replaced_only_where_that_is_allowed() {
 #[test]
 fn a_wrong_checksum_leaves_no_trace() {
     let tar = join(entries()).end();
-    let options = Reading {
+    let options = ReadOptions {
         checksum: Some(format!("md5:{:032}", 0).parse::<Checksum>().unwrap()),
-        ..Reading::default()
+        ..ReadOptions::default()
     };
     assert!(matches!(fails(&tar, &options), Error::Checksum { .. }));
 }
@@ -209,7 +209,7 @@ fn a_wrong_checksum_leaves_no_trace() {
 #[test]
 fn too_much_data_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(10_000, 1)).end();
-    let error = fails(&tar, &Reading::default());
+    let error = fails(&tar, &ReadOptions::default());
     assert!(
         matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }),
         "{error}"
@@ -217,10 +217,10 @@ fn too_much_data_leaves_no_trace() {
 }
 
 /// Cancels when a phase begins.
-struct StopAt(Phase, CancellationToken);
+struct StopAt(TransferPhase, CancellationToken);
 
 impl Observer for StopAt {
-    fn phase(&self, phase: Phase) {
+    fn begin_phase(&self, phase: TransferPhase) {
         if self.0 == phase {
             self.1.cancel();
         }
@@ -230,12 +230,12 @@ impl Observer for StopAt {
 #[test]
 fn a_stop_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(9000, 1)).end();
-    for phase in [Phase::Info, Phase::Resize] {
+    for phase in [TransferPhase::Info, TransferPhase::Resize] {
         let stop = CancellationToken::new();
-        let options = Reading {
+        let options = ReadOptions {
             observer: Arc::new(StopAt(phase, stop.clone())),
             stop,
-            ..Reading::default()
+            ..ReadOptions::default()
         };
         assert!(matches!(fails(&tar, &options), Error::Stopped));
     }

@@ -2,9 +2,9 @@
 
 use bytes::Bytes;
 use datapath::Error;
-use datapath::archive::{ArchiveErrorKind as Kind, Member, Search, find_file};
-use datapath::chunks::Chunks;
-use datapath::options::Reading;
+use datapath::archive::{ArchiveErrorKind as Kind, ArchiveMember, MemberSearch, find_file};
+use datapath::chunks::ChunkStream;
+use datapath::options::ReadOptions;
 use datapath::zeros::ZEROS;
 
 use crate::common::fast_folder;
@@ -346,7 +346,7 @@ fn a_huge_sparse_file_costs_nothing_before_it_is_refused() {
 fn files_without_room_are_refused_before_they_are_written() {
     let folder = fast_folder();
     let tar = Tape::default().file("a", &[1; 600]).file("b", &[2; 400]).end();
-    let error = unpack_with(folder.path(), &tar, 999, &Reading::default()).unwrap_err();
+    let error = unpack_with(folder.path(), &tar, 999, &ReadOptions::default()).unwrap_err();
     let expected = Kind::NoRoom {
         needed: 1000,
         available: 999,
@@ -363,7 +363,7 @@ fn files_without_room_are_refused_before_they_are_written() {
         "{error}"
     );
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    let report = unpack_with(folder.path(), &tar, 1000, &Reading::default()).unwrap();
+    let report = unpack_with(folder.path(), &tar, 1000, &ReadOptions::default()).unwrap();
     assert_eq!(
         (report.entries, report.data_bytes, report.written_bytes),
         (2, 1000, 1000)
@@ -407,7 +407,7 @@ fn names_cannot_write_to_terminals() {
 /// Zeros for ever, behind `head`.
 struct Endless(Option<Bytes>);
 
-impl Chunks for Endless {
+impl ChunkStream for Endless {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         Ok(Some(self.0.take().unwrap_or(Bytes::from_static(&ZEROS))))
     }
@@ -416,8 +416,8 @@ impl Chunks for Endless {
 /// Wants no file at all.
 struct Unwilling;
 
-impl Search for Unwilling {
-    fn look(&mut self, _member: Member<'_>) -> Result<bool, Error> {
+impl MemberSearch for Unwilling {
+    fn inspect_member(&mut self, _member: ArchiveMember<'_>) -> Result<bool, Error> {
         Ok(false)
     }
 }

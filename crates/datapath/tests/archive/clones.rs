@@ -8,9 +8,9 @@ use std::path::Path;
 use datapath::archive::ArchiveErrorKind;
 use datapath::decode::Codec;
 use datapath::error::{DecodeError, FormatError};
-use datapath::options::{Layers, Payload, Reading, Writing};
-use datapath::transfer::Report;
-use datapath::{Error, transfer};
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::TransferReport;
+use datapath::{Error, transfer_image};
 use diskimage::Format;
 use testkit::loopdev::LoopDevice;
 use testkit::{disk, tools};
@@ -29,23 +29,23 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// In one layer of snappy.
-fn framed() -> Reading {
-    Reading {
-        layers: Layers::Only(Codec::Snappy),
-        ..Reading::default()
+fn framed() -> ReadOptions {
+    ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
     }
 }
 
 /// Transfers to a file and to a device full of something else; both must hold `disk`.
-fn clone(body: &[u8], inside: Payload, disk: &[u8]) -> Report {
+fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), disk.len() as u64, 512);
-    let on_device = transfer(
+    let on_device = transfer_image(
         &Memory::new(body.to_vec()),
         inside,
         &file(device.path()),
         &framed(),
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     let mut content = Vec::new();
@@ -56,12 +56,12 @@ fn clone(body: &[u8], inside: Payload, disk: &[u8]) -> Report {
     assert!(content == disk, "the device differs");
 
     let target = file(&folder.path().join("disk"));
-    let report = transfer(
+    let report = transfer_image(
         &Memory::new(body.to_vec()),
         inside,
         &target,
         &framed(),
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
@@ -79,7 +79,7 @@ fn a_cloned_device_stays_what_it_is() {
     let tar = Tape::default().file("disk.img", &sparse).end();
     for mut guest in [sparse, compressed, image, tar, vec![0; 1 << 20]] {
         guest.resize(guest.len().next_multiple_of(512), 0);
-        let report = clone(&snappy(&guest), Payload::RAW, &guest);
+        let report = clone(&snappy(&guest), PayloadKind::RAW, &guest);
         assert_eq!(report.facts.layers, ["snappy"]);
     }
 }
@@ -129,7 +129,7 @@ fn the_disk_of_a_volume_becomes_a_device_or_file() {
     std::fs::write(folder.path().join("zfolder/last"), vec![2; 5000]).unwrap();
     for flags in FORMATS {
         let tar = gnu_tar(folder.path(), flags);
-        let report = clone(&snappy(&tar), Payload::CloneOfFiles, &content);
+        let report = clone(&snappy(&tar), PayloadKind::CloneOfFiles, &content);
         assert_eq!(report.facts.layers, ["snappy", "tar"]);
         assert_eq!(report.facts.virtual_size, Some(DISK_BYTES));
         assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
@@ -158,14 +158,14 @@ fn a_volume_becomes_a_directory_with_its_holes() {
     }
 }
 
-fn clone_error(tar: &[u8], target: &datapath::disk::Options) -> Error {
+fn clone_error(tar: &[u8], target: &datapath::disk::DiskOptions) -> Error {
     let source = Memory::new(snappy(tar));
-    transfer(
+    transfer_image(
         &source,
-        Payload::CloneOfFiles,
+        PayloadKind::CloneOfFiles,
         target,
         &framed(),
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err()
 }
@@ -190,7 +190,7 @@ fn without_a_disk_nothing_is_touched() {
 
 #[test]
 fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
-    let target = datapath::disk::Options {
+    let target = datapath::disk::DiskOptions {
         available: 1023,
         ..file("/nonexistent/disk".as_ref())
     };
@@ -209,7 +209,7 @@ fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
 fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
     let disk = vec![7; 4096];
     let guess = Tape::default().file("a", b"x").file("old-disk.img.bak", &disk);
-    clone(&snappy(&guess.clone().end()), Payload::CloneOfFiles, &disk);
+    clone(&snappy(&guess.clone().end()), PayloadKind::CloneOfFiles, &disk);
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let error = clone_error(&guess.file("disk.img", &[8; 4096]).end(), &target);
@@ -220,7 +220,7 @@ fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
         .file("disk.img", &disk)
         .file("disk.img.bak", b"x")
         .file("b/disk.img", b"y");
-    clone(&snappy(&first_wins.end()), Payload::CloneOfFiles, &disk);
+    clone(&snappy(&first_wins.end()), PayloadKind::CloneOfFiles, &disk);
 }
 
 /// Where the chunks of a framed stream end.
@@ -241,30 +241,30 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
         .file("rest", &[9; 3000])
         .end();
     let bodies = [
-        (snappy(&content), Payload::RAW),
-        (snappy(&tar), Payload::CloneOfFiles),
+        (snappy(&content), PayloadKind::RAW),
+        (snappy(&tar), PayloadKind::CloneOfFiles),
     ];
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     for (body, inside) in bodies {
         for place in (10..body.len() - 1).step_by(body.len() / 50) {
             let cut = Memory::new(body[..place].to_vec());
-            match transfer(&cut, inside, &target, &framed(), &Writing::default()) {
+            match transfer_image(&cut, inside, &target, &framed(), &WriteOptions::default()) {
                 // The framing has no end mark: what is cut between two chunks only the length of the body tells.
                 Ok(_) => {
-                    assert!(inside == Payload::RAW && boundaries(&body).contains(&place));
+                    assert!(inside == PayloadKind::RAW && boundaries(&body).contains(&place));
                     std::fs::remove_file(&target.path).unwrap();
                 }
                 Err(error) => assert!(matches!(error, Error::Decode(_) | Error::Format(_)), "{error}"),
             }
             let mut damaged = body.clone();
             damaged[place] ^= 0x10;
-            if transfer(
+            if transfer_image(
                 &Memory::new(damaged),
                 inside,
                 &target,
                 &framed(),
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .is_ok()
             {
@@ -281,14 +281,14 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
 fn what_is_not_snappy_is_refused() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    for inside in [Payload::RAW, Payload::CloneOfFiles] {
+    for inside in [PayloadKind::RAW, PayloadKind::CloneOfFiles] {
         for body in [&[0; 4096][..], b"\x1f\x8b\x08\0", b"\xff\x06\0\0sNaPpZ"] {
-            let error = transfer(
+            let error = transfer_image(
                 &Memory::new(body.to_vec()),
                 inside,
                 &target,
                 &framed(),
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .unwrap_err();
             assert!(
@@ -297,12 +297,12 @@ fn what_is_not_snappy_is_refused() {
             );
         }
         let empty = snappy(b"");
-        let error = transfer(
+        let error = transfer_image(
             &Memory::new(empty),
             inside,
             &target,
             &framed(),
-            &Writing::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use datapath::decode::Codec;
-use datapath::options::{Layers, Reading};
+use datapath::options::{CompressionLayers, ReadOptions};
 use testkit::tools;
 
 use crate::common::fast_folder;
@@ -197,9 +197,9 @@ fn any_compression_may_be_around_it() {
     // Snappy is not sniffed.
     let packed = crate::clones::snappy(&tar);
     unpack_to(fast_folder().path(), &packed).unwrap_err();
-    let reading = Reading {
-        layers: Layers::Only(Codec::Snappy),
-        ..Reading::default()
+    let reading = ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
     };
     let folder = fast_folder();
     let report = unpack_with(folder.path(), &packed, u64::MAX, &reading).unwrap();

@@ -19,35 +19,35 @@ mod truncation;
 use std::path::Path;
 
 use datapath::Error;
-use datapath::archive::{self, Report, unpack};
-use datapath::error::{FormatError, TargetRefused};
-use datapath::options::Reading;
+use datapath::archive::{self, UnpackReport, unpack_archive};
+use datapath::error::{FormatError, TargetRefusedError};
+use datapath::options::ReadOptions;
 use testkit::tools;
 
 use common::Memory;
 
 /// Unpacks `tar` into `dir` without limits, as a pod does.
-fn unpack_to(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
-    unpack_with(dir, tar, u64::MAX, &Reading::default())
+fn unpack_to(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
+    unpack_with(dir, tar, u64::MAX, &ReadOptions::default())
 }
 
 /// Unpacks `tar` into `dir`, unless it has a file that exists there.
-fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<Report, Error> {
-    let target = archive::Options {
+fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
+    let target = archive::UnpackOptions {
         dir: dir.to_owned(),
         overwrite: false,
         available: u64::MAX,
     };
-    unpack(&Memory::new(tar.to_vec()), &target, &Reading::default())
+    unpack_archive(&Memory::new(tar.to_vec()), &target, &ReadOptions::default())
 }
 
-fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &Reading) -> Result<Report, Error> {
-    let target = archive::Options {
+fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &ReadOptions) -> Result<UnpackReport, Error> {
+    let target = archive::UnpackOptions {
         dir: dir.to_owned(),
         overwrite: true,
         available,
     };
-    unpack(&Memory::new(tar.to_vec()), &target, options)
+    unpack_archive(&Memory::new(tar.to_vec()), &target, options)
 }
 
 /// The kind of a refusal.
@@ -59,9 +59,9 @@ fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
 }
 
 /// The reason for which a directory was refused.
-fn target_refusal(error: &Error) -> &TargetRefused {
+fn target_refusal(error: &Error) -> &TargetRefusedError {
     match error {
-        Error::Target(refused) => refused.refusal().expect("a refusal"),
+        Error::Target(refused) => refused.refusal_reason().expect("a refusal"),
         other => panic!("not a refusal of the target: {other}"),
     }
 }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use datapath::archive::ArchiveErrorKind;
-use datapath::error::TargetRefused;
+use datapath::error::TargetRefusedError;
 
 use crate::common::fast_folder;
 use crate::tape::Tape;
@@ -107,7 +107,7 @@ fn a_failed_attempt_leaves_no_closed_directories() {
             assert!(matches!(refusal(&error), ArchiveErrorKind::Name(_)), "{error}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
             let error = unpack_to(folder.path(), &closed().file("full", b"").end()).unwrap_err();
-            assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+            assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
             assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         },
     );
@@ -136,7 +136,7 @@ fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
             ];
             for order in orders {
                 let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
-                assert_eq!(*target_refusal(&error), TargetRefused::Occupied, "{error}");
+                assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
                 assert_eq!(mode(&closed_path), 0o0);
                 snapshot::assert_same(&snapshot(), &before, "closed");
             }

@@ -16,7 +16,7 @@ use std::path::Path;
 use bytes::Bytes;
 use datapath::disk;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 
 pub use testkit::tmpfs::fast_folder;
 
@@ -56,7 +56,7 @@ impl Source for Memory {
         "memory".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.ranged.then_some(self.bytes.len() as u64)
     }
 
@@ -64,7 +64,7 @@ impl Source for Memory {
         self.ranged
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(MemoryBody {
             bytes: self.bytes.clone(),
             position: 0,
@@ -93,7 +93,7 @@ struct MemoryBody {
     broken_at: usize,
 }
 
-impl Body for MemoryBody {
+impl SourceBody for MemoryBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         if self.position == self.broken_at {
             return Err(SourceError::new(SourceErrorKind::Io, "the wire is cut"));
@@ -116,13 +116,13 @@ impl Body for MemoryBody {
 }
 
 /// A fresh file with no limit.
-pub fn file(path: &Path) -> disk::Options {
-    disk::Options {
+pub fn file(path: &Path) -> disk::DiskOptions {
+    disk::DiskOptions {
         path: path.to_owned(),
         available: u64::MAX,
         size: None,
         preallocate: false,
-        cache: disk::Cache::Auto,
+        cache: disk::CacheMode::Auto,
         overwrite: false,
         mode: None,
     }

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
-use datapath::delta::{Report, apply};
+use datapath::delta::{DeltaReport, apply_delta};
 use datapath::facts::RouteTaken;
-use datapath::options::{Reading, Route, Writing};
+use datapath::options::{ReadOptions, ReadRoute, WriteOptions};
 use testkit::cases::check_all;
 use testkit::images::{Compression, Content, Delta, Spec, Version};
 use testkit::loopdev::{DIRT, LoopDevice};
@@ -12,10 +12,10 @@ use testkit::loopdev::{DIRT, LoopDevice};
 use crate::common::{Memory, fast_folder};
 use crate::{MIB, assert_applied, base, bytes, copy, rich_delta};
 
-fn one_pass() -> Writing {
-    Writing {
-        route: Route::OnePass,
-        ..Writing::default()
+fn one_pass() -> WriteOptions {
+    WriteOptions {
+        route: ReadRoute::OnePass,
+        ..WriteOptions::default()
     }
 }
 
@@ -61,13 +61,13 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
             (
                 "ranged",
                 Memory::ranged(bytes(&delta)),
-                Writing::default(),
+                WriteOptions::default(),
                 RouteTaken::Ranged,
             ),
             (
                 "a pipe",
                 Memory::new(bytes(&delta)),
-                Writing::default(),
+                WriteOptions::default(),
                 RouteTaken::OnePass,
             ),
             (
@@ -79,7 +79,8 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
         ];
         for (route, source, options, taken) in routes {
             let target = copy(&delta, folder.path());
-            let report = apply(&source, &base(&target, &delta), &Reading::default(), &options).unwrap();
+            let report =
+                apply_delta(&source, &base(&target, &delta), &ReadOptions::default(), &options).unwrap();
             assert_applied(&target, &delta, route);
             assert_eq!(target.metadata().unwrap().len(), delta.virtual_size, "{route}");
             assert_eq!(
@@ -92,7 +93,7 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
 }
 
 /// What the delta does not have is not written again.
-fn assert_only_differences_were_written(report: &Report, delta: &Delta) {
+fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
     let image = delta.qcow2.metadata().unwrap().len();
     // Compressed clusters and zeros take less in the image than on the disk.
     let most = (image * 4).max(delta.virtual_size / 2) + MIB;
@@ -127,11 +128,11 @@ fn devices_of_both_sector_sizes_are_changed_in_place() {
             let node = std::fs::File::options().write(true).open(device.path()).unwrap();
             node.write_all_at(&content, 0).unwrap();
             drop(node);
-            apply(
+            apply_delta(
                 &source,
                 &base(device.path(), &delta),
-                &Reading::default(),
-                &Writing::default(),
+                &ReadOptions::default(),
+                &WriteOptions::default(),
             )
             .unwrap();
             assert_applied(device.path(), &delta, &delta.name);
@@ -154,11 +155,11 @@ fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
     let file = std::fs::File::options().write(true).open(&target).unwrap();
     file.set_len(6 * MIB).unwrap();
     file.write_all_at(b"end", 9 * MIB).unwrap();
-    apply(
+    apply_delta(
         &Memory::ranged(bytes(&delta)),
         &base(&target, &delta),
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "grown");
@@ -173,11 +174,11 @@ fn deltas_in_layers_and_in_small_chunks_are_applied() {
     for layer in ["gzip", "zstd", "xz"] {
         let target = copy(&delta, folder.path());
         let packed = testkit::tools::filter(layer, ["-c"], &bytes(&delta));
-        apply(
+        apply_delta(
             &Memory::new(packed),
             &base(&target, &delta),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap();
         assert_applied(&target, &delta, layer);
@@ -186,11 +187,11 @@ fn deltas_in_layers_and_in_small_chunks_are_applied() {
         let target = copy(&delta, folder.path());
         let mut source = Memory::new(bytes(&delta));
         source.chunks.clone_from(&chunks);
-        apply(
+        apply_delta(
             &source,
             &base(&target, &delta),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap();
         assert_applied(&target, &delta, &format!("{chunks:?}"));
@@ -202,11 +203,11 @@ fn stages_follow_each_other() {
     let folder = fast_folder();
     let first = rich_delta(folder.path());
     let target = copy(&first, folder.path());
-    apply(
+    apply_delta(
         &Memory::new(bytes(&first)),
         &base(&target, &first),
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     // The next delta is to what the first one made.
@@ -217,11 +218,11 @@ fn stages_follow_each_other() {
         ..Spec::new(Content::Empty)
     };
     let next = spec.build_delta_to(&first.raw, folder.path(), "next");
-    apply(
+    apply_delta(
         &Memory::ranged(bytes(&next)),
         &base(&target, &next),
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_applied(&target, &next, "the second stage");

@@ -1,8 +1,8 @@
 //! Deltas that break: an error, a disk that is still there, and the right one when they are applied again.
 
 use datapath::Error;
-use datapath::delta::apply;
-use datapath::options::{Reading, Writing};
+use datapath::delta::apply_delta;
+use datapath::options::{ReadOptions, WriteOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{Memory, fast_folder};
@@ -21,28 +21,28 @@ fn a_delta_that_breaks_anywhere_can_be_applied_again() {
             ranged: number % 2 == 0,
             ..Memory::new(bytes(&delta))
         };
-        apply(
+        apply_delta(
             &broken,
             &base(&target, &delta),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         assert!(target.metadata().unwrap().len() >= 5 * MIB, "the disk was cut");
     }
-    apply(
+    apply_delta(
         &Memory::new(bytes(&delta)),
         &base(&target, &delta),
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "after forty failures");
-    apply(
+    apply_delta(
         &Memory::ranged(bytes(&delta)),
         &base(&target, &delta),
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_applied(&target, &delta, "twice");
@@ -61,11 +61,11 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
                 ..Memory::new(part)
             };
             let target = copy(&delta, folder.path());
-            apply(
+            apply_delta(
                 &source,
                 &base(&target, &delta),
-                &Reading::default(),
-                &Writing::default(),
+                &ReadOptions::default(),
+                &WriteOptions::default(),
             )
             .unwrap_err();
             assert!(
@@ -83,15 +83,15 @@ fn a_stopped_delta_leaves_the_disk_in_its_place() {
     let target = copy(&delta, folder.path());
     let stop = CancellationToken::new();
     stop.cancel();
-    let options = Reading {
+    let options = ReadOptions {
         stop,
-        ..Reading::default()
+        ..ReadOptions::default()
     };
-    let error = apply(
+    let error = apply_delta(
         &Memory::new(bytes(&delta)),
         &base(&target, &delta),
         &options,
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err();
     assert!(matches!(error, Error::Stopped), "{error}");

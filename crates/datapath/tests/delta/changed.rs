@@ -5,12 +5,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use datapath::changes::Changes;
-use datapath::delta::{Base, apply};
+use datapath::changes::ChangedRanges;
+use datapath::delta::{DeltaBase, apply_delta};
 use datapath::error::SourceError;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::source::{Body, Source};
-use datapath::transfer;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::source::{Source, SourceBody};
+use datapath::transfer_image;
 use proptest::prelude::*;
 use testkit::disk;
 use testkit::loopdev::LoopDevice;
@@ -23,7 +23,7 @@ const DISK_BYTES: u64 = 3 * MIB;
 /// The ranges of a disk that changed.
 struct Changed {
     stream: Memory,
-    changes: Changes,
+    changes: ChangedRanges,
 }
 
 impl Changed {
@@ -38,7 +38,7 @@ impl Changed {
         stream.chunks = vec![100_000, 1, 70_000, 512];
         Self {
             stream,
-            changes: Changes::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
+            changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
         }
     }
 }
@@ -48,8 +48,8 @@ impl Source for Changed {
         "changed".into()
     }
 
-    fn length(&self) -> Option<u64> {
-        Some(self.changes.bytes())
+    fn total_bytes(&self) -> Option<u64> {
+        Some(self.changes.changed_bytes())
     }
 
     fn is_ranged(&self) -> bool {
@@ -60,12 +60,12 @@ impl Source for Changed {
         true
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
         Some(&self.changes)
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        self.stream.body()
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        self.stream.open_body()
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -73,24 +73,24 @@ impl Source for Changed {
     }
 }
 
-fn base(path: &Path) -> Base {
-    Base {
+fn base(path: &Path) -> DeltaBase {
+    DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
         name: String::new(),
         preallocated: false,
-        cache: datapath::disk::Cache::Auto,
+        cache: datapath::disk::CacheMode::Auto,
     }
 }
 
-fn assert_apply(source: &Changed, base: &Base) -> u64 {
-    let report = apply(source, base, &Reading::default(), &Writing::default()).unwrap();
-    assert_eq!(report.source_bytes, source.changes.bytes());
+fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
+    let report = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default()).unwrap();
+    assert_eq!(report.source_bytes, source.changes.changed_bytes());
     report.written_bytes
 }
 
-fn refused(source: &dyn Source, base: &Base) -> String {
-    let refused = apply(source, base, &Reading::default(), &Writing::default());
+fn refused(source: &dyn Source, base: &DeltaBase) -> String {
+    let refused = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default());
     refused.unwrap_err().to_string()
 }
 
@@ -132,9 +132,9 @@ proptest! {
             expected[range.clone()].copy_from_slice(&new[range]);
         }
         let source = Changed::new(&new, &ranges);
-        let cache = if is_direct { datapath::disk::Cache::Direct } else { datapath::disk::Cache::Auto };
+        let cache = if is_direct { datapath::disk::CacheMode::Direct } else { datapath::disk::CacheMode::Auto };
         for _ in 0..2 {
-            assert_apply(&source, &Base { cache, ..base(&target) });
+            assert_apply(&source, &DeltaBase { cache, ..base(&target) });
             prop_assert!(std::fs::read(&target).unwrap() == expected);
         }
     }
@@ -150,7 +150,7 @@ fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
     let blocks = || std::fs::metadata(&target).unwrap().blocks() * 512;
 
     std::fs::write(&target, &old).unwrap();
-    let preallocated = Base {
+    let preallocated = DeltaBase {
         preallocated: true,
         ..base(&target)
     };
@@ -229,8 +229,14 @@ fn what_changed_is_not_imported_as_a_disk() {
     let folder = fast_folder();
     let target = folder.path().join("disk.img");
     let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
-    let (reading, writing) = (Reading::default(), Writing::default());
-    let imported = transfer(&source, Payload::default(), &file(&target), &reading, &writing);
+    let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
+    let imported = transfer_image(
+        &source,
+        PayloadKind::default(),
+        &file(&target),
+        &reading,
+        &writing,
+    );
     let message = imported.unwrap_err().to_string();
     assert!(
         message.contains("apply it to the one of the earlier checkpoint"),

@@ -11,19 +11,19 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
-use datapath::delta::Base;
+use datapath::delta::DeltaBase;
 use testkit::disk;
 use testkit::images::{Compression, Content, Delta, Spec};
 
 const MIB: u64 = 1 << 20;
 
-fn base(path: &Path, delta: &Delta) -> Base {
-    Base {
+fn base(path: &Path, delta: &Delta) -> DeltaBase {
+    DeltaBase {
         path: path.to_owned(),
         available: u64::MAX,
         name: delta.base_name(),
         preallocated: false,
-        cache: datapath::disk::Cache::Auto,
+        cache: datapath::disk::CacheMode::Auto,
     }
 }
 

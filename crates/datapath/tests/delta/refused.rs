@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use datapath::Error;
-use datapath::delta::{Base, apply};
-use datapath::options::{Reading, Writing};
+use datapath::delta::{DeltaBase, apply_delta};
+use datapath::options::{ReadOptions, WriteOptions};
 use testkit::images::{Content, Delta, Spec};
 
 use crate::common::{Memory, fast_folder};
@@ -12,8 +12,8 @@ use crate::{MIB, assert_applied, base, bytes, copy, rich_delta};
 
 /// The delta is refused, and the disk is what it was, to the byte and in length.
 #[track_caller]
-fn refused(source: &Memory, base_of: &Base, delta: &Delta, sentence: &str) {
-    let error = apply(source, base_of, &Reading::default(), &Writing::default())
+fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) {
+    let error = apply_delta(source, base_of, &ReadOptions::default(), &WriteOptions::default())
         .unwrap_err()
         .to_string();
     assert!(error.contains(sentence), "{error}");
@@ -29,7 +29,7 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
-    let other = Base {
+    let other = DeltaBase {
         name: "other".into(),
         ..base(&target, &delta)
     };
@@ -38,7 +38,7 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     refused(&ranged, &other, &delta, sentence);
     refused(&Memory::new(bytes(&delta)), &other, &delta, sentence);
 
-    let small = Base {
+    let small = DeltaBase {
         available: 6 * MIB - 512,
         ..base(&target, &delta)
     };
@@ -56,11 +56,17 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     refused(&raw, &base(&target, &delta), &delta, "raw");
     refused(&Memory::new(Vec::new()), &base(&target, &delta), &delta, "");
 
-    let missing = Base {
+    let missing = DeltaBase {
         path: folder.path().join("missing"),
         ..base(&target, &delta)
     };
-    let error = apply(&ranged, &missing, &Reading::default(), &Writing::default()).unwrap_err();
+    let error = apply_delta(
+        &ranged,
+        &missing,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
     assert!(!missing.path.exists(), "a disk that is not there was made");
 }
@@ -69,7 +75,7 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
 fn only_the_last_part_of_the_bases_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
-    let wanted = |target: &Path| Base {
+    let wanted = |target: &Path| DeltaBase {
         name: "checkpoint".into(),
         ..base(target, &delta)
     };
@@ -81,11 +87,11 @@ fn only_the_last_part_of_the_bases_name_counts() {
     ] {
         delta.rename_base(name);
         let target = copy(&delta, folder.path());
-        apply(
+        apply_delta(
             &Memory::ranged(bytes(&delta)),
             &wanted(&target),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap();
         assert_applied(&target, &delta, name);

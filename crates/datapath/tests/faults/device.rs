@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use datapath::disk::HELD_BYTES;
 use datapath::error::FormatError;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, disk, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, disk, transfer_image};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::objects::{DISK_BYTES, Object, objects};
@@ -62,16 +62,16 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
                     broken_at: Some(at),
                     ..Memory::new(object.bytes.clone())
                 };
-                let target = disk::Options {
+                let target = disk::DiskOptions {
                     preallocate,
                     ..file(device.path())
                 };
-                let error = transfer(
+                let error = transfer_image(
                     &source,
-                    Payload::default(),
+                    PayloadKind::default(),
                     &target,
-                    &Reading::default(),
-                    &Writing::default(),
+                    &ReadOptions::default(),
+                    &WriteOptions::default(),
                 )
                 .unwrap_err();
                 assert!(matches!(error, Error::Source(_)), "{error}");
@@ -90,17 +90,17 @@ fn a_wrong_checksum_leaves_the_first_mib_zero() {
     on_devices(|device| {
         for object in objects() {
             make_dirty(device);
-            let options = Reading {
+            let options = ReadOptions {
                 checksum: Some(format!("md5:{}", "0".repeat(32)).parse().unwrap()),
-                ..Reading::default()
+                ..ReadOptions::default()
             };
             let source = Memory::new(object.bytes.clone());
-            let error = transfer(
+            let error = transfer_image(
                 &source,
-                Payload::default(),
+                PayloadKind::default(),
                 &file(device.path()),
                 &options,
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .unwrap_err();
             assert!(matches!(error, Error::Checksum { .. }), "{error}");
@@ -119,12 +119,12 @@ fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
                     ranged,
                     ..Memory::new(object.bytes.clone())
                 };
-                transfer(
+                transfer_image(
                     &source,
-                    Payload::default(),
+                    PayloadKind::default(),
                     &file(device.path()),
-                    &Reading::default(),
-                    &Writing::default(),
+                    &ReadOptions::default(),
+                    &WriteOptions::default(),
                 )
                 .unwrap();
                 assert!(
@@ -144,12 +144,12 @@ fn a_device_that_is_known_to_be_too_small_is_not_touched() {
     let header_first = |object: &&Object| object.name.contains("cluster=") || object.name == "raw";
     for object in objects().iter().filter(header_first) {
         let source = Memory::ranged(object.bytes.clone());
-        let error = transfer(
+        let error = transfer_image(
             &source,
-            Payload::default(),
+            PayloadKind::default(),
             &file(device.path()),
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {

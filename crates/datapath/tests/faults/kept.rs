@@ -5,9 +5,9 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::disk::{HELD_BYTES, Kept, MARK_BYTES, Mark, marks_of};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, transfer};
+use datapath::disk::{HELD_BYTES, MARK_BYTES, PrefixCrc, VerifiedPrefix, marks_of};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, transfer_image};
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use testkit::disk;
@@ -24,7 +24,7 @@ fn at(offset: u64) -> usize {
 }
 
 /// The marks of an image at all places at which there can be some.
-fn marks(image: &[u8]) -> Vec<Mark> {
+fn marks(image: &[u8]) -> Vec<PrefixCrc> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
     disk::write_sparse(&path, image);
@@ -51,28 +51,40 @@ fn leave(path: &Path, image: &[u8], there: u64) {
         .unwrap();
 }
 
-fn find(path: &Path, marks: &[Mark]) -> Option<Kept> {
-    Kept::find(path, marks, &CancellationToken::new()).unwrap()
+fn find(path: &Path, marks: &[PrefixCrc]) -> Option<VerifiedPrefix> {
+    VerifiedPrefix::find_prefix(path, marks, &CancellationToken::new()).unwrap()
 }
 
 /// Sends what is not kept.
-fn go_on(kept: Kept, path: &Path, image: &[u8], preallocate: bool, chunk: usize) -> Result<(), Error> {
-    let (first, end) = (at(HELD_BYTES), at(kept.end()));
+fn go_on(
+    kept: VerifiedPrefix,
+    path: &Path,
+    image: &[u8],
+    preallocate: bool,
+    chunk: usize,
+) -> Result<(), Error> {
+    let (first, end) = (at(HELD_BYTES), at(kept.end_offset()));
     let stream = [&image[..first], &image[end..]].concat();
     let source = Memory {
         chunks: vec![chunk, 4096],
         ..Memory::new(stream)
     };
-    let target = datapath::disk::Options {
+    let target = datapath::disk::DiskOptions {
         preallocate,
         overwrite: true,
         ..file(path)
     };
-    let writing = Writing {
+    let writing = WriteOptions {
         kept: Some(Arc::new(kept)),
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    let report = transfer(&source, Payload::RAW, &target, &Reading::default(), &writing)?;
+    let report = transfer_image(
+        &source,
+        PayloadKind::RAW,
+        &target,
+        &ReadOptions::default(),
+        &writing,
+    )?;
     assert_eq!(report.virtual_size, image.len() as u64);
     Ok(())
 }
@@ -112,7 +124,7 @@ proptest! {
         let kept = find(&path, &marks);
         // What lies behind may be right by chance: zeros are not, for dirt is there.
         let expected = Some(right / MARK_BYTES * MARK_BYTES).filter(|end| *end > HELD_BYTES).unwrap_or(0);
-        prop_assert_eq!(kept.as_ref().map_or(0, Kept::end), expected);
+        prop_assert_eq!(kept.as_ref().map_or(0, VerifiedPrefix::end_offset), expected);
         if let Some(kept) = kept {
             go_on(kept, &path, &image, preallocate, chunk).unwrap();
             assert_disk(&path, &image);
@@ -128,11 +140,18 @@ fn a_stream_that_ends_before_what_is_kept_makes_no_disk() {
     leave(&path, &image, image.len() as u64);
     let kept = find(&path, &marks(&image)).unwrap();
     let source = Memory::new(image[..at(HELD_BYTES) - 1].to_vec());
-    let writing = Writing {
+    let writing = WriteOptions {
         kept: Some(Arc::new(kept)),
-        ..Writing::default()
+        ..WriteOptions::default()
     };
-    let error = transfer(&source, Payload::RAW, &file(&path), &Reading::default(), &writing).unwrap_err();
+    let error = transfer_image(
+        &source,
+        PayloadKind::RAW,
+        &file(&path),
+        &ReadOptions::default(),
+        &writing,
+    )
+    .unwrap_err();
     assert!(error.to_string().contains("the stream ends before"), "{error}");
     assert!(!path.exists());
 }
@@ -154,12 +173,12 @@ fn only_what_an_attempt_of_this_user_left_is_kept() {
     assert!(find(&path, &marks).is_none(), "another name leads to it");
     fs::remove_file(&other).unwrap();
     symlink(&path, &other).unwrap();
-    Kept::find(&other, &marks, &CancellationToken::new()).unwrap_err();
+    VerifiedPrefix::find_prefix(&other, &marks, &CancellationToken::new()).unwrap_err();
     let writer = File::open(&path).unwrap();
     writer.try_lock().unwrap();
     assert!(find(&path, &marks).is_none(), "somebody writes it");
     drop(writer);
-    assert_eq!(find(&path, &marks).unwrap().end(), 8 * MIB);
+    assert_eq!(find(&path, &marks).unwrap().end_offset(), 8 * MIB);
 }
 
 #[test]
@@ -178,7 +197,7 @@ fn marks_are_what_they_say() {
         "4194304:+123456789abcdef",
         "4194304",
     ] {
-        text.parse::<Mark>().unwrap_err();
+        text.parse::<PrefixCrc>().unwrap_err();
     }
 }
 
@@ -209,6 +228,6 @@ fn a_look_that_was_stopped_reads_nothing_more() {
     stop.cancel();
     let file = File::open(&path).unwrap();
     assert_eq!(marks_of(&file, &[2 * MIB], &stop).unwrap(), []);
-    let error = Kept::find(&path, &marks(&image), &stop).unwrap_err();
+    let error = VerifiedPrefix::find_prefix(&path, &marks(&image), &stop).unwrap_err();
     assert!(matches!(error, Error::Stopped), "{error}");
 }

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datapath::error::{FormatError, SourceError};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::source::{Body, Source};
-use datapath::{Error, disk, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::source::{Source, SourceBody};
+use datapath::{Error, disk, transfer_image};
 use testkit::tools;
 
 use crate::common::objects::objects;
@@ -20,17 +20,17 @@ fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created(
         if !object.name.contains("cluster=") && object.name != "raw" {
             continue;
         }
-        let target = disk::Options {
+        let target = disk::DiskOptions {
             available: size - 1,
             // In this place nothing can be created: whoever tried would fail in another way.
             ..file("/nonexistent/disk".as_ref())
         };
-        let error = transfer(
+        let error = transfer_image(
             &Memory::ranged(object.bytes.clone()),
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         assert_eq!(
@@ -50,16 +50,16 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
     for object in objects() {
         let size = object.disk.len() as u64;
         let folder = fast_folder();
-        let target = disk::Options {
+        let target = disk::DiskOptions {
             available: size - 1,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer(
+        let error = transfer_image(
             &Memory::new(object.bytes.clone()),
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
@@ -74,16 +74,16 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
 fn a_disk_that_fits_exactly_is_not_too_large() {
     for object in objects() {
         let folder = fast_folder();
-        let target = disk::Options {
+        let target = disk::DiskOptions {
             available: object.disk.len() as u64,
             ..file(&folder.path().join("disk"))
         };
-        transfer(
+        transfer_image(
             &Memory::new(object.bytes.clone()),
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap();
         assert!(
@@ -106,7 +106,7 @@ impl Source for &'static Repeated {
         "repeated".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         None
     }
 
@@ -114,7 +114,7 @@ impl Source for &'static Repeated {
         false
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         Ok(Box::new(*self))
     }
 
@@ -123,7 +123,7 @@ impl Source for &'static Repeated {
     }
 }
 
-impl Body for &'static Repeated {
+impl SourceBody for &'static Repeated {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let given = self.given.fetch_add(1, Ordering::Relaxed);
         Ok((given < self.times).then(|| self.unit.clone()))
@@ -146,16 +146,16 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             given: AtomicU64::new(0),
         }));
         let folder = fast_folder();
-        let target = disk::Options {
+        let target = disk::DiskOptions {
             available: 10 << 20,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer(
+        let error = transfer_image(
             &source,
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         let too_large =
@@ -178,32 +178,32 @@ fn a_file_that_is_already_there_is_not_touched() {
     let path = folder.path().join("disk");
     std::fs::write(&path, b"precious").unwrap();
     let source = Memory::ranged(objects()[0].bytes.clone());
-    let too_small = disk::Options {
+    let too_small = disk::DiskOptions {
         overwrite: true,
         available: 4096,
         ..file(&path)
     };
     for target in [file(&path), too_small] {
-        transfer(
+        transfer_image(
             &source,
-            Payload::default(),
+            PayloadKind::default(),
             &target,
-            &Reading::default(),
-            &Writing::default(),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
         )
         .unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
-    let replacing = disk::Options {
+    let replacing = disk::DiskOptions {
         overwrite: true,
         ..file(&path)
     };
-    transfer(
+    transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &replacing,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert!(std::fs::read(&path).unwrap() == objects()[0].disk);

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use datapath::digest::{Algorithm, Digest};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, transfer};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, transfer_image};
 use testkit::cases::check_all;
 use testkit::images::{Content, Spec};
 
@@ -45,12 +45,12 @@ fn check(cut: &Cut<'_>) {
         chunks: vec![700],
         ..Memory::new(cut.object.bytes.clone())
     };
-    let error = transfer(
+    let error = transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err();
     assert!(matches!(error, Error::Source(_)), "{error}");
@@ -74,15 +74,15 @@ fn a_source_that_breaks_after_data_was_written_leaves_nothing() {
 
 /// `sha256:hex` of the object.
 fn sha256(object: &Object) -> String {
-    let mut digest = Digest::new(Algorithm::Sha256);
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(&object.bytes);
-    digest.finish()
+    digest.finish_digest()
 }
 
-fn expecting(checksum: &str) -> Reading {
-    Reading {
+fn expecting(checksum: &str) -> ReadOptions {
+    ReadOptions {
         checksum: Some(checksum.parse().unwrap()),
-        ..Reading::default()
+        ..ReadOptions::default()
     }
 }
 
@@ -97,12 +97,12 @@ fn a_wrong_checksum_leaves_nothing() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer(
+            let error = transfer_image(
                 &source,
-                Payload::default(),
+                PayloadKind::default(),
                 &target,
                 &expecting(&wrong),
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .unwrap_err();
             let Error::Checksum { expected, calculated } = error else {
@@ -124,12 +124,12 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let report = transfer(
+            let report = transfer_image(
                 &source,
-                Payload::default(),
+                PayloadKind::default(),
                 &target,
                 &expecting(&sha256(object)),
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .unwrap();
             assert_eq!(report.checksum, Some(sha256(object)));
@@ -154,17 +154,17 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
                 broken_at: Some(image + 300_000),
                 ..Memory::ranged([&object.bytes[..], &[0; 400_000]].concat())
             };
-            let options = Reading {
+            let options = ReadOptions {
                 read_all,
-                ..Reading::default()
+                ..ReadOptions::default()
             };
             let target = file(&folder.path().join("disk"));
-            let outcome = transfer(
+            let outcome = transfer_image(
                 &source,
-                Payload::default(),
+                PayloadKind::default(),
                 &target,
                 &options,
-                &Writing::default(),
+                &WriteOptions::default(),
             );
             assert_eq!(target.path.exists(), outcome.is_ok());
             outcome
@@ -192,20 +192,20 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     // qcow2.rst, "Header": bytes 40-47 are the offset of the L1 table, which moved to the end.
     let l1 = usize::try_from(u64::from_be_bytes(bytes[40..48].try_into().unwrap())).unwrap();
     assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
-    let mut digest = Digest::new(Algorithm::Sha256);
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(&bytes);
-    let options = Reading {
-        checksum: Some(digest.finish().parse().unwrap()),
-        ..Reading::default()
+    let options = ReadOptions {
+        checksum: Some(digest.finish_digest().parse().unwrap()),
+        ..ReadOptions::default()
     };
     let target = file(&folder.path().join("disk"));
     let honest = Memory::ranged(bytes);
-    transfer(
+    transfer_image(
         &honest,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
         &options,
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     std::fs::remove_file(&target.path).unwrap();
@@ -214,12 +214,12 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
         wrong_ahead: Some(l1 + 7),
         ..honest
     };
-    let error = transfer(
+    let error = transfer_image(
         &source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
         &options,
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err();
     assert!(error.to_string().contains("its tables were fetched"), "{error}");

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, disk, transfer};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, disk, transfer_image};
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tmpfs::Tmpfs;
@@ -36,13 +36,13 @@ impl SmallFilesystem {
     }
 }
 
-fn assert_no_space(source: &Memory, target: &disk::Options, filesystem: &SmallFilesystem) {
-    let error = transfer(
+fn assert_no_space(source: &Memory, target: &disk::DiskOptions, filesystem: &SmallFilesystem) {
+    let error = transfer_image(
         source,
-        Payload::default(),
+        PayloadKind::default(),
         target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap_err();
     let Error::Target(error) = error else {
@@ -61,7 +61,7 @@ fn a_full_filesystem_is_no_space_and_leaves_nothing() {
     let raw = noise(4 * MIB, 3);
     for preallocate in [false, true] {
         for ranged in [false, true] {
-            let target = disk::Options {
+            let target = disk::DiskOptions {
                 preallocate,
                 ..file(&filesystem.target())
             };
@@ -105,7 +105,7 @@ fn the_held_first_mib_may_be_what_does_not_fit() {
 #[test]
 fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
     let filesystem = SmallFilesystem::new(2 * MIB);
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         preallocate: true,
         size: Some(4 * MIB as u64),
         ..file(&filesystem.target())
@@ -118,16 +118,16 @@ fn a_sparse_disk_needs_only_what_it_holds() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let mut raw = vec![0; 8 * MIB];
     raw[7 * MIB..][..MIB / 2].copy_from_slice(&noise(MIB / 2, 9));
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         size: Some(64 * MIB as u64),
         ..file(&filesystem.target())
     };
-    let report = transfer(
+    let report = transfer_image(
         &Memory::new(raw.clone()),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert_eq!(report.disk_size, 64 * MIB as u64);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::observe::{Observer, Phase};
-use datapath::options::{Payload, Reading, Writing};
-use datapath::{Error, transfer};
+use datapath::observe::{Observer, TransferPhase};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, transfer_image};
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 
@@ -21,11 +21,11 @@ struct StopAt {
 #[derive(Clone, Copy, PartialEq)]
 enum Point {
     SourceByte(u64),
-    Phase(Phase),
+    Phase(TransferPhase),
 }
 
 impl Observer for StopAt {
-    fn phase(&self, phase: Phase) {
+    fn begin_phase(&self, phase: TransferPhase) {
         if self.point == Point::Phase(phase) {
             self.stop.cancel();
         }
@@ -38,15 +38,15 @@ impl Observer for StopAt {
     }
 }
 
-fn stopping_at(point: Point) -> Reading {
+fn stopping_at(point: Point) -> ReadOptions {
     let stop = CancellationToken::new();
-    Reading {
+    ReadOptions {
         observer: Arc::new(StopAt {
             point,
             stop: stop.clone(),
         }),
         stop,
-        ..Reading::default()
+        ..ReadOptions::default()
     }
 }
 
@@ -55,7 +55,12 @@ fn a_stop_at_any_point_leaves_nothing() {
     for object in objects() {
         let length = object.bytes.len() as u64;
         let bytes = (0..=8).map(|eighth| Point::SourceByte(length * eighth / 8));
-        let phases = [Phase::Info, Phase::Transfer, Phase::Resize].map(Point::Phase);
+        let phases = [
+            TransferPhase::Info,
+            TransferPhase::Transfer,
+            TransferPhase::Resize,
+        ]
+        .map(Point::Phase);
         for point in bytes.chain(phases) {
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));
@@ -63,12 +68,12 @@ fn a_stop_at_any_point_leaves_nothing() {
                 chunks: vec![30_000],
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer(
+            let error = transfer_image(
                 &source,
-                Payload::default(),
+                PayloadKind::default(),
                 &target,
                 &stopping_at(point),
-                &Writing::default(),
+                &WriteOptions::default(),
             )
             .unwrap_err();
             assert!(matches!(error, Error::Stopped), "{}: {error}", object.name);
@@ -82,13 +87,13 @@ fn a_stop_after_the_last_look_comes_too_late() {
     let object = &objects()[0];
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let options = stopping_at(Point::Phase(Phase::Complete));
-    transfer(
+    let options = stopping_at(Point::Phase(TransferPhase::Complete));
+    transfer_image(
         &Memory::new(object.bytes.clone()),
-        Payload::default(),
+        PayloadKind::default(),
         &target,
         &options,
-        &Writing::default(),
+        &WriteOptions::default(),
     )
     .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == object.disk);
@@ -102,9 +107,9 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
         let stop = CancellationToken::new();
-        let options = Reading {
+        let options = ReadOptions {
             stop: stop.clone(),
-            ..Reading::default()
+            ..ReadOptions::default()
         };
         let moment = Duration::from_micros(random.below(6000));
         let result = std::thread::scope(|scope| {
@@ -112,12 +117,12 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
                 std::thread::sleep(moment);
                 stop.cancel();
             });
-            transfer(
+            transfer_image(
                 &Memory::new(object.bytes.clone()),
-                Payload::default(),
+                PayloadKind::default(),
                 &target,
                 &options,
-                &Writing::default(),
+                &WriteOptions::default(),
             )
         });
         match result {

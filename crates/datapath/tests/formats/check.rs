@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use datapath::options::{Payload, Reading, Writing};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
-use datapath::transfer::transfer;
+use datapath::transfer::transfer_image;
 use datapath::{Error, disk};
 use diskimage::Format;
 use testkit::tools;
@@ -60,17 +60,17 @@ pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
 
 fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
     let folder = fast_folder();
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         available: AVAILABLE,
         ..file(&folder.path().join("disk"))
     };
     let started = Instant::now();
-    let result = transfer(
+    let result = transfer_image(
         source,
-        Payload::default(),
+        PayloadKind::default(),
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     );
     let taken = started.elapsed();
     let outcome = match result {

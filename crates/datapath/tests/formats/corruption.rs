@@ -6,7 +6,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use datapath::error::SourceError;
 use datapath::memory;
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use diskimage::Format;
 use testkit::cases::check_all;
 
@@ -46,7 +46,7 @@ impl Source for Damaged<'_> {
         "memory".into()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.ranged.then_some(self.case.sample.image.len() as u64)
     }
 
@@ -54,7 +54,7 @@ impl Source for Damaged<'_> {
         self.ranged
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let (image, at) = (&self.case.sample.image, self.case.at);
         let damage = Bytes::copy_from_slice(&[self.case.value]);
         Ok(Box::new(Parts {
@@ -89,7 +89,7 @@ impl Parts {
     }
 }
 
-impl Body for Parts {
+impl SourceBody for Parts {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         Ok(self.take(1 << 20))
     }
@@ -159,7 +159,7 @@ fn check_format(format: &str) {
         assert!(cases.len() > 20, "{}: {} cases", sample.name, cases.len());
         check_all(cases, check);
     }
-    let held = memory::peak();
+    let held = memory::peak_bytes();
     assert!(held < MAX_HELD_BYTES, "{held} bytes were held at once");
 }
 

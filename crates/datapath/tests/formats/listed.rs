@@ -10,8 +10,8 @@ fn document(name: &str) -> String {
 #[test]
 fn every_format_that_is_read_has_its_row_in_the_documentation() {
     let (formats, readme) = (document("docs/formats.md"), document("README.md").to_lowercase());
-    for format in Format::read() {
-        let (flag, qemu) = (format.flag(), format.qemu_name());
+    for format in Format::readable_formats() {
+        let (flag, qemu) = (format.flag_name(), format.qemu_name());
         let is_row = |line: &str| {
             let place = line.split('|').nth(2).unwrap_or_default();
             [flag, qemu]

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use bytes::Bytes;
-use datapath::options::{Payload, Reading, Writing};
-use datapath::transfer;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer_image;
 use datapath::{Error, check, disk};
 use diskimage::Format;
 use testkit::tools;
@@ -84,17 +84,17 @@ pub(crate) fn ours(image: &Bytes, format: Format, ranged: bool) -> Opened {
         chunks: vec![1 << 20],
         ..Memory::new(image.clone())
     };
-    let target = disk::Options {
+    let target = disk::DiskOptions {
         available: MAX_DISK_BYTES,
         ..file(&folder.path().join("disk"))
     };
-    let content = Payload::Image(Some(format));
-    match transfer(
+    let content = PayloadKind::Image(Some(format));
+    match transfer_image(
         &source,
         content,
         &target,
-        &Reading::default(),
-        &Writing::default(),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
     ) {
         Ok(_) => Opened::Disk(std::fs::read(&target.path).unwrap()),
         Err(Error::Target(_)) => Opened::Large,
@@ -139,8 +139,8 @@ pub(crate) fn qemu_check(image: &[u8], format: &str) -> (Verdict, String) {
 
 /// Our verdict, without what qemu-img does not look for, and what we say.
 pub(crate) fn our_check(image: Bytes, format: Format) -> (Verdict, String) {
-    let content = Payload::Image(Some(format));
-    let findings = match check::check(&Memory::ranged(image), content, &Reading::default(), false) {
+    let content = PayloadKind::Image(Some(format));
+    let findings = match check::check_image(&Memory::ranged(image), content, &ReadOptions::default(), false) {
         Ok(report) => report.findings,
         Err(Error::Format(error)) => return (Verdict::Refused, error.to_string()),
         Err(error) => panic!("{error}"),

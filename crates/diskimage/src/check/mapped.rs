@@ -1,33 +1,33 @@
 //! The check of formats that have nothing to compare but the places of their tables and blocks.
 
-use super::places::Places;
+use super::places::ReferencedRanges;
 use crate::Error;
 use crate::findings::Findings;
-use crate::layout::{Access, Check, Layout};
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Host;
-use crate::wants::{Batch, Table, Want};
+use crate::wants::{LoadedTable, RangeBatch, WantedRange};
 
 /// Follows the tables as a conversion does.
-pub(crate) struct Mapped {
-    layout: Box<dyn Layout>,
+pub(crate) struct MappedCheck {
+    layout: Box<dyn ImageLayout>,
     image_end: Host,
-    places: Places,
+    places: ReferencedRanges,
 }
 
-impl Mapped {
-    pub(crate) fn new(layout: Box<dyn Layout>, image_length: u64) -> Self {
+impl MappedCheck {
+    pub(crate) fn new(layout: Box<dyn ImageLayout>, image_length: u64) -> Self {
         let image_end = Host(image_length);
         Self {
             layout,
             image_end,
-            places: Places::new(image_end),
+            places: ReferencedRanges::new(image_end),
         }
     }
 
     /// Keeps the tables of what was asked for.
-    fn admit(&mut self, wants: Vec<Want>, findings: &mut Findings, tables: &mut Batch) {
+    fn add_ranges(&mut self, wants: Vec<WantedRange>, findings: &mut Findings, tables: &mut RangeBatch) {
         for want in wants {
-            self.places.add(&*self.layout, want, findings, tables);
+            self.places.add_range(&*self.layout, want, findings, tables);
             if want.is_table() {
                 tables.push_again(want);
             }
@@ -35,27 +35,32 @@ impl Mapped {
     }
 }
 
-impl Check for Mapped {
-    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+impl ImageCheck for MappedCheck {
+    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
         let image_end = self.image_end;
-        let first = self.layout.begin(Access::Ranged { image_end })?;
-        let wants = first.sorted(self.layout.facts().format)?;
-        self.admit(wants, findings, tables);
+        let first = self.layout.initial_ranges(AccessOrder::Ranged { image_end })?;
+        let wants = first.into_sorted(self.layout.head_facts().format)?;
+        self.add_ranges(wants, findings, tables);
         Ok(())
     }
 
-    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
-        self.layout.learn(table, tables)?;
-        let wants = tables.take_sorted(self.layout.facts().format)?;
-        self.admit(wants, findings, tables);
+    fn check_table(
+        &mut self,
+        table: LoadedTable<'_>,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
+        self.layout.parse_table(table, tables)?;
+        let wants = tables.take_sorted(self.layout.head_facts().format)?;
+        self.add_ranges(wants, findings, tables);
         Ok(())
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.places.bytes() + self.layout.memory_bytes()
+        self.places.memory_bytes() + self.layout.memory_bytes()
     }
 
-    fn finish(&mut self, findings: &mut Findings) {
-        self.places.finish(&*self.layout, findings);
+    fn finish_check(&mut self, findings: &mut Findings) {
+        self.places.check_overlaps(&*self.layout, findings);
     }
 }

@@ -6,20 +6,20 @@ pub(crate) mod mapped;
 pub(crate) mod places;
 
 use crate::findings::Findings;
-use crate::layout::Check;
-use crate::memory::{Account, Memory};
+use crate::layout::ImageCheck;
+use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::Host;
-use crate::tables::{TableRange, Tables};
-use crate::wants::{Batch, bytes_of};
+use crate::tables::{TableConsumer, TableRange};
+use crate::wants::{RangeBatch, bytes_of};
 use crate::{Error, Format, Image};
 
 /// Bytes of tables that may be asked for beside twice those of the image.
 const TABLE_BYTES: u64 = 256 << 20;
 
 /// The check of one image.
-pub struct Checker {
+pub struct ImageChecker {
     format: Format,
-    check: Box<dyn Check>,
+    check: Box<dyn ImageCheck>,
     has_begun: bool,
     image_length: u64,
     tables: Vec<TableRange>,
@@ -28,14 +28,14 @@ pub struct Checker {
     /// Bytes of tables that were asked for.
     table_bytes: u64,
     findings: Findings,
-    account: Account,
+    account: MemoryAccount,
 }
 
-impl Checker {
+impl ImageChecker {
     /// A check of `image`, which is `image_length` bytes long. Its memory comes from `memory`.
-    pub fn new(image: Image, image_length: u64, memory: impl Memory + 'static) -> Self {
+    pub fn new(image: Image, image_length: u64, memory: impl ImageMemory + 'static) -> Self {
         Self {
-            format: image.layout.facts().format,
+            format: image.layout.head_facts().format,
             check: image.layout.into_check(image_length),
             has_begun: false,
             image_length,
@@ -43,28 +43,31 @@ impl Checker {
             handed_out: 0,
             table_bytes: 0,
             findings: Findings::default(),
-            account: Account::new(memory),
+            account: MemoryAccount::new(memory),
         }
     }
 
     /// The findings in all tables.
-    pub fn finish(mut self) -> Findings {
-        self.check.finish(&mut self.findings);
+    pub fn finish_check(mut self) -> Findings {
+        self.check.finish_check(&mut self.findings);
         self.findings
     }
 
     /// Bytes of memory that all of it takes.
-    fn bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         bytes_of::<TableRange>(self.tables.capacity()) + self.handed_out + self.check.memory_bytes()
     }
 
     /// A batch for the memory of a table and for the tables that it asks for, while `beside` bytes are held for other things.
-    fn batch(&self, beside: u64) -> Batch {
-        Batch::within(self.account.beside(self.bytes().saturating_add(beside)))
+    fn new_batch(&self, beside: u64) -> RangeBatch {
+        RangeBatch::with_room(
+            self.account
+                .available_beside(self.memory_bytes().saturating_add(beside)),
+        )
     }
 
-    fn admit(&mut self, mut batch: Batch) -> Result<(), Error> {
-        let wants = batch.take();
+    fn add_batch(&mut self, mut batch: RangeBatch) -> Result<(), Error> {
+        let wants = batch.take_wants();
         for want in wants {
             let length = u64::from(want.length);
             self.table_bytes = self.table_bytes.saturating_add(length);
@@ -78,27 +81,27 @@ impl Checker {
             }
             if batch.make_room(&mut self.tables) {
                 self.tables
-                    .push(TableRange::within(want, Host(self.image_length)));
+                    .push(TableRange::from_want(want, Host(self.image_length)));
             }
         }
         if batch.is_exceeded() {
-            return Err(self.account.exceeded());
+            return Err(self.account.limit_error());
         }
-        self.account.hold(self.bytes())
+        self.account.hold_bytes(self.memory_bytes())
     }
 }
 
-impl Tables for Checker {
+impl TableConsumer for ImageChecker {
     fn next_tables(&mut self) -> Result<Vec<TableRange>, Error> {
         self.handed_out = 0;
         if self.tables.is_empty() {
-            let mut batch = self.batch(0);
+            let mut batch = self.new_batch(0);
             if std::mem::replace(&mut self.has_begun, true) {
-                self.check.next(&mut self.findings, &mut batch);
+                self.check.queue_next_tables(&mut self.findings, &mut batch);
             } else {
-                self.check.begin(&mut self.findings, &mut batch)?;
+                self.check.queue_first_tables(&mut self.findings, &mut batch)?;
             }
-            self.admit(batch)?;
+            self.add_batch(batch)?;
         }
         let mut tables = std::mem::take(&mut self.tables);
         tables.sort_unstable();
@@ -106,25 +109,26 @@ impl Tables for Checker {
         Ok(tables)
     }
 
-    fn add(&mut self, range: &TableRange, bytes: &[u8]) -> Result<(), Error> {
+    fn add_table(&mut self, range: &TableRange, bytes: &[u8]) -> Result<(), Error> {
         // QEMU reads zeros behind the end of the image. The copy is made for such tables alone: others are as they came.
         let length = usize::try_from(range.want.length).unwrap_or(usize::MAX);
         let mut padded = Vec::new();
         let mut batch = if bytes.len() < length {
             let more = bytes_of::<u8>(length);
-            self.account.hold(self.bytes().saturating_add(more))?;
+            self.account
+                .hold_bytes(self.memory_bytes().saturating_add(more))?;
             padded.reserve_exact(length);
             padded.extend_from_slice(bytes);
             padded.resize(length, 0);
-            self.batch(more)
+            self.new_batch(more)
         } else {
-            self.batch(0)
+            self.new_batch(0)
         };
         let bytes = if padded.is_empty() { bytes } else { &padded };
-        if let Some(table) = range.want.table(bytes) {
-            self.check.learn(table, &mut self.findings, &mut batch)?;
+        if let Some(table) = range.want.loaded_table(bytes) {
+            self.check.check_table(table, &mut self.findings, &mut batch)?;
         }
-        self.admit(batch)
+        self.add_batch(batch)
     }
 }
 
@@ -133,20 +137,20 @@ mod tests {
     use testkit::images::qcow2::{Guest, Qcow2};
 
     use super::*;
-    use crate::AtMost;
+    use crate::ImageMemoryLimit;
 
     fn check(image: &[u8], memory: u64) -> Result<Findings, Error> {
         let head = Image::open(Format::Qcow2, image)?;
-        let mut checker = Checker::new(head, image.len() as u64, AtMost(memory));
+        let mut checker = ImageChecker::new(head, image.len() as u64, ImageMemoryLimit(memory));
         loop {
             let tables = checker.next_tables()?;
             if tables.is_empty() {
-                return Ok(checker.finish());
+                return Ok(checker.finish_check());
             }
             for table in tables {
                 let at = |offset: Host| usize::try_from(offset.0).unwrap();
-                let range = table.range();
-                checker.add(&table, &image[at(range.start)..at(range.end)])?;
+                let range = table.host_range();
+                checker.add_table(&table, &image[at(range.start)..at(range.end)])?;
             }
         }
     }

@@ -1,17 +1,17 @@
 //! The places of blocks and tables in formats that do not count references: each has its place for itself, within the image.
 
 use crate::findings::Findings;
-use crate::layout::Layout;
+use crate::layout::ImageLayout;
 use crate::offsets::Host;
-use crate::wants::{Batch, Role, Want, bytes_of};
+use crate::wants::{RangeBatch, RangeRole, WantedRange, bytes_of};
 
 /// The places that the tables of an image name.
-pub(crate) struct Places {
+pub(crate) struct ReferencedRanges {
     image_end: Host,
-    wants: Vec<Want>,
+    wants: Vec<WantedRange>,
 }
 
-impl Places {
+impl ReferencedRanges {
     pub(crate) fn new(image_end: Host) -> Self {
         Self {
             image_end,
@@ -20,26 +20,26 @@ impl Places {
     }
 
     /// Bytes of memory that the places take.
-    pub(crate) fn bytes(&self) -> u64 {
-        bytes_of::<Want>(self.wants.capacity())
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        bytes_of::<WantedRange>(self.wants.capacity())
     }
 
     /// Takes a place, and looks whether it is within the image. QEMU reads zeros behind its end. The memory is charged to `batch`.
-    pub(crate) fn add(
+    pub(crate) fn add_range(
         &mut self,
-        layout: &dyn Layout,
-        want: Want,
+        layout: &dyn ImageLayout,
+        want: WantedRange,
         findings: &mut Findings,
-        batch: &mut Batch,
+        batch: &mut RangeBatch,
     ) {
         let bytes = match want.role {
-            Role::Table(_) => &mut findings.table_bytes,
+            RangeRole::Table(_) => &mut findings.table_bytes,
             _ => &mut findings.data_bytes,
         };
         *bytes += u64::from(want.length);
         // The length of a compressed block is not known before it is read.
         let length = match want.role {
-            Role::Compressed => 1,
+            RangeRole::Compressed => 1,
             _ => want.length.into(),
         };
         let end = want.host.saturating_add(length);
@@ -52,10 +52,10 @@ impl Places {
         };
         if end > self.image_end {
             // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.
-            let unit = layout.facts().cluster_size.unwrap_or(u64::MAX);
+            let unit = layout.head_facts().cluster_size.unwrap_or(u64::MAX);
             let last = want.host + length.saturating_sub(1) / unit * unit;
             if !want.is_table() && last >= self.image_end {
-                findings.error(sentence);
+                findings.add_error(sentence);
             } else {
                 findings.error_unknown_to_qemu(sentence);
             }
@@ -66,14 +66,14 @@ impl Places {
     }
 
     /// Two things in one place: at most one of them is right.
-    pub(crate) fn finish(&mut self, layout: &dyn Layout, findings: &mut Findings) {
+    pub(crate) fn check_overlaps(&mut self, layout: &dyn ImageLayout, findings: &mut Findings) {
         self.wants.sort_unstable();
-        let mut widest: Option<&Want> = None;
+        let mut widest: Option<&WantedRange> = None;
         for want in &self.wants {
             if let Some(other) = widest
-                && want.host < other.end()
+                && want.host < other.host_end()
                 // The length of a compressed block is at most that, and the next one begins before.
-                && (want.role, other.role) != (Role::Compressed, Role::Compressed)
+                && (want.role, other.role) != (RangeRole::Compressed, RangeRole::Compressed)
             {
                 findings.error_unknown_to_qemu(|| {
                     format!(
@@ -86,7 +86,7 @@ impl Places {
                     )
                 });
             }
-            if widest.is_none_or(|other| want.end() > other.end()) {
+            if widest.is_none_or(|other| want.host_end() > other.host_end()) {
                 widest = Some(want);
             }
         }

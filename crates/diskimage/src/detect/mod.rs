@@ -51,20 +51,20 @@ impl Format {
                 second,
             })
         };
-        match *containers(head).as_slice() {
+        match *matching_formats(head).as_slice() {
             [] => Ok(Self::Raw),
-            [only] => mark(head, only).map_or(Ok(only), |mark| ambiguous(only, mark)),
+            [only] => foreign_signature(head, only).map_or(Ok(only), |mark| ambiguous(only, mark)),
             [first, second, ..] => ambiguous(first, second.name()),
         }
     }
 
     /// Decides, unless the user has done so: anything may be called raw, but an image of a format has its signature.
-    pub fn decide(head: &[u8], wanted: Option<Self>) -> Result<Self, Error> {
+    pub fn resolve_wanted(head: &[u8], wanted: Option<Self>) -> Result<Self, Error> {
         match wanted {
             None => Self::detect(head),
             Some(Self::Raw) => Ok(Self::Raw),
             Some(wanted) => {
-                let found = containers(head);
+                let found = matching_formats(head);
                 if found.contains(&wanted) {
                     return Ok(wanted);
                 }
@@ -76,7 +76,7 @@ impl Format {
 }
 
 /// The formats whose signature `head` has.
-fn containers(head: &[u8]) -> Vec<Format> {
+fn matching_formats(head: &[u8]) -> Vec<Format> {
     let first = SIGNATURES
         .iter()
         .find(|(signature, _)| head.starts_with(signature))
@@ -100,7 +100,7 @@ fn is_vmdk_descriptor(head: &[u8]) -> bool {
 }
 
 /// The mark of a disk or an archive that the head of an image of the format `container` has besides.
-fn mark(head: &[u8], container: Format) -> Option<&'static str> {
+fn foreign_signature(head: &[u8], container: Format) -> Option<&'static str> {
     let own = head.get(..marks_end(head, container)).unwrap_or(head);
     let has = |at: usize, mark: &[u8]| own.get(at..).is_some_and(|rest| rest.starts_with(mark));
     // A boot sector (UEFI 5.2.1); the header of a GPT with its revision (5.3.2), for sectors of 512 and 4096 bytes.

@@ -103,9 +103,12 @@ fn two_containers_are_refused_with_both_names() {
     let image = head(&[(0, b"QFI\xfb\0\0\0\x03"), VDI]);
     let (first, second) = ("qcow2", "vdi");
     assert_eq!(Format::detect(&image), Err(Error::Ambiguous { first, second }));
-    assert_eq!(Format::decide(&image, Some(Format::Vdi)), Ok(Format::Vdi));
-    assert_eq!(Format::decide(&image, Some(Format::Qcow2)), Ok(Format::Qcow2));
-    assert_eq!(Format::decide(&image, Some(Format::Raw)), Ok(Format::Raw));
+    assert_eq!(Format::resolve_wanted(&image, Some(Format::Vdi)), Ok(Format::Vdi));
+    assert_eq!(
+        Format::resolve_wanted(&image, Some(Format::Qcow2)),
+        Ok(Format::Qcow2)
+    );
+    assert_eq!(Format::resolve_wanted(&image, Some(Format::Raw)), Ok(Format::Raw));
 }
 
 #[test]
@@ -132,12 +135,12 @@ fn what_only_resembles_a_mark_is_none() {
 #[test]
 fn a_format_that_was_asked_for_must_be_there() {
     let vdi = head(&[VDI, MBR]);
-    assert_eq!(Format::decide(&vdi, Some(Format::Vdi)), Ok(Format::Vdi));
+    assert_eq!(Format::resolve_wanted(&vdi, Some(Format::Vdi)), Ok(Format::Vdi));
     let (wanted, found) = (Format::Vhdx, Format::Vdi);
     let refused = Err(Error::NotThatFormat { wanted, found });
-    assert_eq!(Format::decide(&vdi, Some(wanted)), refused);
-    assert_eq!(Format::decide(&vdi, None), Format::detect(&vdi));
-    assert!(Format::decide(&head(&[MBR]), Some(Format::Vdi)).is_err());
+    assert_eq!(Format::resolve_wanted(&vdi, Some(wanted)), refused);
+    assert_eq!(Format::resolve_wanted(&vdi, None), Format::detect(&vdi));
+    assert!(Format::resolve_wanted(&head(&[MBR]), Some(Format::Vdi)).is_err());
 }
 
 #[test]

@@ -22,26 +22,26 @@ const MAX_DIRECTORY_BYTES: u64 = 1024 * 65_535;
 
 /// The facts that the extensions state.
 #[derive(Default)]
-pub(super) struct Extensions {
+pub(super) struct HeaderExtensions {
     pub(super) data_file: Option<String>,
     /// There is a place for the header of an encrypted image.
     pub(super) has_crypto: bool,
-    bitmaps: Option<Bitmaps>,
+    bitmaps: Option<BitmapsExtension>,
     feature_names: Vec<(u8, u8, String)>,
 }
 
 /// The place of the bitmaps.
-struct Bitmaps {
+struct BitmapsExtension {
     count: u32,
     reserved: u32,
     directory_bytes: u64,
     directory_offset: Host,
 }
 
-impl Extensions {
+impl HeaderExtensions {
     /// Walks type, length and data of each from `start` to the end marker, or to `limit`, beyond which none may reach.
     pub(super) fn parse(head: &[u8], start: usize, limit: u64) -> Result<Self, Error> {
-        let short = |end: usize| Format::Qcow2.short(end as u64, head);
+        let short = |end: usize| Format::Qcow2.short_header_error(end as u64, head);
         let mut found = Self::default();
         let mut at = start;
         while (at as u64) < limit {
@@ -51,27 +51,27 @@ impl Extensions {
             };
             let end = data.saturating_add(length as usize);
             if end as u64 > limit {
-                return Err(Format::Qcow2.invalid(format!(
+                return Err(Format::Qcow2.header_error(format!(
                     "the header extension {kind:#x} at {at:#x} has {length} bytes, and extensions end at {limit:#x}"
                 )));
             }
             if kind == 0 {
                 break;
             }
-            found.add(kind, head.get(data..end).ok_or_else(|| short(end))?)?;
+            found.add_extension(kind, head.get(data..end).ok_or_else(|| short(end))?)?;
             at = end.next_multiple_of(8);
         }
         Ok(found)
     }
 
-    fn add(&mut self, kind: u32, bytes: &[u8]) -> Result<(), Error> {
+    fn add_extension(&mut self, kind: u32, bytes: &[u8]) -> Result<(), Error> {
         match kind {
-            DATA_FILE => self.data_file = Some(crate::text::printable(bytes)),
+            DATA_FILE => self.data_file = Some(crate::text::printable_name(bytes)),
             CRYPTO => self.has_crypto = true,
-            BITMAPS => self.bitmaps = Some(Bitmaps::parse(bytes)?),
+            BITMAPS => self.bitmaps = Some(BitmapsExtension::parse(bytes)?),
             FEATURE_NAMES => self.add_feature_names(bytes),
             BACKING_FORMAT if bytes.len() > MAX_FORMAT_NAME => {
-                return Err(Format::Qcow2.invalid(format!(
+                return Err(Format::Qcow2.header_error(format!(
                     "the name of the backing file's format has {} bytes, the limit is {MAX_FORMAT_NAME}",
                     bytes.len()
                 )));
@@ -82,21 +82,21 @@ impl Extensions {
     }
 
     /// The number of bitmaps and their directory, which a conversion does not look at.
-    pub(super) fn bitmaps(&self, cluster_size: u64) -> Result<Option<(u32, Range<Host>)>, Error> {
+    pub(super) fn bitmap_directory(&self, cluster_size: u64) -> Result<Option<(u32, Range<Host>)>, Error> {
         let Some(bitmaps) = &self.bitmaps else {
             return Ok(None);
         };
-        let Bitmaps {
+        let BitmapsExtension {
             count,
             reserved,
             directory_bytes,
             directory_offset,
         } = *bitmaps;
         if !(1..=MAX_BITMAPS).contains(&count) {
-            return Err(Format::Qcow2.invalid(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
+            return Err(Format::Qcow2.header_error(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
         }
         if !(1..=MAX_DIRECTORY_BYTES).contains(&directory_bytes) {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "the directory of bitmaps has {directory_bytes} bytes, must have 1 to {MAX_DIRECTORY_BYTES}"
             )));
         }
@@ -106,7 +106,7 @@ impl Extensions {
             Some(end) if reserved == 0 && directory_offset.is_multiple_of(cluster_size) => {
                 Ok(Some((count, directory_offset..end)))
             }
-            _ => Err(Format::Qcow2.invalid(format!(
+            _ => Err(Format::Qcow2.header_error(format!(
                 "the directory of bitmaps at {directory_offset:#x} (reserved: {reserved:#x})"
             ))),
         }
@@ -117,7 +117,7 @@ impl Extensions {
         for record in table.chunks_exact(48) {
             if let [kind, bit, name @ ..] = record {
                 self.feature_names
-                    .push((*kind, *bit, crate::text::printable(name)));
+                    .push((*kind, *bit, crate::text::printable_name(name)));
             }
         }
     }
@@ -131,11 +131,11 @@ impl Extensions {
     }
 }
 
-impl Bitmaps {
+impl BitmapsExtension {
     /// qcow2.rst, "Bitmaps extension".
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() != BITMAPS_BYTES {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "the bitmaps extension has {} bytes, must have {BITMAPS_BYTES}",
                 bytes.len()
             )));

@@ -3,10 +3,10 @@
 
 use std::ops::Range;
 
-use super::extensions::Extensions;
+use super::extensions::HeaderExtensions;
 use crate::bytes_at::{be32, be64};
 use crate::offsets::{Host, MAX_OFFSET};
-use crate::{Clusters, Compression, Error, Facts, Format};
+use crate::{ClusterCompression, CompressedClusters, Error, Format, HeadFacts};
 
 /// Bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
@@ -35,7 +35,7 @@ const DATA_FILE_RAW: u64 = 1 << 1;
 
 /// The decoded, validated header of an image that can be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct Qcow2Header {
     /// 2 or 3.
     pub version: u32,
     /// Bytes of the virtual disk, rounded down to a sector of 512 bytes as QEMU does.
@@ -43,7 +43,7 @@ pub struct Header {
     /// log2 of the cluster size, 9 to 21.
     pub cluster_bits: u32,
     /// Codec of compressed clusters.
-    pub compression: Compression,
+    pub compression: ClusterCompression,
     /// True when L2 entries are 128 bits wide and map 32 subclusters each.
     pub extended_l2: bool,
     /// Entries of the L1 table that map the virtual disk.
@@ -74,7 +74,7 @@ pub struct Header {
     pub is_delta: bool,
 }
 
-impl Header {
+impl Qcow2Header {
     /// Reads the header from the beginning of the image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is.
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
         match Self::parse_any(head)? {
@@ -87,22 +87,23 @@ impl Header {
     pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
-        let name = backing_file.ok_or_else(|| Format::Qcow2.invalid("no backing file, so it is no delta"))?;
+        let name =
+            backing_file.ok_or_else(|| Format::Qcow2.header_error("no backing file, so it is no delta"))?;
         Ok((header, name))
     }
 
     fn parse_any(head: &[u8]) -> Result<(Self, Option<String>), Error> {
-        let short = |needed: usize| Format::Qcow2.short(needed as u64, head);
+        let short = |needed: usize| Format::Qcow2.short_header_error(needed as u64, head);
         let word = |offset: usize| be32(head, offset).ok_or_else(|| short(offset + 4));
         let long = |offset: usize| be64(head, offset).ok_or_else(|| short(offset + 8));
 
         let version = word(4)?;
         if !(2..=3).contains(&version) {
-            return Err(Format::Qcow2.invalid(format!("unsupported version {version}")));
+            return Err(Format::Qcow2.header_error(format!("unsupported version {version}")));
         }
         let cluster_bits = word(20)?;
         if !(9..=21).contains(&cluster_bits) {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
             )));
         }
@@ -130,28 +131,30 @@ impl Header {
         } else {
             backing_file_at.min(cluster_size)
         };
-        let extensions = Extensions::parse(head, header_length, end)?;
+        let extensions = HeaderExtensions::parse(head, header_length, end)?;
 
         refuse_features(incompatible, autoclear, &extensions)?;
         let backing_file = backing_file(head, backing_file_at, word(16)?, cluster_size)?;
         match word(32)? {
             0 if extensions.has_crypto => {
-                return Err(Format::Qcow2.invalid("a header of encryption in an image that is not encrypted"));
+                return Err(
+                    Format::Qcow2.header_error("a header of encryption in an image that is not encrypted")
+                );
             }
             0 => {}
             1 => return Err(Error::Encrypted("AES")),
             2 => return Err(Error::Encrypted("LUKS")),
-            other => return Err(Format::Qcow2.invalid(format!("unsupported encryption method {other}"))),
+            other => return Err(Format::Qcow2.header_error(format!("unsupported encryption method {other}"))),
         }
-        let compression = compression(compression_byte.copied().unwrap_or(0), incompatible)?;
+        let compression = parse_compression(compression_byte.copied().unwrap_or(0), incompatible)?;
         let extended_l2 = incompatible & EXTENDED_L2 != 0;
         if extended_l2 && cluster_bits < 14 {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "extended L2 entries need clusters of 16 KiB, this image has {cluster_size}"
             )));
         }
         if refcount_order > 6 {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
             )));
         }
@@ -159,7 +162,7 @@ impl Header {
         // Without the bit they are out of date: a writer that knows no bitmaps has cleared it.
         let bitmaps = match autoclear & BITMAPS_VALID {
             0 => None,
-            _ => extensions.bitmaps(cluster_size)?,
+            _ => extensions.bitmap_directory(cluster_size)?,
         };
         let size = long(24)?;
         let header = Self {
@@ -212,13 +215,13 @@ impl Header {
 
     fn check_tables(&self) -> Result<(), Error> {
         if self.refcount_table_bytes > MAX_REFTABLE_BYTES {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "the refcount table has {} bytes, the limit is {MAX_REFTABLE_BYTES}",
                 self.refcount_table_bytes
             )));
         }
         if self.refcount_table_bytes == 0 {
-            return Err(Format::Qcow2.invalid("the image does not contain a refcount table"));
+            return Err(Format::Qcow2.header_error("the image does not contain a refcount table"));
         }
         self.check_table(
             "refcount table",
@@ -228,7 +231,7 @@ impl Header {
         // What the table says of each snapshot is not looked at.
         let snapshots = u64::from(self.snapshots);
         if snapshots > MAX_SNAPSHOTS {
-            return Err(Format::Qcow2.invalid(format!(
+            return Err(Format::Qcow2.header_error(format!(
                 "the snapshot table has {snapshots} entries, the limit is {MAX_SNAPSHOTS}"
             )));
         }
@@ -243,7 +246,7 @@ impl Header {
     fn check_table(&self, name: &str, offset: Host, bytes: u64) -> Result<(), Error> {
         let end = offset.checked_add(bytes).filter(|end| end.0 <= MAX_OFFSET);
         if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
-            return Err(Format::Qcow2.invalid(format!("{name} offset {offset:#x} is invalid")));
+            return Err(Format::Qcow2.header_error(format!("{name} offset {offset:#x} is invalid")));
         }
         Ok(())
     }
@@ -269,26 +272,26 @@ impl Header {
     }
 
     /// The facts that follow from it.
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn head_facts(&self) -> HeadFacts {
         let cluster_size = self.cluster_size();
-        Facts {
-            clusters: Some(Clusters {
+        HeadFacts {
+            clusters: Some(CompressedClusters {
                 compression: self.compression,
                 size: cluster_size,
             }),
             cluster_size: Some(cluster_size),
             parking_unit: Some(cluster_size),
-            features: self.features(),
+            features: self.feature_names(),
             snapshots: self.snapshots,
             is_marked_corrupt: self.corrupt,
-            ..Facts::new(Format::Qcow2, self.virtual_size)
+            ..HeadFacts::new(Format::Qcow2, self.virtual_size)
         }
     }
 
     /// Names of what is unusual about the image, for people.
-    pub fn features(&self) -> Vec<String> {
+    pub fn feature_names(&self) -> Vec<String> {
         let mut names = vec![format!("version {}", self.version)];
-        if self.compression == Compression::Zstd {
+        if self.compression == ClusterCompression::Zstd {
             names.push("zstd clusters".into());
         }
         for (set, name) in [
@@ -308,26 +311,26 @@ impl Header {
 fn header_length(stated: u32, cluster_size: u64) -> Result<usize, Error> {
     let length = stated as usize;
     if length < V3_LENGTH || u64::from(stated) > cluster_size {
-        return Err(Format::Qcow2.invalid(format!(
+        return Err(Format::Qcow2.header_error(format!(
             "header length {stated}, must be {V3_LENGTH} to the cluster size {cluster_size}"
         )));
     }
     Ok(length)
 }
 
-fn compression(kind: u8, incompatible: u64) -> Result<Compression, Error> {
+fn parse_compression(kind: u8, incompatible: u64) -> Result<ClusterCompression, Error> {
     // The bit and the byte must agree (qcow2.rst, "compression type").
     match (kind, incompatible & COMPRESSION_TYPE != 0) {
-        (0, false) => Ok(Compression::Deflate),
-        (1, true) => Ok(Compression::Zstd),
-        (other, bit) => Err(Format::Qcow2.invalid(format!(
+        (0, false) => Ok(ClusterCompression::Deflate),
+        (1, true) => Ok(ClusterCompression::Zstd),
+        (other, bit) => Err(Format::Qcow2.header_error(format!(
             "compression type {other} with its feature bit {}",
             if bit { "set" } else { "clear" }
         ))),
     }
 }
 
-fn refuse_features(incompatible: u64, autoclear: u64, extensions: &Extensions) -> Result<(), Error> {
+fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensions) -> Result<(), Error> {
     // Unknown bits first: they may change what the others mean.
     let unknown = incompatible & !KNOWN_INCOMPATIBLE;
     if unknown != 0 {
@@ -347,7 +350,7 @@ fn refuse_features(incompatible: u64, autoclear: u64, extensions: &Extensions) -
         ));
     }
     if autoclear & DATA_FILE_RAW != 0 {
-        return Err(Format::Qcow2.invalid(
+        return Err(Format::Qcow2.header_error(
             "an external data file is said to be the disk, and there is none (autoclear feature bit 1)",
         ));
     }
@@ -360,9 +363,11 @@ fn backing_file(head: &[u8], offset: u64, length: u32, cluster_size: u64) -> Res
     }
     let length = length as usize;
     if offset > cluster_size || length > MAX_NAME {
-        return Err(Format::Qcow2.invalid(format!("backing file name of {length} bytes at offset {offset}")));
+        return Err(
+            Format::Qcow2.header_error(format!("backing file name of {length} bytes at offset {offset}"))
+        );
     }
     let start = usize::try_from(offset).unwrap_or(usize::MAX);
     let name = head.get(start..start.saturating_add(length)).unwrap_or_default();
-    Ok(Some(crate::text::printable(name)))
+    Ok(Some(crate::text::printable_name(name)))
 }

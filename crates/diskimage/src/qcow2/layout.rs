@@ -3,46 +3,46 @@
 use std::ops::Range;
 
 use super::check::Qcow2Check;
-use super::header::Header;
+use super::header::Qcow2Header;
 use super::map::{l2_tables, l2_wants};
-use super::refcounts::Refcounts;
+use super::refcounts::RefcountBlocks;
 use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
-use super::zeros::Zeros;
-use crate::layout::{Access, Check, Layout};
+use super::zeros::ZeroRanges;
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::wants::{Batch, Table};
-use crate::{Error, Facts};
+use crate::wants::{LoadedTable, RangeBatch};
+use crate::{Error, HeadFacts};
 
 /// An image and the map that its tables have told so far.
-pub(super) struct Qcow2 {
-    facts: Facts,
-    header: Header,
-    refcounts: Refcounts,
-    zeros: Zeros,
+pub(super) struct Qcow2Layout {
+    facts: HeadFacts,
+    header: Qcow2Header,
+    refcounts: RefcountBlocks,
+    zeros: ZeroRanges,
 }
 
-impl Qcow2 {
-    pub(super) fn new(header: Header) -> Self {
+impl Qcow2Layout {
+    pub(super) fn new(header: Qcow2Header) -> Self {
         Self {
-            facts: header.facts(),
+            facts: header.head_facts(),
             header,
-            refcounts: Refcounts::default(),
-            zeros: Zeros::default(),
+            refcounts: RefcountBlocks::default(),
+            zeros: ZeroRanges::default(),
         }
     }
 }
 
-impl Layout for Qcow2 {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+impl ImageLayout for Qcow2Layout {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
         Box::new(Qcow2Check::new(self.header, image_length))
     }
 
-    fn facts(&self) -> &Facts {
+    fn head_facts(&self) -> &HeadFacts {
         &self.facts
     }
 
-    fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
-        let mut first = Batch::default();
+    fn initial_ranges(&mut self, _access: AccessOrder) -> Result<RangeBatch, Error> {
+        let mut first = RangeBatch::default();
         let header = &self.header;
         if header.l1_entries == 0 {
             return Ok(first);
@@ -55,15 +55,15 @@ impl Layout for Qcow2 {
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+    fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
         match table.kind {
             L1 => l2_tables(&self.header, table.bytes, batch)?,
-            REFCOUNT_TABLE => Refcounts::ask_blocks(&self.header, table.bytes, batch),
+            REFCOUNT_TABLE => RefcountBlocks::ask_blocks(&self.header, table.bytes, batch),
             REFCOUNT_BLOCK => batch.counted = self.refcounts.learn_block(&self.header, table),
             _ => {
                 l2_wants(&self.header, table, batch)?;
                 if self.header.is_delta {
-                    self.zeros.learn(&self.header, table, batch);
+                    self.zeros.add_table(&self.header, table, batch);
                 }
             }
         }
@@ -71,7 +71,7 @@ impl Layout for Qcow2 {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.refcounts.bytes() + self.zeros.bytes()
+        self.refcounts.memory_bytes() + self.zeros.memory_bytes()
     }
 
     fn table_name(&self, kind: u8) -> &'static str {
@@ -90,15 +90,15 @@ impl Layout for Qcow2 {
         true
     }
 
-    fn refcount(&self, host: Host) -> Option<u64> {
-        self.refcounts.of(&self.header, host)
+    fn refcount_at(&self, host: Host) -> Option<u64> {
+        self.refcounts.refcount_at(&self.header, host)
     }
 
-    fn pass(&mut self, position: Host) {
-        self.refcounts.pass(&self.header, position);
+    fn advance_to(&mut self, position: Host) {
+        self.refcounts.drop_before(&self.header, position);
     }
 
-    fn zeros(&self) -> &[Range<Guest>] {
+    fn zero_ranges(&self) -> &[Range<Guest>] {
         self.zeros.ranges()
     }
 }

@@ -1,13 +1,13 @@
 //! From tables to wants: the bytes of the image that L1 and L2 tables name.
 
-use super::header::Header;
-use super::table::{L2, Mapping, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
+use super::header::Qcow2Header;
+use super::table::{ClusterMapping, L2, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
 use crate::Error;
 use crate::offsets::Guest;
-use crate::wants::{Batch, Role, Table};
+use crate::wants::{LoadedTable, RangeBatch, RangeRole};
 
 /// Asks for the L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
-pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Result<(), Error> {
+pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch) -> Result<(), Error> {
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
         if let Some(offset) = l1_entry(header, l1, index)? {
@@ -19,16 +19,19 @@ pub(super) fn l2_tables(header: &Header, l1: &[u8], tables: &mut Batch) -> Resul
 }
 
 /// The entries of an L2 table that map a part of the disk: their numbers, and the first byte of each one's cluster.
-pub(super) fn mapped_clusters(header: &Header, table: Table<'_>) -> impl Iterator<Item = (usize, Guest)> {
+pub(super) fn mapped_clusters(
+    header: &Qcow2Header,
+    table: LoadedTable<'_>,
+) -> impl Iterator<Item = (usize, Guest)> {
     let (cluster, virtual_size) = (header.cluster_size(), header.virtual_size);
     let entries = usize::try_from(cluster / header.l2_entry_bytes()).unwrap_or(0);
     (0..entries)
         .map(move |index| (index, Guest(table.note) + index as u64 * cluster))
-        .take_while(move |(_, guest)| guest.left(virtual_size) > 0)
+        .take_while(move |(_, guest)| guest.remaining_bytes(virtual_size) > 0)
 }
 
 /// The runs of stored subclusters within the first `left` bytes of a cluster: the place of each in it, and its length.
-fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
+fn stored_runs(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
     bit_runs(stored).filter_map(move |(first, count)| {
         let skip = u64::from(first) * subcluster;
         let length = (u64::from(count) * subcluster).min(left.saturating_sub(skip));
@@ -37,27 +40,37 @@ fn parts(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, 
 }
 
 /// Asks for the clusters that one L2 table maps. Clipped to the virtual size.
-pub(super) fn l2_wants(header: &Header, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+pub(super) fn l2_wants(
+    header: &Qcow2Header,
+    table: LoadedTable<'_>,
+    batch: &mut RangeBatch,
+) -> Result<(), Error> {
     let cluster = header.cluster_size();
     let subcluster = cluster / u64::from(SUBCLUSTERS);
     for (index, guest) in mapped_clusters(header, table) {
-        let left = guest.left(header.virtual_size);
+        let left = guest.remaining_bytes(header.virtual_size);
         match l2_entry(header, table, index)? {
-            Mapping::Unmapped => {}
+            ClusterMapping::Unmapped => {}
             // It has a refcount, which is only explained if the reference is counted: else the cluster would wait until the end.
-            Mapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),
-            Mapping::Compressed { host, length } => batch.push(host, length, Role::Compressed, guest),
-            Mapping::Data {
+            ClusterMapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),
+            ClusterMapping::Compressed { host, length } => {
+                batch.push_data(host, length, RangeRole::Compressed, guest)
+            }
+            ClusterMapping::Data {
                 host,
                 subclusters,
                 is_sole,
             } => {
-                let whole = if is_sole { Role::SoleData } else { Role::Data };
-                let mut parts = parts(subclusters, subcluster, left).peekable();
+                let whole = if is_sole {
+                    RangeRole::SoleData
+                } else {
+                    RangeRole::Data
+                };
+                let mut parts = stored_runs(subclusters, subcluster, left).peekable();
                 while let Some((skip, length)) = parts.next() {
                     let is_last = parts.peek().is_none();
-                    let role = if is_last { whole } else { Role::PartOfData };
-                    batch.push(host + skip, length, role, guest + skip);
+                    let role = if is_last { whole } else { RangeRole::PartOfData };
+                    batch.push_data(host + skip, length, role, guest + skip);
                 }
             }
         }

@@ -18,19 +18,19 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use header::Header;
+pub use header::Qcow2Header;
 
-use self::layout::Qcow2;
+use self::layout::Qcow2Layout;
 use crate::Error;
-use crate::layout::Layout;
+use crate::layout::ImageLayout;
 
 /// Reads the head of an image that stands alone.
-pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    Ok(Box::new(Qcow2::new(Header::parse(head)?)))
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
+    Ok(Box::new(Qcow2Layout::new(Qcow2Header::parse(head)?)))
 }
 
 /// Reads the head of an image that is the difference to another, and the name that it gives that one.
-pub(crate) fn open_delta(head: &[u8]) -> Result<(Box<dyn Layout>, String), Error> {
-    let (header, base) = Header::parse_delta(head)?;
-    Ok((Box::new(Qcow2::new(header)), base))
+pub(crate) fn open_delta(head: &[u8]) -> Result<(Box<dyn ImageLayout>, String), Error> {
+    let (header, base) = Qcow2Header::parse_delta(head)?;
+    Ok((Box::new(Qcow2Layout::new(header)), base))
 }

@@ -1,9 +1,9 @@
 //! Entries of the L1, L2 and refcount tables (qcow2.rst, "Cluster mapping" and "Host cluster management").
 
-use super::header::Header;
+use super::header::Qcow2Header;
 use crate::bytes_at::be64;
 use crate::offsets::Host;
-use crate::wants::Table;
+use crate::wants::LoadedTable;
 use crate::{Error, Format};
 
 /// The L1 table.
@@ -38,7 +38,7 @@ pub(super) const SUBCLUSTERS: u32 = 32;
 
 /// The storage of a cluster, by its L2 entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mapping {
+pub(super) enum ClusterMapping {
     /// Nothing is stored: reads as zeros, or as what a base has there unless [`zero_subclusters`] says zeros.
     Unmapped,
     /// A host cluster is allocated, yet the guest reads zeros.
@@ -65,32 +65,36 @@ pub(super) enum Mapping {
 }
 
 /// The offset that an L1 entry holds, if any.
-pub(super) fn l1_entry(header: &Header, table: &[u8], index: usize) -> Result<Option<Host>, Error> {
+pub(super) fn l1_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Result<Option<Host>, Error> {
     let host = Host(be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK);
     if !host.is_multiple_of(header.cluster_size()) {
         let what = format!("L1 entry {index} points to an unaligned L2 table");
-        return Err(Format::Qcow2.corrupt(what, host));
+        return Err(Format::Qcow2.corrupt_error(what, host));
     }
     Ok((host != Host(0)).then_some(host))
 }
 
 /// The offset that a refcount table entry holds, if any. Refcounts only help to save memory, so an entry that
 /// makes no sense counts as "unknown".
-pub(super) fn refcount_table_entry(header: &Header, table: &[u8], index: usize) -> Option<Host> {
+pub(super) fn refcount_table_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Option<Host> {
     let host = Host(be64(table, index.saturating_mul(8))? & REFBLOCK_MASK);
     (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
 
 /// Reads entry `index` of an L2 table.
-pub(super) fn l2_entry(header: &Header, table: Table<'_>, index: usize) -> Result<Mapping, Error> {
+pub(super) fn l2_entry(
+    header: &Qcow2Header,
+    table: LoadedTable<'_>,
+    index: usize,
+) -> Result<ClusterMapping, Error> {
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
     let entry = be64(table.bytes, at).unwrap_or(0);
-    let corrupt = |what: String| Format::Qcow2.corrupt(what, table.host.saturating_add(at as u64));
+    let corrupt = |what: String| Format::Qcow2.corrupt_error(what, table.host.saturating_add(at as u64));
 
     if entry & COMPRESSED != 0 {
-        let (host, length) = compressed(header, entry);
-        return Ok(Mapping::Compressed { host, length });
+        let (host, length) = compressed_location(header, entry);
+        return Ok(ClusterMapping::Compressed { host, length });
     }
     let is_sole = entry & COPIED != 0;
     let host = Host(entry & OFFSET_MASK);
@@ -108,10 +112,10 @@ pub(super) fn l2_entry(header: &Header, table: Table<'_>, index: usize) -> Resul
             )));
         }
         return match (host, stored) {
-            (Host(0), 0) => Ok(Mapping::Unmapped),
+            (Host(0), 0) => Ok(ClusterMapping::Unmapped),
             (Host(0), _) => Err(corrupt("subclusters stored in no cluster".into())),
-            (_, 0) => Ok(Mapping::ZeroAllocated { host }),
-            _ => Ok(Mapping::Data {
+            (_, 0) => Ok(ClusterMapping::ZeroAllocated { host }),
+            _ => Ok(ClusterMapping::Data {
                 host,
                 subclusters: stored,
                 is_sole,
@@ -121,9 +125,9 @@ pub(super) fn l2_entry(header: &Header, table: Table<'_>, index: usize) -> Resul
     // QEMU takes the zero flag of version 2 for an error, and so do we: its writers cannot have meant it.
     match (entry & ZERO != 0, host) {
         (true, _) if header.version < 3 => Err(corrupt("zero cluster in a version 2 image".into())),
-        (_, Host(0)) => Ok(Mapping::Unmapped),
-        (true, _) => Ok(Mapping::ZeroAllocated { host }),
-        (false, _) => Ok(Mapping::Data {
+        (_, Host(0)) => Ok(ClusterMapping::Unmapped),
+        (true, _) => Ok(ClusterMapping::ZeroAllocated { host }),
+        (false, _) => Ok(ClusterMapping::Data {
             host,
             subclusters: u32::MAX,
             is_sole,
@@ -133,7 +137,7 @@ pub(super) fn l2_entry(header: &Header, table: Table<'_>, index: usize) -> Resul
 
 /// The subclusters (all or none without extended L2) of entry `index` that read as zeros whatever a base has there.
 /// The table is one that [`l2_entry`] accepts.
-pub(super) fn zero_subclusters(header: &Header, table: &[u8], index: usize) -> u32 {
+pub(super) fn zero_subclusters(header: &Qcow2Header, table: &[u8], index: usize) -> u32 {
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
     let entry = be64(table, at).unwrap_or(0);
@@ -150,7 +154,7 @@ pub(super) fn zero_subclusters(header: &Header, table: &[u8], index: usize) -> u
 
 /// "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then a count of additional sectors.
 /// Returns the first byte of the cluster, and its bytes until the end of its last sector.
-pub(super) fn compressed(header: &Header, entry: u64) -> (Host, u64) {
+pub(super) fn compressed_location(header: &Qcow2Header, entry: u64) -> (Host, u64) {
     let offset_bits = 70 - header.cluster_bits;
     let host = entry & ((1 << offset_bits) - 1);
     let sectors = (entry & (COMPRESSED - 1)) >> offset_bits;
@@ -163,7 +167,7 @@ pub(super) fn low_half(value: u64) -> u32 {
 }
 
 /// Refcounts of one block: as many as fit a cluster, each `2^refcount_order` bits wide.
-pub(super) fn refcount(header: &Header, block: &[u8], index: u64) -> Option<u64> {
+pub(super) fn read_refcount(header: &Qcow2Header, block: &[u8], index: u64) -> Option<u64> {
     let bits = 1u64 << header.refcount_order;
     let index = usize::try_from(index).ok()?;
     if bits >= 8 {
@@ -180,17 +184,17 @@ pub(super) fn refcount(header: &Header, block: &[u8], index: u64) -> Option<u64>
 }
 
 /// Host clusters whose refcounts fit one block.
-pub(super) fn refcounts_per_block(header: &Header) -> u64 {
+pub(super) fn refcounts_per_block(header: &Qcow2Header) -> u64 {
     (header.cluster_size() * 8) >> header.refcount_order
 }
 
 /// Bytes of the image whose refcounts fit one block.
-pub(super) fn bytes_per_block(header: &Header) -> u64 {
+pub(super) fn bytes_per_block(header: &Qcow2Header) -> u64 {
     refcounts_per_block(header).saturating_mul(header.cluster_size())
 }
 
 /// The numbers of a table.
-pub(super) fn words(table: &[u8]) -> impl Iterator<Item = u64> {
+pub(super) fn table_entries(table: &[u8]) -> impl Iterator<Item = u64> {
     (0..table.len() / 8).filter_map(|index| be64(table, index * 8))
 }
 
@@ -220,7 +224,10 @@ mod tests {
     fn compressed_descriptor_of_64k_clusters() {
         // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
         let entry = COMPRESSED | (3 << 54) | 0x5_0123;
-        assert_eq!(compressed(&header(16), entry), (Host(0x5_0123), 4 * 512 - 0x123));
+        assert_eq!(
+            compressed_location(&header(16), entry),
+            (Host(0x5_0123), 4 * 512 - 0x123)
+        );
     }
 
     #[test]
@@ -236,7 +243,7 @@ mod tests {
             }
             for index in 0..6 {
                 assert_eq!(
-                    refcount(&header, &block, index),
+                    read_refcount(&header, &block, index),
                     Some(u64::from(index == 3)),
                     "order {order}"
                 );
@@ -259,7 +266,7 @@ mod tests {
     fn zero_flag_is_refused_in_version_2() {
         let mut header = header(16);
         header.version = 2;
-        let table = Table {
+        let table = LoadedTable {
             kind: L2,
             host: Host(0),
             note: 0,
@@ -267,6 +274,6 @@ mod tests {
         };
         assert!(l2_entry(&header, table, 0).is_err());
         header.version = 3;
-        assert_eq!(l2_entry(&header, table, 0), Ok(Mapping::Unmapped));
+        assert_eq!(l2_entry(&header, table, 0), Ok(ClusterMapping::Unmapped));
     }
 }

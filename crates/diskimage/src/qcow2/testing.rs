@@ -6,17 +6,17 @@ use std::io::Read;
 use bytes::Bytes;
 use flate2::read::DeflateDecoder;
 
-use super::header::Header;
+use super::header::Qcow2Header;
 use crate::stream::testing;
-use crate::{Compression, Error, Facts, Format, Guest, Host, Image, Sink};
+use crate::{ClusterCompression, Error, Format, Guest, GuestSink, HeadFacts, Host, Image};
 
 /// A version 3 header for tests that need one.
-pub(crate) fn header(cluster_bits: u32) -> Header {
-    Header {
+pub(crate) fn header(cluster_bits: u32) -> Qcow2Header {
+    Qcow2Header {
         version: 3,
         virtual_size: 1 << 30,
         cluster_bits,
-        compression: Compression::Deflate,
+        compression: ClusterCompression::Deflate,
         extended_l2: false,
         l1_entries: 2,
         l1_size: 2,
@@ -43,7 +43,7 @@ pub(crate) struct Array {
 }
 
 impl Array {
-    fn new(facts: &Facts) -> Self {
+    fn new(facts: &HeadFacts) -> Self {
         let bytes = |number: u64| usize::try_from(number).unwrap();
         Self {
             disk: vec![0; bytes(facts.virtual_size)],
@@ -54,16 +54,16 @@ impl Array {
     }
 }
 
-impl Sink for Array {
+impl GuestSink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let at = usize::try_from(guest.0).unwrap();
         self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
         Ok(())
     }
 
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.cluster);
         // Damaged ones are left out.
@@ -73,17 +73,17 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park_unit(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         self.parked.insert(host, pieces.concat().into());
         self.most_parked = self.most_parked.max(self.parked.len());
         Ok(())
     }
 
-    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
+    fn read_parked(&mut self, host: Host) -> Result<Bytes, Error> {
         Ok(self.parked[&host].clone())
     }
 
-    fn forget(&mut self, host: Host) -> Result<(), Error> {
+    fn drop_parked(&mut self, host: Host) -> Result<(), Error> {
         self.parked.remove(&host).unwrap();
         Ok(())
     }
@@ -97,7 +97,7 @@ pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
 /// The same for an image of any format.
 pub(crate) fn one_pass_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
-    let sink = Array::new(&opened.facts());
+    let sink = Array::new(&opened.head_facts());
     testing::one_pass(opened, image, chunk, sink)
 }
 
@@ -109,6 +109,6 @@ pub(crate) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
 /// The same for an image of any format.
 pub(crate) fn ranged_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
-    let sink = Array::new(&opened.facts());
+    let sink = Array::new(&opened.head_facts());
     testing::ranged(opened, image, chunk, sink)
 }

@@ -16,70 +16,70 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use self::parking::Parking;
-use self::pieces::Pieces;
-use self::sink::Sink;
-use crate::layout::{Access, Layout};
-use crate::memory::{Account, Memory};
+use self::parking::ParkingLedger;
+use self::pieces::PieceList;
+use self::sink::GuestSink;
+use crate::layout::{AccessOrder, ImageLayout};
+use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::{Guest, Host};
-use crate::wants::{Batch, Role, Want, Wants, bytes_of};
-use crate::{Error, Facts, Image};
+use crate::wants::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
+use crate::{Error, HeadFacts, Image};
 
 /// Bytes of tables that may be on their way at once: one L1 table of QEMU's limit, and others beside it.
 const TABLE_BYTES: u64 = 40 << 20;
 
 /// A wanted range that the stream is inside of.
-struct Active {
-    want: Want,
+struct ActiveRange {
+    want: WantedRange,
     /// Other places that want the very same bytes.
     also: Vec<Guest>,
     /// Bytes so far, unless they are passed on at once.
-    captured: Pieces,
+    captured: PieceList,
 }
 
-impl Active {
-    fn new(want: Want) -> Self {
+impl ActiveRange {
+    fn new(want: WantedRange) -> Self {
         Self {
             want,
             also: Vec::new(),
-            captured: Pieces::default(),
+            captured: PieceList::default(),
         }
     }
 }
 
 /// Converts an image; see the documentation of the crate.
-pub struct Stream {
-    layout: Box<dyn Layout>,
+pub struct ImageStream {
+    layout: Box<dyn ImageLayout>,
     position: Host,
-    wants: Wants,
-    active: Vec<Active>,
+    wants: WantedQueue,
+    active: Vec<ActiveRange>,
     /// Bytes that captures of compressed clusters may hold together. Those of a writer overlap by a sector.
     capture_limit: u64,
     /// Tables that the map lacks.
     tables_missing: usize,
     /// `Some` while tables are missing, if the layout lets anything wait.
-    parking: Option<Parking>,
-    account: Account,
+    parking: Option<ParkingLedger>,
+    account: MemoryAccount,
 }
 
-impl Stream {
+impl ImageStream {
     /// A stream that learns the map as it passes by. It holds the map in `memory`: 24 bytes a run of adjacent
     /// clusters, or a compressed cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
-    pub fn one_pass(image: Image, memory: impl Memory + 'static) -> Result<Self, Error> {
-        let mut stream = Self::mapped(image.layout, Wants::default(), Account::new(memory));
-        let first = stream.layout.begin(Access::OnePass)?;
-        let wants = first.sorted(stream.layout.facts().format)?;
+    pub fn one_pass(image: Image, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
+        let mut stream = Self::from_map(image.layout, WantedQueue::default(), MemoryAccount::new(memory));
+        let first = stream.layout.initial_ranges(AccessOrder::OnePass)?;
+        let wants = first.into_sorted(stream.layout.head_facts().format)?;
         stream.expect_tables(&wants);
-        stream.wants.add(wants);
+        stream.wants.add_sorted(wants);
         if stream.tables_missing > 0 {
-            stream.parking = stream.layout.facts().parking_unit.map(Parking::new);
+            stream.parking = stream.layout.head_facts().parking_unit.map(ParkingLedger::new);
         }
         Ok(stream)
     }
 
     /// A stream whose map is complete.
-    fn mapped(layout: Box<dyn Layout>, wants: Wants, account: Account) -> Self {
-        let cluster = layout.facts().clusters.map_or(0, |clusters| clusters.size);
+    fn from_map(layout: Box<dyn ImageLayout>, wants: WantedQueue, account: MemoryAccount) -> Self {
+        let cluster = layout.head_facts().clusters.map_or(0, |clusters| clusters.size);
         Self {
             layout,
             position: Host(0),
@@ -93,30 +93,30 @@ impl Stream {
     }
 
     /// The facts that the head of the image tells.
-    pub fn facts(&self) -> Facts {
-        self.layout.facts().clone()
+    pub fn head_facts(&self) -> HeadFacts {
+        self.layout.head_facts().clone()
     }
 
     /// The ranges that a delta makes zero: all of them once the stream has finished. Its data lies elsewhere.
-    pub fn zeros(&self) -> &[Range<Guest>] {
-        self.layout.zeros()
+    pub fn zero_ranges(&self) -> &[Range<Guest>] {
+        self.layout.zero_ranges()
     }
 
     /// Bytes of memory that all of it takes: the map as far as it is known and still needed, the tables that are passing,
     /// and the book of what waits.
-    fn bytes(&self) -> u64 {
+    fn memory_bytes(&self) -> u64 {
         let passing: u64 = self
             .active
             .iter()
             .map(|active| bytes_of::<Guest>(active.also.capacity()) + captured_bytes(&active.want))
             .sum();
-        let parking = self.parking.as_ref().map_or(0, Parking::bytes);
-        self.wants.bytes() + passing + parking + self.layout.memory_bytes()
+        let parking = self.parking.as_ref().map_or(0, ParkingLedger::memory_bytes);
+        self.wants.memory_bytes() + passing + parking + self.layout.memory_bytes()
     }
 
     /// Holds `more` bytes beside what is held; before they are taken.
-    fn hold(&mut self, more: u64) -> Result<(), Error> {
-        self.account.hold(self.bytes().saturating_add(more))
+    fn hold_bytes(&mut self, more: u64) -> Result<(), Error> {
+        self.account.hold_bytes(self.memory_bytes().saturating_add(more))
     }
 
     /// The end of the image's bytes that were pushed or skipped.
@@ -141,43 +141,43 @@ impl Stream {
     }
 
     /// The next bytes of the image, in pieces of any size.
-    pub fn push<S: Sink>(&mut self, mut bytes: Bytes, sink: &mut S) -> Result<(), S::Error> {
+    pub fn push<S: GuestSink>(&mut self, mut bytes: Bytes, sink: &mut S) -> Result<(), S::Error> {
         while !bytes.is_empty() {
-            self.activate()?;
+            self.activate_ranges()?;
             let piece = bytes.split_to(self.piece_length(bytes.len()));
-            self.feed(&piece, sink)?;
+            self.feed_active(&piece, sink)?;
             self.position += piece.len() as u64;
             if let Some(parking) = &mut self.parking
-                && self.position.is_multiple_of(parking.unit())
+                && self.position.is_multiple_of(parking.unit_bytes())
             {
-                parking.settle(&mut *self.layout, self.position, sink)?;
-                self.hold(0)?;
+                parking.settle_unit(&mut *self.layout, self.position, sink)?;
+                self.hold_bytes(0)?;
             }
-            self.complete(sink)?;
+            self.complete_ranges(sink)?;
         }
         Ok(())
     }
 
     /// The end of the image: fails unless everything that is mapped has come.
-    pub fn finish<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
-        self.activate()?;
+    pub fn finish<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+        self.activate_ranges()?;
         for active in std::mem::take(&mut self.active) {
             match active.want.role {
                 // The length is rounded up to sectors; whether the cluster is whole, its decoder finds out.
-                Role::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
+                RangeRole::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
                 _ => self.check_not_needed(&active.want)?,
             }
         }
         while let Some(want) = self.wants.pop_until(Host(u64::MAX)) {
             self.check_not_needed(&want)?;
         }
-        Ok(self.layout.finish(self.position)?)
+        Ok(self.layout.check_end(self.position)?)
     }
 
-    fn check_not_needed(&self, want: &Want) -> Result<(), Error> {
+    fn check_not_needed(&self, want: &WantedRange) -> Result<(), Error> {
         match want.role {
-            Role::Ignored => return Ok(()),
-            Role::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
+            RangeRole::Ignored => return Ok(()),
+            RangeRole::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
             _ => {}
         }
         Err(Error::Truncated {
@@ -188,28 +188,28 @@ impl Stream {
     }
 
     /// Moves the wants that begin here into the active set.
-    fn activate(&mut self) -> Result<(), Error> {
+    fn activate_ranges(&mut self) -> Result<(), Error> {
         // A range that goes on from the unit before refers to this unit as well.
         if let Some(parking) = &mut self.parking
-            && self.position.is_multiple_of(parking.unit())
+            && self.position.is_multiple_of(parking.unit_bytes())
         {
             for active in &self.active {
                 let times = 1 + active.also.len() as u64;
-                parking.note(&*self.layout, active.want.role, times);
+                parking.note_references(&*self.layout, active.want.role, times);
             }
         }
         while let Some(want) = self.wants.pop_until(self.position) {
             if let Some(parking) = &mut self.parking {
-                parking.note(&*self.layout, want.role, 1);
+                parking.note_references(&*self.layout, want.role, 1);
             }
             match self.active.last_mut() {
                 Some(last)
                     if (last.want.host, last.want.length, last.want.role)
                         == (want.host, want.length, want.role) =>
                 {
-                    last.also.push(want.guest());
+                    last.also.push(want.guest_offset());
                 }
-                _ => self.active.push(Active::new(want)),
+                _ => self.active.push(ActiveRange::new(want)),
             }
             self.check_captures(want.host)?;
         }
@@ -220,8 +220,8 @@ impl Stream {
         let (mut clusters, mut tables) = (0, 0);
         for active in &self.active {
             match active.want.role {
-                Role::Compressed => clusters += u64::from(active.want.length),
-                Role::Table(_) => tables += u64::from(active.want.length),
+                RangeRole::Compressed => clusters += u64::from(active.want.length),
+                RangeRole::Table(_) => tables += u64::from(active.want.length),
                 _ => {}
             }
         }
@@ -230,9 +230,9 @@ impl Stream {
         } else if tables > TABLE_BYTES {
             "too many tables overlap"
         } else {
-            return self.hold(0);
+            return self.hold_bytes(0);
         };
-        let format = self.layout.facts().format;
+        let format = self.layout.head_facts().format;
         Err(Error::TooEntangled { format, what, offset })
     }
 
@@ -243,62 +243,69 @@ impl Stream {
             end = end.min(next);
         }
         for active in &self.active {
-            end = end.min(active.want.end());
+            end = end.min(active.want.host_end());
         }
         if let Some(parking) = &self.parking {
-            end = end.min(self.position.unit(parking.unit()) + parking.unit());
+            end = end.min(self.position.unit_start(parking.unit_bytes()) + parking.unit_bytes());
         }
         usize::try_from(end - self.position).map_or(available, |length| length.min(available))
     }
 
-    fn feed<S: Sink>(&mut self, piece: &Bytes, sink: &mut S) -> Result<(), S::Error> {
+    fn feed_active<S: GuestSink>(&mut self, piece: &Bytes, sink: &mut S) -> Result<(), S::Error> {
         for active in &mut self.active {
             match active.want.role {
-                Role::Data | Role::SoleData | Role::PartOfData => {
+                RangeRole::Data | RangeRole::SoleData | RangeRole::PartOfData => {
                     let skip = self.position - active.want.host;
-                    for guest in std::iter::once(active.want.guest()).chain(active.also.iter().copied()) {
-                        sink.data(guest + skip, piece.clone())?;
+                    for guest in
+                        std::iter::once(active.want.guest_offset()).chain(active.also.iter().copied())
+                    {
+                        sink.write_data(guest + skip, piece.clone())?;
                     }
                 }
-                Role::Ignored => {}
-                Role::Compressed | Role::Table(_) => active.captured.push(piece),
+                RangeRole::Ignored => {}
+                RangeRole::Compressed | RangeRole::Table(_) => active.captured.push(piece),
             }
         }
         if let Some(parking) = &mut self.parking {
-            parking.pass(piece, !self.active.is_empty());
+            parking.pass_piece(piece, !self.active.is_empty());
         }
         Ok(())
     }
 
     /// Takes the ranges that end here out of the active set and uses what they captured.
-    fn complete<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+    fn complete_ranges<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let mut index = 0;
         while index < self.active.len() {
-            if self.active[index].want.end() > self.position {
+            if self.active[index].want.host_end() > self.position {
                 index += 1;
                 continue;
             }
             let active = self.active.remove(index);
             match active.want.role {
-                Role::Compressed => self.emit_compressed(active, sink)?,
-                Role::Table(_) => self.learn(active.want, &active.captured.join(), sink)?,
+                RangeRole::Compressed => self.emit_compressed(active, sink)?,
+                RangeRole::Table(_) => self.parse_table(active.want, &active.captured.join_pieces(), sink)?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn emit_compressed<S: Sink>(&self, active: Active, sink: &mut S) -> Result<(), S::Error> {
-        let stored = active.captured.join();
-        for guest in active.also.into_iter().chain([active.want.guest()]) {
-            sink.compressed(guest, self.layout.payload(guest, stored.clone())?)?;
+    fn emit_compressed<S: GuestSink>(&self, active: ActiveRange, sink: &mut S) -> Result<(), S::Error> {
+        let stored = active.captured.join_pieces();
+        for guest in active.also.into_iter().chain([active.want.guest_offset()]) {
+            sink.write_compressed(guest, self.layout.compressed_payload(guest, stored.clone())?)?;
         }
         Ok(())
     }
 
     /// A table is there: asks for what it refers to.
-    fn learn<S: Sink>(&mut self, want: Want, bytes: &[u8], sink: &mut S) -> Result<(), S::Error> {
-        let Some(table) = want.table(bytes) else {
+    fn parse_table<S: GuestSink>(
+        &mut self,
+        want: WantedRange,
+        bytes: &[u8],
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let Some(table) = want.loaded_table(bytes) else {
             return Ok(());
         };
         let is_required = self.layout.is_required(table.kind);
@@ -308,16 +315,19 @@ impl Stream {
         }
         // The bytes of the table are still there, and those of its wants come to them.
         let table_bytes = captured_bytes(&want);
-        let mut batch = Batch::within(self.account.beside(self.bytes().saturating_add(table_bytes)));
-        self.layout.learn(table, &mut batch)?;
+        let mut batch = RangeBatch::with_room(
+            self.account
+                .available_beside(self.memory_bytes().saturating_add(table_bytes)),
+        );
+        self.layout.parse_table(table, &mut batch)?;
         if batch.is_exceeded() {
-            return Err(self.account.exceeded().into());
+            return Err(self.account.limit_error().into());
         }
-        self.hold(batch.bytes().saturating_add(table_bytes))?;
+        self.hold_bytes(batch.memory_bytes().saturating_add(table_bytes))?;
         if let Some(parking) = &mut self.parking {
-            parking.release(&*self.layout, batch.counted.clone(), sink)?;
+            parking.release_counted(&*self.layout, batch.counted.clone(), sink)?;
         }
-        self.admit(batch, sink)?;
+        self.add_batch(batch, sink)?;
         if is_required {
             self.tables_missing = self.tables_missing.saturating_sub(1);
         }
@@ -325,30 +335,32 @@ impl Stream {
     }
 
     /// Takes up what a table asks for: what lies ahead will come, what has passed is looked for.
-    fn admit<S: Sink>(&mut self, batch: Batch, sink: &mut S) -> Result<(), S::Error> {
-        let mut passed = batch.sorted(self.layout.facts().format)?;
+    fn add_batch<S: GuestSink>(&mut self, batch: RangeBatch, sink: &mut S) -> Result<(), S::Error> {
+        let mut passed = batch.into_sorted(self.layout.head_facts().format)?;
         self.expect_tables(&passed);
         let first_ahead = passed.partition_point(|want| want.host < self.position);
         if first_ahead == 0 {
             // Most tables come before all of what they map. `split_off` would make a copy of all of it.
-            self.hold(bytes_of::<Want>(passed.capacity()))?;
-            self.wants.add(passed);
+            self.hold_bytes(bytes_of::<WantedRange>(passed.capacity()))?;
+            self.wants.add_sorted(passed);
             return Ok(());
         }
-        self.hold(bytes_of::<Want>(passed.capacity() + passed.len() - first_ahead))?;
-        self.wants.add(passed.split_off(first_ahead));
+        self.hold_bytes(bytes_of::<WantedRange>(
+            passed.capacity() + passed.len() - first_ahead,
+        ))?;
+        self.wants.add_sorted(passed.split_off(first_ahead));
         passed
             .into_iter()
             .try_for_each(|want| self.resolve_passed(want, sink))
     }
 
-    fn expect_tables(&mut self, wants: &[Want]) {
-        let required = |want: &&Want| matches!(want.role, Role::Table(kind) if self.layout.is_required(kind));
+    fn expect_tables(&mut self, wants: &[WantedRange]) {
+        let required = |want: &&WantedRange| matches!(want.role, RangeRole::Table(kind) if self.layout.is_required(kind));
         self.tables_missing += wants.iter().filter(required).count();
     }
 
     /// All tables are known: nothing refers to what is parked now.
-    fn check_map_complete<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
+    fn check_map_complete<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.tables_missing == 0
             && let Some(parking) = self.parking.take()
         {
@@ -359,9 +371,9 @@ impl Stream {
 }
 
 /// Bytes that a wanted range takes when it has come: a table is joined before it is learned, from pieces that are still there.
-fn captured_bytes(want: &Want) -> u64 {
+fn captured_bytes(want: &WantedRange) -> u64 {
     match want.role {
-        Role::Table(_) => 2 * u64::from(want.length),
+        RangeRole::Table(_) => 2 * u64::from(want.length),
         _ => 0,
     }
 }

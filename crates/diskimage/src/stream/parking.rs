@@ -9,28 +9,28 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use super::pieces::Pieces;
-use super::sink::Sink;
-use crate::layout::Layout;
+use super::pieces::PieceList;
+use super::sink::GuestSink;
+use crate::layout::ImageLayout;
 use crate::offsets::Host;
-use crate::wants::Role;
+use crate::wants::RangeRole;
 
 /// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
 const PARKED_BYTES: u64 = 104;
 
 /// The book of a stream whose map is not complete.
-pub(super) struct Parking {
+pub(super) struct ParkingLedger {
     unit: u64,
     /// Every parked unit by its first byte.
-    parked: BTreeMap<Host, Usage>,
+    parked: BTreeMap<Host, UnitUsage>,
     /// The first byte of the passing unit.
     start: Host,
-    current: Current,
+    current: CurrentUnit,
 }
 
 /// The references to a unit.
 #[derive(Debug, Default, Clone, Copy)]
-struct Usage {
+struct UnitUsage {
     /// References that have come.
     references: u64,
     /// References that there are altogether, if the image has told it.
@@ -43,21 +43,21 @@ struct Usage {
     has_compressed: bool,
 }
 
-impl Usage {
+impl UnitUsage {
     /// Counts `times` references by wants of this role.
-    fn add(&mut self, role: Role, times: u64) {
+    fn add_references(&mut self, role: RangeRole, times: u64) {
         match role {
-            Role::PartOfData => return,
+            RangeRole::PartOfData => return,
             // What else refers to tables, their references do not tell. Usually nothing does.
-            Role::SoleData | Role::Table(_) => self.is_sole = true,
-            Role::Compressed => self.has_compressed = true,
-            Role::Data | Role::Ignored => {}
+            RangeRole::SoleData | RangeRole::Table(_) => self.is_sole = true,
+            RangeRole::Compressed => self.has_compressed = true,
+            RangeRole::Data | RangeRole::Ignored => {}
         }
         self.references = self.references.saturating_add(times);
     }
 
     /// True if nothing will refer to the unit any more.
-    fn is_done(&self, layout: &dyn Layout) -> bool {
+    fn is_done(&self, layout: &dyn ImageLayout) -> bool {
         if !layout.counts_references() {
             return self.unused == 0;
         }
@@ -68,7 +68,7 @@ impl Usage {
             | Self {
                 has_compressed: true, ..
             } => 0,
-            _ => u64::from(layout.facts().snapshots),
+            _ => u64::from(layout.head_facts().snapshots),
         };
         match self.refcount {
             Some(refcount) => self.references.saturating_add(by_snapshots) >= refcount,
@@ -79,47 +79,47 @@ impl Usage {
 
 /// The unit that is passing.
 #[derive(Default)]
-struct Current {
-    pieces: Pieces,
+struct CurrentUnit {
+    pieces: PieceList,
     bytes: u64,
     used: u64,
-    usage: Usage,
+    usage: UnitUsage,
     /// Nothing else will refer to it: its bytes are not collected any more.
     is_done: bool,
 }
 
-impl Parking {
+impl ParkingLedger {
     pub(super) fn new(unit: u64) -> Self {
         Self {
             unit,
             parked: BTreeMap::new(),
             start: Host(0),
-            current: Current::default(),
+            current: CurrentUnit::default(),
         }
     }
 
     /// Bytes of memory that the book takes; not those of what waits, which are the sink's.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         self.parked.len() as u64 * PARKED_BYTES
     }
 
     /// Bytes of a unit.
-    pub(super) fn unit(&self) -> u64 {
+    pub(super) fn unit_bytes(&self) -> u64 {
         self.unit
     }
 
     /// Counts `times` references to the passing unit.
-    pub(super) fn note(&mut self, layout: &dyn Layout, role: Role, times: u64) {
+    pub(super) fn note_references(&mut self, layout: &dyn ImageLayout, role: RangeRole, times: u64) {
         let usage = &mut self.current.usage;
-        usage.add(role, times);
+        usage.add_references(role, times);
         if layout.counts_references() {
-            usage.refcount = layout.refcount(self.start);
+            usage.refcount = layout.refcount_at(self.start);
             self.current.is_done |= usage.is_done(layout);
         }
     }
 
     /// The next bytes of the passing unit; `is_used` if something refers to them.
-    pub(super) fn pass(&mut self, piece: &Bytes, is_used: bool) {
+    pub(super) fn pass_piece(&mut self, piece: &Bytes, is_used: bool) {
         let length = piece.len() as u64;
         self.current.bytes += length;
         self.current.used += if is_used { length } else { 0 };
@@ -129,17 +129,17 @@ impl Parking {
     }
 
     /// The passing unit, which ends at `end`, is whole: keep it or let it go.
-    pub(super) fn settle<S: Sink>(
+    pub(super) fn settle_unit<S: GuestSink>(
         &mut self,
-        layout: &mut dyn Layout,
+        layout: &mut dyn ImageLayout,
         end: Host,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let host = std::mem::replace(&mut self.start, end);
         let current = std::mem::take(&mut self.current);
-        layout.pass(host);
-        let usage = Usage {
-            refcount: layout.refcount(host),
+        layout.advance_to(host);
+        let usage = UnitUsage {
+            refcount: layout.refcount_at(host),
             unused: current.bytes.saturating_sub(current.used),
             ..current.usage
         };
@@ -149,73 +149,79 @@ impl Parking {
             return Ok(());
         }
         self.parked.insert(host, usage);
-        sink.park(host, &current.pieces.into_list())
+        sink.park_unit(host, &current.pieces.into_list())
     }
 
     /// True if all units that bytes `host..end` lie in are parked.
-    pub(super) fn holds(&self, host: Host, end: Host) -> bool {
-        let first = host.unit(self.unit);
+    pub(super) fn has_parked(&self, host: Host, end: Host) -> bool {
+        let first = host.unit_start(self.unit);
         (0..(end - first).div_ceil(self.unit))
             .all(|index| self.parked.contains_key(&(first + index * self.unit)))
     }
 
     /// The bytes of the unit at `host`, if they are there: all of it, or what has passed of the current one.
-    pub(super) fn find<S: Sink>(&self, host: Host, sink: &mut S) -> Result<Option<Bytes>, S::Error> {
+    pub(super) fn find_unit<S: GuestSink>(
+        &self,
+        host: Host,
+        sink: &mut S,
+    ) -> Result<Option<Bytes>, S::Error> {
         if self.parked.contains_key(&host) {
-            return sink.parked(host).map(Some);
+            return sink.read_parked(host).map(Some);
         }
         let is_there = host == self.start && !self.current.is_done;
-        Ok(is_there.then(|| self.current.pieces.clone().join()))
+        Ok(is_there.then(|| self.current.pieces.clone().join_pieces()))
     }
 
     /// A table that came late refers to `bytes` bytes of the unit at `host`; lets it go if nothing else will.
-    pub(super) fn reference<S: Sink>(
+    pub(super) fn add_late_reference<S: GuestSink>(
         &mut self,
-        layout: &dyn Layout,
+        layout: &dyn ImageLayout,
         host: Host,
-        role: Role,
+        role: RangeRole,
         bytes: u64,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let Some(usage) = self.parked.get_mut(&host) else {
             if host == self.start {
                 self.current.used += bytes;
-                self.note(layout, role, 1);
+                self.note_references(layout, role, 1);
             }
             return Ok(());
         };
-        usage.add(role, 1);
+        usage.add_references(role, 1);
         usage.unused = usage.unused.saturating_sub(bytes);
         if usage.is_done(layout) {
             self.parked.remove(&host);
-            sink.forget(host)?;
+            sink.drop_parked(host)?;
         }
         Ok(())
     }
 
     /// More refcounts are known, of the image's bytes `counted`: lets go of what has all its references.
-    pub(super) fn release<S: Sink>(
+    pub(super) fn release_counted<S: GuestSink>(
         &mut self,
-        layout: &dyn Layout,
+        layout: &dyn ImageLayout,
         counted: Range<Host>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let mut done = Vec::new();
         for (host, usage) in self.parked.range_mut(counted) {
-            usage.refcount = layout.refcount(*host);
+            usage.refcount = layout.refcount_at(*host);
             if usage.is_done(layout) {
                 done.push(*host);
             }
         }
         for host in done {
             self.parked.remove(&host);
-            sink.forget(host)?;
+            sink.drop_parked(host)?;
         }
         Ok(())
     }
 
     /// The map is complete.
-    pub(super) fn forget_all<S: Sink>(self, sink: &mut S) -> Result<(), S::Error> {
-        self.parked.into_keys().try_for_each(|host| sink.forget(host))
+    pub(super) fn forget_all<S: GuestSink>(self, sink: &mut S) -> Result<(), S::Error> {
+        self.parked
+            .into_keys()
+            .try_for_each(|host| sink.drop_parked(host))
     }
 }

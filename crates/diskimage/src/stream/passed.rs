@@ -2,41 +2,45 @@
 
 use bytes::Bytes;
 
-use super::parking::Parking;
-use super::sink::Sink;
-use super::{Active, Stream};
+use super::parking::ParkingLedger;
+use super::sink::GuestSink;
+use super::{ActiveRange, ImageStream};
 use crate::Error;
 use crate::offsets::Host;
-use crate::wants::{Role, Want};
+use crate::wants::{RangeRole, WantedRange};
 
-impl Stream {
+impl ImageStream {
     /// Serves a want that had begun to pass before it was known.
-    pub(super) fn resolve_passed<S: Sink>(&mut self, want: Want, sink: &mut S) -> Result<(), S::Error> {
-        let unit = self.parking.as_ref().map(Parking::unit);
+    pub(super) fn resolve_passed<S: GuestSink>(
+        &mut self,
+        want: WantedRange,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        let unit = self.parking.as_ref().map(ParkingLedger::unit_bytes);
         let Some(unit) = unit.filter(|_| self.can_be_served(&want)) else {
             return match want.role {
-                Role::Ignored => Ok(()),
-                Role::Table(kind) if !self.layout.is_required(kind) => Ok(()),
+                RangeRole::Ignored => Ok(()),
+                RangeRole::Table(kind) if !self.layout.is_required(kind) => Ok(()),
                 _ => Err(self.not_kept(&want, want.host).into()),
             };
         };
-        let passed = want.end().min(self.position);
-        let mut active = Active::new(want);
+        let passed = want.host_end().min(self.position);
+        let mut active = ActiveRange::new(want);
         let mut at = want.host;
         while at < passed {
-            let first = at.unit(unit);
+            let first = at.unit_start(unit);
             let end = passed.min(first.saturating_add(unit));
             // What the guest does not read is not looked for, but it counts as a reference: with the last one the unit is let go.
-            if want.role != Role::Ignored {
-                let bytes = self.kept(&want, first, at, end, sink)?;
+            if want.role != RangeRole::Ignored {
+                let bytes = self.kept_bytes(&want, first, at, end, sink)?;
                 if want.role.is_data() {
-                    sink.data(want.guest() + (at - want.host), bytes)?;
+                    sink.write_data(want.guest_offset() + (at - want.host), bytes)?;
                 } else {
                     active.captured.push(&bytes);
                 }
             }
             if let Some(parking) = &mut self.parking {
-                parking.reference(&*self.layout, first, want.role, end - at, sink)?;
+                parking.add_late_reference(&*self.layout, first, want.role, end - at, sink)?;
             }
             at = end;
         }
@@ -44,26 +48,26 @@ impl Stream {
     }
 
     /// False for an optional table of which nothing was kept.
-    fn can_be_served(&self, want: &Want) -> bool {
+    fn can_be_served(&self, want: &WantedRange) -> bool {
         match (want.role, &self.parking) {
-            (Role::Table(kind), Some(parking)) if !self.layout.is_required(kind) => {
-                parking.holds(want.host, want.end())
+            (RangeRole::Table(kind), Some(parking)) if !self.layout.is_required(kind) => {
+                parking.has_parked(want.host, want.host_end())
             }
             (_, parking) => parking.is_some(),
         }
     }
 
     /// Bytes `at..end` of the image, which lie in the unit that begins at `first`.
-    fn kept<S: Sink>(
+    fn kept_bytes<S: GuestSink>(
         &self,
-        want: &Want,
+        want: &WantedRange,
         first: Host,
         at: Host,
         end: Host,
         sink: &mut S,
     ) -> Result<Bytes, S::Error> {
         let found = match &self.parking {
-            Some(parking) => parking.find(first, sink)?,
+            Some(parking) => parking.find_unit(first, sink)?,
             None => None,
         };
         let Some(bytes) = found else {
@@ -83,27 +87,27 @@ impl Stream {
     }
 
     /// The error of a range that was not kept. Of counted references, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
-    fn not_kept(&self, want: &Want, offset: Host) -> Error {
+    fn not_kept(&self, want: &WantedRange, offset: Host) -> Error {
         let what = self.layout.name_of(want);
-        if self.layout.counts_references() && self.layout.facts().snapshots == 0 {
+        if self.layout.counts_references() && self.layout.head_facts().snapshots == 0 {
             return Error::RefcountContradiction { what, offset };
         }
-        let format = self.layout.facts().format;
+        let format = self.layout.head_facts().format;
         Error::Passed { format, what, offset }
     }
 
     /// The part of a passed want that still lies ahead.
-    fn continue_ahead<S: Sink>(
+    fn continue_ahead<S: GuestSink>(
         &mut self,
-        active: Active,
+        active: ActiveRange,
         passed: Host,
         sink: &mut S,
     ) -> Result<(), S::Error> {
         let want = active.want;
-        if passed == want.end() {
+        if passed == want.host_end() {
             return match want.role {
-                Role::Compressed => self.emit_compressed(active, sink),
-                Role::Table(_) => self.learn(want, &active.captured.join(), sink),
+                RangeRole::Compressed => self.emit_compressed(active, sink),
+                RangeRole::Table(_) => self.parse_table(want, &active.captured.join_pieces(), sink),
                 _ => Ok(()),
             };
         }

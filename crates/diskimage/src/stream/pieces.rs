@@ -7,23 +7,23 @@ const SMALL_BYTES: usize = 4096;
 
 /// Pieces that follow each other; large ones are kept without a copy.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Pieces {
+pub(super) struct PieceList {
     large: Vec<Bytes>,
     small: BytesMut,
 }
 
-impl Pieces {
+impl PieceList {
     /// Adds bytes at the end.
     pub(super) fn push(&mut self, piece: &Bytes) {
         if piece.len() < SMALL_BYTES {
             self.small.extend_from_slice(piece);
             return;
         }
-        self.seal();
+        self.seal_small();
         self.large.push(piece.clone());
     }
 
-    fn seal(&mut self) {
+    fn seal_small(&mut self) {
         if !self.small.is_empty() {
             self.large.push(self.small.split().freeze());
         }
@@ -35,12 +35,12 @@ impl Pieces {
 
     /// The pieces in order.
     pub(super) fn into_list(mut self) -> Vec<Bytes> {
-        self.seal();
+        self.seal_small();
         self.large
     }
 
     /// All bytes as one, without a copy when there is one piece.
-    pub(super) fn join(self) -> Bytes {
+    pub(super) fn join_pieces(self) -> Bytes {
         let mut pieces = self.into_list();
         if pieces.len() == 1 {
             return pieces.remove(0);
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn single_bytes_cost_single_bytes() {
-        let mut pieces = Pieces::default();
+        let mut pieces = PieceList::default();
         for byte in 0..=255u8 {
             pieces.push(&Bytes::copy_from_slice(&[byte]));
         }
@@ -73,8 +73,8 @@ mod tests {
     #[test]
     fn one_large_piece_is_not_copied() {
         let large = Bytes::from(vec![7; SMALL_BYTES]);
-        let mut pieces = Pieces::default();
+        let mut pieces = PieceList::default();
         pieces.push(&large);
-        assert_eq!(pieces.join().as_ptr(), large.as_ptr());
+        assert_eq!(pieces.join_pieces().as_ptr(), large.as_ptr());
     }
 }

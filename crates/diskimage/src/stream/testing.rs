@@ -2,16 +2,16 @@
 
 use bytes::Bytes;
 
-use crate::{AtMost, Error, Host, Image, MapBuilder, Sink, Stream, Tables};
+use crate::{Error, GuestSink, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder, TableConsumer};
 
 /// Passes an image in chunks of `chunk` bytes, once.
-pub(crate) fn one_pass<S: Sink<Error = Error>>(
+pub(crate) fn one_pass<S: GuestSink<Error = Error>>(
     opened: Image,
     image: &[u8],
     chunk: usize,
     mut sink: S,
 ) -> Result<S, Error> {
-    let mut stream = Stream::one_pass(opened, AtMost(u64::MAX))?;
+    let mut stream = ImageStream::one_pass(opened, ImageMemoryLimit(u64::MAX))?;
     for piece in image.chunks(chunk.max(1)) {
         stream.push(Bytes::copy_from_slice(piece), &mut sink)?;
     }
@@ -20,21 +20,24 @@ pub(crate) fn one_pass<S: Sink<Error = Error>>(
 }
 
 /// Reads the map of an image first, and passes what it needs.
-pub(crate) fn ranged<S: Sink<Error = Error>>(
+pub(crate) fn ranged<S: GuestSink<Error = Error>>(
     opened: Image,
     image: &[u8],
     chunk: usize,
     mut sink: S,
 ) -> Result<S, Error> {
     let at = |offset: Host| usize::try_from(offset.0).unwrap();
-    let mut map = MapBuilder::new(opened, image.len() as u64, AtMost(u64::MAX))?;
+    let mut map = MapBuilder::new(opened, image.len() as u64, ImageMemoryLimit(u64::MAX))?;
     loop {
         let tables = map.next_tables()?;
         if tables.is_empty() {
             break;
         }
         for table in tables {
-            map.add(&table, &image[at(table.range().start)..at(table.range().end)])?;
+            map.add_table(
+                &table,
+                &image[at(table.host_range().start)..at(table.host_range().end)],
+            )?;
         }
     }
     let mut stream = map.into_stream();

@@ -1,16 +1,16 @@
 //! The check of the block map. As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
 
-use super::header::{BLOCK_BYTES, Header};
-use super::map::{BLOCK_MAP, ENTRY_BYTES, entries};
+use super::header::{BLOCK_BYTES, VdiHeader};
+use super::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
 use crate::Error;
 use crate::findings::Findings;
-use crate::layout::Check;
+use crate::layout::ImageCheck;
 use crate::offsets::{Guest, Host};
-use crate::wants::{Batch, Table, bytes_of};
+use crate::wants::{LoadedTable, RangeBatch, bytes_of};
 
 /// The check of an image.
 pub(super) struct VdiCheck {
-    header: Header,
+    header: VdiHeader,
     image_end: Host,
     /// A bit for each block of the image that an entry names.
     used: Vec<u64>,
@@ -18,7 +18,7 @@ pub(super) struct VdiCheck {
 }
 
 impl VdiCheck {
-    pub(super) fn new(header: Header, image_length: u64) -> Self {
+    pub(super) fn new(header: VdiHeader, image_length: u64) -> Self {
         Self {
             header,
             image_end: Host(image_length),
@@ -28,23 +28,24 @@ impl VdiCheck {
     }
 
     /// Entry `index` of the map names `block`.
-    fn add(&mut self, index: u64, block: u32, findings: &mut Findings) {
+    fn add_entry(&mut self, index: u64, block: u32, findings: &mut Findings) {
         let blocks = self.header.blocks;
         let word = usize::try_from(block / 64)
             .ok()
             .and_then(|word| self.used.get_mut(word));
         // As QEMU: a block that cannot be is not counted as allocated, one that two entries name is counted twice.
         let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
-            findings
-                .error(|| format!("entry {index} of the block map names block {block}, there are {blocks}"));
+            findings.add_error(|| {
+                format!("entry {index} of the block map names block {block}, there are {blocks}")
+            });
             return;
         };
         self.allocated += 1;
         if *word >> (block % 64) & 1 == 1 {
-            findings.error(|| format!("two entries of the block map name block {block}"));
+            findings.add_error(|| format!("two entries of the block map name block {block}"));
         }
         *word |= 1 << (block % 64);
-        let length = BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).left(self.header.virtual_size));
+        let length = BLOCK_BYTES.min(Guest(index * BLOCK_BYTES).remaining_bytes(self.header.virtual_size));
         findings.data_bytes += length;
         let end = self.header.data_offset + u64::from(block) * BLOCK_BYTES + length;
         if length > 0 && end > self.image_end {
@@ -58,10 +59,10 @@ impl VdiCheck {
     }
 }
 
-impl Check for VdiCheck {
-    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+impl ImageCheck for VdiCheck {
+    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
         let words = usize::try_from(self.header.blocks.div_ceil(64)).unwrap_or(usize::MAX);
-        if !tables.charge(bytes_of::<u64>(words)) {
+        if !tables.charge_bytes(bytes_of::<u64>(words)) {
             return Ok(());
         }
         self.used = vec![0; words];
@@ -84,20 +85,25 @@ impl Check for VdiCheck {
         bytes_of::<u64>(self.used.len())
     }
 
-    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, _tables: &mut Batch) -> Result<(), Error> {
+    fn check_table(
+        &mut self,
+        table: LoadedTable<'_>,
+        findings: &mut Findings,
+        _tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         debug_assert_eq!(table.kind, BLOCK_MAP);
-        for (index, block) in entries(table) {
+        for (index, block) in map_entries(table) {
             if let Some(block) = block {
-                self.add(index, block, findings);
+                self.add_entry(index, block, findings);
             }
         }
         Ok(())
     }
 
-    fn finish(&mut self, findings: &mut Findings) {
+    fn finish_check(&mut self, findings: &mut Findings) {
         let (said, found) = (u64::from(self.header.allocated), self.allocated);
         if said != found {
-            findings.error(|| {
+            findings.add_error(|| {
                 format!("the header says that {said} blocks are allocated, the block map has {found}")
             });
         }

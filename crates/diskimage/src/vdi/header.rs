@@ -31,7 +31,7 @@ const PARENT_UUID_AT: usize = 0x1b8;
 
 /// The fields that matter, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct VdiHeader {
     /// The growth of the image, in a word.
     pub(super) kind: &'static str,
     /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
@@ -46,16 +46,16 @@ pub(super) struct Header {
     pub(super) allocated: u32,
 }
 
-impl Header {
+impl VdiHeader {
     /// Reads the header from the beginning of the image.
     pub(super) fn parse(head: &[u8]) -> Result<Self, Error> {
         let Some(header) = head.get(..HEADER_BYTES) else {
-            return Err(Format::Vdi.short(HEADER_BYTES as u64, head));
+            return Err(Format::Vdi.short_header_error(HEADER_BYTES as u64, head));
         };
         // All fields lie in the header, so that none is ever missing.
         let number = |at| le32(header, at).unwrap_or_default();
         check_version(number(VERSION_AT))?;
-        let kind = kind(number(TYPE_AT), header)?;
+        let kind = parse_kind(number(TYPE_AT), header)?;
         check_parent(header)?;
         check_geometry(
             number(SECTOR_SIZE_AT),
@@ -66,8 +66,8 @@ impl Header {
         Ok(Self {
             kind,
             virtual_size: virtual_size(size, u64::from(number(BLOCKS_AT)))?,
-            map_offset: aligned("the block map", number(MAP_OFFSET_AT))?,
-            data_offset: aligned("the first block", number(DATA_OFFSET_AT))?,
+            map_offset: aligned_offset("the block map", number(MAP_OFFSET_AT))?,
+            data_offset: aligned_offset("the first block", number(DATA_OFFSET_AT))?,
             blocks: number(BLOCKS_AT).into(),
             allocated: number(ALLOCATED_AT),
         })
@@ -79,40 +79,42 @@ fn check_version(version: u32) -> Result<(), Error> {
         return Ok(());
     }
     let (major, minor) = (version >> 16, version & 0xffff);
-    Err(Format::Vdi.unsupported(format!(
+    Err(Format::Vdi.unsupported_error(format!(
         "version {major}.{minor} is not read, only 1.1: clone it once with `VBoxManage clonemedium`"
     )))
 }
 
-fn kind(kind: u32, header: &[u8]) -> Result<&'static str, Error> {
+fn parse_kind(kind: u32, header: &[u8]) -> Result<&'static str, Error> {
     match kind {
         // Blocks are added when they are first written.
         1 => Ok("dynamic"),
         // All blocks are there from the beginning.
         2 => Ok("static"),
         // Changes that can be undone, and differencing images.
-        3 | 4 => Err(parent(header)),
-        other => Err(Format::Vdi.invalid(format!("image type {other}, must be 1 (dynamic) or 2 (static)"))),
+        3 | 4 => Err(parent_error(header)),
+        other => {
+            Err(Format::Vdi.header_error(format!("image type {other}, must be 1 (dynamic) or 2 (static)")))
+        }
     }
 }
 
 fn check_parent(header: &[u8]) -> Result<(), Error> {
     let is_set = |at: usize| header.get(at..at + 16).is_some_and(|uuid| uuid != [0; 16]);
     if is_set(LINK_UUID_AT) || is_set(PARENT_UUID_AT) {
-        return Err(parent(header));
+        return Err(parent_error(header));
     }
     Ok(())
 }
 
-fn parent(header: &[u8]) -> Error {
+fn parent_error(header: &[u8]) -> Error {
     Error::Parent {
         format: Format::Vdi,
-        name: uuid(header, LINK_UUID_AT).unwrap_or_default(),
+        name: read_uuid(header, LINK_UUID_AT).unwrap_or_default(),
     }
 }
 
 /// A UUID as VirtualBox prints it: its first three fields are little-endian.
-fn uuid(header: &[u8], at: usize) -> Option<String> {
+fn read_uuid(header: &[u8], at: usize) -> Option<String> {
     let (a, b, c) = (le32(header, at)?, le16(header, at + 4)?, le16(header, at + 6)?);
     let hex = |range| -> Option<String> {
         let bytes: &[u8] = header.get(range)?;
@@ -124,16 +126,18 @@ fn uuid(header: &[u8], at: usize) -> Option<String> {
 
 fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result<(), Error> {
     if u64::from(sector_size) != SECTOR_BYTES {
-        return Err(Format::Vdi.invalid(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}")));
+        return Err(
+            Format::Vdi.header_error(format!("sectors of {sector_size} bytes, must be {SECTOR_BYTES}"))
+        );
     }
     if u64::from(block_size) != BLOCK_BYTES {
-        return Err(Format::Vdi.unsupported(format!(
+        return Err(Format::Vdi.unsupported_error(format!(
             "blocks of {block_size} bytes are not read, only {BLOCK_BYTES}: clone it once with `VBoxManage clonemedium`"
         )));
     }
     // No program writes them. QEMU ignores the field, and so would read other bytes than VirtualBox.
     if block_extra != 0 {
-        return Err(Format::Vdi.unsupported(format!(
+        return Err(Format::Vdi.unsupported_error(format!(
             "{block_extra} bytes in front of each block are not read: clone it once with `VBoxManage clonemedium`"
         )));
     }
@@ -142,7 +146,7 @@ fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result
 
 fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     if size > MAX_BLOCKS * BLOCK_BYTES || blocks > MAX_BLOCKS {
-        return Err(Format::Vdi.invalid(format!(
+        return Err(Format::Vdi.header_error(format!(
             "a disk of {size} bytes in {blocks} blocks, the limit is {MAX_BLOCKS} blocks"
         )));
     }
@@ -150,17 +154,19 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     let size = size.next_multiple_of(SECTOR_BYTES);
     let mapped = blocks * BLOCK_BYTES;
     if size > mapped {
-        return Err(Format::Vdi.invalid(format!(
+        return Err(Format::Vdi.header_error(format!(
             "a disk of {size} bytes, the block map has room for {mapped}"
         )));
     }
     Ok(size)
 }
 
-fn aligned(what: &str, offset: u32) -> Result<Host, Error> {
+fn aligned_offset(what: &str, offset: u32) -> Result<Host, Error> {
     let offset = Host(offset.into());
     if !offset.is_multiple_of(SECTOR_BYTES) {
-        return Err(Format::Vdi.invalid(format!("{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}")));
+        return Err(
+            Format::Vdi.header_error(format!("{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}"))
+        );
     }
     Ok(offset)
 }

@@ -1,6 +1,6 @@
 //! The block map: a number for each block of the disk.
 
-use crate::wants::Table;
+use crate::wants::LoadedTable;
 
 /// A part of the block map; remembers its first entry.
 pub(super) const BLOCK_MAP: u8 = 0;
@@ -13,7 +13,7 @@ pub(super) const ENTRY_BYTES: u64 = 4;
 pub(super) const FIRST_UNALLOCATED: u32 = 0xffff_fffe;
 
 /// The numbers of entries of a part of the map, and the block of each; `None` if it is not allocated.
-pub(super) fn entries(table: Table<'_>) -> impl Iterator<Item = (u64, Option<u32>)> {
+pub(super) fn map_entries(table: LoadedTable<'_>) -> impl Iterator<Item = (u64, Option<u32>)> {
     let entries = table.bytes.as_chunks().0.iter();
     let blocks = entries.map(|entry| u32::from_le_bytes(*entry));
     (table.note..).zip(blocks.map(|block| (block < FIRST_UNALLOCATED).then_some(block)))

@@ -10,35 +10,35 @@ mod map;
 mod tests;
 
 use self::check::VdiCheck;
-use self::header::{BLOCK_BYTES, Header};
-use self::map::{BLOCK_MAP, ENTRY_BYTES, entries};
-use crate::layout::{Access, Check, Layout};
+use self::header::{BLOCK_BYTES, VdiHeader};
+use self::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Guest;
-use crate::wants::{Batch, Role, Table};
-use crate::{Error, Facts, Format};
+use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::{Error, Format, HeadFacts};
 
 /// Reads the header.
-pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    Ok(Box::new(Vdi::new(Header::parse(head)?)))
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
+    Ok(Box::new(VdiLayout::new(VdiHeader::parse(head)?)))
 }
 
-struct Vdi {
-    facts: Facts,
-    header: Header,
+struct VdiLayout {
+    facts: HeadFacts,
+    header: VdiHeader,
     /// Bytes of the block map, as far as it maps the disk.
     map_bytes: u64,
 }
 
-impl Vdi {
-    fn new(header: Header) -> Self {
+impl VdiLayout {
+    fn new(header: VdiHeader) -> Self {
         let map_bytes = header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES;
         // All writers put the map before the blocks, and then nothing waits.
         let waits = header.data_offset < header.map_offset + map_bytes;
-        let facts = Facts {
+        let facts = HeadFacts {
             cluster_size: Some(BLOCK_BYTES),
             parking_unit: waits.then_some(BLOCK_BYTES),
             features: vec![header.kind.to_owned()],
-            ..Facts::new(Format::Vdi, header.virtual_size)
+            ..HeadFacts::new(Format::Vdi, header.virtual_size)
         };
         Self {
             facts,
@@ -48,28 +48,28 @@ impl Vdi {
     }
 }
 
-impl Layout for Vdi {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+impl ImageLayout for VdiLayout {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
         Box::new(VdiCheck::new(self.header, image_length))
     }
 
-    fn facts(&self) -> &Facts {
+    fn head_facts(&self) -> &HeadFacts {
         &self.facts
     }
 
-    fn begin(&mut self, _access: Access) -> Result<Batch, Error> {
-        let mut first = Batch::default();
+    fn initial_ranges(&mut self, _access: AccessOrder) -> Result<RangeBatch, Error> {
+        let mut first = RangeBatch::default();
         first.push_table_parts(self.header.map_offset, self.map_bytes, BLOCK_MAP, ENTRY_BYTES);
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table<'_>, blocks: &mut Batch) -> Result<(), Error> {
-        for (index, block) in entries(table) {
+    fn parse_table(&mut self, table: LoadedTable<'_>, blocks: &mut RangeBatch) -> Result<(), Error> {
+        for (index, block) in map_entries(table) {
             let guest = Guest(index * BLOCK_BYTES);
-            let length = BLOCK_BYTES.min(guest.left(self.header.virtual_size));
+            let length = BLOCK_BYTES.min(guest.remaining_bytes(self.header.virtual_size));
             if let Some(block) = block.filter(|_| length > 0) {
                 let host = self.header.data_offset + u64::from(block) * BLOCK_BYTES;
-                blocks.push(host, length, Role::Data, guest);
+                blocks.push_data(host, length, RangeRole::Data, guest);
             }
         }
         Ok(())

@@ -30,8 +30,8 @@ fn patched(at: usize, bytes: &[u8]) -> Vec<u8> {
     image
 }
 
-fn opened(image: &[u8]) -> Result<crate::Facts, Error> {
-    Image::open(Format::Vdi, image).map(|image| image.facts())
+fn opened(image: &[u8]) -> Result<crate::HeadFacts, Error> {
+    Image::open(Format::Vdi, image).map(|image| image.head_facts())
 }
 
 fn refusal(at: usize, bytes: &[u8]) -> String {
@@ -124,18 +124,22 @@ fn a_short_header_says_what_it_lacks() {
 #[test]
 fn entries_become_runs_within_the_disk() {
     let size = ((4_u64 << 20) - 512).to_le_bytes();
-    let mut vdi = Vdi::new(Header::parse(&patched(0x170, &size)).unwrap());
-    let tables = vdi.begin(Access::OnePass).unwrap().sorted(Format::Vdi).unwrap();
+    let mut vdi = VdiLayout::new(VdiHeader::parse(&patched(0x170, &size)).unwrap());
+    let tables = vdi
+        .initial_ranges(AccessOrder::OnePass)
+        .unwrap()
+        .into_sorted(Format::Vdi)
+        .unwrap();
     assert_eq!(tables.len(), 1);
     let entries = [5, 6, FIRST_UNALLOCATED, 0, 7].map(u32::to_le_bytes).concat();
-    let table = tables[0].table(&entries).unwrap();
-    let mut batch = Batch::default();
-    vdi.learn(table, &mut batch).unwrap();
-    let wants = batch.sorted(Format::Vdi).unwrap();
+    let table = tables[0].loaded_table(&entries).unwrap();
+    let mut batch = RangeBatch::default();
+    vdi.parse_table(table, &mut batch).unwrap();
+    let wants = batch.into_sorted(Format::Vdi).unwrap();
     let mib = 1_u64 << 20;
     let found: Vec<_> = wants
         .iter()
-        .map(|want| (want.host.0, u64::from(want.length), want.guest().0))
+        .map(|want| (want.host.0, u64::from(want.length), want.guest_offset().0))
         .collect();
     assert_eq!(found, [(1024, mib - 512, 3 * mib), (1024 + 5 * mib, 2 * mib, 0)]);
 }
@@ -144,11 +148,15 @@ fn entries_become_runs_within_the_disk() {
 fn a_large_map_comes_in_parts() {
     let mut image = patched(0x170, &((1_u64 << 40) + 512).to_le_bytes());
     image[0x180..0x184].copy_from_slice(&0x0020_0000_u32.to_le_bytes());
-    let mut vdi = Vdi::new(Header::parse(&image).unwrap());
-    let tables = vdi.begin(Access::OnePass).unwrap().sorted(Format::Vdi).unwrap();
+    let mut vdi = VdiLayout::new(VdiHeader::parse(&image).unwrap());
+    let tables = vdi
+        .initial_ranges(AccessOrder::OnePass)
+        .unwrap()
+        .into_sorted(Format::Vdi)
+        .unwrap();
     let found: Vec<_> = tables
         .iter()
-        .map(|want| (want.host.0, want.length, want.table(&[]).unwrap().note))
+        .map(|want| (want.host.0, want.length, want.loaded_table(&[]).unwrap().note))
         .collect();
     let part = 1_u32 << 20;
     let mut expected: Vec<_> = (0..4).map(|n| (512 + (n << 20), part, n << 18)).collect();

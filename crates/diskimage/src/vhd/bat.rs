@@ -1,13 +1,13 @@
 //! The block allocation table ("Block Allocation Table and Data Blocks"), and the image as the engine sees it.
 
 use super::dynamic::DynamicHeader;
-use super::footer::Footer;
-use crate::check::mapped::Mapped;
-use crate::layout::{Access, Check, Layout};
+use super::footer::VhdFooter;
+use crate::check::mapped::MappedCheck;
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::reach::Reach;
-use crate::wants::{Batch, Role, Table};
-use crate::{Error, Facts, Format};
+use crate::reach::LastBlockEnd;
+use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::{Error, Format, HeadFacts};
 
 /// A part of the block allocation table; remembers its first entry.
 const BAT: u8 = 0;
@@ -24,26 +24,26 @@ const UNALLOCATED: u32 = u32::MAX;
 const PARKING_UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 
 /// A dynamic image.
-pub(super) struct Vhd {
-    facts: Facts,
+pub(super) struct VhdLayout {
+    facts: HeadFacts,
     header: DynamicHeader,
-    reach: Reach,
+    reach: LastBlockEnd,
 }
 
-impl Vhd {
-    pub(super) fn new(footer: &Footer, header: DynamicHeader) -> Self {
-        let mut reach = Reach::default();
+impl VhdLayout {
+    pub(super) fn new(footer: &VhdFooter, header: DynamicHeader) -> Self {
+        let mut reach = LastBlockEnd::default();
         // The table takes whole sectors.
         let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
-        reach.extend((header.table_offset + table_bytes).next_unit(512));
+        reach.extend_to((header.table_offset + table_bytes).next_unit(512));
         let unit = header
             .block_size
             .clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end());
-        let facts = Facts {
+        let facts = HeadFacts {
             cluster_size: Some(header.block_size),
             parking_unit: Some(unit),
             features: vec!["dynamic".into()],
-            ..Facts::new(Format::Vhd, footer.virtual_size)
+            ..HeadFacts::new(Format::Vhd, footer.virtual_size)
         };
         Self { facts, header, reach }
     }
@@ -55,51 +55,51 @@ impl Vhd {
     }
 
     /// The block of entry `index` of the table, if it is allocated: its first sector is `entry`.
-    fn add_block(&mut self, index: u64, entry: u32, batch: &mut Batch) {
+    fn add_block(&mut self, index: u64, entry: u32, batch: &mut RangeBatch) {
         if entry == UNALLOCATED {
             return;
         }
         let block_size = self.header.block_size;
         let host = Host(u64::from(entry) * 512) + self.bitmap_bytes();
-        self.reach.extend(host + block_size);
+        self.reach.extend_to(host + block_size);
         let guest = Guest(index * block_size);
-        let length = block_size.min(guest.left(self.facts.virtual_size));
+        let length = block_size.min(guest.remaining_bytes(self.facts.virtual_size));
         for skip in (0..length).step_by(RUN_BYTES) {
             let run = length.min(skip + RUN_BYTES as u64) - skip;
-            batch.push(host + skip, run, Role::Data, guest + skip);
+            batch.push_data(host + skip, run, RangeRole::Data, guest + skip);
         }
     }
 }
 
-impl Layout for Vhd {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
-        Box::new(Mapped::new(self, image_length))
+impl ImageLayout for VhdLayout {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
+        Box::new(MappedCheck::new(self, image_length))
     }
 
-    fn facts(&self) -> &Facts {
+    fn head_facts(&self) -> &HeadFacts {
         &self.facts
     }
 
-    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
-        self.reach.begin(access);
-        let mut first = Batch::default();
+    fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error> {
+        self.reach.set_image_end(access);
+        let mut first = RangeBatch::default();
         let bytes = u64::from(self.header.table_entries) * ENTRY_BYTES;
         first.push_table_parts(self.header.table_offset, bytes, BAT, ENTRY_BYTES);
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+    fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
         for (index, entry) in (table.note..).zip(table.bytes.as_chunks().0) {
             self.add_block(index, u32::from_be_bytes(*entry), batch);
         }
-        self.reach.check()
+        self.reach.check_known_end()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {
         "the block allocation table"
     }
 
-    fn finish(&mut self, end: Host) -> Result<(), Error> {
-        self.reach.finish(end)
+    fn check_end(&mut self, end: Host) -> Result<(), Error> {
+        self.reach.check_final_end(end)
     }
 }

@@ -1,6 +1,6 @@
 //! The dynamic disk header ("Dynamic Disk Header Format").
 
-use super::footer::{Footer, check_sum};
+use super::footer::{VhdFooter, check_sum};
 use crate::bytes_at::{be32, be64};
 use crate::offsets::Host;
 use crate::{Error, Format};
@@ -36,31 +36,31 @@ pub(super) struct DynamicHeader {
 
 impl DynamicHeader {
     /// Reads the header that `footer` points to.
-    pub(super) fn parse(head: &[u8], footer: &Footer) -> Result<Self, Error> {
-        let header = find(head, footer)?;
+    pub(super) fn parse(head: &[u8], footer: &VhdFooter) -> Result<Self, Error> {
+        let header = find_header(head, footer)?;
         let table_offset = Host(be64(header, TABLE_OFFSET_AT).unwrap_or(0));
         let table_entries = be32(header, MAX_TABLE_ENTRIES_AT).unwrap_or(0);
         // The block size first: the number of blocks and the end of the table are derived from it.
         let block_size = be32(header, BLOCK_SIZE_AT).map_or(0, u64::from);
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_BYTES {
-            return Err(Format::Vhd.invalid(format!(
+            return Err(Format::Vhd.header_error(format!(
                 "block size {block_size}, must be a power of two from {MIN_BLOCK_BYTES} on"
             )));
         }
         if table_entries > MAX_ENTRIES {
-            return Err(Format::Vhd.invalid(format!(
+            return Err(Format::Vhd.header_error(format!(
                 "the block allocation table has {table_entries} entries, the limit is {MAX_ENTRIES}"
             )));
         }
         let blocks = footer.virtual_size.div_ceil(block_size);
         if u64::from(table_entries) < blocks {
-            return Err(Format::Vhd.invalid(format!(
+            return Err(Format::Vhd.header_error(format!(
                 "the block allocation table has {table_entries} entries, the disk {blocks} blocks"
             )));
         }
         let end = table_offset.checked_add(u64::from(table_entries) * 4);
         if end.is_none_or(|end| i64::try_from(end.0).is_err()) {
-            return Err(Format::Vhd.invalid(format!(
+            return Err(Format::Vhd.header_error(format!(
                 "the block allocation table cannot be at {table_offset:#x}"
             )));
         }
@@ -73,8 +73,8 @@ impl DynamicHeader {
 }
 
 /// "Parent Unicode Name": UTF-16, big-endian, ends with a zero or the field.
-pub(super) fn parent_name(head: &[u8], footer: &Footer) -> Result<String, Error> {
-    let header = find(head, footer)?;
+pub(super) fn parent_name(head: &[u8], footer: &VhdFooter) -> Result<String, Error> {
+    let header = find_header(head, footer)?;
     let field = header
         .get(PARENT_NAME_AT..PARENT_NAME_AT + PARENT_NAME_BYTES)
         .unwrap_or_default();
@@ -82,14 +82,14 @@ pub(super) fn parent_name(head: &[u8], footer: &Footer) -> Result<String, Error>
     Ok(crate::text::printable_utf16(units))
 }
 
-fn find<'h>(head: &'h [u8], footer: &Footer) -> Result<&'h [u8], Error> {
+fn find_header<'h>(head: &'h [u8], footer: &VhdFooter) -> Result<&'h [u8], Error> {
     let start = footer.data_offset;
     let end = start.saturating_add(HEADER_BYTES as u64);
     let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
     let header = head.get(at(start)..at(end));
-    let header = header.ok_or_else(|| Format::Vhd.short(end.0, head))?;
+    let header = header.ok_or_else(|| Format::Vhd.short_header_error(end.0, head))?;
     if !header.starts_with(b"cxsparse") {
-        return Err(Format::Vhd.invalid(format!("there is no dynamic disk header at {start:#x}")));
+        return Err(Format::Vhd.header_error(format!("there is no dynamic disk header at {start:#x}")));
     }
     check_sum("dynamic disk header", header, CHECKSUM_AT)?;
     Ok(header)

@@ -1,28 +1,30 @@
 //! Fixed disks: the disk, then its footer.
 
-use super::footer::{FOOTER_BYTES, Footer};
+use super::footer::{FOOTER_BYTES, VhdFooter};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
 /// Bytes of the disk in a fixed image of `image_length` bytes whose last 512 bytes are `last`; an error says why it is none.
 pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
-    Ok(parse(last, image_length)?.virtual_size)
+    Ok(parse_footer(last, image_length)?.virtual_size)
 }
 
 /// True if an image of `image_length` bytes whose last 512 bytes are `last` is a fixed disk beyond doubt: its footer belongs to
 /// exactly the bytes before it. A raw disk may end with a file that is a smaller fixed image.
 pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
-    parse(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
+    parse_footer(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
 }
 
 /// Reads the footer in the last sector, of a disk that is all there, as QEMU does: an image that ends within a sector is read as if zeros followed.
-fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
-    let sector_at = usize::try_from(padding(image_length)).unwrap_or(usize::MAX);
+fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
+    let sector_at = usize::try_from(padding_bytes(image_length)).unwrap_or(usize::MAX);
     let mut sector = last.get(sector_at..).unwrap_or_default().to_vec();
     sector.resize(last.len(), 0);
-    let footer = Footer::parse(&sector)?;
+    let footer = VhdFooter::parse(&sector)?;
     if !footer.is_fixed() {
-        return Err(Format::Vhd.invalid("the footer at the end of the image is not that of a fixed disk"));
+        return Err(
+            Format::Vhd.header_error("the footer at the end of the image is not that of a fixed disk")
+        );
     }
     let before = before_footer(image_length);
     if footer.virtual_size > before {
@@ -36,13 +38,13 @@ fn parse(last: &[u8], image_length: u64) -> Result<Footer, Error> {
 }
 
 /// Bytes that the last sector of the image lacks.
-fn padding(image_length: u64) -> u64 {
+fn padding_bytes(image_length: u64) -> u64 {
     image_length.wrapping_neg() % FOOTER_BYTES as u64
 }
 
 /// Bytes before the last sector.
 fn before_footer(image_length: u64) -> u64 {
     image_length
-        .saturating_add(padding(image_length))
+        .saturating_add(padding_bytes(image_length))
         .saturating_sub(FOOTER_BYTES as u64)
 }

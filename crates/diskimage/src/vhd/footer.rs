@@ -45,7 +45,7 @@ pub(super) enum DiskType {
 
 /// A footer whose checksum is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Footer {
+pub(super) struct VhdFooter {
     pub(super) disk_type: DiskType,
     /// The dynamic disk header.
     pub(super) data_offset: Host,
@@ -55,27 +55,27 @@ pub(super) struct Footer {
     pub(super) virtual_size: u64,
 }
 
-impl Footer {
+impl VhdFooter {
     /// Reads the footer that `sector` begins with.
     pub(super) fn parse(sector: &[u8]) -> Result<Self, Error> {
         let Some(sector) = sector.get(..FOOTER_BYTES) else {
-            return Err(Format::Vhd.short(FOOTER_BYTES as u64, sector));
+            return Err(Format::Vhd.short_header_error(FOOTER_BYTES as u64, sector));
         };
         if !sector.starts_with(COOKIE) {
-            return Err(Format::Vhd.invalid("there is no footer where one should be"));
+            return Err(Format::Vhd.header_error("there is no footer where one should be"));
         }
         check_sum("footer", sector, CHECKSUM_AT)?;
         let disk_type = match be32(sector, DISK_TYPE_AT).unwrap_or(0) {
             2 => DiskType::Fixed,
             3 => DiskType::Dynamic,
             4 => DiskType::Differencing,
-            other => return Err(Format::Vhd.invalid(format!("disk type {other}, must be 2, 3 or 4"))),
+            other => return Err(Format::Vhd.header_error(format!("disk type {other}, must be 2, 3 or 4"))),
         };
         // Compared with the limit of QEMU after the geometry has had its say, as QEMU does.
         let current_size = be64(sector, CURRENT_SIZE_AT).unwrap_or(0);
-        let sectors = sectors(sector, current_size);
+        let sectors = disk_sectors(sector, current_size);
         if sectors > MAX_SECTORS {
-            return Err(Format::Vhd.invalid(format!(
+            return Err(Format::Vhd.header_error(format!(
                 "the disk has {sectors} sectors, the limit is {MAX_SECTORS} (2040 GiB)"
             )));
         }
@@ -95,7 +95,7 @@ impl Footer {
 
 /// Sectors of the disk. "Disk Geometry" is what Virtual PC shows to its guests; it is rounded, and so smaller than the
 /// current size. Other programs show the current size.
-fn sectors(footer: &[u8], current_size: u64) -> u64 {
+fn disk_sectors(footer: &[u8], current_size: u64) -> u64 {
     let cylinders = be16(footer, GEOMETRY_AT).map_or(0, u64::from);
     let byte = |at: usize| footer.get(at).copied().map_or(0, u64::from);
     let geometry = cylinders * byte(GEOMETRY_AT + 2) * byte(GEOMETRY_AT + 3);
@@ -116,7 +116,7 @@ pub(super) fn check_sum(name: &str, structure: &[u8], at: usize) -> Result<(), E
         .filter(|(index, _)| !(at..at + 4).contains(index))
         .fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)));
     if stated != calculated {
-        return Err(Format::Vhd.invalid(format!(
+        return Err(Format::Vhd.header_error(format!(
             "the {name}'s checksum is {stated:#010x}, its content has {calculated:#010x}"
         )));
     }

@@ -14,26 +14,26 @@ mod tests;
 pub use self::fixed::{fixed_size, is_fixed};
 pub use self::footer::{COOKIE, FOOTER_BYTES};
 
-use self::bat::Vhd;
+use self::bat::VhdLayout;
 use self::dynamic::DynamicHeader;
-use self::footer::{DiskType, Footer};
-use crate::layout::Layout;
+use self::footer::{DiskType, VhdFooter};
+use crate::layout::ImageLayout;
 use crate::{Error, Format};
 
 /// Reads the head of an image that begins with a footer.
-pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    let footer = Footer::parse(head)?;
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
+    let footer = VhdFooter::parse(head)?;
     match footer.disk_type {
         DiskType::Dynamic => {
             let header = DynamicHeader::parse(head, &footer)?;
-            Ok(Box::new(Vhd::new(&footer, header)))
+            Ok(Box::new(VhdLayout::new(&footer, header)))
         }
         DiskType::Differencing => Err(Error::Parent {
             format: Format::Vhd,
             name: dynamic::parent_name(head, &footer)?,
         }),
         DiskType::Fixed => {
-            Err(Format::Vhd.invalid("a fixed disk that begins with a footer: only dynamic ones do"))
+            Err(Format::Vhd.header_error("a fixed disk that begins with a footer: only dynamic ones do"))
         }
     }
 }

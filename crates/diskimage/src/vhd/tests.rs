@@ -19,7 +19,7 @@ fn open(image: &[u8]) -> Result<Image, Error> {
 }
 
 fn size_of(image: &[u8]) -> u64 {
-    open(image).unwrap().facts().virtual_size
+    open(image).unwrap().head_facts().virtual_size
 }
 
 /// Every block of the disk once or not at all, in any order.
@@ -94,7 +94,7 @@ proptest! {
         seal(&mut image[..512], FOOTER_CHECKSUM_AT);
         seal(&mut image[HEADER], HEADER_CHECKSUM_AT);
         // The arrays of these tests are as large as the disk.
-        if open(&image).is_ok_and(|image| image.facts().virtual_size < 1 << 24) {
+        if open(&image).is_ok_and(|image| image.head_facts().virtual_size < 1 << 24) {
             drop(one_pass_of(Format::Vhd, &image, 700));
             drop(ranged_of(Format::Vhd, &image, 700));
         }

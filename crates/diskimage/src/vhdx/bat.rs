@@ -1,12 +1,12 @@
 //! The block allocation table (2.5).
 
 use super::head::ALIGNMENT;
-use super::metadata::Metadata;
-use super::regions::Regions;
+use super::metadata::VhdxMetadata;
+use super::regions::VhdxRegions;
 use crate::offsets::{Guest, Host};
-use crate::reach::Reach;
-use crate::wants::{Batch, Table};
-use crate::{Error, Facts, Format};
+use crate::reach::LastBlockEnd;
+use crate::wants::{LoadedTable, RangeBatch};
+use crate::{Error, Format, HeadFacts};
 
 /// A part of the block allocation table; remembers its first entry.
 const BAT: u8 = 0;
@@ -22,19 +22,19 @@ const OFFSET_MASK: u64 = !0xf_ffff;
 const STATE_MASK: u64 = 7;
 
 /// An image without a parent.
-pub(super) struct Vhdx {
-    pub(super) facts: Facts,
-    pub(super) metadata: Metadata,
-    pub(super) regions: Regions,
+pub(super) struct VhdxLayout {
+    pub(super) facts: HeadFacts,
+    pub(super) metadata: VhdxMetadata,
+    pub(super) regions: VhdxRegions,
     /// Payload blocks of a chunk; after each chunk the table has an entry for its sector bitmap.
     chunk_blocks: u64,
     /// Entries of the table.
     entries: u64,
-    pub(super) reach: Reach,
+    pub(super) reach: LastBlockEnd,
 }
 
-impl Vhdx {
-    pub(super) fn new(metadata: Metadata, regions: Regions) -> Result<Self, Error> {
+impl VhdxLayout {
+    pub(super) fn new(metadata: VhdxMetadata, regions: VhdxRegions) -> Result<Self, Error> {
         let chunk_blocks = CHUNK_SECTORS * metadata.sector_size / metadata.block_size;
         let entries = match metadata.virtual_size.div_ceil(metadata.block_size) {
             // As many as QEMU's count, which is 32 bits wide, wraps to. It gives an empty disk a table of this size and
@@ -45,22 +45,26 @@ impl Vhdx {
         };
         let room = (regions.bat.end - regions.bat.start) / ENTRY_BYTES;
         if room < entries {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "its block allocation table has room for {room} entries, the disk needs {entries}"
             )));
         }
         Ok(Self {
-            facts: metadata.facts(),
+            facts: metadata.head_facts(),
             metadata,
             regions,
             chunk_blocks,
             entries,
-            reach: Reach::default(),
+            reach: LastBlockEnd::default(),
         })
     }
 
     /// The block of entry `index` of the table, if it is present.
-    pub(super) fn block(&self, index: u64, entry: u64) -> Result<Option<Block>, Fault> {
+    pub(super) fn payload_block(
+        &self,
+        index: u64,
+        entry: u64,
+    ) -> Result<Option<PayloadBlock>, BatEntryError> {
         let (chunk, place) = (index / (self.chunk_blocks + 1), index % (self.chunk_blocks + 1));
         if place == self.chunk_blocks {
             // Only images with a parent have sector bitmaps.
@@ -72,28 +76,28 @@ impl Vhdx {
             // Fully present.
             6 => {
                 let guest = Guest((chunk * self.chunk_blocks + place) * self.metadata.block_size);
-                self.present(Host(entry & OFFSET_MASK), guest).map(Some)
+                self.present_block(Host(entry & OFFSET_MASK), guest).map(Some)
             }
-            7 => Err(Fault::OfItsState(
+            7 => Err(BatEntryError::OfItsState(
                 "a block is partially present, though the image has no parent".into(),
             )),
-            other => Err(Fault::OfItsState(format!(
+            other => Err(BatEntryError::OfItsState(format!(
                 "a block has the unknown state {other}"
             ))),
         }
     }
 
-    fn present(&self, host: Host, guest: Guest) -> Result<Block, Fault> {
+    fn present_block(&self, host: Host, guest: Guest) -> Result<PayloadBlock, BatEntryError> {
         let nowhere = format!("a block cannot be at {host:#x}");
         let end = host.checked_add(self.metadata.block_size);
         let Some(end) = end.filter(|end| i64::try_from(end.0).is_ok()) else {
-            return Err(Fault::OfItsPlace(nowhere));
+            return Err(BatEntryError::OfItsPlace(nowhere));
         };
         if host < Host(ALIGNMENT) {
-            return Err(Fault::OfItsState(nowhere));
+            return Err(BatEntryError::OfItsState(nowhere));
         }
-        if let Some(region) = self.regions.overlapping(&(host..end)) {
-            return Err(Fault::OfItsPlace(format!(
+        if let Some(region) = self.regions.find_overlapping(&(host..end)) {
+            return Err(BatEntryError::OfItsPlace(format!(
                 "the block at {host:#x} overlaps the region at {:#x}",
                 region.start
             )));
@@ -101,11 +105,11 @@ impl Vhdx {
         let length = self
             .metadata
             .block_size
-            .min(guest.left(self.metadata.virtual_size));
+            .min(guest.remaining_bytes(self.metadata.virtual_size));
         // The last block may be cut where the disk ends: older QEMU wrote it so. QEMU takes the entries of bitmaps for blocks when
         // it looks for the last one, and so wants all of every block where there is such an entry.
         let has_bitmaps = self.entries > self.chunk_blocks;
-        Ok(Block {
+        Ok(PayloadBlock {
             host,
             guest,
             length,
@@ -114,7 +118,7 @@ impl Vhdx {
     }
 
     /// Asks for the block allocation table, in parts.
-    pub(super) fn table_parts(&self, parts: &mut Batch) {
+    pub(super) fn table_parts(&self, parts: &mut RangeBatch) {
         let bytes = if self.metadata.virtual_size == 0 {
             0
         } else {
@@ -126,7 +130,7 @@ impl Vhdx {
 
 /// A payload block that is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Block {
+pub(super) struct PayloadBlock {
     pub(super) host: Host,
     pub(super) guest: Guest,
     /// Bytes of it that are the disk's.
@@ -137,7 +141,7 @@ pub(super) struct Block {
 
 /// A mistake in an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum BatEntryError {
     /// QEMU finds it when it opens the image.
     OfItsPlace(String),
     /// QEMU finds it when it reads the block, if at all.
@@ -145,7 +149,7 @@ pub(super) enum Fault {
 }
 
 /// The entries of a part of the table, by their numbers.
-pub(super) fn entries(part: Table<'_>) -> impl Iterator<Item = (u64, u64)> {
+pub(super) fn bat_entries(part: LoadedTable<'_>) -> impl Iterator<Item = (u64, u64)> {
     let entries = part.bytes.as_chunks().0.iter();
     (part.note..).zip(entries.map(|entry| u64::from_le_bytes(*entry)))
 }

@@ -1,52 +1,57 @@
 //! The check of the block allocation table. As QEMU (`vhdx_check_bat_entries`): blocks are within the image and in no region.
 
-use super::bat::{Fault, Vhdx, entries};
+use super::bat::{BatEntryError, VhdxLayout, bat_entries};
 use crate::Error;
-use crate::check::places::Places;
+use crate::check::places::ReferencedRanges;
 use crate::findings::Findings;
-use crate::layout::Check;
+use crate::layout::ImageCheck;
 use crate::offsets::Host;
-use crate::wants::{Batch, Table, Want};
+use crate::wants::{LoadedTable, RangeBatch, WantedRange};
 
 /// The check of an image.
 pub(super) struct VhdxCheck {
-    image: Vhdx,
+    image: VhdxLayout,
     image_end: Host,
-    places: Places,
+    places: ReferencedRanges,
 }
 
 impl VhdxCheck {
-    pub(super) fn new(image: Vhdx, image_length: u64) -> Self {
+    pub(super) fn new(image: VhdxLayout, image_length: u64) -> Self {
         let image_end = Host(image_length);
         Self {
             image,
             image_end,
-            places: Places::new(image_end),
+            places: ReferencedRanges::new(image_end),
         }
     }
 }
 
-impl Check for VhdxCheck {
-    fn begin(&mut self, _findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+impl ImageCheck for VhdxCheck {
+    fn queue_first_tables(&mut self, _findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
         self.image.table_parts(tables);
         Ok(())
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.places.bytes()
+        self.places.memory_bytes()
     }
 
-    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+    fn check_table(
+        &mut self,
+        table: LoadedTable<'_>,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         findings.table_bytes += table.bytes.len() as u64;
-        for (index, entry) in entries(table) {
-            let block = match self.image.block(index, entry) {
+        for (index, entry) in bat_entries(table) {
+            let block = match self.image.payload_block(index, entry) {
                 Ok(block) => block,
                 Err(fault) => {
                     let sentence =
                         |what: &str| format!("entry {index} of the block allocation table: {what}");
                     match fault {
-                        Fault::OfItsPlace(what) => findings.error(|| sentence(&what)),
-                        Fault::OfItsState(what) => findings.error_unknown_to_qemu(|| sentence(&what)),
+                        BatEntryError::OfItsPlace(what) => findings.add_error(|| sentence(&what)),
+                        BatEntryError::OfItsState(what) => findings.error_unknown_to_qemu(|| sentence(&what)),
                     }
                     None
                 }
@@ -54,7 +59,7 @@ impl Check for VhdxCheck {
             let Some(block) = block else { continue };
             // Not taken for a place: what lies behind the end overlaps nothing.
             if block.end > self.image_end {
-                findings.error(|| {
+                findings.add_error(|| {
                     format!(
                         "the block at {:#x} ends at {:#x}, the image at {:#x}",
                         block.host, block.end, self.image_end
@@ -63,13 +68,13 @@ impl Check for VhdxCheck {
                 continue;
             }
             let length = u32::try_from(block.length).unwrap_or(u32::MAX);
-            let want = Want::data(block.host, length, block.guest);
-            self.places.add(&self.image, want, findings, tables);
+            let want = WantedRange::new_data(block.host, length, block.guest);
+            self.places.add_range(&self.image, want, findings, tables);
         }
         Ok(())
     }
 
-    fn finish(&mut self, findings: &mut Findings) {
-        self.places.finish(&self.image, findings);
+    fn finish_check(&mut self, findings: &mut Findings) {
+        self.places.check_overlaps(&self.image, findings);
     }
 }

@@ -12,14 +12,14 @@ pub(super) const ALIGNMENT: u64 = 1 << 20;
 /// Bytes of the head, which may have to be longer for them.
 pub(super) fn bytes_of(head: &[u8], range: Range<Host>) -> Result<&[u8], Error> {
     if range.end > Host(MAX_HEAD_BYTES as u64) {
-        return Err(Format::Vhdx.unsupported(format!(
+        return Err(Format::Vhdx.unsupported_error(format!(
             "what tells its size lies up to offset {:#x}, behind the first {MAX_HEAD_BYTES} bytes: convert it once with `qemu-img convert -O qcow2`",
             range.end
         )));
     }
     let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
     let bytes = head.get(at(range.start)..at(range.end));
-    bytes.ok_or_else(|| Format::Vhdx.short(range.end.0, head))
+    bytes.ok_or_else(|| Format::Vhdx.short_header_error(range.end.0, head))
 }
 
 /// The CRC-32C of a structure whose checksum, at bytes 4 to 7, counts as zero (2.2.2, 2.2.3.1).

@@ -16,20 +16,20 @@ const HEADER_BYTES: u64 = 4 << 10;
 
 /// The header that counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct VhdxHeader {
     /// The place of the log.
     pub(super) log: Range<Host>,
 }
 
-impl Header {
+impl VhdxHeader {
     /// The newer one of the two headers, if its log is empty.
-    pub(super) fn current(head: &[u8]) -> Result<Self, Error> {
+    pub(super) fn parse_current(head: &[u8]) -> Result<Self, Error> {
         let [first, second] = HEADERS_AT;
         let identifier = bytes_of(head, Host(0)..second + HEADER_BYTES)?;
         if !identifier.starts_with(IDENTIFIER) {
-            return Err(Format::Vhdx.invalid("there is no file identifier"));
+            return Err(Format::Vhdx.header_error("there is no file identifier"));
         }
-        let current = newer(
+        let current = newer_header(
             bytes_of(head, first..first + HEADER_BYTES)?,
             bytes_of(head, second..second + HEADER_BYTES)?,
         )?;
@@ -43,19 +43,19 @@ impl Header {
             .and_then(|guid| guid.try_into().ok())
             .unwrap_or(NONE);
         if log_guid != NONE {
-            return Err(Format::Vhdx.unsupported(
+            return Err(Format::Vhdx.unsupported_error(
                 "it was not closed by its last writer, and its log has changes that are not in the disk yet: \
                        replay it with `qemu-img check -r all`, or attach and detach it once in Hyper-V",
             ));
         }
         let log_version = le16(header, 64).unwrap_or(0);
         if log_version != 0 {
-            return Err(Format::Vhdx.invalid(format!("log version {log_version}, must be 0")));
+            return Err(Format::Vhdx.header_error(format!("log version {log_version}, must be 0")));
         }
         let length = le32(header, 68).map_or(0, u64::from);
         let start = Host(le64(header, 72).unwrap_or(0));
         if start < Host(ALIGNMENT) || !start.is_multiple_of(ALIGNMENT) {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "the log begins at {start:#x}, must be a multiple of a MiB"
             )));
         }
@@ -67,13 +67,13 @@ impl Header {
 
 /// The valid one with the higher sequence number. That both have the same is an error (2.2.2.1), unless they are the same,
 /// as some writers leave them and QEMU takes them.
-fn newer<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error> {
+fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error> {
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
-        (None, None) => Err(Format::Vhdx.invalid("neither of its headers is intact and of version 1")),
-        (Some(one), Some(other)) if one == other && first != second => Err(Format::Vhdx.invalid(format!(
-            "its headers differ and have the same sequence number {one}"
-        ))),
+        (None, None) => Err(Format::Vhdx.header_error("neither of its headers is intact and of version 1")),
+        (Some(one), Some(other)) if one == other && first != second => Err(Format::Vhdx.header_error(
+            format!("its headers differ and have the same sequence number {one}"),
+        )),
         // `None` is less than any number.
         (one, other) if one < other => Ok(second),
         _ => Ok(first),

@@ -1,47 +1,47 @@
 //! VHDX as the engine sees it.
 
-use super::bat::{ENTRY_BYTES, Fault, Vhdx, entries};
+use super::bat::{BatEntryError, ENTRY_BYTES, VhdxLayout, bat_entries};
 use super::check::VhdxCheck;
-use crate::layout::{Access, Check, Layout};
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Host;
-use crate::wants::{Batch, Role, Table};
-use crate::{Error, Facts, Format};
+use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::{Error, Format, HeadFacts};
 
-impl Layout for Vhdx {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
+impl ImageLayout for VhdxLayout {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
         Box::new(VhdxCheck::new(*self, image_length))
     }
 
-    fn facts(&self) -> &Facts {
+    fn head_facts(&self) -> &HeadFacts {
         &self.facts
     }
 
-    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
-        self.reach.begin(access);
-        let mut first = Batch::default();
+    fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error> {
+        self.reach.set_image_end(access);
+        let mut first = RangeBatch::default();
         self.table_parts(&mut first);
         Ok(first)
     }
 
-    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
-        for (index, entry) in entries(table) {
-            let block = self.block(index, entry).map_err(|fault| {
-                let (Fault::OfItsPlace(what) | Fault::OfItsState(what)) = fault;
-                Format::Vhdx.corrupt(what, self.regions.bat.start + index * ENTRY_BYTES)
+    fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
+        for (index, entry) in bat_entries(table) {
+            let block = self.payload_block(index, entry).map_err(|fault| {
+                let (BatEntryError::OfItsPlace(what) | BatEntryError::OfItsState(what)) = fault;
+                Format::Vhdx.corrupt_error(what, self.regions.bat.start + index * ENTRY_BYTES)
             })?;
             if let Some(block) = block {
-                self.reach.extend(block.end);
-                batch.push(block.host, block.length, Role::Data, block.guest);
+                self.reach.extend_to(block.end);
+                batch.push_data(block.host, block.length, RangeRole::Data, block.guest);
             }
         }
-        self.reach.check()
+        self.reach.check_known_end()
     }
 
     fn table_name(&self, _kind: u8) -> &'static str {
         "the block allocation table"
     }
 
-    fn finish(&mut self, end: Host) -> Result<(), Error> {
-        self.reach.finish(end)
+    fn check_end(&mut self, end: Host) -> Result<(), Error> {
+        self.reach.check_final_end(end)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use super::guid::{Guid, guid};
+use super::guid::{Guid, guid_from_digits};
 use super::head::{ALIGNMENT, bytes_of};
 use super::parent;
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
-use crate::{Error, Facts, Format};
+use crate::{Error, Format, HeadFacts};
 
 /// Bytes of the metadata table at the beginning of the region (2.6.1).
 const TABLE_BYTES: u64 = 64 << 10;
@@ -18,12 +18,12 @@ const ENTRY_BYTES: usize = 32;
 const MAX_ENTRIES: u16 = 2047;
 
 /// 2.6.2, "Known Metadata Items".
-const FILE_PARAMETERS: Guid = guid(0xCAA16737_FA36_4D43_B3B6_33F0AA44E76B);
-const VIRTUAL_DISK_SIZE: Guid = guid(0x2FA54224_CD1B_4876_B211_5DBED83BF4B8);
-const VIRTUAL_DISK_ID: Guid = guid(0xBECA12AB_B2E6_4523_93EF_C309E000C746);
-const LOGICAL_SECTOR_SIZE: Guid = guid(0x8141BF1D_A96F_4709_BA47_F233A8FAAB5F);
-const PHYSICAL_SECTOR_SIZE: Guid = guid(0xCDA348C7_445D_4471_9CC9_E9885251C556);
-const PARENT_LOCATOR: Guid = guid(0xA8D35F2D_B30B_454D_ABF7_D3D84834AB0C);
+const FILE_PARAMETERS: Guid = guid_from_digits(0xCAA16737_FA36_4D43_B3B6_33F0AA44E76B);
+const VIRTUAL_DISK_SIZE: Guid = guid_from_digits(0x2FA54224_CD1B_4876_B211_5DBED83BF4B8);
+const VIRTUAL_DISK_ID: Guid = guid_from_digits(0xBECA12AB_B2E6_4523_93EF_C309E000C746);
+const LOGICAL_SECTOR_SIZE: Guid = guid_from_digits(0x8141BF1D_A96F_4709_BA47_F233A8FAAB5F);
+const PHYSICAL_SECTOR_SIZE: Guid = guid_from_digits(0xCDA348C7_445D_4471_9CC9_E9885251C556);
+const PARENT_LOCATOR: Guid = guid_from_digits(0xA8D35F2D_B30B_454D_ABF7_D3D84834AB0C);
 
 /// Every image has these, each this many bytes long.
 const REQUIRED: [(Guid, &str, u64); 5] = [
@@ -41,7 +41,7 @@ const MAX_SIZE: u64 = 64 << 40;
 
 /// The disk, as the metadata describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Metadata {
+pub(super) struct VhdxMetadata {
     /// Bytes of the disk, in whole sectors.
     pub(super) virtual_size: u64,
     /// Bytes of a payload block: a power of two from 1 to 256 MiB.
@@ -52,26 +52,27 @@ pub(super) struct Metadata {
     pub(super) is_fixed: bool,
 }
 
-impl Metadata {
+impl VhdxMetadata {
     pub(super) fn parse(head: &[u8], region: &Range<Host>) -> Result<Self, Error> {
-        let items = Items::parse(head, region)?;
+        let items = MetadataItems::parse(head, region)?;
         let mut fields = [0; REQUIRED.len()];
         for (field, (guid, name, length)) in fields.iter_mut().zip(REQUIRED) {
-            let item = items.find(&guid);
-            let bytes = item.ok_or_else(|| Format::Vhdx.invalid(format!("its metadata has no {name}")))?;
+            let item = items.find_item(&guid);
+            let bytes =
+                item.ok_or_else(|| Format::Vhdx.header_error(format!("its metadata has no {name}")))?;
             if bytes.end - bytes.start < length {
-                return Err(Format::Vhdx.invalid(format!("its {name} is shorter than {length} bytes")));
+                return Err(Format::Vhdx.header_error(format!("its {name} is shorter than {length} bytes")));
             }
-            *field = number(bytes_of(head, bytes.start..bytes.start + length)?);
+            *field = read_number(bytes_of(head, bytes.start..bytes.start + length)?);
         }
         let [parameters, size, _, sector_size, _] = fields;
         // "LeaveBlocksAllocated" and "HasParent" follow the block size.
         let (block_size, flags) = (parameters & u64::from(u32::MAX), parameters >> 32);
-        if flags & 2 != 0 || items.find(&PARENT_LOCATOR).is_some() {
+        if flags & 2 != 0 || items.find_item(&PARENT_LOCATOR).is_some() {
             return Err(Error::Parent {
                 format: Format::Vhdx,
-                name: match items.find(&PARENT_LOCATOR) {
-                    Some(locator) => parent::name(bytes_of(head, locator)?),
+                name: match items.find_item(&PARENT_LOCATOR) {
+                    Some(locator) => parent::parent_path(bytes_of(head, locator)?),
                     None => String::new(),
                 },
             });
@@ -82,40 +83,40 @@ impl Metadata {
             sector_size,
             is_fixed: flags & 1 != 0,
         }
-        .checked()
+        .into_checked()
     }
 
     /// The facts that follow from it.
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn head_facts(&self) -> HeadFacts {
         let kind = if self.is_fixed { "fixed" } else { "dynamic" };
         let mut features = vec![kind.into()];
         if self.sector_size != 512 {
             features.push(format!("{}-byte sectors", self.sector_size));
         }
-        Facts {
+        HeadFacts {
             cluster_size: Some(self.block_size),
             // Blocks begin at multiples of it.
             parking_unit: Some(ALIGNMENT),
             features,
-            ..Facts::new(Format::Vhdx, self.virtual_size)
+            ..HeadFacts::new(Format::Vhdx, self.virtual_size)
         }
     }
 
-    fn checked(self) -> Result<Self, Error> {
+    fn into_checked(self) -> Result<Self, Error> {
         let block_size = self.block_size;
         if !BLOCK_SIZES.contains(&block_size) || !block_size.is_power_of_two() {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "block size {block_size}, must be a power of two from 1 MiB to 256 MiB"
             )));
         }
         if !matches!(self.sector_size, 512 | 4096) {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "logical sector size {}, must be 512 or 4096",
                 self.sector_size
             )));
         }
         if self.virtual_size > MAX_SIZE {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "the disk has {} bytes, the limit is {MAX_SIZE} (64 TiB)",
                 self.virtual_size
             )));
@@ -125,36 +126,36 @@ impl Metadata {
 }
 
 /// A little-endian number of up to 8 bytes; of longer ones the first 8.
-fn number(bytes: &[u8]) -> u64 {
+fn read_number(bytes: &[u8]) -> u64 {
     le64(bytes, 0)
         .or_else(|| le32(bytes, 0).map(u64::from))
         .unwrap_or(0)
 }
 
 /// The known items of the metadata table, and their places in the image.
-struct Items(Vec<(Guid, Range<Host>)>);
+struct MetadataItems(Vec<(Guid, Range<Host>)>);
 
-impl Items {
+impl MetadataItems {
     fn parse(head: &[u8], region: &Range<Host>) -> Result<Self, Error> {
         let table = bytes_of(head, region.start..region.start.saturating_add(TABLE_BYTES))?;
         if !table.starts_with(b"metadata") {
-            return Err(Format::Vhdx.invalid(format!("there is no metadata at {:#x}", region.start)));
+            return Err(Format::Vhdx.header_error(format!("there is no metadata at {:#x}", region.start)));
         }
         let count = le16(table, 10).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "its metadata has {count} items, the limit is {MAX_ENTRIES}"
             )));
         }
         let mut items = Self(Vec::new());
         let entries = table.get(ENTRIES_AT..).unwrap_or_default();
         for entry in entries.chunks_exact(ENTRY_BYTES).take(count.into()) {
-            items.add(entry, region)?;
+            items.add_item(entry, region)?;
         }
         Ok(items)
     }
 
-    fn add(&mut self, entry: &[u8], region: &Range<Host>) -> Result<(), Error> {
+    fn add_item(&mut self, entry: &[u8], region: &Range<Host>) -> Result<(), Error> {
         let guid = entry.first_chunk().copied().unwrap_or_default();
         let is_known = guid == PARENT_LOCATOR || REQUIRED.iter().any(|(known, ..)| *known == guid);
         if !is_known {
@@ -164,18 +165,18 @@ impl Items {
         let end = offset + le32(entry, 20).map_or(0, u64::from);
         // "Offset … MUST be at least 64 KB"; items lie in the region.
         if offset < TABLE_BYTES || end > region.end - region.start {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "a metadata item at {offset:#x} to {end:#x}, outside of its region"
             )));
         }
-        if self.find(&guid).is_some() {
-            return Err(Format::Vhdx.invalid("its metadata has an item twice"));
+        if self.find_item(&guid).is_some() {
+            return Err(Format::Vhdx.header_error("its metadata has an item twice"));
         }
         self.0.push((guid, region.start + offset..region.start + end));
         Ok(())
     }
 
-    fn find(&self, wanted: &Guid) -> Option<Range<Host>> {
+    fn find_item(&self, wanted: &Guid) -> Option<Range<Host>> {
         let mut items = self.0.iter();
         items
             .find(|(guid, _)| guid == wanted)

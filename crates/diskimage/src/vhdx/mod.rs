@@ -17,17 +17,17 @@ mod regions;
 #[cfg(test)]
 mod tests;
 
-use self::bat::Vhdx;
-use self::header::Header;
-use self::metadata::Metadata;
-use self::regions::Regions;
+use self::bat::VhdxLayout;
+use self::header::VhdxHeader;
+use self::metadata::VhdxMetadata;
+use self::regions::VhdxRegions;
 use crate::Error;
-use crate::layout::Layout;
+use crate::layout::ImageLayout;
 
 /// Reads the head of an image, up to the end of its metadata.
-pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    let header = Header::current(head)?;
-    let regions = Regions::parse(head, &header)?;
-    let metadata = Metadata::parse(head, &regions.metadata)?;
-    Ok(Box::new(Vhdx::new(metadata, regions)?))
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
+    let header = VhdxHeader::parse_current(head)?;
+    let regions = VhdxRegions::parse(head, &header)?;
+    let metadata = VhdxMetadata::parse(head, &regions.metadata)?;
+    Ok(Box::new(VhdxLayout::new(metadata, regions)?))
 }

@@ -14,13 +14,13 @@ const PATHS: [&str; 3] = ["absolute_win32_path", "relative_path", "volume_path"]
 const MAX_PAIRS: u16 = 16;
 
 /// The path of the parent, or nothing if the locator makes no sense.
-pub(super) fn name(locator: &[u8]) -> String {
+pub(super) fn parent_path(locator: &[u8]) -> String {
     let count = le16(locator, 18).unwrap_or(0).min(MAX_PAIRS);
     let entries = locator.get(ENTRIES_AT..).unwrap_or_default();
     let pairs: Vec<(String, String)> = entries
         .chunks_exact(ENTRY_BYTES)
         .take(count.into())
-        .filter_map(|entry| pair(locator, entry))
+        .filter_map(|entry| read_pair(locator, entry))
         .collect();
     let path = PATHS
         .iter()
@@ -29,7 +29,7 @@ pub(super) fn name(locator: &[u8]) -> String {
 }
 
 /// Offsets of key and value, then their lengths; both are UTF-16, little-endian.
-fn pair(locator: &[u8], entry: &[u8]) -> Option<(String, String)> {
+fn read_pair(locator: &[u8], entry: &[u8]) -> Option<(String, String)> {
     let text = |offset: u32, length: u16| {
         let start = usize::try_from(offset).ok()?;
         let bytes = locator.get(start..start.checked_add(length.into())?)?;

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::guid::{Guid, guid};
+use super::guid::{Guid, guid_from_digits};
 use super::head::{ALIGNMENT, bytes_of, is_intact};
-use super::header::Header;
+use super::header::VhdxHeader;
 use crate::bytes_at::{le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};
@@ -19,24 +19,24 @@ const ENTRY_BYTES: usize = 32;
 const MAX_ENTRIES: u32 = 2047;
 
 /// 2.2.3.2, "Known regions".
-const BAT: Guid = guid(0x2DC27766_F623_4200_9D64_115E9BFD4A08);
-const METADATA: Guid = guid(0x8B7CA206_4790_4B9A_B8FE_575F050F886E);
+const BAT: Guid = guid_from_digits(0x2DC27766_F623_4200_9D64_115E9BFD4A08);
+const METADATA: Guid = guid_from_digits(0x8B7CA206_4790_4B9A_B8FE_575F050F886E);
 
 /// The regions of an image, none of which overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Regions {
+pub(super) struct VhdxRegions {
     pub(super) bat: Range<Host>,
     pub(super) metadata: Range<Host>,
     /// All of them, the log included, in the order of the image.
     all: Vec<Range<Host>>,
 }
 
-impl Regions {
-    pub(super) fn parse(head: &[u8], header: &Header) -> Result<Self, Error> {
+impl VhdxRegions {
+    pub(super) fn parse(head: &[u8], header: &VhdxHeader) -> Result<Self, Error> {
         let table = intact_table(head)?;
         let count = le32(table, 8).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(Format::Vhdx.invalid(format!(
+            return Err(Format::Vhdx.header_error(format!(
                 "its region table has {count} entries, the limit is {MAX_ENTRIES}"
             )));
         }
@@ -46,7 +46,7 @@ impl Regions {
         let (mut bat, mut metadata) = (None, None);
         for entry in entries.chunks_exact(ENTRY_BYTES).take(count) {
             // Regions that are not known count too: no block may lie in one.
-            let range = range(entry)?;
+            let range = parse_range(entry)?;
             all.push(range.clone());
             let known = match entry.first_chunk() {
                 Some(&BAT) => &mut bat,
@@ -57,18 +57,19 @@ impl Regions {
                 }
             };
             if known.replace(range).is_some() {
-                return Err(Format::Vhdx.invalid("its region table has a region twice"));
+                return Err(Format::Vhdx.header_error("its region table has a region twice"));
             }
         }
         Ok(Self {
-            bat: bat.ok_or_else(|| Format::Vhdx.invalid("it has no region with a block allocation table"))?,
-            metadata: metadata.ok_or_else(|| Format::Vhdx.invalid("it has no metadata region"))?,
-            all: apart(all)?,
+            bat: bat
+                .ok_or_else(|| Format::Vhdx.header_error("it has no region with a block allocation table"))?,
+            metadata: metadata.ok_or_else(|| Format::Vhdx.header_error("it has no metadata region"))?,
+            all: sort_disjoint(all)?,
         })
     }
 
     /// A region that shares bytes with `range`.
-    pub(super) fn overlapping(&self, range: &Range<Host>) -> Option<&Range<Host>> {
+    pub(super) fn find_overlapping(&self, range: &Range<Host>) -> Option<&Range<Host>> {
         let before = self.all.partition_point(|region| region.end <= range.start);
         self.all.get(before).filter(|region| region.start < range.end)
     }
@@ -80,17 +81,17 @@ fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
     if table.starts_with(b"regi") && is_intact(table) {
         return Ok(table);
     }
-    Err(Format::Vhdx.invalid(
+    Err(Format::Vhdx.header_error(
         "its first region table is damaged: if the second is not, Hyper-V may still read it (`Convert-VHD` makes a new image of it)",
     ))
 }
 
-fn range(entry: &[u8]) -> Result<Range<Host>, Error> {
+fn parse_range(entry: &[u8]) -> Result<Range<Host>, Error> {
     let start = Host(le64(entry, 16).unwrap_or(0));
     let length = le32(entry, 24).map_or(0, u64::from);
     match start.checked_add(length) {
         Some(end) if start >= Host(ALIGNMENT) && start.is_multiple_of(ALIGNMENT) => Ok(start..end),
-        _ => Err(Format::Vhdx.invalid(format!(
+        _ => Err(Format::Vhdx.header_error(format!(
             "a region of {length} bytes at {start:#x}: regions begin at multiples of a MiB"
         ))),
     }
@@ -107,12 +108,12 @@ fn refuse_required(entry: &[u8]) -> Result<(), Error> {
 }
 
 /// In the order of the image, if none overlap.
-fn apart(mut regions: Vec<Range<Host>>) -> Result<Vec<Range<Host>>, Error> {
+fn sort_disjoint(mut regions: Vec<Range<Host>>) -> Result<Vec<Range<Host>>, Error> {
     regions.retain(|region| !region.is_empty());
     regions.sort_unstable_by_key(|region| region.start);
     match regions.windows(2).find(|pair| pair[0].end > pair[1].start) {
         None => Ok(regions),
-        Some(pair) => Err(Format::Vhdx.invalid(format!(
+        Some(pair) => Err(Format::Vhdx.header_error(format!(
             "its regions at {:#x} and {:#x} overlap",
             pair[0].start, pair[1].start
         ))),

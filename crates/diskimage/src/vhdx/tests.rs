@@ -83,7 +83,7 @@ proptest! {
         seal(&mut image[HEADERS_AT[1]..][..HEADER_BYTES]);
         seal(&mut image[REGION_TABLES_AT[0]..][..REGION_TABLE_BYTES]);
         // The arrays of these tests are as large as the disk.
-        if open(&image).is_ok_and(|image| image.facts().virtual_size < 1 << 26) {
+        if open(&image).is_ok_and(|image| image.head_facts().virtual_size < 1 << 26) {
             drop(one_pass_of(Format::Vhdx, &image, MIB));
             drop(ranged_of(Format::Vhdx, &image, MIB));
         }
@@ -115,7 +115,7 @@ fn a_head_that_ends_before_the_metadata_asks_for_more() {
     let image = Vhdx::new(5 << 20, MIB).bytes();
     let needed = |head: usize| match open(&image[..head]) {
         Err(Error::ShortHeader { needed, .. }) => needed,
-        other => panic!("{:?}", other.map(|image| image.facts())),
+        other => panic!("{:?}", other.map(|image| image.head_facts())),
     };
     assert_eq!(needed(100), (132 << 10));
     assert_eq!(needed(132 << 10), 256 << 10);
@@ -126,7 +126,7 @@ fn a_head_that_ends_before_the_metadata_asks_for_more() {
 
 #[test]
 fn what_an_image_is_like_is_told() {
-    let facts = |vhdx: &Vhdx| open(&vhdx.bytes()).unwrap().facts();
+    let facts = |vhdx: &Vhdx| open(&vhdx.bytes()).unwrap().head_facts();
     let mut vhdx = Vhdx::new((5 << 20) + 4096, 32 * MIB);
     let found = facts(&vhdx);
     assert_eq!(

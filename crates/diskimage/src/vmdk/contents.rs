@@ -3,10 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use super::header::{Header, SECTOR};
-use super::tables::{entries, grain_entries};
+use super::header::{SECTOR, VmdkHeader};
+use super::tables::{grain_entries, read_entries};
 use crate::offsets::Host;
-use crate::wants::{Batch, Table, bytes_of};
+use crate::wants::{LoadedTable, RangeBatch, bytes_of};
 use crate::{Error, Format};
 
 /// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and
@@ -19,7 +19,7 @@ type Entries = Box<[u32]>;
 /// The table of contents of a stream. Takes four bytes a grain until the grain's table has come; where each table follows
 /// its grains, as VMware and VirtualBox write them, that is one table.
 #[derive(Debug, Default)]
-pub(super) struct Contents {
+pub(super) struct VmdkContents {
     /// By the markers: the tables that the image should have, by their place in the directory.
     marked: BTreeMap<u64, Entries>,
     /// The tables that came and are as they should be: the place of each.
@@ -34,29 +34,31 @@ pub(super) struct Contents {
     bytes: u64,
 }
 
-impl Contents {
+impl VmdkContents {
     /// The grain `number` of the disk has its marker at `host`.
     pub(super) fn add_grain(
         &mut self,
-        header: &Header,
+        header: &VmdkHeader,
         number: u64,
         host: Host,
-        batch: &mut Batch,
+        batch: &mut RangeBatch,
     ) -> Result<(), Error> {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
         let Ok(sector) = u32::try_from(host.0 / SECTOR) else {
-            return Err(Format::Vmdk.corrupt(
+            return Err(Format::Vmdk.corrupt_error(
                 "a grain lies beyond the 2 TiB that a grain table can refer to",
                 host,
             ));
         };
         // Its entries are gone, so the grain could not be compared: nor could a reader that goes on after the table know of it.
         if self.confirmed.contains_key(&table) {
-            return Err(Format::Vmdk.corrupt("a grain follows the grain table that should name it", host));
+            return Err(
+                Format::Vmdk.corrupt_error("a grain follows the grain table that should name it", host)
+            );
         }
         if !self.marked.contains_key(&table) {
-            if !self.reserve(header, batch) {
+            if !self.reserve_table(header, batch) {
                 return Ok(());
             }
             let count = usize::try_from(header.table_entries).unwrap_or(0);
@@ -72,12 +74,12 @@ impl Contents {
                 *entry = sector;
                 Ok(())
             }
-            _ => Err(Format::Vmdk.corrupt("two markers are of the same grain", host)),
+            _ => Err(Format::Vmdk.corrupt_error("two markers are of the same grain", host)),
         }
     }
 
     /// A grain table. Usually that of the latest grains.
-    pub(super) fn add_table(&mut self, header: &Header, table: Table<'_>, batch: &mut Batch) {
+    pub(super) fn add_table(&mut self, header: &VmdkHeader, table: LoadedTable<'_>, batch: &mut RangeBatch) {
         let is_latest = self
             .marked
             .get(&self.latest)
@@ -86,27 +88,31 @@ impl Contents {
             self.marked.remove(&self.latest);
             self.confirmed.insert(self.latest, table.host);
             self.bytes = self.bytes.saturating_sub(header.table_bytes());
-        } else if self.reserve(header, batch) {
+        } else if self.reserve_table(header, batch) {
             let entries = grain_entries(header, table.bytes).collect();
             self.unplaced.insert(table.host, entries);
         }
     }
 
     /// The grain directory.
-    pub(super) fn add_directory(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+    pub(super) fn add_directory(
+        &mut self,
+        table: LoadedTable<'_>,
+        batch: &mut RangeBatch,
+    ) -> Result<(), Error> {
         if self.directory.is_some() {
-            return Err(Format::Vmdk.corrupt("a second grain directory", table.host));
+            return Err(Format::Vmdk.corrupt_error("a second grain directory", table.host));
         }
         // The list grows to twice its length at once.
-        if batch.charge(2 * table.bytes.len() as u64) {
-            self.directory = Some((table.host, entries(table.bytes).collect()));
+        if batch.charge_bytes(2 * table.bytes.len() as u64) {
+            self.directory = Some((table.host, read_entries(table.bytes).collect()));
         }
         Ok(())
     }
 
     /// Counts another table that waits; false if there is no memory for it.
-    fn reserve(&mut self, header: &Header, batch: &mut Batch) -> bool {
-        let granted = batch.charge(header.table_bytes() + ENTRY_BYTES);
+    fn reserve_table(&mut self, header: &VmdkHeader, batch: &mut RangeBatch) -> bool {
+        let granted = batch.charge_bytes(header.table_bytes() + ENTRY_BYTES);
         if granted {
             self.bytes += header.table_bytes();
         }
@@ -114,18 +120,18 @@ impl Contents {
     }
 
     /// Bytes of memory that all of it takes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let directory = self.directory.as_ref().map_or(0, |(_, entries)| entries.len());
         let tables = self.marked.len() + self.confirmed.len() + self.unplaced.len();
         self.bytes + bytes_of::<u32>(directory) + tables as u64 * ENTRY_BYTES
     }
 
     /// Everything has come, and the footer says that the directory is at `directory`.
-    pub(super) fn check(&mut self, header: &Header, directory: Host) -> Result<(), Error> {
+    pub(super) fn check_directory(&mut self, header: &VmdkHeader, directory: Host) -> Result<(), Error> {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
             _ => {
-                return Err(Format::Vmdk.corrupt(
+                return Err(Format::Vmdk.corrupt_error(
                     "the footer refers to a grain directory that did not come",
                     directory,
                 ));
@@ -133,19 +139,19 @@ impl Contents {
         };
         for (index, sector) in (0u64..).zip(tables.iter()) {
             let table = Host(u64::from(*sector) * SECTOR);
-            if !self.agrees(index, table) {
+            if !self.matches_table(index, table) {
                 let start = index * header.table_span();
                 let what = format!(
                     "the grain table of disk offset {start:#x} contradicts the markers of its grains"
                 );
-                return Err(Format::Vmdk.corrupt(what, if table == Host(0) { host } else { table }));
+                return Err(Format::Vmdk.corrupt_error(what, if table == Host(0) { host } else { table }));
             }
         }
         Ok(())
     }
 
     /// True if the table of this `index`, which is at `host` or at 0 if there is none, has the grains that were marked.
-    fn agrees(&mut self, index: u64, host: Host) -> bool {
+    fn matches_table(&mut self, index: u64, host: Host) -> bool {
         let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
         if let Some(confirmed) = self.confirmed.remove(&index) {
             return confirmed == host;

@@ -1,7 +1,7 @@
 //! The text descriptor: the kind of the disk, and the files of its extents ("Virtual Disk Format 5.0", section
 //! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
 
-use super::header::Header;
+use super::header::VmdkHeader;
 use crate::offsets::Host;
 use crate::{Error, Format};
 
@@ -14,17 +14,17 @@ const MAX_DESCRIPTOR_BYTES: u64 = 256 << 10;
 
 /// The lines of a descriptor that matter here.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Descriptor {
+struct VmdkDescriptor {
     /// Every `createType` that it names.
     types: Vec<String>,
-    extents: Vec<Extent>,
+    extents: Vec<DescriptorExtent>,
     /// The disk that this one is the difference to.
     parent: Option<String>,
 }
 
 /// A line such as `RW 4192256 SPARSE "disk.vmdk"`.
 #[derive(Debug, PartialEq, Eq)]
-struct Extent {
+struct DescriptorExtent {
     kind: String,
     file: String,
 }
@@ -56,13 +56,13 @@ impl CreateType {
 const MAX_NAME: usize = 255;
 
 /// The text of the descriptor, and behind it the other bytes that QEMU looks at.
-pub(super) fn text_of<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], Error> {
+pub(super) fn text_of<'h>(header: &VmdkHeader, head: &'h [u8]) -> Result<&'h [u8], Error> {
     let place = &header.descriptor;
     if place.is_empty() {
         return Err(no_descriptor());
     }
     if place.start != DESCRIPTOR_AT || place.end - place.start > MAX_DESCRIPTOR_BYTES {
-        return Err(Format::Vmdk.invalid(format!(
+        return Err(Format::Vmdk.header_error(format!(
             "the descriptor has {} bytes at {:#x} instead of up to {MAX_DESCRIPTOR_BYTES} at {DESCRIPTOR_AT:#x}",
             place.end - place.start,
             place.start
@@ -70,7 +70,7 @@ pub(super) fn text_of<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], E
     }
     let available = Host(head.len() as u64);
     if available < place.end {
-        return Err(Format::Vmdk.short(place.end.0, head));
+        return Err(Format::Vmdk.short_header_error(place.end.0, head));
     }
     // QEMU reads its 20 sectors whatever the header says, and finds in them what a shorter descriptor does not say.
     let qemu_end = DESCRIPTOR_AT + QEMU_DESCRIPTOR_BYTES as u64;
@@ -83,17 +83,17 @@ pub(super) fn text_of<'h>(header: &Header, head: &'h [u8]) -> Result<&'h [u8], E
 }
 
 fn no_descriptor() -> Error {
-    Format::Vmdk.unsupported(
+    Format::Vmdk.unsupported_error(
         "it has no descriptor, so it is one of several files of a disk: make one file of them with `qemu-img convert -O qcow2` and their descriptor",
     )
 }
 
 /// Checks the descriptor inside a sparse extent: the disk has to be this one file.
 pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
-    let descriptor = Descriptor::parse(text);
+    let descriptor = VmdkDescriptor::parse(text);
     for key in ["CID", "parentCID"] {
         if !has_number(text, key) {
-            return Err(Format::Vmdk.invalid(format!("its descriptor has no {key}")));
+            return Err(Format::Vmdk.header_error(format!("its descriptor has no {key}")));
         }
     }
     if let Some(name) = descriptor.parent {
@@ -114,14 +114,16 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         .find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
         (Some([kind]), None, [_]) => Ok(*kind),
-        (Some([]), _, _) => Err(Format::Vmdk.invalid("its descriptor does not say what kind of disk it is")),
-        (Some([_]), None, []) => Err(Format::Vmdk.invalid("its descriptor names no extent")),
-        (Some([_, _, ..]), _, _) => {
-            Err(Format::Vmdk.invalid("its descriptor says twice what kind of disk it is"))
+        (Some([]), _, _) => {
+            Err(Format::Vmdk.header_error("its descriptor does not say what kind of disk it is"))
         }
-        (Some([_]), None, [_, second, ..]) => Err(second.refuse("its second extent")),
-        (Some([_]), Some(extent), _) => Err(extent.refuse("an extent")),
-        (None, _, _) => Err(descriptor.refuse(Format::Vmdk)),
+        (Some([_]), None, []) => Err(Format::Vmdk.header_error("its descriptor names no extent")),
+        (Some([_, _, ..]), _, _) => {
+            Err(Format::Vmdk.header_error("its descriptor says twice what kind of disk it is"))
+        }
+        (Some([_]), None, [_, second, ..]) => Err(second.external_file_error("its second extent")),
+        (Some([_]), Some(extent), _) => Err(extent.external_file_error("an extent")),
+        (None, _, _) => Err(descriptor.into_error(Format::Vmdk)),
     }
 }
 
@@ -145,16 +147,16 @@ fn has_number(text: &[u8], key: &str) -> bool {
 
 /// Refuses a file that is only a descriptor, of which `head` is the beginning: its extents are other files.
 pub(crate) fn refuse_descriptor(head: &[u8]) -> Error {
-    Descriptor::parse(head).refuse(Format::VmdkDescriptor)
+    VmdkDescriptor::parse(head).into_error(Format::VmdkDescriptor)
 }
 
-impl Descriptor {
+impl VmdkDescriptor {
     /// Reads text of any encoding, up to the first NUL.
     fn parse(text: &[u8]) -> Self {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut descriptor = Self::default();
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
-            descriptor.add(&String::from_utf8_lossy(line));
+            descriptor.add_line(&String::from_utf8_lossy(line));
         }
         // QEMU searches all of the text for it, comments too.
         const HINT: &[u8] = b"parentFileNameHint";
@@ -164,28 +166,28 @@ impl Descriptor {
         descriptor
     }
 
-    fn add(&mut self, line: &str) {
+    fn add_line(&mut self, line: &str) {
         let line = line.trim();
         if line.starts_with('#') {
             return;
         }
         if let Some((key, value)) = line.split_once('=') {
-            let value = unquoted(value);
+            let value = strip_quotes(value);
             match key.trim().to_ascii_lowercase().as_str() {
                 "createtype" => self.types.push(value.to_owned()),
-                "parentfilenamehint" => self.parent = Some(shortened(value)),
+                "parentfilenamehint" => self.parent = Some(shorten_name(value)),
                 "parentcid" if !value.eq_ignore_ascii_case("ffffffff") => {
                     self.parent.get_or_insert_default();
                 }
                 _ => {}
             }
-        } else if let Some(extent) = Extent::parse(line) {
+        } else if let Some(extent) = DescriptorExtent::parse(line) {
             self.extents.push(extent);
         }
     }
 
     /// Refuses it with the kind of the disk and the place of its data.
-    fn refuse(self, format: Format) -> Error {
+    fn into_error(self, format: Format) -> Error {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };
         }
@@ -193,19 +195,19 @@ impl Descriptor {
             .types
             .into_iter()
             .find(|name| CreateType::from_name(name).is_none());
-        let kind = kind.map_or_else(|| "VMDK".to_owned(), |name| shortened(&name));
+        let kind = kind.map_or_else(|| "VMDK".to_owned(), |name| shorten_name(&name));
         let place = self
             .extents
             .first()
-            .map(|extent| format!(" (its first one is \"{}\")", shortened(&extent.file)))
+            .map(|extent| format!(" (its first one is \"{}\")", shorten_name(&extent.file)))
             .unwrap_or_default();
-        format.unsupported(format!(
+        format.unsupported_error(format!(
             "the data of a {kind} disk is in other files{place}, which are never opened: make one file of it with `qemu-img convert -O qcow2`"
         ))
     }
 }
 
-impl Extent {
+impl DescriptorExtent {
     /// Access, sectors, kind and name: other lines without `=` are none.
     fn parse(line: &str) -> Option<Self> {
         let (access, rest) = line.split_once(char::is_whitespace)?;
@@ -217,7 +219,7 @@ impl Extent {
         let (kind, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
         Some(Self {
             kind: kind.to_owned(),
-            file: quoted(name).to_owned(),
+            file: parse_quoted(name).to_owned(),
         })
     }
 
@@ -226,16 +228,16 @@ impl Extent {
         self.kind == "SPARSE" && !self.file.contains(['/', '\\'])
     }
 
-    fn refuse(&self, what: &'static str) -> Error {
+    fn external_file_error(&self, what: &'static str) -> Error {
         Error::ExternalFile {
             what,
-            name: shortened(&self.file),
+            name: shorten_name(&self.file),
         }
     }
 }
 
 /// The text between the quotes at the beginning of `text`; what follows them is an offset.
-fn quoted(text: &str) -> &str {
+fn parse_quoted(text: &str) -> &str {
     match text.trim().strip_prefix('"') {
         Some(rest) => rest.split_once('"').map_or(rest, |(name, _)| name),
         None => text.trim(),
@@ -243,13 +245,13 @@ fn quoted(text: &str) -> &str {
 }
 
 /// A value, with or without quotes.
-fn unquoted(text: &str) -> &str {
+fn strip_quotes(text: &str) -> &str {
     text.trim().trim_matches('"').trim()
 }
 
 /// A name for messages.
-fn shortened(text: &str) -> String {
-    printable::start(text.as_bytes(), MAX_NAME)
+fn shorten_name(text: &str) -> String {
+    printable::escape_prefix(text.as_bytes(), MAX_NAME)
 }
 
 #[cfg(test)]

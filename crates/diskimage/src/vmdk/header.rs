@@ -34,7 +34,7 @@ const MARKERS: u32 = 1 << 17;
 
 /// The place of the grain directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Directory {
+pub(super) enum GrainDirectory {
     /// At this byte of the image.
     At(Host),
     /// The footer tells.
@@ -43,7 +43,7 @@ pub(super) enum Directory {
 
 /// The checked header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct VmdkHeader {
     version: u32,
     /// Bytes of the virtual disk.
     pub(super) capacity: u64,
@@ -51,7 +51,7 @@ pub(super) struct Header {
     pub(super) grain: u64,
     /// Entries of a grain table.
     pub(super) table_entries: u64,
-    pub(super) directory: Directory,
+    pub(super) directory: GrainDirectory,
     /// The first place where a grain may be.
     pub(super) overhead: Host,
     /// The place of the text descriptor; empty if there is none.
@@ -64,10 +64,10 @@ pub(super) struct Header {
     pub(super) has_markers: bool,
 }
 
-impl Header {
+impl VmdkHeader {
     /// Reads and checks the header at the beginning of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        let short = || Format::Vmdk.short(HEADER_BYTES as u64, bytes);
+        let short = || Format::Vmdk.short_header_error(HEADER_BYTES as u64, bytes);
         let header = bytes.get(..HEADER_BYTES).ok_or_else(short)?;
         let u16_at = |at| le16(header, at).ok_or_else(short);
         let u32_at = |at| le32(header, at).ok_or_else(short);
@@ -75,7 +75,7 @@ impl Header {
         let magic = u32_at(0)?;
         if magic != MAGIC {
             return Err(
-                Format::Vmdk.invalid(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}"))
+                Format::Vmdk.header_error(format!("it begins with {magic:#010x} instead of {MAGIC:#010x}"))
             );
         }
         let flags = u32_at(8)?;
@@ -87,29 +87,29 @@ impl Header {
         let is_compressed = match u16_at(77)? {
             0 => false,
             1 => true,
-            other => return Err(Format::Vmdk.invalid(format!("unknown compression algorithm {other}"))),
+            other => return Err(Format::Vmdk.header_error(format!("unknown compression algorithm {other}"))),
         };
         Self {
-            version: version(u32_at(4)?)?,
+            version: check_version(u32_at(4)?)?,
             capacity: in_bytes("the capacity", u64_at(12)?)?,
-            grain: grain(u64_at(20)?)?,
+            grain: parse_grain_size(u64_at(20)?)?,
             table_entries: table_entries(u32_at(44)?)?,
             directory: match u64_at(56)? {
-                AT_END => Directory::AtEnd,
-                sector => Directory::At(Host(in_bytes("the offset of the grain directory", sector)?)),
+                AT_END => GrainDirectory::AtEnd,
+                sector => GrainDirectory::At(Host(in_bytes("the offset of the grain directory", sector)?)),
             },
             overhead: Host(in_bytes("the overhead", u64_at(64)?)?),
-            descriptor: descriptor(u64_at(28)?, u64_at(36)?)?,
+            descriptor: descriptor_range(u64_at(28)?, u64_at(36)?)?,
             has_zeroed_grains: flags & ZEROED_GRAINS != 0,
             is_compressed,
             has_markers: flags & MARKERS != 0,
         }
-        .checked()
+        .into_checked()
     }
 
-    fn checked(self) -> Result<Self, Error> {
+    fn into_checked(self) -> Result<Self, Error> {
         if self.capacity == 0 {
-            return Err(Format::Vmdk.invalid("the capacity is 0"));
+            return Err(Format::Vmdk.header_error("the capacity is 0"));
         }
         let entries = self.directory_entries();
         if entries > MAX_L1_ENTRIES {
@@ -120,20 +120,20 @@ impl Header {
             });
         }
         if entries > MAX_DIRECTORY_ENTRIES {
-            return Err(unsupported(&format!(
+            return Err(unsupported_error(&format!(
                 "a capacity of {} bytes in grains of {} needs a grain directory of {entries} entries, the limit is {MAX_DIRECTORY_ENTRIES}",
                 self.capacity, self.grain
             )));
         }
         // After the sizes of tables, of which QEMU says that they are too big: it takes grains of any size.
         if !self.grain.is_power_of_two() {
-            return Err(unsupported(&format!(
+            return Err(unsupported_error(&format!(
                 "a grain has {} bytes, which is no power of two",
                 self.grain
             )));
         }
         if self.is_compressed && self.grain > MAX_COMPRESSED_GRAIN {
-            return Err(unsupported(&format!(
+            return Err(unsupported_error(&format!(
                 "its compressed grains have {} bytes, the limit is {MAX_COMPRESSED_GRAIN}",
                 self.grain
             )));
@@ -173,19 +173,18 @@ impl Header {
     }
 }
 
-fn version(version: u32) -> Result<u32, Error> {
+fn check_version(version: u32) -> Result<u32, Error> {
     match version {
         1..=3 => Ok(version),
-        _ => {
-            Err(Format::Vmdk.unsupported(format!("its version is {version}, and only 1, 2 and 3 are known")))
-        }
+        _ => Err(Format::Vmdk
+            .unsupported_error(format!("its version is {version}, and only 1, 2 and 3 are known"))),
     }
 }
 
-fn grain(sectors: u64) -> Result<u64, Error> {
+fn parse_grain_size(sectors: u64) -> Result<u64, Error> {
     match sectors {
         1..=MAX_GRAIN_SECTORS => Ok(sectors * SECTOR),
-        _ => Err(Format::Vmdk.invalid(format!(
+        _ => Err(Format::Vmdk.header_error(format!(
             "a grain has {sectors} sectors, which is not from 1 to {MAX_GRAIN_SECTORS}"
         ))),
     }
@@ -194,18 +193,18 @@ fn grain(sectors: u64) -> Result<u64, Error> {
 fn table_entries(entries: u32) -> Result<u64, Error> {
     match entries {
         1..=MAX_TABLE_ENTRIES => Ok(entries.into()),
-        _ => Err(Format::Vmdk.invalid(format!(
+        _ => Err(Format::Vmdk.header_error(format!(
             "a grain table has {entries} entries, which is not from 1 to {MAX_TABLE_ENTRIES}"
         ))),
     }
 }
 
-fn descriptor(offset: u64, size: u64) -> Result<Range<Host>, Error> {
+fn descriptor_range(offset: u64, size: u64) -> Result<Range<Host>, Error> {
     let start = Host(in_bytes("the offset of the descriptor", offset)?);
     let length = in_bytes("the size of the descriptor", size)?;
     match start.checked_add(length) {
         Some(end) => Ok(start..end),
-        None => Err(Format::Vmdk.invalid(format!(
+        None => Err(Format::Vmdk.header_error(format!(
             "a descriptor of {size} sectors at sector {offset} ends nowhere"
         ))),
     }
@@ -217,15 +216,15 @@ fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
         .checked_mul(SECTOR)
         .filter(|bytes| *bytes < MAX_OFFSET)
         .ok_or_else(|| {
-            Format::Vmdk.invalid(format!(
+            Format::Vmdk.header_error(format!(
                 "{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"
             ))
         })
 }
 
 /// The header is valid, but for other programs.
-fn unsupported(what: &str) -> Error {
-    Format::Vmdk.unsupported(format!(
+fn unsupported_error(what: &str) -> Error {
+    Format::Vmdk.unsupported_error(format!(
         "{what}: convert it first with `qemu-img convert -O qcow2`"
     ))
 }

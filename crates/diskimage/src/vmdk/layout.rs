@@ -3,17 +3,17 @@
 use bytes::Bytes;
 
 use super::descriptor::CreateType;
-use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
+use super::header::{GrainDirectory, HEADER_BYTES, SECTOR, VmdkHeader};
 use super::kinds::{DIRECTORY, FOOTER, GRAIN_TABLE, MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE};
-use super::marker::{Kind, Marker, grain_range};
-use super::markers::{Markers, directory_of};
-use super::tables::Tables;
+use super::marker::{MarkerKind, VmdkMarker, grain_range};
+use super::markers::{MarkerWalk, directory_of};
+use super::tables::GrainTables;
 use crate::bytes_at::le32;
-use crate::check::mapped::Mapped;
-use crate::layout::{Access, Check, Layout};
+use crate::check::mapped::MappedCheck;
+use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::wants::{Batch, Table};
-use crate::{Clusters, Compression, Error, Facts, Format};
+use crate::wants::{LoadedTable, RangeBatch};
+use crate::{ClusterCompression, CompressedClusters, Error, Format, HeadFacts};
 
 /// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.
 const FOOTER_BYTES: u64 = 3 * SECTOR;
@@ -21,41 +21,41 @@ const FOOTER_BYTES: u64 = 3 * SECTOR;
 const MAX_PARKING_UNIT: u64 = 2 << 20;
 
 /// An image, and the places of its grains as far as it has told them.
-pub(super) struct Vmdk {
-    facts: Facts,
-    header: Header,
-    map: Map,
+pub(super) struct VmdkLayout {
+    facts: HeadFacts,
+    header: VmdkHeader,
+    map: GrainMap,
     is_one_pass: bool,
 }
 
 /// The two things that tell the places of grains.
-enum Map {
-    Tables(Tables),
-    Markers(Markers),
+enum GrainMap {
+    Tables(GrainTables),
+    Markers(MarkerWalk),
 }
 
-impl Vmdk {
-    pub(super) fn new(header: Header, kind: CreateType) -> Self {
+impl VmdkLayout {
+    pub(super) fn new(header: VmdkHeader, kind: CreateType) -> Self {
         let mut features = vec![kind.name().to_owned()];
         let unit = header.grain.min(MAX_PARKING_UNIT);
-        let is_at_end = header.directory == Directory::AtEnd;
+        let is_at_end = header.directory == GrainDirectory::AtEnd;
         if is_at_end {
             features.push("grain directory at the end".to_owned());
         }
-        let facts = Facts {
-            clusters: header.is_compressed.then_some(Clusters {
-                compression: Compression::Zlib,
+        let facts = HeadFacts {
+            clusters: header.is_compressed.then_some(CompressedClusters {
+                compression: ClusterCompression::Zlib,
                 size: header.grain,
             }),
             cluster_size: Some(header.grain),
             parking_unit: (!is_at_end).then_some(unit),
             features,
-            ..Facts::new(Format::Vmdk, header.capacity)
+            ..HeadFacts::new(Format::Vmdk, header.capacity)
         };
         Self {
             facts,
             header,
-            map: Map::Tables(Tables::default()),
+            map: GrainMap::Tables(GrainTables::default()),
             is_one_pass: false,
         }
     }
@@ -73,116 +73,119 @@ impl Vmdk {
     }
 
     /// Asks for the last three sectors of the image.
-    fn ask_footer(image_end: Host) -> Result<Batch, Error> {
+    fn ask_footer(image_end: Host) -> Result<RangeBatch, Error> {
         let start = match image_end.0.checked_sub(FOOTER_BYTES) {
             Some(start) if start.is_multiple_of(SECTOR) => Host(start),
             _ => {
                 return Err(Error::Truncated {
                     what: "the footer",
-                    offset: image_end.unit(SECTOR),
+                    offset: image_end.unit_start(SECTOR),
                     end: image_end,
                 });
             }
         };
-        let mut first = Batch::default();
+        let mut first = RangeBatch::default();
         first.push_table(start, FOOTER_BYTES, FOOTER, 0);
         Ok(first)
     }
 
     fn read_footer(&self, host: Host, bytes: &[u8]) -> Result<Host, Error> {
         let sector = HEADER_BYTES;
-        let is_marker = |at: usize, kind: Kind| {
-            let marker = bytes.get(at..).and_then(Marker::parse);
+        let is_marker = |at: usize, kind: MarkerKind| {
+            let marker = bytes.get(at..).and_then(VmdkMarker::parse);
             let number = le32(bytes, at + 12);
-            marker.is_some_and(|marker| marker.size == 0) && number.and_then(Kind::from_number) == Some(kind)
+            marker.is_some_and(|marker| marker.size == 0)
+                && number.and_then(MarkerKind::from_number) == Some(kind)
         };
         let end = bytes.get(2 * sector..2 * sector + 16);
-        if !is_marker(0, Kind::Footer) || end.is_none_or(|end| end.iter().any(|byte| *byte != 0)) {
-            return Err(Format::Vmdk.corrupt("the image does not end with a footer", host));
+        if !is_marker(0, MarkerKind::Footer) || end.is_none_or(|end| end.iter().any(|byte| *byte != 0)) {
+            return Err(Format::Vmdk.corrupt_error("the image does not end with a footer", host));
         }
         let footer = bytes.get(sector..).unwrap_or_default();
         directory_of(&self.header, host + SECTOR, footer)
     }
 }
 
-impl Layout for Vmdk {
-    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn Check> {
-        Box::new(Mapped::new(self, image_length))
+impl ImageLayout for VmdkLayout {
+    fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck> {
+        Box::new(MappedCheck::new(self, image_length))
     }
 
-    fn facts(&self) -> &Facts {
+    fn head_facts(&self) -> &HeadFacts {
         &self.facts
     }
 
-    fn begin(&mut self, access: Access) -> Result<Batch, Error> {
-        let mut tables = Tables::default();
-        self.is_one_pass = access == Access::OnePass;
-        if let Access::Ranged { image_end } = access {
+    fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error> {
+        let mut tables = GrainTables::default();
+        self.is_one_pass = access == AccessOrder::OnePass;
+        if let AccessOrder::Ranged { image_end } = access {
             tables.add_place(image_end);
         }
         // QEMU goes by the tables, and so do we wherever they can be had before the data. Only where they come last and the image
         // comes once, the markers have to do.
         match (self.header.directory, access) {
-            (Directory::At(host), _) => {
-                if let Access::Ranged { image_end } = access {
+            (GrainDirectory::At(host), _) => {
+                if let AccessOrder::Ranged { image_end } = access {
                     self.check_reaches_grains(image_end)?;
                 }
-                let mut first = Batch::default();
+                let mut first = RangeBatch::default();
                 tables.ask_directory(&self.header, host, &mut first);
-                self.map = Map::Tables(tables);
+                self.map = GrainMap::Tables(tables);
                 Ok(first)
             }
-            (Directory::AtEnd, Access::Ranged { image_end }) => {
-                self.map = Map::Tables(tables);
+            (GrainDirectory::AtEnd, AccessOrder::Ranged { image_end }) => {
+                self.map = GrainMap::Tables(tables);
                 Self::ask_footer(image_end)
             }
-            (Directory::AtEnd, Access::OnePass) if self.header.is_compressed && self.header.has_markers => {
-                self.map = Map::Markers(Markers::default());
-                Ok(Markers::begin(&self.header))
+            (GrainDirectory::AtEnd, AccessOrder::OnePass) if self.header.is_compressed && self.header.has_markers => {
+                self.map = GrainMap::Markers(MarkerWalk::default());
+                Ok(MarkerWalk::first_marker(&self.header))
             }
-            (Directory::AtEnd, Access::OnePass) => Err(Format::Vmdk.unsupported(
+            (GrainDirectory::AtEnd, AccessOrder::OnePass) => Err(Format::Vmdk.unsupported_error(
                 "only its end says where its grains belong: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`",
             )),
         }
     }
 
-    fn learn(&mut self, table: Table<'_>, batch: &mut Batch) -> Result<(), Error> {
+    fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error> {
         let directory = match table.kind {
             FOOTER => Some(self.read_footer(table.host, table.bytes)?),
             _ => None,
         };
         match (&mut self.map, directory) {
-            (Map::Markers(markers), _) => return markers.learn(&self.header, table, batch),
-            (Map::Tables(tables), Some(directory)) => tables.ask_directory(&self.header, directory, batch),
-            (Map::Tables(tables), None) if table.kind == DIRECTORY => {
+            (GrainMap::Markers(markers), _) => return markers.parse_table(&self.header, table, batch),
+            (GrainMap::Tables(tables), Some(directory)) => {
+                tables.ask_directory(&self.header, directory, batch)
+            }
+            (GrainMap::Tables(tables), None) if table.kind == DIRECTORY => {
                 tables.learn_directory(&self.header, table.bytes, batch);
             }
-            (Map::Tables(tables), None) => tables.learn_table(&self.header, table, batch),
+            (GrainMap::Tables(tables), None) => tables.learn_table(&self.header, table, batch),
         }
         Ok(())
     }
 
     fn memory_bytes(&self) -> u64 {
         match &self.map {
-            Map::Tables(tables) => tables.bytes(),
-            Map::Markers(markers) => markers.bytes(),
+            GrainMap::Tables(tables) => tables.memory_bytes(),
+            GrainMap::Markers(markers) => markers.memory_bytes(),
         }
     }
 
-    fn payload(&self, guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
+    fn compressed_payload(&self, guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
         match self.map {
-            Map::Tables(_) if self.header.has_markers => {
+            GrainMap::Tables(_) if self.header.has_markers => {
                 Ok(stored.slice(grain_range(&self.header, guest, &stored)?))
             }
             _ => Ok(stored),
         }
     }
 
-    fn finish(&mut self, end: Host) -> Result<(), Error> {
+    fn check_end(&mut self, end: Host) -> Result<(), Error> {
         match &self.map {
-            Map::Markers(markers) => markers.finish(end),
-            Map::Tables(_) if self.is_one_pass => self.check_reaches_grains(end),
-            Map::Tables(_) => Ok(()),
+            GrainMap::Markers(markers) => markers.check_end(end),
+            GrainMap::Tables(_) if self.is_one_pass => self.check_reaches_grains(end),
+            GrainMap::Tables(_) => Ok(()),
         }
     }
 

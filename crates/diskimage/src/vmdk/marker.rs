@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use super::header::{Header, SECTOR};
+use super::header::{SECTOR, VmdkHeader};
 use crate::bytes_at::{le32, le64};
 use crate::offsets::{Guest, Host};
 use crate::{Error, Format};
@@ -15,7 +15,7 @@ pub(super) const TYPE_BYTES: u64 = 4;
 
 /// The first bytes of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Marker {
+pub(super) struct VmdkMarker {
     /// Of a grain: its first sector on the disk. Of a table: its sectors.
     pub(super) value: u64,
     /// Bytes of the compressed grain; 0 if it is none.
@@ -24,14 +24,14 @@ pub(super) struct Marker {
 
 /// The part that follows a marker which is not a grain's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MarkerKind {
     EndOfStream,
     GrainTable,
     Directory,
     Footer,
 }
 
-impl Marker {
+impl VmdkMarker {
     /// Reads a marker; `None` from fewer bytes than it has.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self {
@@ -41,26 +41,30 @@ impl Marker {
     }
 
     /// Checks the marker of a grain, which is at `host`. Returns the first byte of the grain on the disk.
-    pub(super) fn grain(self, header: &Header, host: Host) -> Result<Guest, Error> {
+    pub(super) fn grain_start(self, header: &VmdkHeader, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {
             let what = format!(
                 "the marker of a compressed grain says {} bytes, the limit is {longest}",
                 self.size
             );
-            return Err(Format::Vmdk.corrupt(what, host));
+            return Err(Format::Vmdk.corrupt_error(what, host));
         }
         match self.value.checked_mul(SECTOR).map(Guest) {
-            Some(guest) if guest.left(header.capacity) > 0 && guest.is_multiple_of(header.grain) => Ok(guest),
+            Some(guest)
+                if guest.remaining_bytes(header.capacity) > 0 && guest.is_multiple_of(header.grain) =>
+            {
+                Ok(guest)
+            }
             _ => {
                 let what = format!("a marker is of sector {}, where no grain begins", self.value);
-                Err(Format::Vmdk.corrupt(what, host))
+                Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
     }
 }
 
-impl Kind {
+impl MarkerKind {
     /// The kind with this number in a marker.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         match number {
@@ -74,18 +78,18 @@ impl Kind {
 }
 
 /// Bytes that a compressed grain and its marker take at most: what QEMU reads.
-pub(super) fn longest_grain(header: &Header) -> u64 {
+pub(super) fn longest_grain(header: &VmdkHeader) -> u64 {
     header.grain * 2
 }
 
 /// The compressed bytes in `stored`, which begins with the marker of the grain at `guest`.
-pub(super) fn grain_range(header: &Header, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
+pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
     let broken = |what: String| Error::CompressedCluster {
         guest,
         cluster_size: header.grain,
         reason: what,
     };
-    let Some(marker) = Marker::parse(stored) else {
+    let Some(marker) = VmdkMarker::parse(stored) else {
         return Err(broken("the image ends inside its marker".into()));
     };
     // QEMU does not look at it: a grain that its table gives to another place would be another disk for each of two readers.

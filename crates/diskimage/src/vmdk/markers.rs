@@ -1,33 +1,38 @@
 //! The places of grains by the markers before them: of a stream that comes once, whose directory is behind its grains. Its tables
 //! have to say the same in the end.
 
-use super::contents::Contents;
-use super::header::{Directory, HEADER_BYTES, Header, SECTOR};
+use super::contents::VmdkContents;
+use super::header::{GrainDirectory, HEADER_BYTES, SECTOR, VmdkHeader};
 use super::kinds::{MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, MARKER, MARKER_TYPE};
-use super::marker::{Kind, MARKER_BYTES, Marker, TYPE_BYTES};
+use super::marker::{MARKER_BYTES, MarkerKind, TYPE_BYTES, VmdkMarker};
 use crate::offsets::Host;
-use crate::wants::{Batch, Role, Table};
+use crate::wants::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format};
 
 /// The walk from marker to marker.
 #[derive(Debug, Default)]
-pub(super) struct Markers {
-    contents: Contents,
+pub(super) struct MarkerWalk {
+    contents: VmdkContents,
     /// The place of the directory, as the footer says.
     directory: Option<Host>,
     /// The byte after the end-of-stream marker, once it has come.
     end: Option<Host>,
 }
 
-impl Markers {
+impl MarkerWalk {
     /// Asks for the first marker.
-    pub(super) fn begin(header: &Header) -> Batch {
-        let mut first = Batch::default();
+    pub(super) fn first_marker(header: &VmdkHeader) -> RangeBatch {
+        let mut first = RangeBatch::default();
         push_marker(&mut first, header.overhead);
         first
     }
 
-    pub(super) fn learn(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
+    pub(super) fn parse_table(
+        &mut self,
+        header: &VmdkHeader,
+        table: LoadedTable<'_>,
+        next: &mut RangeBatch,
+    ) -> Result<(), Error> {
         match table.kind {
             MARKER => self.learn_marker(header, table, next)?,
             MARKER_TYPE => self.learn_type(header, table, next)?,
@@ -39,14 +44,19 @@ impl Markers {
     }
 
     /// Bytes of memory that the table of contents takes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.contents.bytes()
+    pub(super) fn memory_bytes(&self) -> u64 {
+        self.contents.memory_bytes()
     }
 
-    fn learn_marker(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
+    fn learn_marker(
+        &mut self,
+        header: &VmdkHeader,
+        table: LoadedTable<'_>,
+        next: &mut RangeBatch,
+    ) -> Result<(), Error> {
         let host = table.host;
-        let Some(marker) = Marker::parse(table.bytes) else {
-            return Err(Format::Vmdk.corrupt("a marker is cut short", host));
+        let Some(marker) = VmdkMarker::parse(table.bytes) else {
+            return Err(Format::Vmdk.corrupt_error("a marker is cut short", host));
         };
         let behind = host + MARKER_BYTES;
         if marker.size == 0 {
@@ -54,29 +64,34 @@ impl Markers {
             return Ok(());
         }
         self.check_no_footer(host)?;
-        let guest = marker.grain(header, host)?;
+        let guest = marker.grain_start(header, host)?;
         self.contents
             .add_grain(header, guest.0 / header.grain, host, next)?;
         let size = u64::from(marker.size);
-        next.push(behind, size, Role::Compressed, guest);
+        next.push_data(behind, size, RangeRole::Compressed, guest);
         push_marker(next, (behind + size).next_unit(SECTOR));
         Ok(())
     }
 
     /// The note of the table is the value of the marker.
-    fn learn_type(&mut self, header: &Header, table: Table<'_>, next: &mut Batch) -> Result<(), Error> {
+    fn learn_type(
+        &mut self,
+        header: &VmdkHeader,
+        table: LoadedTable<'_>,
+        next: &mut RangeBatch,
+    ) -> Result<(), Error> {
         let host = Host(table.host.0 - MARKER_BYTES);
         let number = crate::bytes_at::le32(table.bytes, 0);
-        let Some(kind) = number.and_then(Kind::from_number) else {
-            return Err(Format::Vmdk.corrupt(format!("a marker of the unknown type {number:?}"), host));
+        let Some(kind) = number.and_then(MarkerKind::from_number) else {
+            return Err(Format::Vmdk.corrupt_error(format!("a marker of the unknown type {number:?}"), host));
         };
         // The marker says how far to go, the header how much to read: VMware pads its tables.
         let (role, length, sectors) = match kind {
-            Kind::EndOfStream => return self.learn_end(header, host, table.note),
-            Kind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
-            Kind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
+            MarkerKind::EndOfStream => return self.learn_end(header, host, table.note),
+            MarkerKind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
+            MarkerKind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
             // One sector, whatever its marker says: QEMU looks for it at the end of the image.
-            Kind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
+            MarkerKind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
         };
         self.check_no_footer(host)?;
         let start = host + SECTOR;
@@ -91,7 +106,7 @@ impl Markers {
             }
             _ => {
                 let what = format!("a marker says {sectors} sectors for a table of {length} bytes");
-                Err(Format::Vmdk.corrupt(what, host))
+                Err(Format::Vmdk.corrupt_error(what, host))
             }
         }
     }
@@ -99,28 +114,30 @@ impl Markers {
     fn check_no_footer(&self, host: Host) -> Result<(), Error> {
         match self.directory {
             None => Ok(()),
-            Some(_) => Err(Format::Vmdk.corrupt(
+            Some(_) => Err(Format::Vmdk.corrupt_error(
                 "something other than the end of the stream follows the footer",
                 host,
             )),
         }
     }
 
-    fn learn_end(&mut self, header: &Header, host: Host, value: u64) -> Result<(), Error> {
+    fn learn_end(&mut self, header: &VmdkHeader, host: Host, value: u64) -> Result<(), Error> {
         let Some(directory) = self.directory else {
-            return Err(Format::Vmdk.corrupt("the stream ends without a footer", host));
+            return Err(Format::Vmdk.corrupt_error("the stream ends without a footer", host));
         };
         if value != 0 {
-            return Err(Format::Vmdk.corrupt(format!("the end-of-stream marker says {value} sectors"), host));
+            return Err(
+                Format::Vmdk.corrupt_error(format!("the end-of-stream marker says {value} sectors"), host)
+            );
         }
         self.end = Some(host + SECTOR);
-        self.contents.check(header, directory)
+        self.contents.check_directory(header, directory)
     }
 
     /// The image ends at `end`.
-    pub(super) fn finish(&self, end: Host) -> Result<(), Error> {
+    pub(super) fn check_end(&self, end: Host) -> Result<(), Error> {
         match self.end {
-            Some(expected) if end > expected => Err(Format::Vmdk.corrupt(
+            Some(expected) if end > expected => Err(Format::Vmdk.corrupt_error(
                 format!("{} bytes follow the end of the stream", end - expected),
                 expected,
             )),
@@ -135,23 +152,23 @@ impl Markers {
 }
 
 /// The place of the directory, as the footer at `host` says. For the rest the footer has to agree with `header`.
-pub(super) fn directory_of(header: &Header, host: Host, footer: &[u8]) -> Result<Host, Error> {
-    let footer = Header::parse(footer)?;
+pub(super) fn directory_of(header: &VmdkHeader, host: Host, footer: &[u8]) -> Result<Host, Error> {
+    let footer = VmdkHeader::parse(footer)?;
     if !header.agrees_with(&footer) {
-        return Err(Format::Vmdk.corrupt("the footer contradicts the header", host));
+        return Err(Format::Vmdk.corrupt_error("the footer contradicts the header", host));
     }
     // QEMU wants the image to reach as far as its first grain.
     if footer.overhead > host {
-        return Err(Format::Vmdk.corrupt("the footer says that all grains are behind it", host));
+        return Err(Format::Vmdk.corrupt_error("the footer says that all grains are behind it", host));
     }
     match footer.directory {
-        Directory::At(directory) => Ok(directory),
-        Directory::AtEnd => {
-            Err(Format::Vmdk.corrupt("the footer does not say where the grain directory is", host))
+        GrainDirectory::At(directory) => Ok(directory),
+        GrainDirectory::AtEnd => {
+            Err(Format::Vmdk.corrupt_error("the footer does not say where the grain directory is", host))
         }
     }
 }
 
-fn push_marker(batch: &mut Batch, host: Host) {
+fn push_marker(batch: &mut RangeBatch, host: Host) {
     batch.push_table(host, MARKER_BYTES, MARKER, 0);
 }

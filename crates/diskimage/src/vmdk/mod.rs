@@ -22,14 +22,14 @@ mod tests;
 pub(crate) use self::descriptor::refuse_descriptor;
 
 use self::descriptor::{check_embedded, text_of};
-use self::header::Header;
-use self::layout::Vmdk;
+use self::header::VmdkHeader;
+use self::layout::VmdkLayout;
 use crate::Error;
-use crate::layout::Layout;
+use crate::layout::ImageLayout;
 
 /// Reads the header and the descriptor of a sparse extent.
-pub(crate) fn open(head: &[u8]) -> Result<Box<dyn Layout>, Error> {
-    let header = Header::parse(head)?;
+pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
+    let header = VmdkHeader::parse(head)?;
     let kind = check_embedded(text_of(&header, head)?)?;
-    Ok(Box::new(Vmdk::new(header, kind)))
+    Ok(Box::new(VmdkLayout::new(header, kind)))
 }

@@ -1,12 +1,12 @@
 //! The places of grains by the grain directory and the grain tables ("Virtual Disk Format 5.0", section "Hosted Sparse
 //! Extent Metadata"). The redundant directory is not looked at: QEMU only keeps it up to date.
 
-use super::header::{Header, SECTOR};
+use super::header::{SECTOR, VmdkHeader};
 use super::kinds::{DIRECTORY, GRAIN_TABLE};
 use super::marker::longest_grain;
 use crate::bytes_at;
 use crate::offsets::{Guest, Host};
-use crate::wants::{Batch, Role, Table, bytes_of};
+use crate::wants::{LoadedTable, RangeBatch, RangeRole, bytes_of};
 
 /// An entry that reads as zeros, where the header allows that.
 const ZEROED: u32 = 1;
@@ -16,25 +16,25 @@ const LIST_FACTOR: u64 = 2;
 
 /// The places that the directory and the tables have told so far.
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct GrainTables {
     /// Grain tables that have not come yet.
     missing: usize,
     /// Compressed grains, while tables are missing.
-    compressed: Vec<Grain>,
+    compressed: Vec<CompressedGrain>,
     /// The sectors of other things that a compressed grain may lie before: tables, and the end of the image if it is known.
     places: Vec<u32>,
 }
 
 /// A compressed grain: its place in the image and its number on the disk. Both fit 32 bits, see the limits of the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Grain {
+struct CompressedGrain {
     sector: u32,
     number: u32,
 }
 
-impl Tables {
+impl GrainTables {
     /// Asks for the grain directory, which is at `host`.
-    pub(super) fn ask_directory(&mut self, header: &Header, host: Host, first: &mut Batch) {
+    pub(super) fn ask_directory(&mut self, header: &VmdkHeader, host: Host, first: &mut RangeBatch) {
         self.add_place(host);
         first.push_table(host, header.directory_bytes(), DIRECTORY, 0);
     }
@@ -45,13 +45,13 @@ impl Tables {
     }
 
     /// Asks for the grain tables.
-    pub(super) fn learn_directory(&mut self, header: &Header, directory: &[u8], tables: &mut Batch) {
-        for (index, sector) in entries(directory).enumerate() {
+    pub(super) fn learn_directory(&mut self, header: &VmdkHeader, directory: &[u8], tables: &mut RangeBatch) {
+        for (index, sector) in read_entries(directory).enumerate() {
             if sector != 0 {
                 let guest = index as u64 * header.table_span();
                 let host = at_sector(sector);
                 tables.push_table(host, header.table_bytes(), GRAIN_TABLE, guest);
-                if tables.charge(LIST_FACTOR * bytes_of::<u32>(1)) {
+                if tables.charge_bytes(LIST_FACTOR * bytes_of::<u32>(1)) {
                     self.add_place(host);
                 }
                 self.missing += 1;
@@ -60,21 +60,26 @@ impl Tables {
     }
 
     /// Asks for the grains that a table names.
-    pub(super) fn learn_table(&mut self, header: &Header, table: Table<'_>, grains: &mut Batch) {
+    pub(super) fn learn_table(
+        &mut self,
+        header: &VmdkHeader,
+        table: LoadedTable<'_>,
+        grains: &mut RangeBatch,
+    ) {
         self.missing = self.missing.saturating_sub(1);
         for (index, sector) in grain_entries(header, table.bytes).enumerate() {
             let guest = Guest(table.note) + index as u64 * header.grain;
-            let left = guest.left(header.capacity);
+            let left = guest.remaining_bytes(header.capacity);
             if sector == 0 || left == 0 {
                 continue;
             }
             if header.is_compressed {
                 let number = u32::try_from(guest.0 / header.grain).unwrap_or(u32::MAX);
-                if grains.charge(LIST_FACTOR * bytes_of::<Grain>(1)) {
-                    self.compressed.push(Grain { sector, number });
+                if grains.charge_bytes(LIST_FACTOR * bytes_of::<CompressedGrain>(1)) {
+                    self.compressed.push(CompressedGrain { sector, number });
                 }
             } else {
-                grains.push(at_sector(sector), header.grain.min(left), Role::Data, guest);
+                grains.push_data(at_sector(sector), header.grain.min(left), RangeRole::Data, guest);
             }
         }
         if self.missing == 0 {
@@ -83,13 +88,13 @@ impl Tables {
     }
 
     /// Bytes of memory that the lists take.
-    pub(super) fn bytes(&self) -> u64 {
-        bytes_of::<Grain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
+    pub(super) fn memory_bytes(&self) -> u64 {
+        bytes_of::<CompressedGrain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
     }
 
     /// No table says the length of a compressed grain. It ends where the next grain or table begins at the latest, so this
     /// waits until all of them are known.
-    fn place_compressed(&mut self, header: &Header, grains: &mut Batch) {
+    fn place_compressed(&mut self, header: &VmdkHeader, grains: &mut RangeBatch) {
         self.compressed.sort_unstable();
         self.places.sort_unstable();
         let mut next_grain = u32::MAX;
@@ -103,7 +108,12 @@ impl Tables {
             let room = u64::from(next - grain.sector).max(1) * SECTOR;
             let guest = Guest(u64::from(grain.number) * header.grain);
             let host = at_sector(grain.sector);
-            grains.push(host, room.min(longest_grain(header)), Role::Compressed, guest);
+            grains.push_data(
+                host,
+                room.min(longest_grain(header)),
+                RangeRole::Compressed,
+                guest,
+            );
             if index > 0
                 && self
                     .compressed
@@ -123,12 +133,12 @@ fn at_sector(sector: u32) -> Host {
 }
 
 /// The entries of a directory or a grain table.
-pub(super) fn entries(bytes: &[u8]) -> impl Iterator<Item = u32> {
+pub(super) fn read_entries(bytes: &[u8]) -> impl Iterator<Item = u32> {
     (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4))
 }
 
 /// The entries of a grain table, those of grains of zeros as if there were none.
-pub(super) fn grain_entries(header: &Header, bytes: &[u8]) -> impl Iterator<Item = u32> {
+pub(super) fn grain_entries(header: &VmdkHeader, bytes: &[u8]) -> impl Iterator<Item = u32> {
     let zeroed = header.has_zeroed_grains;
-    entries(bytes).map(move |sector| if zeroed && sector == ZEROED { 0 } else { sector })
+    read_entries(bytes).map(move |sector| if zeroed && sector == ZEROED { 0 } else { sector })
 }

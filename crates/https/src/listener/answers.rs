@@ -12,12 +12,12 @@ use super::RequestGuard;
 use super::connection_table::ConnectionSlot;
 
 /// The body of an answer. Its request is in progress as long as the connection takes from it.
-pub(super) struct Answer<B> {
+pub(super) struct ResponseBody<B> {
     body: B,
     _request: Arc<RequestGuard>,
 }
 
-impl<B> Answer<B> {
+impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, request: Arc<RequestGuard>) -> Self {
         Self {
             body,
@@ -26,7 +26,7 @@ impl<B> Answer<B> {
     }
 }
 
-impl<B: Body + Unpin> Body for Answer<B> {
+impl<B: Body + Unpin> Body for ResponseBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -48,18 +48,18 @@ impl<B: Body + Unpin> Body for Answer<B> {
 
 /// A connection that tells its slot whether everything that was written is flushed.
 #[derive(Debug)]
-pub(super) struct Outgoing<S> {
+pub(super) struct FlushTracker<S> {
     stream: S,
     slot: ConnectionSlot,
 }
 
-impl<S> Outgoing<S> {
+impl<S> FlushTracker<S> {
     pub(super) fn new(stream: S, slot: ConnectionSlot) -> Self {
         Self { stream, slot }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Outgoing<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FlushTracker<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -69,7 +69,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Outgoing<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Outgoing<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FlushTracker<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         this.slot.set_unsent(true);

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::answers::{Answer, Outgoing};
+use super::answers::{FlushTracker, ResponseBody};
 use super::connection_table::ConnectionSlot;
-use super::framing::Watched;
-use super::handshake::{self, Wire};
+use super::framing::FramingGuard;
+use super::handshake::{self, HelloReader};
 use super::{Peer, RequestGuard};
 use crate::tls;
 
@@ -49,7 +49,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// An error of any of the layers of a connection, for one line in the log.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-pub(super) struct Connection {
+pub(super) struct HttpsConnection {
     pub(super) address: SocketAddr,
     pub(super) slot: ConnectionSlot,
     pub(super) tls: watch::Receiver<Arc<ServerConfig>>,
@@ -57,8 +57,8 @@ pub(super) struct Connection {
     pub(super) stop: CancellationToken,
 }
 
-impl Connection {
-    pub(super) async fn serve<H, F, B>(self, stream: TcpStream, handler: H)
+impl HttpsConnection {
+    pub(super) async fn serve_stream<H, F, B>(self, stream: TcpStream, handler: H)
     where
         H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -67,12 +67,12 @@ impl Connection {
         B::Error: Into<BoxError>,
     {
         let address = self.address;
-        program::sockets::prepare(&stream);
+        program::sockets::prepare_socket(&stream);
         let handshake = timeout(HANDSHAKE_TIMEOUT, async {
             handshake::first_byte(&stream).await?;
-            self.slot.speaks();
+            self.slot.begin_handshake();
             // In a box, as HTTP below: a task is as large as the largest thing that it may have to wait for.
-            Box::pin(handshake::accept(stream, &self.tls)).await
+            Box::pin(handshake::accept_tls(stream, &self.tls)).await
         });
         let stream = match self.stop.run_until_cancelled(handshake).await {
             Some(Ok(Ok(stream))) => stream,
@@ -80,13 +80,17 @@ impl Connection {
             Some(Err(_)) => return tracing::debug!(%address, "a client did not complete its TLS handshake"),
             None => return,
         };
-        self.slot.opens();
-        if let Err(error) = Box::pin(self.answer(stream, handler)).await {
-            tracing::debug!(%address, error = program::report::chain(&*error), "a connection failed");
+        self.slot.finish_handshake();
+        if let Err(error) = Box::pin(self.serve_requests(stream, handler)).await {
+            tracing::debug!(%address, error = program::report::error_chain(&*error), "a connection failed");
         }
     }
 
-    async fn answer<H, F, B>(self, stream: tls::Stream<Wire<TcpStream>>, handler: H) -> Result<(), BoxError>
+    async fn serve_requests<H, F, B>(
+        self,
+        stream: tls::Stream<HelloReader<TcpStream>>,
+        handler: H,
+    ) -> Result<(), BoxError>
     where
         H: Fn(Peer, Request<Incoming>) -> F + Send + 'static,
         F: Future<Output = Response<B>> + Send + 'static,
@@ -95,8 +99,8 @@ impl Connection {
         B::Error: Into<BoxError>,
     {
         // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
-        let is_http2 = stream.protocol() == Some(tls::ALPN_HTTP2);
-        let certificate = stream.certificate().cloned();
+        let is_http2 = stream.alpn_protocol() == Some(tls::ALPN_HTTP2);
+        let certificate = stream.peer_certificate().cloned();
         let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&slot);
@@ -107,21 +111,21 @@ impl Connection {
             };
             // In a box: a future that is awaited in another has its room there twice, and the proxy's had 14 KB.
             let answer = Box::pin(handler(peer, request));
-            async move { Ok::<_, Infallible>(answer.await.map(|body| Answer::new(body, guard))) }
+            async move { Ok::<_, Infallible>(answer.await.map(|body| ResponseBody::new(body, guard))) }
         });
-        let stream = Outgoing::new(stream, self.slot.clone());
+        let stream = FlushTracker::new(stream, self.slot.clone());
         if is_http2 {
-            let mut connection = pin!(http2().serve_connection(TokioIo::new(stream), service));
+            let mut connection = pin!(http2_builder().serve_connection(TokioIo::new(stream), service));
             tokio::select! {
-                ended = self.drive(connection.as_mut()) => return Ok(ended?),
+                ended = self.drive_connection(connection.as_mut()) => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
             self.last_answers(connection.as_mut()).await
         } else {
-            let io = TokioIo::new(Watched::new(stream));
-            let mut connection = pin!(http1(self.header_timeout).serve_connection(io, service));
+            let io = TokioIo::new(FramingGuard::new(stream));
+            let mut connection = pin!(http1_builder(self.header_timeout).serve_connection(io, service));
             tokio::select! {
-                ended = self.drive(connection.as_mut()) => return Ok(ended?),
+                ended = self.drive_connection(connection.as_mut()) => return Ok(ended?),
                 () = self.stop.cancelled() => connection.as_mut().graceful_shutdown(),
             }
             self.last_answers(connection.as_mut()).await
@@ -129,10 +133,10 @@ impl Connection {
     }
 
     /// Drives a connection, whose slot gets to know when answers have left.
-    async fn drive<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
+    async fn drive_connection<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
         poll_fn(|cx| {
             self.slot
-                .drive(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
+                .poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
         })
         .await
     }
@@ -143,7 +147,7 @@ impl Connection {
         &self,
         connection: impl Future<Output = Result<(), E>> + Unpin,
     ) -> Result<(), BoxError> {
-        let ending = self.drive(connection);
+        let ending = self.drive_connection(connection);
         if self.slot.is_busy() {
             return ending.await.map_err(Into::into);
         }
@@ -154,7 +158,7 @@ impl Connection {
     }
 }
 
-fn http1(header_timeout: Duration) -> http1::Builder {
+fn http1_builder(header_timeout: Duration) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -164,7 +168,7 @@ fn http1(header_timeout: Duration) -> http1::Builder {
     builder
 }
 
-fn http2() -> http2::Builder<TokioExecutor> {
+fn http2_builder() -> http2::Builder<TokioExecutor> {
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())

@@ -103,7 +103,7 @@ impl ConnectionTable {
     }
 
     /// A slot for a new connection. If there are too many, the oldest idle one is closed; `None` if all are active.
-    pub(super) fn enter(&self) -> Option<ConnectionSlot> {
+    pub(super) fn take_slot(&self) -> Option<ConnectionSlot> {
         let close = CancellationToken::new();
         let mut connections = self.0.lock();
         // Before the new one has a slot: it could be the one that is told to go.
@@ -115,7 +115,7 @@ impl ConnectionTable {
             phase: Phase::Silent,
             engagements: 0,
         };
-        connections.rank(number, &taken);
+        connections.enqueue_by_phase(number, &taken);
         connections.taken.insert(number, taken);
         drop(connections);
         Some(ConnectionSlot(Arc::new(SlotState {
@@ -132,37 +132,37 @@ impl ConnectionTable {
 
 impl Connections {
     fn make_room(&mut self) -> Option<()> {
-        if self.silent.len() + self.greeting.len() >= self.handshakes().max(LEAST_WAITING)
+        if self.silent.len() + self.greeting.len() >= self.max_handshakes().max(LEAST_WAITING)
             && let Some(number) = self.silent.first().or(self.greeting.first()).copied()
         {
-            self.close(number);
+            self.close_connection(number);
         } else if self.taken.len() >= self.most {
             let number = self.silent.first().or(self.idle.first()).copied()?;
-            self.close(number);
+            self.close_connection(number);
         }
         Some(())
     }
 
-    fn handshakes(&self) -> usize {
+    fn max_handshakes(&self) -> usize {
         (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES)
     }
 
     /// Makes room for one more handshake.
     fn make_room_to_greet(&mut self) {
-        if self.greeting.len() >= self.handshakes()
+        if self.greeting.len() >= self.max_handshakes()
             && let Some(&number) = self.greeting.first()
         {
-            self.close(number);
+            self.close_connection(number);
         }
     }
 
-    fn close(&mut self, number: u64) {
-        if let Some(closed) = self.remove(number) {
+    fn close_connection(&mut self, number: u64) {
+        if let Some(closed) = self.remove_connection(number) {
             closed.close.cancel();
         }
     }
 
-    fn rank(&mut self, number: u64, taken: &Connection) {
+    fn enqueue_by_phase(&mut self, number: u64, taken: &Connection) {
         match taken.phase {
             Phase::Silent => self.silent.insert(number),
             Phase::Greeting => self.greeting.insert(number),
@@ -173,7 +173,7 @@ impl Connections {
         }
     }
 
-    fn remove(&mut self, number: u64) -> Option<Connection> {
+    fn remove_connection(&mut self, number: u64) -> Option<Connection> {
         let taken = self.taken.remove(&number)?;
         match taken.phase {
             Phase::Silent => self.silent.remove(&number),
@@ -187,41 +187,41 @@ impl Connections {
     }
 
     /// Changes a connection, unless it was told to go.
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut Connection)) {
-        if let Some(mut taken) = self.remove(number) {
+    fn update_connection(&mut self, number: u64, change: impl FnOnce(&mut Connection)) {
+        if let Some(mut taken) = self.remove_connection(number) {
             change(&mut taken);
-            self.rank(number, &taken);
+            self.enqueue_by_phase(number, &taken);
             self.taken.insert(number, taken);
         }
     }
 }
 
 impl ConnectionSlot {
-    fn change(&self, change: impl FnOnce(&mut Connection)) {
-        self.0.table.0.lock().change(self.0.number, change);
+    fn update_connection(&self, change: impl FnOnce(&mut Connection)) {
+        self.0.table.0.lock().update_connection(self.0.number, change);
     }
 
     /// The client has begun its handshake.
-    pub(super) fn speaks(&self) {
+    pub(super) fn begin_handshake(&self) {
         self.0.table.0.lock().make_room_to_greet();
-        self.change(|taken| taken.phase = Phase::Greeting);
+        self.update_connection(|taken| taken.phase = Phase::Greeting);
     }
 
     /// The handshake is complete.
-    pub(super) fn opens(&self) {
-        self.change(|taken| taken.phase = Phase::Open);
+    pub(super) fn finish_handshake(&self) {
+        self.update_connection(|taken| taken.phase = Phase::Open);
     }
 
     /// Keeps this connection from being closed for another one.
-    pub(super) fn engage(&self) -> ActiveGuard {
-        self.change(|taken| taken.engagements += 1);
+    pub(super) fn hold_active(&self) -> ActiveGuard {
+        self.update_connection(|taken| taken.engagements += 1);
         ActiveGuard {
             _engaged: Arc::new(Active(self.clone())),
         }
     }
 
     /// A request begins.
-    pub(super) fn begin(&self) -> RequestInProgress {
+    pub(super) fn begin_request(&self) -> RequestInProgress {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         RequestInProgress(self.clone())
     }
@@ -237,7 +237,7 @@ impl ConnectionSlot {
     }
 
     /// Polls the connection, and lets go of the engagements that had ended before if all that it had to say has left then.
-    pub(super) fn drive<T>(
+    pub(super) fn poll_connection<T>(
         &self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
@@ -249,7 +249,7 @@ impl ConnectionSlot {
         let polled = poll(cx);
         if polled.is_pending() && leaving > 0 && !seat.is_unsent.load(Ordering::Relaxed) {
             seat.leaving.fetch_sub(leaving, Ordering::Relaxed);
-            self.change(|taken| taken.engagements = taken.engagements.saturating_sub(leaving));
+            self.update_connection(|taken| taken.engagements = taken.engagements.saturating_sub(leaving));
         }
         polled
     }
@@ -288,7 +288,7 @@ impl Drop for Active {
 
 impl Drop for SlotState {
     fn drop(&mut self) {
-        self.table.0.lock().remove(self.number);
+        self.table.0.lock().remove_connection(self.number);
     }
 }
 
@@ -302,22 +302,25 @@ mod tests {
 
     /// A connection whose handshake is complete.
     fn open(table: &ConnectionTable) -> ConnectionSlot {
-        let slot = table.enter().unwrap();
-        slot.opens();
+        let slot = table.take_slot().unwrap();
+        slot.finish_handshake();
         slot
     }
 
     /// Polls a connection that has nothing to do.
     fn look(slot: &ConnectionSlot) {
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(slot.drive(&mut cx, |_| Poll::<()>::Pending).is_pending());
+        assert!(
+            slot.poll_connection(&mut cx, |_| Poll::<()>::Pending)
+                .is_pending()
+        );
     }
 
     #[test]
     fn the_oldest_idle_connection_makes_room() {
         let table = ConnectionTable::new(3);
         let connections = [open(&table), open(&table), open(&table)];
-        let engaged = connections[0].engage();
+        let engaged = connections[0].hold_active();
         let fourth = open(&table);
         assert_eq!(connections.each_ref().map(is_closed), [false, true, false]);
         drop(engaged);
@@ -331,31 +334,31 @@ mod tests {
     fn an_engagement_lasts_until_the_answer_has_left() {
         let table = ConnectionTable::new(1);
         let slot = open(&table);
-        let engagement = slot.engage();
+        let engagement = slot.hold_active();
         let other = engagement.clone();
         drop(engagement);
         look(&slot);
-        assert!(table.enter().is_none(), "a clone lives");
+        assert!(table.take_slot().is_none(), "a clone lives");
         drop(other);
-        assert!(table.enter().is_none(), "nobody has looked since");
+        assert!(table.take_slot().is_none(), "nobody has looked since");
         let mut cx = Context::from_waker(Waker::noop());
         // The answer is written, and the socket takes no more.
         assert!(
-            slot.drive(&mut cx, |_| {
+            slot.poll_connection(&mut cx, |_| {
                 slot.set_unsent(true);
                 Poll::<()>::Pending
             })
             .is_pending()
         );
-        assert!(table.enter().is_none(), "the answer is still here");
+        assert!(table.take_slot().is_none(), "the answer is still here");
         assert!(
-            slot.drive(&mut cx, |_| {
+            slot.poll_connection(&mut cx, |_| {
                 slot.set_unsent(false);
                 Poll::<()>::Pending
             })
             .is_pending()
         );
-        assert!(table.enter().is_some());
+        assert!(table.take_slot().is_some());
         assert!(is_closed(&slot));
     }
 
@@ -363,21 +366,21 @@ mod tests {
     fn an_answer_that_is_given_while_the_connection_is_polled_is_waited_for() {
         let table = ConnectionTable::new(1);
         let slot = open(&table);
-        let engagement = slot.engage();
+        let engagement = slot.hold_active();
         let mut cx = Context::from_waker(Waker::noop());
         assert!(
-            slot.drive(&mut cx, |_| {
+            slot.poll_connection(&mut cx, |_| {
                 drop(engagement);
                 Poll::<()>::Pending
             })
             .is_pending()
         );
         assert!(
-            table.enter().is_none(),
+            table.take_slot().is_none(),
             "what was answered may not have been written"
         );
         look(&slot);
-        assert!(table.enter().is_some());
+        assert!(table.take_slot().is_some());
     }
 
     #[test]
@@ -385,8 +388,8 @@ mod tests {
         let table = ConnectionTable::new(1000);
         let idle: Vec<_> = (0..500).map(|_| open(&table)).collect();
         let greet = || {
-            let slot = table.enter().unwrap();
-            slot.speaks();
+            let slot = table.take_slot().unwrap();
+            slot.begin_handshake();
             slot
         };
         let many: Vec<_> = (0..1000).map(|_| greet()).collect();
@@ -401,7 +404,7 @@ mod tests {
         for (most, room) in [(4000, 1000), (1000, LEAST_WAITING), (200, 100)] {
             let table = ConnectionTable::new(most);
             let idle: Vec<_> = (0..100).map(|_| open(&table)).collect();
-            let silent: Vec<_> = (0..2000).map(|_| table.enter().unwrap()).collect();
+            let silent: Vec<_> = (0..2000).map(|_| table.take_slot().unwrap()).collect();
             let closed = silent.iter().filter(|slot| is_closed(slot)).count();
             assert_eq!(closed, 2000 - room, "of {most}");
             assert!(silent[..closed].iter().all(is_closed), "the oldest");
@@ -412,9 +415,9 @@ mod tests {
     #[test]
     fn silent_handshakes_go_before_those_that_have_begun() {
         let table = ConnectionTable::new(4 * LEAST_HANDSHAKES);
-        let first = table.enter().unwrap();
-        first.speaks();
-        let _many: Vec<_> = (0..400).map(|_| table.enter()).collect();
+        let first = table.take_slot().unwrap();
+        first.begin_handshake();
+        let _many: Vec<_> = (0..400).map(|_| table.take_slot()).collect();
         assert!(!is_closed(&first));
     }
 

@@ -11,21 +11,21 @@ use tokio::runtime::Runtime;
 
 /// Runtimes of one thread each.
 #[derive(Debug, Default)]
-pub struct Lanes(Vec<Lane>);
+pub struct RuntimePool(Vec<PooledRuntime>);
 
 #[derive(Debug)]
-struct Lane {
+struct PooledRuntime {
     /// `None` only while it is dropped.
     runtime: Option<Runtime>,
     /// Cloned by each connection in it.
     connections: Arc<()>,
 }
 
-impl Lanes {
+impl RuntimePool {
     /// Lanes of these runtimes, which end with them; the first error, if there is one.
     pub fn new<E>(runtimes: impl IntoIterator<Item = Result<Runtime, E>>) -> Result<Self, E> {
         // One by one: a runtime that is dropped as such inside another one panics.
-        let lane = |runtime| Lane {
+        let lane = |runtime| PooledRuntime {
             runtime: Some(runtime),
             connections: Arc::default(),
         };
@@ -34,8 +34,11 @@ impl Lanes {
     }
 
     /// Lets the lane with fewest connections `serve` one more; the caller's runtime, if there are no lanes.
-    pub(super) fn carry<F>(&self, stream: TcpStream, serve: impl FnOnce(TcpStream) -> F + Send + 'static)
-    where
+    pub(super) fn spawn_connection<F>(
+        &self,
+        stream: TcpStream,
+        serve: impl FnOnce(TcpStream) -> F + Send + 'static,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let emptiest = self
@@ -59,7 +62,7 @@ impl Lanes {
     }
 }
 
-impl Drop for Lane {
+impl Drop for PooledRuntime {
     fn drop(&mut self) {
         // A thread that hangs in the kernel is not waited for.
         if let Some(runtime) = self.runtime.take() {
@@ -89,14 +92,14 @@ mod tests {
 
     /// Lets a lane carry a connection until its client goes. Gives the thread, and the client.
     async fn connect(
-        lanes: &Lanes,
+        lanes: &RuntimePool,
         socket: &TcpListener,
     ) -> (ThreadId, std::net::TcpStream, Receiver<ThreadId>) {
         let client = std::net::TcpStream::connect(socket.local_addr().unwrap()).unwrap();
         let (stream, _) = socket.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (tell, told) = channel();
-        lanes.carry(TcpStream::from_std(stream).unwrap(), async move |mut stream| {
+        lanes.spawn_connection(TcpStream::from_std(stream).unwrap(), async move |mut stream| {
             tell.send(thread::current().id()).unwrap();
             // Woken by the lane's own runtime.
             stream.read_to_end(&mut Vec::new()).await.unwrap();
@@ -109,7 +112,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_stays_in_the_lane_that_had_fewest() {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let lanes = Lanes::new([Ok::<_, ()>(runtime()), Ok(runtime())]).unwrap();
+        let lanes = RuntimePool::new([Ok::<_, ()>(runtime()), Ok(runtime())]).unwrap();
         let (first, client, told) = connect(&lanes, &socket).await;
         let (second, _second, _) = connect(&lanes, &socket).await;
         assert!(first != second && first != thread::current().id());
@@ -123,7 +126,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_runtime_that_cannot_be_made_is_an_error_inside_another_one() {
-        let made = Lanes::new([Ok(runtime()), Err("too many open files")]);
+        let made = RuntimePool::new([Ok(runtime()), Err("too many open files")]);
         assert_eq!(made.unwrap_err(), "too many open files");
     }
 
@@ -134,7 +137,7 @@ mod tests {
         let (stream, _) = socket.accept().unwrap();
         stream.set_nonblocking(true).unwrap();
         let (tell, told) = tokio::sync::oneshot::channel();
-        Lanes::default().carry(TcpStream::from_std(stream).unwrap(), async move |stream| {
+        RuntimePool::default().spawn_connection(TcpStream::from_std(stream).unwrap(), async move |stream| {
             drop(stream);
             tell.send(thread::current().id()).unwrap();
         });

@@ -25,17 +25,17 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use self::connection::Connection;
+use self::connection::HttpsConnection;
 pub use self::connection_table::ActiveGuard;
 use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
-pub use self::lanes::Lanes;
+pub use self::lanes::RuntimePool;
 
 /// Pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The limits of a listener.
 #[derive(Debug)]
-pub struct Settings {
+pub struct ListenerSettings {
     /// The TLS of new connections: a change holds for the next handshake. Its ALPN decides about HTTP/2.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
     /// Connections that there may be before idle ones are closed, handshakes included.
@@ -43,17 +43,17 @@ pub struct Settings {
     /// Time that a client has for the header of a request, the time between two requests included.
     pub header_timeout: Duration,
     /// Threads for the connections. Without any, these run in the runtime that accepts them.
-    pub lanes: Lanes,
+    pub lanes: RuntimePool,
 }
 
-impl Settings {
+impl ListenerSettings {
     /// For a server with few clients, whose TLS does not change.
-    pub fn fixed(tls: ServerConfig) -> Self {
+    pub fn with_fixed_tls(tls: ServerConfig) -> Self {
         Self {
             tls: watch::channel(Arc::new(tls)).1,
             connections: 256,
             header_timeout: Duration::from_secs(30),
-            lanes: Lanes::default(),
+            lanes: RuntimePool::default(),
         }
     }
 }
@@ -71,15 +71,15 @@ pub struct Peer {
 impl Peer {
     /// From now on until the answer to this request has left, the connection is not closed for another one. A task that
     /// goes on reading the request behind its answer keeps a clone.
-    pub fn engage(&self) -> ActiveGuard {
+    pub fn hold_active(&self) -> ActiveGuard {
         self.request
             .engagement
-            .get_or_init(|| self.request.slot.engage())
+            .get_or_init(|| self.request.slot.hold_active())
             .clone()
     }
 
-    /// The engagement that [`Self::engage`] has returned, if it was called.
-    pub fn engagement(&self) -> Option<ActiveGuard> {
+    /// The guard that [`Self::hold_active`] has returned, if it was called.
+    pub fn active_guard(&self) -> Option<ActiveGuard> {
         self.request.engagement.get().cloned()
     }
 }
@@ -97,15 +97,19 @@ impl RequestGuard {
         Arc::new(Self {
             slot: slot.clone(),
             engagement: OnceLock::new(),
-            _in_progress: slot.begin(),
+            _in_progress: slot.begin_request(),
         })
     }
 }
 
 /// Serves every request on `socket` with `handler`, until `stop` is cancelled; then no new request is taken, and this
 /// returns when those in progress are answered.
-pub async fn serve<H, F, B>(socket: TcpListener, settings: Settings, stop: CancellationToken, handler: H)
-where
+pub async fn serve<H, F, B>(
+    socket: TcpListener,
+    settings: ListenerSettings,
+    stop: CancellationToken,
+    handler: H,
+) where
     H: Fn(Peer, Request<Incoming>) -> F + Clone + Send + 'static,
     F: Future<Output = Response<B>> + Send + 'static,
     B: Body + Send + Unpin + 'static,
@@ -124,11 +128,11 @@ where
                 continue;
             }
         };
-        let Some(slot) = table.enter() else {
+        let Some(slot) = table.take_slot() else {
             tracing::debug!(%address, "refused a connection: all others are in use");
             continue;
         };
-        let connection = Connection {
+        let connection = HttpsConnection {
             address,
             slot: slot.clone(),
             tls: settings.tls.clone(),
@@ -136,9 +140,9 @@ where
             stop: stop.clone(),
         };
         let (handler, alive) = (handler.clone(), alive.clone());
-        settings.lanes.carry(stream, async move |stream| {
-            let _crash = Crash(address);
-            let serving = Box::pin(connection.serve(stream, handler));
+        settings.lanes.spawn_connection(stream, async move |stream| {
+            let _crash = PanicLogger(address);
+            let serving = Box::pin(connection.serve_stream(stream, handler));
             if slot.until_closed(serving).await.is_none() {
                 tracing::debug!(%address, "closed an idle connection: there are too many");
             }
@@ -152,9 +156,9 @@ where
 }
 
 /// A word about a connection that ends in a panic: nobody else waits for its task. The panic itself is in the log of a higher level.
-struct Crash(SocketAddr);
+struct PanicLogger(SocketAddr);
 
-impl Drop for Crash {
+impl Drop for PanicLogger {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(address = %self.0, "internal error, please report it: a connection was given up");

@@ -50,7 +50,7 @@ impl AuthorityFiles {
             source,
         })?;
         let files = Self::in_dir(dir);
-        if !files.exist() {
+        if !files.has_all_files() {
             files.create_for_this_machine(client_name)?;
             tracing::info!("made certificates in {}", dir.display());
         }
@@ -58,7 +58,7 @@ impl AuthorityFiles {
     }
 
     /// True if all are there.
-    fn exist(&self) -> bool {
+    fn has_all_files(&self) -> bool {
         let (server, client) = (&self.server, &self.client);
         [&self.ca, &server.0, &server.1, &client.0, &client.1]
             .iter()
@@ -67,38 +67,38 @@ impl AuthorityFiles {
 
     /// Makes a new authority, a certificate for a server with `names`, and one for a client called `client_name`. The
     /// authority's own key is not kept: nothing else can be signed with it.
-    pub fn create(&self, names: &[String], client_name: &str) -> Result<(), TlsError> {
-        let mut params = params("cdi-workers local authority", &[])?;
+    pub fn create_files(&self, names: &[String], client_name: &str) -> Result<(), TlsError> {
+        let mut params = certificate_params("cdi-workers local authority", &[])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let server = leaf(
+        let server = sign_leaf(
             "localhost",
             names,
             ExtendedKeyUsagePurpose::ServerAuth,
             &authority,
         )?;
-        let client = leaf(client_name, &[], ExtendedKeyUsagePurpose::ClientAuth, &authority)?;
-        write(&self.ca, 0o644, &authority.pem())?;
+        let client = sign_leaf(client_name, &[], ExtendedKeyUsagePurpose::ClientAuth, &authority)?;
+        write_file(&self.ca, 0o644, &authority.pem())?;
         for (files, (certificate, key)) in [(&self.server, server), (&self.client, client)] {
-            write(&files.0, 0o644, &certificate)?;
+            write_file(&files.0, 0o644, &certificate)?;
             write_private(&files.1, &key)?;
         }
         Ok(())
     }
 
-    /// Like [`Self::create`], for a server that clients call `localhost` or by this machine's name.
+    /// Like [`Self::create_files`], for a server that clients call `localhost` or by this machine's name.
     fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
             names.push(name.trim().to_owned());
         }
-        self.create(&names, client_name)
+        self.create_files(&names, client_name)
     }
 }
 
 /// A certificate from yesterday on, for a year from now.
-pub(super) fn params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
+pub(super) fn certificate_params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
@@ -109,13 +109,13 @@ pub(super) fn params(common_name: &str, names: &[String]) -> Result<CertificateP
 }
 
 /// A certificate and its key, as PEM.
-fn leaf(
+fn sign_leaf(
     common_name: &str,
     names: &[String],
     purpose: ExtendedKeyUsagePurpose,
     authority: &CertifiedIssuer<'_, KeyPair>,
 ) -> Result<(String, String), TlsError> {
-    let mut params = params(common_name, names)?;
+    let mut params = certificate_params(common_name, names)?;
     params.extended_key_usages = vec![purpose];
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     let key = KeyPair::generate()?;
@@ -125,10 +125,10 @@ fn leaf(
 
 /// Writes a file that only its owner can read.
 pub fn write_private(path: &Path, text: &str) -> Result<(), TlsError> {
-    write(path, 0o600, text)
+    write_file(path, 0o600, text)
 }
 
-fn write(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
+fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
     let write = || -> io::Result<()> {
         // Anew: an old file might be readable by others.
         match std::fs::remove_file(path) {
@@ -156,16 +156,18 @@ mod tests {
     use rustls::pki_types::pem::PemObject;
 
     use super::*;
-    use crate::tls::{Profile, ServerFiles, common_name};
+    use crate::tls::{ServerFiles, TlsProfile, common_name};
 
     #[test]
     fn its_files_make_a_server_and_name_a_client_of_any_length() {
         let dir = tempfile::tempdir().unwrap();
         let files = AuthorityFiles::in_dir(dir.path());
-        assert!(!files.exist());
+        assert!(!files.has_all_files());
         let client_name = format!("ns/{}-other/name", "n".repeat(200));
-        files.create(&["localhost".to_owned()], &client_name).unwrap();
-        assert!(files.exist());
+        files
+            .create_files(&["localhost".to_owned()], &client_name)
+            .unwrap();
+        assert!(files.has_all_files());
         for key in [&files.server.1, &files.client.1] {
             assert_eq!(
                 std::fs::metadata(key).unwrap().permissions().mode() & 0o777,
@@ -179,6 +181,6 @@ mod tests {
             key: files.server.1,
             client_ca: Some(files.ca),
         };
-        server.config(&Profile::default()).unwrap();
+        server.server_config(&TlsProfile::default()).unwrap();
     }
 }

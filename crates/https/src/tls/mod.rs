@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub use authority::{AuthorityFiles, write_private};
-pub use profile::Profile;
-pub use roots::Roots;
+pub use profile::TlsProfile;
+pub use roots::TrustedRoots;
 use rustls::client::WantsClientCert;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -26,10 +26,10 @@ use rustls::{ClientConfig, ConfigBuilder};
 pub use self_signed::SelfSigned;
 pub use server::{ServerFiles, common_name};
 pub use stream::Stream;
-use verify::{KnownCertificates, Trust, Verifier};
+use verify::{KnownCertificates, ServerTrust, ServerVerifier};
 
-use program::crypto::provider;
-use program::paths::Paths;
+use program::crypto::crypto_provider;
+use program::paths::PodPaths;
 
 /// HTTP/1.1 above TLS (RFC 7301 §6): all that our clients speak, for HTTP/2 gains nothing for one long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
@@ -100,14 +100,14 @@ pub enum IdentityError {
 /// The client configuration of a pod: verifies against the system's roots, the proxy's folder in `paths` and
 /// `cert_dir` (`IMPORTER_CERT_DIR`), or verifies nothing when `insecure` (`INSECURE_TLS`).
 pub fn pod_client_config(
-    paths: &Paths,
+    paths: &PodPaths,
     cert_dir: Option<&Path>,
     insecure: bool,
 ) -> Result<ClientConfig, TlsError> {
     if insecure {
         return insecure_client_config();
     }
-    let mut roots = Roots::system();
+    let mut roots = TrustedRoots::from_system();
     roots.add_optional_dir(&paths.proxy_certs());
     if let Some(cert_dir) = cert_dir {
         roots.add_dir(cert_dir)?;
@@ -116,28 +116,28 @@ pub fn pod_client_config(
 }
 
 /// A client configuration that trusts `roots`.
-pub fn client_config(roots: Roots) -> Result<ClientConfig, TlsError> {
-    let provider = provider();
+pub fn client_config(roots: TrustedRoots) -> Result<ClientConfig, TlsError> {
+    let provider = crypto_provider();
     let known = KnownCertificates::new(roots, &provider)?;
-    anonymous(provider, Trust::Known(known))
+    anonymous_config(provider, ServerTrust::Known(known))
 }
 
 /// A client configuration that trusts the one certificate for which `is_it` has no error.
 pub fn pinned_client_config(
     is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, TlsError> {
-    anonymous(provider(), Trust::Pinned(Box::new(is_it)))
+    anonymous_config(crypto_provider(), ServerTrust::Pinned(Box::new(is_it)))
 }
 
 /// A client configuration that accepts any certificate of any server: the traffic is encrypted, but the reader may be
 /// anyone.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
-    anonymous(provider(), Trust::Everyone)
+    anonymous_config(crypto_provider(), ServerTrust::Everyone)
 }
 
 /// A client configuration that trusts `roots` and shows the certificate in `certificate_pem`, whose key is in `key_pem`.
 pub fn mutual_client_config(
-    roots: Roots,
+    roots: TrustedRoots,
     certificate_pem: &[u8],
     key_pem: &[u8],
 ) -> Result<ClientConfig, IdentityError> {
@@ -145,26 +145,26 @@ pub fn mutual_client_config(
         .collect::<Result<_, _>>()
         .map_err(IdentityError::Certificate)?;
     let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(IdentityError::Key)?;
-    let provider = provider();
+    let provider = crypto_provider();
     let known = KnownCertificates::new(roots, &provider)?;
-    let mut config = verified(provider, Trust::Known(known))?
+    let mut config = verified_builder(provider, ServerTrust::Known(known))?
         .with_client_auth_cert(certificates, key)
         .map_err(TlsError::from)?;
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
-fn anonymous(provider: Arc<CryptoProvider>, trust: Trust) -> Result<ClientConfig, TlsError> {
-    let mut config = verified(provider, trust)?.with_no_client_auth();
+fn anonymous_config(provider: Arc<CryptoProvider>, trust: ServerTrust) -> Result<ClientConfig, TlsError> {
+    let mut config = verified_builder(provider, trust)?.with_no_client_auth();
     config.alpn_protocols = vec![ALPN_HTTP1.to_vec()];
     Ok(config)
 }
 
-fn verified(
+fn verified_builder(
     provider: Arc<CryptoProvider>,
-    trust: Trust,
+    trust: ServerTrust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
-    let verifier = Arc::new(Verifier {
+    let verifier = Arc::new(ServerVerifier {
         trust,
         provider: Arc::clone(&provider),
     });

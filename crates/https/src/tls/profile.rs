@@ -44,7 +44,7 @@ static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TL
 
 /// The versions and ciphers that a server may speak.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Profile {
+pub struct TlsProfile {
     needs_tls13: bool,
     /// The suites of TLS 1.2; `None` for all there are.
     suites: Option<Vec<CipherSuite>>,
@@ -52,7 +52,7 @@ pub struct Profile {
     not_offered: Vec<String>,
 }
 
-impl Profile {
+impl TlsProfile {
     /// `min_version` is Go's name of a version (`VersionTLS12`), empty for TLS 1.2; `ciphers` a list with commas, empty
     /// for all. Older versions and suites without forward secrecy or authenticated encryption do not exist here.
     pub fn new(min_version: &str, ciphers: &str) -> Self {
@@ -91,7 +91,7 @@ impl Profile {
     }
 
     /// The protocol versions. A list without a usable suite leaves nothing of TLS 1.2.
-    pub(super) fn versions(&self) -> &'static [&'static SupportedProtocolVersion] {
+    pub(super) fn protocol_versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         let has_tls12 = self.suites.as_ref().is_none_or(|suites| !suites.is_empty());
         if self.needs_tls13 || !has_tls12 {
             &VERSIONS[..1]
@@ -101,7 +101,7 @@ impl Profile {
     }
 
     /// `provider` without the suites that are not in the list.
-    pub(super) fn restrict(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
+    pub(super) fn restrict_suites(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
         let mut provider = std::sync::Arc::unwrap_or_clone(provider);
         if let Some(allowed) = &self.suites {
             provider.cipher_suites.retain(|suite| {
@@ -116,8 +116,8 @@ impl Profile {
 mod tests {
     use super::*;
 
-    fn offered(profile: &Profile) -> Vec<CipherSuite> {
-        let provider = profile.restrict(super::super::provider());
+    fn offered(profile: &TlsProfile) -> Vec<CipherSuite> {
+        let provider = profile.restrict_suites(super::super::crypto_provider());
         let tls12 = provider
             .cipher_suites
             .iter()
@@ -127,32 +127,35 @@ mod tests {
 
     #[test]
     fn all_names_in_the_table_can_be_offered() {
-        assert_eq!(offered(&Profile::default()).len(), SUITES.len());
+        assert_eq!(offered(&TlsProfile::default()).len(), SUITES.len());
         for (openssl, iana, suite) in SUITES {
             for name in [openssl, iana] {
-                let profile = Profile::new("", name);
+                let profile = TlsProfile::new("", name);
                 assert_eq!(offered(&profile), [suite], "{name}");
                 assert!(profile.not_offered().is_empty());
-                assert_eq!(profile.versions().len(), 2);
+                assert_eq!(profile.protocol_versions().len(), 2);
             }
         }
     }
 
     #[test]
     fn what_cannot_be_offered_is_named_and_leaves_tls_1_3() {
-        let profile = Profile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
+        let profile = TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
         assert_eq!(
             profile.not_offered(),
             ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]
         );
         assert!(offered(&profile).is_empty());
-        assert_eq!(profile.versions(), [&version::TLS13]);
+        assert_eq!(profile.protocol_versions(), [&version::TLS13]);
     }
 
     #[test]
     fn an_empty_list_restricts_nothing_and_the_floor_may_be_1_3() {
-        assert_eq!(Profile::new("", " , ").versions().len(), 2);
-        assert_eq!(Profile::new("VersionTLS12", "").versions().len(), 2);
-        assert_eq!(Profile::new("VersionTLS13", "").versions(), [&version::TLS13]);
+        assert_eq!(TlsProfile::new("", " , ").protocol_versions().len(), 2);
+        assert_eq!(TlsProfile::new("VersionTLS12", "").protocol_versions().len(), 2);
+        assert_eq!(
+            TlsProfile::new("VersionTLS13", "").protocol_versions(),
+            [&version::TLS13]
+        );
     }
 }

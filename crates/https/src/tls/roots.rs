@@ -18,14 +18,14 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// Trusted certificates.
 #[derive(Debug)]
-pub struct Roots {
+pub struct TrustedRoots {
     /// Certificates that may be issuers of others.
     pub(super) issuers: RootCertStore,
     /// All certificates, also those that cannot be issuers: a server may show one of them as its own.
     pub(super) exact: HashSet<CertificateDer<'static>>,
 }
 
-impl Roots {
+impl TrustedRoots {
     /// No certificate at all.
     pub fn none() -> Self {
         Self {
@@ -42,20 +42,20 @@ impl Roots {
 
     /// The roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` when set. Having none is no
     /// error: plain HTTP needs none.
-    pub fn system() -> Self {
+    pub fn from_system() -> Self {
         let mut roots = Self::none();
         let found = rustls_native_certs::load_native_certs();
         for error in found.errors {
             tracing::debug!(%error, "a part of the system's certificates cannot be read");
         }
         for certificate in found.certs {
-            roots.add(certificate);
+            roots.add_certificate(certificate);
         }
         roots
     }
 
     /// Trusts `certificate`, as an issuer and as it stands.
-    pub fn add(&mut self, certificate: CertificateDer<'static>) {
+    pub fn add_certificate(&mut self, certificate: CertificateDer<'static>) {
         if let Err(error) = self.issuers.add(certificate.clone()) {
             tracing::debug!(%error, "a certificate cannot be an issuer of others");
         }
@@ -65,9 +65,9 @@ impl Roots {
     /// Trusts the certificates in every file directly in `folder` whose name does not begin with a dot, whatever
     /// its extension. Links are followed: the files of a mounted Secret are links into its hidden `..data`.
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
-        for path in files(folder)? {
+        for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
-            let pem = read(&path).map_err(|source| TlsError::ReadCert {
+            let pem = read_limited(&path).map_err(|source| TlsError::ReadCert {
                 path: path.clone(),
                 source,
             })?;
@@ -78,10 +78,10 @@ impl Roots {
         Ok(())
     }
 
-    /// Like [`Roots::add_dir`], for a folder that may be missing or hold anything.
+    /// Like [`TrustedRoots::add_dir`], for a folder that may be missing or hold anything.
     pub fn add_optional_dir(&mut self, folder: &Path) {
-        for path in files(folder).unwrap_or_default() {
-            if let Ok(pem) = read(&path) {
+        for path in list_files(folder).unwrap_or_default() {
+            if let Ok(pem) = read_limited(&path) {
                 self.add_pem(&pem);
             }
         }
@@ -95,14 +95,14 @@ impl Roots {
             .collect();
         let count = certificates.len();
         for certificate in certificates {
-            self.add(certificate);
+            self.add_certificate(certificate);
         }
         count
     }
 }
 
 /// The non-hidden files of `folder`, in order of their names.
-fn files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
+fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
     let list = |source| TlsError::ListCerts {
         path: folder.to_owned(),
         source,
@@ -123,7 +123,7 @@ fn is_hidden(path: &Path) -> bool {
         .is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)
@@ -166,11 +166,11 @@ mod tests {
         fs::create_dir(folder.path().join("folder.pem")).unwrap();
         symlink("nowhere", folder.path().join("dangling.pem")).unwrap();
 
-        let mut roots = Roots::none();
+        let mut roots = TrustedRoots::none();
         roots.add_dir(folder.path()).unwrap();
         assert_eq!((roots.exact.len(), roots.issuers.len()), (3, 3));
 
-        let mut roots = Roots::none();
+        let mut roots = TrustedRoots::none();
         roots.add_optional_dir(folder.path());
         assert_eq!((roots.exact.len(), roots.issuers.len()), (3, 3));
     }
@@ -188,7 +188,7 @@ mod tests {
         )
         .unwrap();
         fs::write(folder.path().join("mixed"), format!("{broken}{}", pem("b"))).unwrap();
-        let mut roots = Roots::none();
+        let mut roots = TrustedRoots::none();
         roots.add_dir(folder.path()).unwrap();
         assert_eq!(roots.exact.len(), 1);
     }
@@ -197,7 +197,7 @@ mod tests {
     fn a_folder_that_cannot_be_listed_is_an_error_unless_optional() {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("missing");
-        let mut roots = Roots::none();
+        let mut roots = TrustedRoots::none();
         let error = roots.add_dir(&missing).unwrap_err().to_string();
         assert!(
             error.starts_with(&format!("Error listing files in {}: ", missing.display())),
@@ -212,7 +212,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("huge");
         File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
-        let error = Roots::none().add_dir(folder.path()).unwrap_err().to_string();
+        let error = TrustedRoots::none()
+            .add_dir(folder.path())
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("huge") && error.contains("4194304"), "{error}");
         File::options()
             .write(true)
@@ -220,6 +223,6 @@ mod tests {
             .unwrap()
             .set_len(MAX_FILE_BYTES)
             .unwrap();
-        Roots::none().add_dir(folder.path()).unwrap();
+        TrustedRoots::none().add_dir(folder.path()).unwrap();
     }
 }

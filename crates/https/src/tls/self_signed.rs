@@ -4,8 +4,8 @@ use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
-use super::authority::params;
-use super::{ALPN_HTTP1, TlsError, provider};
+use super::authority::certificate_params;
+use super::{ALPN_HTTP1, TlsError, crypto_provider};
 
 /// A fresh key and a certificate that only it has signed. The key is never written anywhere.
 pub struct SelfSigned {
@@ -16,7 +16,7 @@ pub struct SelfSigned {
 impl SelfSigned {
     /// A server certificate for `name` (as CN and as SAN), valid from yesterday for one year from now.
     pub fn generate(name: &str) -> Result<Self, TlsError> {
-        let mut params = params(name, &[name.to_owned()])?;
+        let mut params = certificate_params(name, &[name.to_owned()])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?.der().clone();
@@ -33,7 +33,7 @@ impl SelfSigned {
 
     /// A server that shows this certificate and asks clients for none.
     pub fn server_config(self) -> Result<ServerConfig, TlsError> {
-        let mut config = ServerConfig::builder_with_provider(provider())
+        let mut config = ServerConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(vec![self.certificate], self.key)?;

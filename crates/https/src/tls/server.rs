@@ -9,8 +9,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 
-use super::profile::Profile;
-use super::{ALPN_HTTP1, ALPN_HTTP2, TlsError, provider};
+use super::profile::TlsProfile;
+use super::{ALPN_HTTP1, ALPN_HTTP2, TlsError, crypto_provider};
 
 /// The protocols that are spoken above TLS, best first.
 const ALPN: [&[u8]; 2] = [ALPN_HTTP2, ALPN_HTTP1];
@@ -29,10 +29,10 @@ pub struct ServerFiles {
 impl ServerFiles {
     /// A server for HTTP/1.1 and HTTP/2. A client may come without a certificate; one that shows a certificate which
     /// none of the authorities has signed fails its handshake.
-    pub fn config(&self, profile: &Profile) -> Result<ServerConfig, TlsError> {
-        let provider = Arc::new(profile.restrict(provider()));
+    pub fn server_config(&self, profile: &TlsProfile) -> Result<ServerConfig, TlsError> {
+        let provider = Arc::new(profile.restrict_suites(crypto_provider()));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_protocol_versions(profile.versions())?;
+            .with_protocol_versions(profile.protocol_versions())?;
         let builder = match &self.client_ca {
             Some(path) => {
                 let mut roots = RootCertStore::empty();
@@ -46,7 +46,8 @@ impl ServerFiles {
             }
             None => builder.with_no_client_auth(),
         };
-        let key = PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable(&self.key, error))?;
+        let key =
+            PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable_error(&self.key, error))?;
         let mut config = builder.with_single_cert(read_certificates(&self.certificate)?, key)?;
         // Clients' libraries seldom know what their machine is good at; most put the slower cipher first.
         config.ignore_client_order = true;
@@ -58,14 +59,14 @@ impl ServerFiles {
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)
-        .map_err(|error| unreadable(path, error))?;
+        .map_err(|error| unreadable_error(path, error))?;
     if certificates.is_empty() {
-        return Err(unreadable(path, pem::Error::NoItemsFound));
+        return Err(unreadable_error(path, pem::Error::NoItemsFound));
     }
     Ok(certificates)
 }
 
-fn unreadable(path: &Path, error: pem::Error) -> TlsError {
+fn unreadable_error(path: &Path, error: pem::Error) -> TlsError {
     TlsError::Pem {
         path: path.to_owned(),
         source: error,

@@ -12,35 +12,35 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use x509_parser::time::ASN1Time;
 
-use super::{Roots, TlsError};
+use super::{TlsError, TrustedRoots};
 
 /// A function that knows one certificate, in DER.
-type IsIt = dyn Fn(&[u8]) -> Result<(), Error> + Send + Sync;
+type CertificateCheck = dyn Fn(&[u8]) -> Result<(), Error> + Send + Sync;
 
 /// The servers that a client talks to.
-pub(super) enum Trust {
+pub(super) enum ServerTrust {
     /// Those with a certificate that is known.
     Known(KnownCertificates),
     /// Those whose certificate is the one that this function knows, whatever it says.
-    Pinned(Box<IsIt>),
+    Pinned(Box<CertificateCheck>),
     /// All (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing either, and checking it would only refuse
     /// the old servers (X.509 v1, short RSA keys) for which people use this.
     Everyone,
 }
 
-/// A client's verifier. But for [`Trust::Everyone`], the server must also prove that it has the key.
-pub(super) struct Verifier {
-    pub(super) trust: Trust,
+/// A client's verifier. But for [`ServerTrust::Everyone`], the server must also prove that it has the key.
+pub(super) struct ServerVerifier {
+    pub(super) trust: ServerTrust,
     pub(super) provider: Arc<CryptoProvider>,
 }
 
-impl fmt::Debug for Verifier {
+impl fmt::Debug for ServerVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Verifier")
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for ServerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -50,11 +50,11 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         match &self.trust {
-            Trust::Known(known) => {
-                known.verify(end_entity, intermediates, server_name, ocsp_response, now)?
+            ServerTrust::Known(known) => {
+                known.verify_certificate(end_entity, intermediates, server_name, ocsp_response, now)?
             }
-            Trust::Pinned(is_it) => is_it(end_entity)?,
-            Trust::Everyone => {}
+            ServerTrust::Pinned(is_it) => is_it(end_entity)?,
+            ServerTrust::Everyone => {}
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -65,7 +65,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if matches!(self.trust, Trust::Everyone) {
+        if matches!(self.trust, ServerTrust::Everyone) {
             return Ok(HandshakeSignatureValid::assertion());
         }
         let algorithms = &self.provider.signature_verification_algorithms;
@@ -78,7 +78,7 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        if matches!(self.trust, Trust::Everyone) {
+        if matches!(self.trust, ServerTrust::Everyone) {
             return Ok(HandshakeSignatureValid::assertion());
         }
         let algorithms = &self.provider.signature_verification_algorithms;
@@ -103,8 +103,8 @@ pub(super) struct KnownCertificates {
 }
 
 impl KnownCertificates {
-    pub(super) fn new(roots: Roots, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
-        let Roots { issuers, exact } = roots;
+    pub(super) fn new(roots: TrustedRoots, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let TrustedRoots { issuers, exact } = roots;
         let chains = (!issuers.is_empty()).then(|| {
             WebPkiServerVerifier::builder_with_provider(Arc::new(issuers), Arc::clone(provider)).build()
         });
@@ -112,7 +112,7 @@ impl KnownCertificates {
         Ok(Self { chains, exact })
     }
 
-    fn verify(
+    fn verify_certificate(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],

@@ -17,7 +17,7 @@ pub use clap_complete::Shell;
 pub use tls::TlsArgs;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::exit::{self, Exit};
+use crate::exit::{self, ExitReason};
 
 /// The colours of help.
 const STYLES: Styles = Styles::styled()
@@ -28,7 +28,7 @@ const STYLES: Styles = Styles::styled()
 
 // The commands of every program. No doc comment: clap would take it for the description of the program that they are added to.
 #[derive(Debug, Subcommand)]
-enum Common {
+enum CommonCommand {
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -39,14 +39,14 @@ enum Common {
 }
 
 /// A command that failed, in a sentence.
-pub trait Failed: Display {
+pub trait FailedCommand: Display {
     /// The exit code that goes with the sentence.
-    fn exit(&self) -> Exit;
+    fn exit_reason(&self) -> ExitReason;
 }
 
 /// For a program without commands of its own.
-impl Failed for Infallible {
-    fn exit(&self) -> Exit {
+impl FailedCommand for Infallible {
+    fn exit_reason(&self) -> ExitReason {
         match *self {}
     }
 }
@@ -59,7 +59,7 @@ pub fn main<P, E>(
 ) -> ExitCode
 where
     P: Parser,
-    E: Failed,
+    E: FailedCommand,
 {
     main_with_scripts(program, arguments, |_| None, run)
 }
@@ -73,12 +73,12 @@ pub fn main_with_scripts<P, E>(
 ) -> ExitCode
 where
     P: Parser,
-    E: Failed,
+    E: FailedCommand,
 {
-    panics::catch();
-    panics::guard(|| parse_and_run(program, arguments, script, run)).unwrap_or_else(|panicked| {
-        complain(program, panicked);
-        Exit::Internal.into()
+    panics::install_hook();
+    panics::catch_panic(|| parse_and_run(program, arguments, script, run)).unwrap_or_else(|panicked| {
+        print_error(program, panicked);
+        ExitReason::Internal.into()
     })
 }
 
@@ -90,47 +90,47 @@ fn parse_and_run<P, E>(
 ) -> ExitCode
 where
     P: Parser,
-    E: Failed,
+    E: FailedCommand,
 {
-    let mut command = command::<P>();
+    let mut command = build_command::<P>();
     let words = [OsString::from(program)]
         .into_iter()
         .chain(arguments.iter().cloned());
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| {
-        match Common::from_arg_matches(&matches) {
+        match CommonCommand::from_arg_matches(&matches) {
             Ok(common) => Ok(Err(common)),
             Err(_) => P::from_arg_matches(&matches).map(Ok),
         }
     });
     let exit = match parsed {
         Ok(Ok(own)) => run(own).map_err(|failed| {
-            complain(program, &failed);
-            failed.exit()
+            print_error(program, &failed);
+            failed.exit_reason()
         }),
-        Ok(Err(common)) => print(&common.text::<P>(program, script)).map_err(|error| {
-            complain(program, format_args!("cannot write to stdout: {error}"));
-            Exit::Internal
+        Ok(Err(common)) => print_stdout(&common.output_text::<P>(program, script)).map_err(|error| {
+            print_error(program, format_args!("cannot write to stdout: {error}"));
+            ExitReason::Internal
         }),
         Err(error) => {
             // Help asked for goes to stdout and is a success, everything else to stderr.
             let error = error.format(&mut command);
             error.print().ok();
             Err(if error.use_stderr() {
-                Exit::Usage
+                ExitReason::Usage
             } else {
-                Exit::Done
+                ExitReason::Done
             })
         }
     };
-    exit.err().unwrap_or(Exit::Done).into()
+    exit.err().unwrap_or(ExitReason::Done).into()
 }
 
 /// The command line `P` with what those of all programs have.
-pub fn command<P: CommandFactory>() -> Command {
-    framed(P::command())
+pub fn build_command<P: CommandFactory>() -> Command {
+    add_common_help(P::command())
 }
 
-fn framed(own: Command) -> Command {
+fn add_common_help(own: Command) -> Command {
     let with_codes = |command: Command| {
         let help = match command.get_after_help() {
             Some(examples) => format!("{examples}\n\n{}", exit::HELP),
@@ -139,22 +139,22 @@ fn framed(own: Command) -> Command {
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));
-    Common::augment_subcommands(own)
+    CommonCommand::augment_subcommands(own)
         .version(crate::VERSION.as_str())
         .styles(STYLES)
         .max_term_width(100)
         .arg_required_else_help(true)
 }
 
-impl Common {
+impl CommonCommand {
     /// The text that `program` prints, whose command line is `P`, and whose own completion scripts are those of `script`.
-    fn text<P: CommandFactory>(
+    fn output_text<P: CommandFactory>(
         &self,
         program: &str,
         script: impl FnOnce(Shell) -> Option<&'static str>,
     ) -> Vec<u8> {
         // Anew: in a command that has parsed something `help` has no subcommands.
-        let mut command = command::<P>();
+        let mut command = build_command::<P>();
         let mut text = Vec::new();
         match self {
             Self::Completions { shell } => match script(*shell) {
@@ -162,14 +162,14 @@ impl Common {
                 None => clap_complete::generate(*shell, &mut command, program, &mut text),
             },
             // Writing to memory does not fail.
-            Self::Man => manual(command, &mut text).unwrap_or_default(),
+            Self::Man => write_manual(command, &mut text).unwrap_or_default(),
         }
         text
     }
 }
 
 /// The manual in roff: a page for the program, followed by one for each subcommand.
-fn manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
+fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     program.build();
     clap_mangen::Man::new(program.clone()).render(page)?;
     for subcommand in program
@@ -212,33 +212,33 @@ pub struct ServerOutputArgs {
 
 impl LogArgs {
     /// Logs of a command of `program` go to stderr from now on: without `-v` there are warnings alone, since it prints what became of it.
-    pub fn begin(&self, program: &'static str) {
+    pub fn begin_logging(&self, program: &'static str) {
         self.begin_above(program, io::stderr);
     }
 
-    /// [`LogArgs::begin`] with a writer that steps aside for a progress bar.
+    /// [`LogArgs::begin_logging`] with a writer that steps aside for a progress bar.
     pub fn begin_above<W>(&self, program: &'static str, writer: W)
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        log(program, verbosity(self.verbose), writer);
+        init_logging(program, klog_verbosity(self.verbose), writer);
     }
 }
 
 impl ServerOutputArgs {
     /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
-    pub fn begin(&self, program: &'static str) {
+    pub fn begin_logging(&self, program: &'static str) {
         let OutputArgs {
             quiet,
             log: LogArgs { verbose },
         } = self.output;
         let steps = if quiet { 0 } else { verbose.max(1) };
-        log(program, verbosity(steps), io::stderr);
+        init_logging(program, klog_verbosity(steps), io::stderr);
     }
 }
 
 /// The steps of `-v` in the numbers of klog's.
-fn verbosity(steps: u8) -> u8 {
+fn klog_verbosity(steps: u8) -> u8 {
     match steps {
         0 => 0,
         1 => 1,
@@ -247,7 +247,7 @@ fn verbosity(steps: u8) -> u8 {
     }
 }
 
-fn log<W>(program: &'static str, verbosity: u8, writer: W)
+fn init_logging<W>(program: &'static str, verbosity: u8, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
@@ -261,7 +261,7 @@ where
 }
 
 /// Writes to standard output. A reader that has seen enough (`| head`) is no error.
-pub fn print(bytes: &[u8]) -> io::Result<()> {
+pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -271,9 +271,9 @@ pub fn print(bytes: &[u8]) -> io::Result<()> {
 
 /// Writes what `program` says of something that is done already. That it cannot be said is no failure: it goes to stderr.
 pub fn print_summary(program: &str, summary: &str) {
-    if let Err(error) = print(summary.as_bytes()) {
+    if let Err(error) = print_stdout(summary.as_bytes()) {
         // The exit code still says it when stderr is closed as well.
-        complain(
+        print_error(
             program,
             format_args!("done, but stdout cannot be written: {error}"),
         );
@@ -281,9 +281,9 @@ pub fn print_summary(program: &str, summary: &str) {
 }
 
 /// Writes a sentence of `program` to standard error. When that is closed, the exit code still says it.
-pub fn complain(program: &str, sentence: impl Display) {
+pub fn print_error(program: &str, sentence: impl Display) {
     let sentence = sentence.to_string();
-    writeln!(io::stderr(), "{program}: {}", printable::text(&sentence)).ok();
+    writeln!(io::stderr(), "{program}: {}", printable::escape_text(&sentence)).ok();
 }
 
 #[cfg(test)]
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn each_v_is_a_step_and_there_are_no_more_than_three() {
-        assert_eq!([0, 1, 2, 3, 9].map(verbosity), [0, 1, 3, 5, 5]);
+        assert_eq!([0, 1, 2, 3, 9].map(klog_verbosity), [0, 1, 3, 5, 5]);
     }
 
     /// Does one thing.
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_frame_leaves_a_program_its_own_description() {
-        let command = framed(Cli::command());
+        let command = add_common_help(Cli::command());
         let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
         let long = said(command.get_long_about());
@@ -340,8 +340,8 @@ mod tests {
 
     #[test]
     fn a_completion_script_knows_what_help_can_be_asked_for() {
-        let completions = Common::Completions { shell: Shell::Bash };
-        let script = String::from_utf8(completions.text::<Cli>("one", |_| None)).unwrap();
+        let completions = CommonCommand::Completions { shell: Shell::Bash };
+        let script = String::from_utf8(completions.output_text::<Cli>("one", |_| None)).unwrap();
         for subcommand in ["do", "completions", "man"] {
             assert!(
                 script.contains(&format!("help,{subcommand})")),

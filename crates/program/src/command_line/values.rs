@@ -20,7 +20,7 @@ pub fn listen(text: &str) -> Result<(String, u16), String> {
 }
 
 /// The URL by which a client on this machine finds a server that listens on `address`.
-pub fn url(address: SocketAddr) -> String {
+pub fn server_url(address: SocketAddr) -> String {
     // By number: `localhost` has an address of each family, and at the other one somebody else's
     // server may have the same port. Certificates that servers make for themselves have both.
     let host = match address.ip() {
@@ -33,12 +33,12 @@ pub fn url(address: SocketAddr) -> String {
 
 /// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Time(pub Duration);
+pub struct DurationValue(pub Duration);
 
-/// The units of a [`Time`], with their seconds.
+/// The units of a [`DurationValue`], with their seconds.
 const UNITS: [(&str, u64); 3] = [("h", 3600), ("m", 60), ("s", 1)];
 
-impl FromStr for Time {
+impl FromStr for DurationValue {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -56,7 +56,7 @@ impl FromStr for Time {
     }
 }
 
-impl fmt::Display for Time {
+impl fmt::Display for DurationValue {
     /// The largest unit of which it is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
@@ -101,17 +101,17 @@ mod tests {
         listen("localhost").unwrap_err();
         listen("localhost:x").unwrap_err();
         for (text, seconds) in [("90", 90), ("90s", 90), ("10m", 600), ("2h", 7200)] {
-            assert_eq!(text.parse::<Time>().unwrap().0.as_secs(), seconds);
+            assert_eq!(text.parse::<DurationValue>().unwrap().0.as_secs(), seconds);
         }
         for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
-            text.parse::<Time>().unwrap_err();
+            text.parse::<DurationValue>().unwrap_err();
         }
     }
 
     #[test]
     fn times_are_shown_as_people_write_them() {
         for text in ["1s", "90s", "10m", "90m", "2h"] {
-            assert_eq!(text.parse::<Time>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DurationValue>().unwrap().to_string(), text);
         }
     }
 
@@ -125,7 +125,7 @@ mod tests {
             ("192.0.2.1:1", "https://192.0.2.1:1"),
             ("[fd00::2]:1", "https://[fd00::2]:1"),
         ] {
-            assert_eq!(url(address.parse().unwrap()), url_of_it);
+            assert_eq!(server_url(address.parse().unwrap()), url_of_it);
         }
     }
 

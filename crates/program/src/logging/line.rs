@@ -26,15 +26,15 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for Log
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Line::of(event);
+        let mut line = LogLine::from_event(event);
         for span in context.event_scope().into_iter().flatten() {
             if let Some(fields) = span.extensions().get::<FormattedFields<FieldFormat>>() {
-                line.inherit(fields);
+                line.add_span_fields(fields);
             }
         }
         writer.write_str(&match self.format {
-            LogFormat::Klog => line.klog(SystemTime::now(), std::process::id()),
-            LogFormat::Plain => line.plain(self.program),
+            LogFormat::Klog => line.klog_line(SystemTime::now(), std::process::id()),
+            LogFormat::Plain => line.plain_line(self.program),
         })
     }
 }
@@ -44,7 +44,7 @@ pub(super) struct FieldFormat;
 
 impl<'writer> FormatFields<'writer> for FieldFormat {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
-        let mut recorded = Fields::default();
+        let mut recorded = LogFields::default();
         fields.record(&mut recorded);
         recorded
             .shown
@@ -54,18 +54,18 @@ impl<'writer> FormatFields<'writer> for FieldFormat {
 }
 
 /// The parts of an event, in the order in which a line shows them.
-struct Line {
+struct LogLine {
     level: Level,
     /// `file.rs:12`, or `folder/mod.rs:12`.
     place: String,
-    fields: Fields,
+    fields: LogFields,
 }
 
-impl Line {
-    fn of(event: &Event<'_>) -> Self {
+impl LogLine {
+    fn from_event(event: &Event<'_>) -> Self {
         let metadata = event.metadata();
         let file = metadata.file().map_or("unknown", name_of);
-        let mut fields = Fields::default();
+        let mut fields = LogFields::default();
         event.record(&mut fields);
         Self {
             level: *metadata.level(),
@@ -75,7 +75,7 @@ impl Line {
     }
 
     /// Adds the fields of a span around the event, but for those that the event, or a span within, has itself.
-    fn inherit(&mut self, span: &str) {
+    fn add_span_fields(&mut self, span: &str) {
         let shown = &mut self.fields.shown;
         // tracing-subscriber puts a space before a field that was recorded after the others.
         for field in span.lines().map(str::trim_start) {
@@ -87,7 +87,7 @@ impl Line {
     }
 
     /// klog's text form: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, place.
-    fn klog(&self, time: SystemTime, pid: u32) -> String {
+    fn klog_line(&self, time: SystemTime, pid: u32) -> String {
         let letter = match self.level {
             Level::ERROR => 'E',
             Level::WARN => 'W',
@@ -97,22 +97,22 @@ impl Line {
         let (month, day) = (u8::from(date.month()), date.day());
         let (hour, minute, second, microsecond) = date.to_hms_micro();
         let clock = format!("{hour:02}:{minute:02}:{second:02}.{microsecond:06}");
-        let (place, text) = (&self.place, self.text());
+        let (place, text) = (&self.place, self.message_text());
         format!("{letter}{month:02}{day:02} {clock} {pid:>7} {place}] {text}\n")
     }
 
-    fn plain(&self, program: &str) -> String {
+    fn plain_line(&self, program: &str) -> String {
         let kind = match self.level {
             Level::WARN => "warning: ",
             _ => "",
         };
-        format!("{program}: {kind}{}\n", self.text())
+        format!("{program}: {kind}{}\n", self.message_text())
     }
 
     /// The message, then ` key=value` for each field.
-    fn text(&self) -> String {
+    fn message_text(&self) -> String {
         // Text of a server must not be able to forge a line, or to turn one around.
-        let mut text = printable::text(&self.fields.message).into_owned();
+        let mut text = printable::escape_text(&self.fields.message).into_owned();
         for field in &self.fields.shown {
             text.push(' ');
             text.push_str(field);
@@ -123,18 +123,18 @@ impl Line {
 
 /// The fields of an event or a span.
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     /// `key=value`, on one line.
     shown: Vec<String>,
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_str(&mut self, field: &Field, value: &str) {
-        let value = shortened(value);
+        let value = shorten_text(value);
         match field.name() {
             "message" => self.message = value.into_owned(),
-            name => self.shown.push(format!("{name}={}", quoted(&value))),
+            name => self.shown.push(format!("{name}={}", quote_value(&value))),
         }
     }
 
@@ -156,7 +156,7 @@ fn name_of(path: &str) -> &str {
 }
 
 /// The beginning of a long text, and how long it was.
-fn shortened(text: &str) -> Cow<'_, str> {
+fn shorten_text(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES {
         return text.into();
     }
@@ -166,11 +166,11 @@ fn shortened(text: &str) -> Cow<'_, str> {
 }
 
 /// `value`, with quotes and escapes of JSON where it could not be told from what follows it.
-fn quoted(value: &str) -> Cow<'_, str> {
+fn quote_value(value: &str) -> Cow<'_, str> {
     let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
     match !value.is_empty() && value.chars().all(is_bare) {
         true => value.into(),
-        false => printable::json(&Value::from(value).to_string())
+        false => printable::escape_json(&Value::from(value).to_string())
             .into_owned()
             .into(),
     }
@@ -182,14 +182,14 @@ mod tests {
 
     use super::*;
 
-    fn line(level: Level, message: &str, fields: &[(&str, &str)]) -> Line {
+    fn line(level: Level, message: &str, fields: &[(&str, &str)]) -> LogLine {
         let shown = fields
             .iter()
-            .map(|(name, value)| format!("{name}={}", quoted(value)));
-        Line {
+            .map(|(name, value)| format!("{name}={}", quote_value(value)));
+        LogLine {
             level,
             place: "transfer.rs:383".to_owned(),
-            fields: Fields {
+            fields: LogFields {
                 message: message.to_owned(),
                 shown: shown.collect(),
             },
@@ -210,13 +210,13 @@ mod tests {
             (Level::TRACE, 'I'),
         ] {
             assert_eq!(
-                line(level, "msg", &[("bytes", "7")]).klog(moment(), 1),
+                line(level, "msg", &[("bytes", "7")]).klog_line(moment(), 1),
                 format!("{letter}0929 02:13:54.319027       1 transfer.rs:383] msg bytes=7\n")
             );
         }
         assert!(
             line(Level::INFO, "msg", &[])
-                .klog(moment(), 1_234_567)
+                .klog_line(moment(), 1_234_567)
                 .contains(".319027 1234567 transfer")
         );
     }
@@ -246,7 +246,7 @@ mod tests {
             (4_107_542_400, "0301 00:00:00"),
         ] {
             let time = UNIX_EPOCH + Duration::from_secs(seconds) + Duration::from_micros(319_027);
-            let text = line(Level::INFO, "m", &[]).klog(time, 1);
+            let text = line(Level::INFO, "m", &[]).klog_line(time, 1);
             assert!(text.starts_with(&format!("I{stamp}.319027 ")), "{text}");
         }
     }
@@ -256,11 +256,11 @@ mod tests {
         let fields = [("attempt", "2"), ("ok", "false")];
         let program = "cdi-importer";
         assert_eq!(
-            line(Level::INFO, "trying again", &fields).plain(program),
+            line(Level::INFO, "trying again", &fields).plain_line(program),
             "cdi-importer: trying again attempt=2 ok=false\n"
         );
         assert_eq!(
-            line(Level::WARN, "odd", &[]).plain(program),
+            line(Level::WARN, "odd", &[]).plain_line(program),
             "cdi-importer: warning: odd\n"
         );
     }
@@ -274,14 +274,14 @@ mod tests {
             ("d", "x=\"y\"\n"),
         ];
         assert_eq!(
-            line(Level::INFO, "m", &fields).plain("p"),
+            line(Level::INFO, "m", &fields).plain_line("p"),
             "p: m a=bare/value b=\"two words\" c=\"\" d=\"x=\\\"y\\\"\\n\"\n"
         );
     }
 
     #[test]
     fn a_message_cannot_begin_a_line_of_its_own() {
-        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain("p");
+        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain_line("p");
         assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
     }
 
@@ -289,14 +289,14 @@ mod tests {
     fn a_long_text_is_cut_between_letters_and_says_so() {
         let text = format!("{}äö", "x".repeat(TEXT_BYTES - 1));
         let shown = format!("{}… (4099 bytes in all)", "x".repeat(TEXT_BYTES - 1));
-        assert_eq!(shortened(&text), shown);
+        assert_eq!(shorten_text(&text), shown);
     }
 
     #[test]
     fn no_text_is_turned_around() {
         let name = "\u{202e}gpj\u{2028}";
         assert_eq!(
-            line(Level::INFO, name, &[("n", name)]).plain("p"),
+            line(Level::INFO, name, &[("n", name)]).plain_line("p"),
             "p: \\u{202e}gpj\\u{2028} n=\"\\u202egpj\\u2028\"\n"
         );
     }

@@ -58,7 +58,7 @@ pub struct LogOptions {
 
 impl LogOptions {
     /// The least severe level that is shown.
-    pub fn level(&self) -> LevelFilter {
+    pub fn level_filter(&self) -> LevelFilter {
         match self.verbosity {
             0 => LevelFilter::WARN,
             1 | 2 => LevelFilter::INFO,
@@ -78,19 +78,19 @@ pub fn init_with<W>(options: LogOptions, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    if tracing::subscriber::set_global_default(subscriber(options, writer)).is_err() {
+    if tracing::subscriber::set_global_default(build_subscriber(options, writer)).is_err() {
         tracing::debug!("logging was already set up");
     }
 }
 
 /// A subscriber that writes lines to `writer`; for tests, with `tracing::subscriber::with_default`.
-pub fn subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
+pub fn build_subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let shows = move |metadata: &Metadata<'_>| {
         let limit = match is_ours(metadata.module_path(), metadata.target()) {
-            true => options.level(),
+            true => options.level_filter(),
             false => LevelFilter::WARN,
         };
         *metadata.level() <= limit
@@ -102,7 +102,7 @@ where
         // A log that cannot be written has nowhere to say so, and the work must go on.
         .log_internal_errors(false);
     tracing_subscriber::registry()
-        .with(filter_fn(shows).with_max_level_hint(options.level()))
+        .with(filter_fn(shows).with_max_level_hint(options.level_filter()))
         .with(lines)
 }
 
@@ -153,7 +153,7 @@ mod tests {
             verbosity,
             program: "cdi-importer",
         };
-        tracing::subscriber::with_default(subscriber(options, move || writer.clone()), emit);
+        tracing::subscriber::with_default(build_subscriber(options, move || writer.clone()), emit);
         String::from_utf8(kept.0.lock().clone()).unwrap()
     }
 
@@ -277,6 +277,6 @@ mod tests {
             verbosity: 5,
             program: "x",
         };
-        tracing::subscriber::with_default(subscriber(options, || Closed), one_of_each_level);
+        tracing::subscriber::with_default(build_subscriber(options, || Closed), one_of_each_level);
     }
 }

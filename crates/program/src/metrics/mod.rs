@@ -1,4 +1,4 @@
-//! Metrics of one process: what they count ([`Registry`]). The crate `https` has the endpoint that shows them.
+//! Metrics of one process: what they count ([`MetricsRegistry`]). The crate `https` has the endpoint that shows them.
 //!
 //! The text is written here and not by `prometheus-client` (0.25), which writes OpenMetrics
 //! (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from the start, while
@@ -8,8 +8,8 @@
 mod progress;
 mod registry;
 
-pub use progress::Progress;
-pub use registry::{Counter, Gauge, Registry, Seconds};
+pub use progress::ProgressMetric;
+pub use registry::{Counter, Gauge, MetricsRegistry, SecondsCounter};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
 pub const IMPORT_PROGRESS: (&str, &str) = (

@@ -7,33 +7,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const COMPLETE: u64 = 10_000;
 
 /// The part of the work that is done: a series that is absent until first touched, only grows, and reaches
-/// 100 only with [`finish`](Self::finish). Clones share the value.
+/// 100 only with [`finish`](Self::set_complete). Clones share the value.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct ProgressMetric {
     /// 0 when untouched, otherwise 1 + hundredths of a percent, so that `fetch_max` covers both rules.
     state: Arc<AtomicU64>,
 }
 
-impl Progress {
+impl ProgressMetric {
     /// `done` of `total` bytes are finished. Up to 99.99 %: work remains after the last byte. Nothing is
     /// known when `total` is 0, so the series stays as it is.
-    pub fn record(&self, done: u64, total: u64) {
+    pub fn record_bytes(&self, done: u64, total: u64) {
         if let Some(hundredths) = (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into()) {
-            self.raise(u64::try_from(hundredths).unwrap_or(COMPLETE).min(COMPLETE - 1));
+            self.raise_to(u64::try_from(hundredths).unwrap_or(COMPLETE).min(COMPLETE - 1));
         }
     }
 
     /// All work is done: 100 %.
-    pub fn finish(&self) {
-        self.raise(COMPLETE);
+    pub fn set_complete(&self) {
+        self.raise_to(COMPLETE);
     }
 
-    fn raise(&self, hundredths: u64) {
+    fn raise_to(&self, hundredths: u64) {
         self.state.fetch_max(hundredths + 1, Ordering::Relaxed);
     }
 
     /// The value with two decimals, never in exponent form; `None` when untouched.
-    pub(super) fn text(&self) -> Option<String> {
+    pub(super) fn value_text(&self) -> Option<String> {
         let hundredths = self.state.load(Ordering::Relaxed).checked_sub(1)?;
         Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))
     }
@@ -45,10 +45,10 @@ mod tests {
 
     #[test]
     fn progress_is_absent_until_touched_and_only_grows() {
-        let progress = Progress::default();
-        assert_eq!(progress.text(), None);
-        progress.record(5, 0);
-        assert_eq!(progress.text(), None, "nothing is known");
+        let progress = ProgressMetric::default();
+        assert_eq!(progress.value_text(), None);
+        progress.record_bytes(5, 0);
+        assert_eq!(progress.value_text(), None, "nothing is known");
         for (done, total, text) in [
             (0, 10, "0.00"),
             (1, 1_000_000, "0.00"),
@@ -57,19 +57,19 @@ mod tests {
             (3, 10, "40.00"),
             (u64::MAX - 1, u64::MAX, "99.99"),
         ] {
-            progress.record(done, total);
-            assert_eq!(progress.text().as_deref(), Some(text), "{done}/{total}");
+            progress.record_bytes(done, total);
+            assert_eq!(progress.value_text().as_deref(), Some(text), "{done}/{total}");
         }
     }
 
     #[test]
     fn one_hundred_is_reached_only_by_finish() {
-        let progress = Progress::default();
-        progress.record(10, 10);
-        progress.record(u64::MAX, 1);
-        assert_eq!(progress.text().as_deref(), Some("99.99"));
-        progress.finish();
-        progress.record(1, 10);
-        assert_eq!(progress.text().as_deref(), Some("100.00"));
+        let progress = ProgressMetric::default();
+        progress.record_bytes(10, 10);
+        progress.record_bytes(u64::MAX, 1);
+        assert_eq!(progress.value_text().as_deref(), Some("99.99"));
+        progress.set_complete();
+        progress.record_bytes(1, 10);
+        assert_eq!(progress.value_text().as_deref(), Some("100.00"));
     }
 }

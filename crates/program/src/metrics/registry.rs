@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::progress::Progress;
+use super::progress::ProgressMetric;
 
 /// All metrics of a process. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct Registry {
-    families: Arc<Mutex<Vec<Family>>>,
+pub struct MetricsRegistry {
+    families: Arc<Mutex<Vec<MetricFamily>>>,
 }
 
 /// A whole number that only grows. Clones share the value.
@@ -33,11 +33,11 @@ impl Counter {
 
 /// A time that only grows, shown in seconds. Clones share the value.
 #[derive(Debug, Clone, Default)]
-pub struct Seconds(Arc<AtomicU64>);
+pub struct SecondsCounter(Arc<AtomicU64>);
 
-impl Seconds {
+impl SecondsCounter {
     /// Adds `time`.
-    pub fn add(&self, time: Duration) {
+    pub fn add_time(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.fetch_add(nanos, Ordering::Relaxed);
     }
@@ -75,29 +75,29 @@ impl Gauge {
 
 /// All series of one name.
 #[derive(Debug)]
-struct Family {
+struct MetricFamily {
     name: Cow<'static, str>,
     help: &'static str,
-    series: Vec<Series>,
+    series: Vec<MetricSeries>,
 }
 
 #[derive(Debug)]
-struct Series {
+struct MetricSeries {
     /// `{name="value",…}`, empty without labels.
     labels: String,
-    value: Value,
+    value: MetricValue,
 }
 
 #[derive(Debug)]
-enum Value {
+enum MetricValue {
     Counter(Counter),
-    Seconds(Seconds),
+    Seconds(SecondsCounter),
     Gauge(Gauge),
-    Progress(Progress),
+    Progress(ProgressMetric),
 }
 
-impl Value {
-    fn kind(&self) -> &'static str {
+impl MetricValue {
+    fn type_name(&self) -> &'static str {
         match self {
             // Progress is a counter by name and by contract, although it is a percentage.
             Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
@@ -106,57 +106,62 @@ impl Value {
     }
 
     /// `None` when the series must not be shown yet. Rust never prints a number in exponent form here.
-    fn text(&self) -> Option<String> {
+    fn value_text(&self) -> Option<String> {
         match self {
             Self::Counter(counter) => Some(counter.value().to_string()),
             Self::Seconds(seconds) => Some(seconds.value().as_secs_f64().to_string()),
             Self::Gauge(gauge) => Some(gauge.value().to_string()),
-            Self::Progress(progress) => progress.text(),
+            Self::Progress(progress) => progress.value_text(),
         }
     }
 }
 
-impl Registry {
+impl MetricsRegistry {
     /// A new counter. Counter names end in `_total`; label values come from a fixed set, never from input.
-    pub fn counter(
+    pub fn add_counter(
         &self,
         name: impl Into<Cow<'static, str>>,
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Counter {
-        self.register(name.into(), help, labels, Value::Counter)
+        self.add_series(name.into(), help, labels, MetricValue::Counter)
     }
 
     /// A new counter of time; its name ends in `_seconds_total`.
-    pub fn seconds(
+    pub fn add_seconds_counter(
         &self,
         name: impl Into<Cow<'static, str>>,
         help: &'static str,
         labels: &[(&str, &str)],
-    ) -> Seconds {
-        self.register(name.into(), help, labels, Value::Seconds)
+    ) -> SecondsCounter {
+        self.add_series(name.into(), help, labels, MetricValue::Seconds)
     }
 
     /// A new gauge.
-    pub fn gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
-        self.register(name.into(), help, labels, Value::Gauge)
+    pub fn add_gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
+        self.add_series(name.into(), help, labels, MetricValue::Gauge)
     }
 
     /// A new progress series, with the one label by which the controllers find it.
-    pub fn progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> Progress {
-        self.register(name.into(), help, &[("ownerUID", owner_uid)], Value::Progress)
+    pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
+        self.add_series(
+            name.into(),
+            help,
+            &[("ownerUID", owner_uid)],
+            MetricValue::Progress,
+        )
     }
 
     /// A new series, whose value is shown as `kind`.
-    fn register<V: Clone + Default>(
+    fn add_series<V: Clone + Default>(
         &self,
         name: Cow<'static, str>,
         help: &'static str,
         labels: &[(&str, &str)],
-        kind: fn(V) -> Value,
+        kind: fn(V) -> MetricValue,
     ) -> V {
         let value = V::default();
-        let series = Series {
+        let series = MetricSeries {
             labels: label_text(labels),
             value: kind(value.clone()),
         };
@@ -170,7 +175,7 @@ impl Registry {
                 );
                 family.series.push(series);
             }
-            None => families.push(Family {
+            None => families.push(MetricFamily {
                 name,
                 help,
                 series: vec![series],
@@ -180,7 +185,7 @@ impl Registry {
     }
 
     /// All series that may be shown, as text; a family without any is left out.
-    pub fn encode(&self) -> String {
+    pub fn encode_text(&self) -> String {
         let mut text = String::new();
         for family in self.families.lock().iter() {
             let name = &family.name;
@@ -188,11 +193,11 @@ impl Registry {
                 format!(
                     "# HELP {name} {}\n# TYPE {name} {}\n",
                     family.help,
-                    series.value.kind()
+                    series.value.type_name()
                 )
             });
             for series in &family.series {
-                if let Some(value) = series.value.text() {
+                if let Some(value) = series.value.value_text() {
                     text.push_str(&header.take().unwrap_or_default());
                     text.push_str(&format!("{name}{} {value}\n", series.labels));
                 }
@@ -226,12 +231,12 @@ mod tests {
 
     #[test]
     fn progress_has_the_exact_text_of_the_contract() {
-        let registry = Registry::default();
-        let progress = registry.progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "0b9c7c5e-6e0e");
-        assert_eq!(registry.encode(), "");
-        progress.record(1, 3);
+        let registry = MetricsRegistry::default();
+        let progress = registry.add_progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "0b9c7c5e-6e0e");
+        assert_eq!(registry.encode_text(), "");
+        progress.record_bytes(1, 3);
         assert_eq!(
-            registry.encode(),
+            registry.encode_text(),
             "# HELP kubevirt_cdi_import_progress_total The import progress in percentage\n\
              # TYPE kubevirt_cdi_import_progress_total counter\n\
              kubevirt_cdi_import_progress_total{ownerUID=\"0b9c7c5e-6e0e\"} 33.33\n"
@@ -240,17 +245,17 @@ mod tests {
 
     #[test]
     fn series_of_one_family_share_a_header() {
-        let registry = Registry::default();
-        let source = registry.counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
-        registry.counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
-        let seconds = registry.gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
+        let registry = MetricsRegistry::default();
+        let source = registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
+        registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
+        let seconds = registry.add_gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
         registry
-            .counter("cdi_importer_retries_total", "Retries.", &[])
+            .add_counter("cdi_importer_retries_total", "Retries.", &[])
             .add(u64::MAX);
         source.add(2);
         seconds.set(0.000_000_25);
         assert_eq!(
-            registry.encode(),
+            registry.encode_text(),
             "# HELP cdi_importer_errors_total Errors.\n\
              # TYPE cdi_importer_errors_total counter\n\
              cdi_importer_errors_total{stage=\"source\"} 2\n\

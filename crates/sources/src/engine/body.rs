@@ -4,28 +4,28 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::Body;
+use datapath::source::SourceBody;
 
-use super::pump::Pump;
-use super::{Remote, read_all};
-use crate::error::invalid;
+use super::pump::BridgePump;
+use super::{RemoteObject, read_all};
+use crate::error::invalid_error;
 
 /// Gaps below this are read and dropped: about as many bytes are on their way already (bridge and socket buffers), and a new
 /// connection costs several round trips.
 const SMALL_GAP_BYTES: u64 = 4 << 20;
 
 /// An object from some offset to its end.
-pub(crate) struct RemoteBody<R: Remote> {
+pub(crate) struct RemoteBody<R: RemoteObject> {
     remote: Arc<R>,
     first: Option<R::Connection>,
     is_ranged: bool,
     position: u64,
-    pump: Option<Pump>,
+    pump: Option<BridgePump>,
     left_over: Option<Bytes>,
     is_complete: bool,
 }
 
-impl<R: Remote> RemoteBody<R> {
+impl<R: RemoteObject> RemoteBody<R> {
     /// The body from byte 0; `first` is a connection that was opened for it.
     pub(crate) fn new(remote: Arc<R>, first: Option<R::Connection>, is_ranged: bool) -> Self {
         Self {
@@ -39,8 +39,8 @@ impl<R: Remote> RemoteBody<R> {
         }
     }
 
-    fn receive(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let length = self.remote.length();
+    fn receive_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let length = self.remote.object_len();
         if self.is_complete || length == Some(self.position) {
             return Ok(None);
         }
@@ -48,7 +48,7 @@ impl<R: Remote> RemoteBody<R> {
         let (first, is_ranged) = (self.first.take(), self.is_ranged);
         let pump = self.pump.get_or_insert_with(|| {
             let network = remote.network();
-            Pump::start(network, network.bridge_bytes, |sender| {
+            BridgePump::start(network, network.bridge_bytes, |sender| {
                 read_all(Arc::clone(remote), *position, first, is_ranged, sender)
             })
         });
@@ -56,7 +56,7 @@ impl<R: Remote> RemoteBody<R> {
             return Ok(Some(chunk));
         }
         // The bridge closes in the same way after the last byte and after a failure: the task tells which it was.
-        let outcome = remote.network().handle.block_on(pump.outcome());
+        let outcome = remote.network().handle.block_on(pump.join_task());
         self.pump = None;
         outcome?;
         match length {
@@ -74,21 +74,21 @@ impl<R: Remote> RemoteBody<R> {
     }
 }
 
-impl<R: Remote> Body for RemoteBody<R> {
+impl<R: RemoteObject> SourceBody for RemoteBody<R> {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = match self.left_over.take() {
             Some(chunk) => Some(chunk),
-            None => self.receive()?,
+            None => self.receive_chunk()?,
         };
         self.position += chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
         Ok(chunk)
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let length = self.remote.length();
+        let length = self.remote.object_len();
         if offset < self.position || length.is_some_and(|length| offset > length) {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
-            return Err(invalid(message));
+            return Err(invalid_error(message));
         }
         // Without ranges a new request would begin at byte 0 again: then every gap is read, however large.
         if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {

@@ -6,7 +6,7 @@
 //!  Remote::read ─► bridge ─┴─ in turns ─► bridge ─► RemoteBody   several at once, a segment each
 //! ```
 //!
-//! A kind of source says how ranges are read over one connection, tried again inside ([`Remote`]); the rest is the same for all.
+//! A kind of source says how ranges are read over one connection, tried again inside ([`RemoteObject`]); the rest is the same for all.
 
 mod body;
 mod pump;
@@ -23,11 +23,11 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::zeros::ZEROS;
 
 pub(crate) use self::body::RemoteBody;
-use self::pump::Pump;
-pub use self::regions::Regions;
-use self::regions::{Piece, Pieces};
-use crate::error::invalid;
-use crate::network::{Network, stopped};
+use self::pump::BridgePump;
+pub use self::regions::ObjectRegions;
+use self::regions::{ObjectPiece, ObjectPieces};
+use crate::error::invalid_error;
+use crate::network::{Network, stopped_error};
 
 /// Longest segment that one of several connections reads: from here on the round trip of a request does not show.
 const MAX_SEGMENT_BYTES: u64 = 4 << 20;
@@ -39,7 +39,7 @@ const RESERVED_BYTES: u64 = 1 << 20;
 pub(crate) const TO_THE_END: u64 = u64::MAX;
 
 /// An object on a network.
-pub(crate) trait Remote: Send + Sync + 'static {
+pub(crate) trait RemoteObject: Send + Sync + 'static {
     /// A connection that is open already.
     type Connection: Send + 'static;
 
@@ -50,54 +50,54 @@ pub(crate) trait Remote: Send + Sync + 'static {
     fn network(&self) -> &Network;
 
     /// Bytes of the object, if they are known.
-    fn length(&self) -> Option<u64>;
+    fn object_len(&self) -> Option<u64>;
 
     /// Connections that its body is read over at once, where ranges work.
-    fn connections(&self) -> usize;
+    fn connection_count(&self) -> usize;
 
     /// Ranges in which it has data, if they are known and not found out while it is read.
-    fn regions(&self) -> Option<&Regions> {
+    fn data_regions(&self) -> Option<&ObjectRegions> {
         None
     }
 
     /// Reads `ranges` one after the other and hands them over, until the outlet closes. The last one may go on [`TO_THE_END`].
     /// `first`, if given, is a connection that is open already, for the beginning of the object.
-    fn read(
+    fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
         first: Option<Self::Connection>,
-        outlet: Outlet,
+        outlet: ConnectionOutlet,
     ) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
 /// The place where the bytes of one connection are handed over.
 #[derive(Clone)]
-pub(crate) struct Outlet {
-    sender: bridge::Sender,
+pub(crate) struct ConnectionOutlet {
+    sender: bridge::BridgeSender,
     /// The bytes go on at once. Those that wait for their turn do not: many small chunks would hold as much memory as large ones.
     pub(crate) is_prompt: bool,
 }
 
-impl Outlet {
+impl ConnectionOutlet {
     /// Hands over `chunk`, which keeps `held` bytes of memory.
-    pub(crate) async fn send(&self, chunk: Bytes, held: usize) -> Result<(), SourceError> {
-        self.sender.send(chunk, held).await.map_err(|_| stopped())
+    pub(crate) async fn send_chunk(&self, chunk: Bytes, held: usize) -> Result<(), SourceError> {
+        self.sender.send(chunk, held).await.map_err(|_| stopped_error())
     }
 
     /// Ready when no more bytes are wanted.
-    pub(crate) async fn closed(&self) {
+    pub(crate) async fn wait_for_close(&self) {
         self.sender.closed().await;
     }
 
     /// A sender that packs small pieces, which lie anywhere in memory, into chunks; the first byte is at `offset` of the object.
-    pub(crate) fn packing(&self, offset: u64) -> PackingSender {
+    pub(crate) fn packing_sender(&self, offset: u64) -> PackingSender {
         PackingSender::new(self.sender.clone(), offset)
     }
 
     async fn send_zeros(&self, mut length: u64) -> Result<(), SourceError> {
         while length > 0 {
             let step = usize::try_from(length).map_or(ZEROS.len(), |length| length.min(ZEROS.len()));
-            self.send(Bytes::from_static(&ZEROS[..step]), 0).await?;
+            self.send_chunk(Bytes::from_static(&ZEROS[..step]), 0).await?;
             length -= step as u64;
         }
         Ok(())
@@ -105,51 +105,55 @@ impl Outlet {
 }
 
 /// Reads `remote` from `position` to its end.
-async fn read_all<R: Remote>(
+async fn read_all<R: RemoteObject>(
     remote: Arc<R>,
     position: u64,
     first: Option<R::Connection>,
     is_ranged: bool,
-    sender: bridge::Sender,
+    sender: bridge::BridgeSender,
 ) -> Result<(), SourceError> {
-    let outlet = Outlet {
+    let outlet = ConnectionOutlet {
         sender,
         is_prompt: true,
     };
-    let regions = remote.regions().filter(|_| is_ranged);
-    match remote.length().filter(|_| is_ranged) {
-        Some(end) if remote.connections() > 1 => {
+    let regions = remote.data_regions().filter(|_| is_ranged);
+    match remote.object_len().filter(|_| is_ranged) {
+        Some(end) if remote.connection_count() > 1 => {
             let segment_bytes = bytes_of_lane(&*remote).clamp(1, MAX_SEGMENT_BYTES);
-            let pieces = Pieces::new(regions, position..end, segment_bytes);
+            let pieces = ObjectPieces::new(regions, position..end, segment_bytes);
             read_in_turns(&remote, pieces, first, &outlet).await
         }
         Some(end) if regions.is_some() => {
             // Regions are not cut into segments: over one connection these would only cost requests.
-            let pieces = Pieces::new(regions, position..end, u64::MAX);
+            let pieces = ObjectPieces::new(regions, position..end, u64::MAX);
             read_in_line(&*remote, pieces, first, outlet).await
         }
-        _ => remote.read(iter::once(position..TO_THE_END), first, outlet).await,
+        _ => {
+            remote
+                .read_ranges(iter::once(position..TO_THE_END), first, outlet)
+                .await
+        }
     }
 }
 
 /// Bytes that one of several connections may be ahead.
-fn bytes_of_lane<R: Remote>(remote: &R) -> u64 {
-    R::AHEAD_BYTES / u64::try_from(remote.connections()).unwrap_or(u64::MAX)
+fn bytes_of_lane<R: RemoteObject>(remote: &R) -> u64 {
+    R::AHEAD_BYTES / u64::try_from(remote.connection_count()).unwrap_or(u64::MAX)
 }
 
 /// Reads over one connection at a time. Zeros of holes are made here instead of being asked for.
-async fn read_in_line<R: Remote>(
+async fn read_in_line<R: RemoteObject>(
     remote: &R,
-    pieces: Pieces,
+    pieces: ObjectPieces,
     mut first: Option<R::Connection>,
-    outlet: Outlet,
+    outlet: ConnectionOutlet,
 ) -> Result<(), SourceError> {
     for piece in pieces {
         match piece {
-            Piece::Zeros(length) => outlet.send_zeros(length).await?,
-            Piece::Data(range) => {
+            ObjectPiece::Zeros(length) => outlet.send_zeros(length).await?,
+            ObjectPiece::Data(range) => {
                 remote
-                    .read(iter::once(range), first.take(), outlet.clone())
+                    .read_ranges(iter::once(range), first.take(), outlet.clone())
                     .await?
             }
         }
@@ -162,37 +166,41 @@ async fn read_in_line<R: Remote>(
 ///
 /// One connection is the default: on a fast network more of them only cost requests. Where each is limited to 50 MB/s, four
 /// are 2.6 times as fast.
-async fn read_in_turns<R: Remote>(
+async fn read_in_turns<R: RemoteObject>(
     remote: &Arc<R>,
-    pieces: Pieces,
+    pieces: ObjectPieces,
     mut first: Option<R::Connection>,
-    outlet: &Outlet,
+    outlet: &ConnectionOutlet,
 ) -> Result<(), SourceError> {
-    let count = remote.connections();
+    let count = remote.connection_count();
     let budget = usize::try_from(bytes_of_lane(&**remote)).unwrap_or(usize::MAX);
-    let mut lanes: Vec<Pump> = (0..count)
+    let mut lanes: Vec<BridgePump> = (0..count)
         .map(|lane| {
             // Dealt out beforehand: bytes are handed over in order, so a faster connection with more segments would only wait.
-            let ranges = pieces.clone().filter_map(Piece::data).skip(lane).step_by(count);
+            let ranges = pieces
+                .clone()
+                .filter_map(ObjectPiece::data_range)
+                .skip(lane)
+                .step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
-            Pump::start(remote.network(), budget, |sender| async move {
-                let outlet = Outlet {
+            BridgePump::start(remote.network(), budget, |sender| async move {
+                let outlet = ConnectionOutlet {
                     sender,
                     is_prompt: false,
                 };
-                reader.read(ranges, first, outlet).await
+                reader.read_ranges(ranges, first, outlet).await
             })
         })
         .collect();
-    let mut closed = pin!(outlet.closed());
+    let mut closed = pin!(outlet.wait_for_close());
     let mut turn = 0;
     for piece in pieces {
         let range = match piece {
-            Piece::Zeros(length) => {
+            ObjectPiece::Zeros(length) => {
                 outlet.send_zeros(length).await?;
                 continue;
             }
-            Piece::Data(range) => range,
+            ObjectPiece::Data(range) => range,
         };
         let Some(lane) = lanes.get_mut(turn % count) else {
             break;
@@ -203,16 +211,16 @@ async fn read_in_turns<R: Remote>(
             // Without the look at the outlet the lanes would read on until the slowest has brought its chunk.
             let next = tokio::select! {
                 biased;
-                next = lane.chunks.next() => next,
-                () = closed.as_mut() => return Err(stopped()),
+                next = lane.chunks.recv_packed() => next,
+                () = closed.as_mut() => return Err(stopped_error()),
             };
             let Some(packed) = next else {
-                lane.outcome().await?;
+                lane.join_task().await?;
                 let message = "a connection to the source ended too early";
                 return Err(SourceError::new(SourceErrorKind::Io, message));
             };
             left = left.saturating_sub(packed.bytes.len() as u64);
-            outlet.send(packed.bytes, packed.held).await?;
+            outlet.send_chunk(packed.bytes, packed.held).await?;
         }
     }
     Ok(())
@@ -227,11 +235,11 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
         "bytes {} to {} are not within {length} bytes",
         range.start, range.end
     );
-    Err(invalid(message))
+    Err(invalid_error(message))
 }
 
 /// Joins all chunks of `next`, which are `length` bytes altogether.
-pub(crate) async fn collect(
+pub(crate) async fn collect_chunks(
     length: u64,
     mut next: impl AsyncFnMut() -> Result<Option<Bytes>, SourceError>,
 ) -> Result<Bytes, SourceError> {

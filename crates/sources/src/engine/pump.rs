@@ -8,25 +8,25 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
-use crate::network::{Network, stopped};
+use crate::network::{Network, stopped_error};
 
 /// Longest time for a task whose bytes are no longer wanted to leave its server politely: nbdkit 1.32 dies of clients that go
 /// away in the middle.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The reading end of the bridge, and the task; the task ends soon after its owner.
-pub(super) struct Pump {
-    pub(super) chunks: bridge::Receiver,
+pub(super) struct BridgePump {
+    pub(super) chunks: bridge::BridgeReceiver,
     task: JoinHandle<Result<(), SourceError>>,
     _left: DropGuard,
 }
 
-impl Pump {
+impl BridgePump {
     /// Runs what `pump` makes of the sending end, which holds `budget_bytes` at most, until the network is stopped.
     pub(super) fn start<F>(
         network: &Network,
         budget_bytes: usize,
-        pump: impl FnOnce(bridge::Sender) -> F,
+        pump: impl FnOnce(bridge::BridgeSender) -> F,
     ) -> Self
     where
         F: Future<Output = Result<(), SourceError>> + Send + 'static,
@@ -44,7 +44,7 @@ impl Pump {
             };
             tokio::select! {
                 outcome = pumping => outcome,
-                () = stop.cancelled() => Err(stopped()),
+                () = stop.cancelled() => Err(stopped_error()),
                 () = too_late => Ok(()),
             }
         };
@@ -57,10 +57,10 @@ impl Pump {
     }
 
     /// The outcome of the task; to be asked once, when there are no more chunks.
-    pub(super) async fn outcome(&mut self) -> Result<(), SourceError> {
+    pub(super) async fn join_task(&mut self) -> Result<(), SourceError> {
         (&mut self.task).await.unwrap_or_else(|error| {
             let what = "the task that reads the source failed";
-            Err(SourceError::caused(SourceErrorKind::Io, what, error))
+            Err(SourceError::with_context(SourceErrorKind::Io, what, error))
         })
     }
 }

@@ -9,13 +9,14 @@ use object_store::gcp::{GcpCredentialProvider, GoogleCloudStorageBuilder};
 use tokio::sync::OnceCell;
 use url::Url;
 
-use crate::error::invalid;
-use crate::http::{Dialect, RefusedRequest, Verdict};
+use crate::error::invalid_error;
+use crate::http::{RefusalVerdict, RefusedRequest, ServerDialect};
 use crate::network::Network;
 use crate::objects::{
-    Connector, MACHINE_LIMIT, ObjectOptions, StoreError, advised, credential_failure, patience, take_no_proxy,
+    AgentConnector, MACHINE_LIMIT, ObjectOptions, StoreError, append_advice, credential_failure,
+    retry_config, take_no_proxy,
 };
-use crate::policy::{Cloud, Found};
+use crate::policy::{CloudProvider, IdentityOrigin};
 
 /// The variable that Google's libraries find a key file by.
 const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
@@ -23,7 +24,7 @@ const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 pub(super) struct GcsDialect {
     network: Arc<Network>,
     /// The account in a key file.
-    account: Option<Account>,
+    account: Option<GcsAccount>,
     /// The account of the machine; looked for once, when an unsigned request was refused.
     machine: OnceCell<Option<GcpCredentialProvider>>,
     /// The reason why no identity is used, and what helps.
@@ -33,10 +34,10 @@ pub(super) struct GcsDialect {
 }
 
 /// The account that a key file describes.
-struct Account {
+struct GcsAccount {
     provider: GcpCredentialProvider,
     /// Place at which the file was found, unless it came with the import.
-    found: Option<Found>,
+    found: Option<IdentityOrigin>,
 }
 
 impl GcsDialect {
@@ -57,8 +58,11 @@ impl GcsDialect {
         let (key_file, found) = match &options.key_file {
             _ if options.anonymous => (None, None),
             Some(given) => (Some(given.to_string_lossy().into_owned()), None),
-            None => match policy.lend(Found::Mounted, Cloud::Google, url) {
-                Ok(lent) => (lent.get(KEY_FILE).map(str::to_owned), Some(Found::Mounted)),
+            None => match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Google, url) {
+                Ok(lent) => (
+                    lent.get(KEY_FILE).map(str::to_owned),
+                    Some(IdentityOrigin::Mounted),
+                ),
                 Err(advice) => {
                     dialect.withheld = Some(advice);
                     (None, None)
@@ -66,10 +70,14 @@ impl GcsDialect {
             },
         };
         if let Some(file) = key_file {
-            let provider = provider(network, Some(&file))?;
-            dialect.account = Some(Account { provider, found });
+            let provider = credential_provider(network, Some(&file))?;
+            dialect.account = Some(GcsAccount { provider, found });
         }
-        if options.anonymous || policy.lend(Found::Machine, Cloud::Google, url).is_err() {
+        if options.anonymous
+            || policy
+                .lend_identity(IdentityOrigin::Machine, CloudProvider::Google, url)
+                .is_err()
+        {
             // As if the machine had been asked: a refusal must not make `judge` look for an account that may not be used.
             dialect.machine = OnceCell::new_with(Some(None));
         }
@@ -78,25 +86,30 @@ impl GcsDialect {
 
     /// The account that asks for `url`. What was found is not for every place that a server leads to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
-        let is_lent = |found| self.network.policy.lend(found, Cloud::Google, url).is_ok();
+        let is_lent = |found| {
+            self.network
+                .policy
+                .lend_identity(found, CloudProvider::Google, url)
+                .is_ok()
+        };
         match &self.account {
             Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
             None => {
                 let machine = self.machine.get().and_then(Option::as_ref);
-                machine.filter(|_| is_lent(Found::Machine))
+                machine.filter(|_| is_lent(IdentityOrigin::Machine))
             }
         }
     }
 
     /// Restricts all later requests to this generation.
-    pub(super) fn pin(&self, generation: &str) {
+    pub(super) fn pin_generation(&self, generation: &str) {
         self.generation.get_or_init(|| generation.to_owned());
     }
 }
 
 /// The provider of a machine at Google, or of a workload there that is bound to an account.
 async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
-    let provider = provider(&take_no_proxy(network), None).ok()?;
+    let provider = credential_provider(&take_no_proxy(network), None).ok()?;
     let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
     if matches!(asked, Ok(Ok(_))) {
         return Some(provider);
@@ -106,12 +119,15 @@ async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
 }
 
 /// The library's provider: of a file, or of the machine.
-fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredentialProvider, SourceError> {
+fn credential_provider(
+    network: &Arc<Network>,
+    key_file: Option<&str>,
+) -> Result<GcpCredentialProvider, SourceError> {
     let mut builder = GoogleCloudStorageBuilder::new()
         // It wants one, though only credentials are asked of it.
         .with_bucket_name("any")
-        .with_retry(patience())
-        .with_http_connector(Connector::new(network)?);
+        .with_retry(retry_config())
+        .with_http_connector(AgentConnector::new(network)?);
     if let Some(file) = key_file {
         builder = builder.with_application_credentials(file);
     }
@@ -120,7 +136,7 @@ fn provider(network: &Arc<Network>, key_file: Option<&str>) -> Result<GcpCredent
 }
 
 #[async_trait]
-impl Dialect for GcsDialect {
+impl ServerDialect for GcsDialect {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         if let Some(generation) = self.generation.get() {
             let mut query = request.url_mut().query_pairs_mut();
@@ -134,23 +150,24 @@ impl Dialect for GcsDialect {
             return Ok(());
         };
         let secret = "the token for Google Cloud Storage";
-        self.network.policy.reveal(secret, request.url())?;
+        self.network.policy.check_secret_target(secret, request.url())?;
         let token = provider.get_credential().await.map_err(credential_failure)?;
-        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer))
-            .map_err(|_| invalid("the token for Google Cloud Storage holds a character that no token has"))?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {}", token.bearer)).map_err(|_| {
+            invalid_error("the token for Google Cloud Storage holds a character that no token has")
+        })?;
         bearer.set_sensitive(true);
         request.headers_mut().insert(header::AUTHORIZATION, bearer);
         Ok(())
     }
 
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
             // Only now: public objects need no account, and away from Google the question costs all of MACHINE_LIMIT.
             let machine = self.machine.get_or_init(|| of_machine(&self.network)).await;
             if machine.is_some() {
-                return Verdict::Again(None);
+                return RefusalVerdict::Again(None);
             }
         }
         if let (404, Some(generation)) = (status, self.generation.get()) {
@@ -158,22 +175,22 @@ impl Dialect for GcsDialect {
                 "the object changed during the transfer: its generation {generation} is no longer there. \
                  Start the import again"
             );
-            return Verdict::Described {
+            return RefusalVerdict::Described {
                 text,
                 transient: false,
             };
         }
         let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
         match StoreError::parse(refusal.body) {
-            Some(error) => Verdict::Described {
+            Some(error) => RefusalVerdict::Described {
                 transient: status >= 500 || matches!(status, 408 | 429),
-                text: advised(error.sentence(), advice),
+                text: append_advice(error.error_message(), advice),
             },
-            None if advice.is_some() => Verdict::Described {
+            None if advice.is_some() => RefusalVerdict::Described {
                 transient: false,
-                text: advised(refusal.status.to_string(), advice),
+                text: append_advice(refusal.status.to_string(), advice),
             },
-            None => Verdict::Plain,
+            None => RefusalVerdict::Plain,
         }
     }
 }

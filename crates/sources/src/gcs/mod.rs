@@ -9,18 +9,18 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use datapath::digest::{Algorithm, Checksum};
+use datapath::digest::{Checksum, DigestAlgorithm};
 use datapath::error::SourceError;
 use http::HeaderMap;
 use url::Url;
 
 use self::dialect::GcsDialect;
-use super::http::{redacted, text};
+use super::http::{header_text, redact_endpoint};
 use super::network::Network;
-use super::objects::{ObjectOptions, Store, StoredObject, encoded, open_object, survives_urls};
-use super::policy::Policy;
+use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, encode_path, open_object, survives_urls};
+use super::policy::ImportPolicy;
 use crate::address::with_scheme;
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// Server of objects without an endpoint of one's own.
 const GOOGLE: &str = "https://storage.googleapis.com";
@@ -38,7 +38,7 @@ const HASH: &str = "x-goog-hash";
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
 /// Google Cloud Storage, as it is registered.
-pub(crate) const STORE: Store = Store {
+pub(crate) const STORE: ObjectStoreKind = ObjectStoreKind {
     scheme: "gs",
     name: "gcs",
     open,
@@ -50,33 +50,33 @@ pub fn open(
     network: &Arc<Network>,
     options: &ObjectOptions,
 ) -> Result<StoredObject, SourceError> {
-    let place = Place::parse(endpoint, &network.policy)?;
+    let place = GcsLocation::parse(endpoint, &network.policy)?;
     let what = format!("\"{}/{}\"", place.bucket, place.object);
     let dialect = Arc::new(GcsDialect::new(&place.url, network, options)?);
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("gcs", &what, place.url, spoken, network)?;
-    if let Some(generation) = text(http.headers(), GENERATION) {
-        dialect.pin(generation);
+    if let Some(generation) = header_text(http.response_headers(), GENERATION) {
+        dialect.pin_generation(generation);
     }
-    let checksum = announced(http.headers(), http.content_encoding());
+    let checksum = announced_checksum(http.response_headers(), http.content_encoding());
     Ok(StoredObject { http, checksum, what })
 }
 
 /// An object and how to ask for it.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct GcsLocation {
     url: Url,
     bucket: String,
     object: String,
 }
 
-impl Place {
+impl GcsLocation {
     /// As CDI does, takes bucket and object as they are written: nothing in them is decoded.
-    fn parse(endpoint: &str, policy: &Policy) -> Result<Self, SourceError> {
+    fn parse(endpoint: &str, policy: &ImportPolicy) -> Result<Self, SourceError> {
         let refused = |reason: &str| {
-            let endpoint = redacted(endpoint);
+            let endpoint = redact_endpoint(endpoint);
             let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
-            invalid(message)
+            invalid_error(message)
         };
         let (scheme, rest) = endpoint
             .split_once("://")
@@ -84,7 +84,7 @@ impl Place {
         // Nothing is cut off at `?` or `#`, unlike with S3: names of objects may hold both, and CDI takes them as written.
         let (server, names) = match scheme {
             "gs" => {
-                let emulator = policy.setting(EMULATOR);
+                let emulator = policy.get_setting(EMULATOR);
                 (emulator.map_or_else(|| GOOGLE.to_owned(), with_scheme), rest)
             }
             "http" | "https" => {
@@ -104,7 +104,7 @@ impl Place {
         }
         let mut url = Url::parse(&server).map_err(|error| refused(&error.to_string()))?;
         let base = url.path().trim_end_matches('/').to_owned();
-        url.set_path(&format!("{base}/{}", encoded(names.as_bytes())));
+        url.set_path(&format!("{base}/{}", encode_path(names.as_bytes())));
         Ok(Self {
             url,
             bucket: bucket.to_owned(),
@@ -114,14 +114,14 @@ impl Place {
 }
 
 /// The CRC of the bytes that come. It is of the stored ones: of no use where the server has unpacked them.
-fn announced(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
-    if text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
+fn announced_checksum(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
+    if header_text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
         return None;
     }
     let lines = headers.get_all(HASH).iter().filter_map(|line| line.to_str().ok());
     let mut digests = lines.flat_map(|line| line.split(',')).map(str::trim);
     let crc = digests.find_map(|digest| digest.strip_prefix("crc32c="))?;
-    Checksum::announced(Algorithm::Crc32c, &BASE64_STANDARD.decode(crc).ok()?)
+    Checksum::from_bytes(DigestAlgorithm::Crc32c, &BASE64_STANDARD.decode(crc).ok()?)
 }
 
 #[cfg(test)]
@@ -131,9 +131,9 @@ mod tests {
     use super::*;
     use http::{HeaderName, HeaderValue};
 
-    fn place(endpoint: &str, emulator: &str) -> Result<Place, SourceError> {
+    fn place(endpoint: &str, emulator: &str) -> Result<GcsLocation, SourceError> {
         let environment = HashMap::from([(EMULATOR.to_owned(), emulator.to_owned())]);
-        Place::parse(endpoint, &Policy::pod(&environment, true))
+        GcsLocation::parse(endpoint, &ImportPolicy::for_pod(&environment, true))
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
             for (name, value) in pairs {
                 headers.append(name, value);
             }
-            announced(&headers, encoding).map(|checksum| checksum.to_string())
+            announced_checksum(&headers, encoding).map(|checksum| checksum.to_string())
         };
         let crc = "crc32c:e3069283";
         let one_line = [(HASH, "crc32c=4waSgw==,md5=AAAA")];

@@ -4,93 +4,99 @@
 use program::secret::Secret;
 use serde_json::{Value, json};
 
-/// Identity and choice of services: read from a secret or the environment by [`Access::read`].
+/// Identity and choice of services: read from a secret or the environment by [`GlanceAccess::from_env`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Access {
-    pub(super) proof: Proof,
+pub struct GlanceAccess {
+    pub(super) proof: AuthMethod,
     /// The region whose services are asked; the only one if there is none.
     pub(super) region: Option<String>,
-    pub(super) interface: Interface,
+    pub(super) interface: EndpointInterface,
 }
 
 /// Proof of who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Proof {
+pub(super) enum AuthMethod {
     Password {
-        user: User,
+        user: KeystoneUser,
         password: Secret,
-        scope: Option<Scope>,
+        scope: Option<TokenScope>,
     },
     /// A token that exists: exchanged for one of the scope, or used as it is.
-    Token { token: Secret, scope: Option<Scope> },
+    Token {
+        token: Secret,
+        scope: Option<TokenScope>,
+    },
     /// Its scope is that of its making.
-    ApplicationCredential { credential: Credential, secret: Secret },
+    ApplicationCredential {
+        credential: KeystoneCredential,
+        secret: Secret,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum User {
+pub(super) enum KeystoneUser {
     Id(String),
-    Named { name: String, domain: Domain },
+    Named { name: String, domain: KeystoneDomain },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Credential {
+pub(super) enum KeystoneCredential {
     Id(String),
-    Named { name: String, user: User },
+    Named { name: String, user: KeystoneUser },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Domain {
+pub(super) enum KeystoneDomain {
     Id(String),
     Name(String),
 }
 
 /// The part of the cloud that a token is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum TokenScope {
     ProjectId(String),
-    Project { name: String, domain: Domain },
-    Domain(Domain),
+    Project { name: String, domain: KeystoneDomain },
+    Domain(KeystoneDomain),
     System,
 }
 
 /// The network that endpoints are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interface {
+pub(super) enum EndpointInterface {
     Public,
     Internal,
     Admin,
 }
 
 /// The question for a token.
-pub(super) enum Question<'a> {
+pub(super) enum TokenQuery<'a> {
     /// A new one, for the document that proves who asks.
     New(Value),
     /// The one that exists: whether it holds, and what for.
     About(&'a Secret),
 }
 
-impl Access {
+impl GlanceAccess {
     /// The question that the identity service is asked.
-    pub(super) fn question(&self) -> Question<'_> {
+    pub(super) fn token_query(&self) -> TokenQuery<'_> {
         let (identity, scope) = match &self.proof {
-            Proof::Password {
+            AuthMethod::Password {
                 user,
                 password,
                 scope,
             } => {
-                let mut user = user.json();
+                let mut user = user.to_json();
                 user["password"] = password.expose().into();
                 let identity = json!({"methods": ["password"], "password": {"user": user}});
                 (identity, scope.as_ref())
             }
-            Proof::Token { token, scope: None } => return Question::About(token),
-            Proof::Token { token, scope } => {
+            AuthMethod::Token { token, scope: None } => return TokenQuery::About(token),
+            AuthMethod::Token { token, scope } => {
                 let identity = json!({"methods": ["token"], "token": {"id": token.expose()}});
                 (identity, scope.as_ref())
             }
-            Proof::ApplicationCredential { credential, secret } => {
-                let mut credential = credential.json();
+            AuthMethod::ApplicationCredential { credential, secret } => {
+                let mut credential = credential.to_json();
                 credential["secret"] = secret.expose().into();
                 let methods = ["application_credential"];
                 (
@@ -101,41 +107,41 @@ impl Access {
         };
         let mut auth = json!({"identity": identity});
         if let Some(scope) = scope {
-            auth["scope"] = scope.json();
+            auth["scope"] = scope.to_json();
         }
-        Question::New(json!({"auth": auth}))
+        TokenQuery::New(json!({"auth": auth}))
     }
 
     /// The proof, as a sentence calls it, and its secret.
-    pub(super) fn secret(&self) -> (&'static str, &Secret) {
+    pub(super) fn named_secret(&self) -> (&'static str, &Secret) {
         match &self.proof {
-            Proof::Password { password, .. } => ("the user name or password", password),
-            Proof::Token { token, .. } => ("the token", token),
-            Proof::ApplicationCredential { secret, .. } => ("the application credential", secret),
+            AuthMethod::Password { password, .. } => ("the user name or password", password),
+            AuthMethod::Token { token, .. } => ("the token", token),
+            AuthMethod::ApplicationCredential { secret, .. } => ("the application credential", secret),
         }
     }
 }
 
-impl User {
-    fn json(&self) -> Value {
+impl KeystoneUser {
+    fn to_json(&self) -> Value {
         match self {
             Self::Id(id) => json!({"id": id}),
-            Self::Named { name, domain } => json!({"name": name, "domain": domain.json()}),
+            Self::Named { name, domain } => json!({"name": name, "domain": domain.to_json()}),
         }
     }
 }
 
-impl Credential {
-    fn json(&self) -> Value {
+impl KeystoneCredential {
+    fn to_json(&self) -> Value {
         match self {
             Self::Id(id) => json!({"id": id}),
-            Self::Named { name, user } => json!({"name": name, "user": user.json()}),
+            Self::Named { name, user } => json!({"name": name, "user": user.to_json()}),
         }
     }
 }
 
-impl Domain {
-    fn json(&self) -> Value {
+impl KeystoneDomain {
+    fn to_json(&self) -> Value {
         match self {
             Self::Id(id) => json!({"id": id}),
             Self::Name(name) => json!({"name": name}),
@@ -143,18 +149,18 @@ impl Domain {
     }
 }
 
-impl Scope {
-    fn json(&self) -> Value {
+impl TokenScope {
+    fn to_json(&self) -> Value {
         match self {
             Self::ProjectId(id) => json!({"project": {"id": id}}),
-            Self::Project { name, domain } => json!({"project": {"name": name, "domain": domain.json()}}),
-            Self::Domain(domain) => json!({"domain": domain.json()}),
+            Self::Project { name, domain } => json!({"project": {"name": name, "domain": domain.to_json()}}),
+            Self::Domain(domain) => json!({"domain": domain.to_json()}),
             Self::System => json!({"system": {"all": true}}),
         }
     }
 }
 
-impl Interface {
+impl EndpointInterface {
     pub(super) const ALL: [Self; 3] = [Self::Public, Self::Internal, Self::Admin];
 
     /// Its name in a catalogue.

@@ -6,10 +6,10 @@ use datapath::error::SourceError;
 use serde::Deserialize;
 use url::Url;
 
-use super::access::{Access, Interface};
-use crate::error::invalid;
+use super::access::{EndpointInterface, GlanceAccess};
+use crate::error::invalid_error;
 use crate::http::parse_endpoint;
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// The type of Glance.
 const IMAGE: &str = "image";
@@ -19,35 +19,35 @@ const MAX_NAMES: usize = 8;
 
 /// An answer with a token, of which the token itself is in the head.
 #[derive(Debug, Deserialize)]
-pub(super) struct Granted {
-    token: Token,
+pub(super) struct TokenDocument {
+    token: CatalogToken,
 }
 
 #[derive(Debug, Deserialize)]
-struct Token {
+struct CatalogToken {
     /// None for a token without a scope.
     #[serde(default)]
-    catalog: Vec<Service>,
+    catalog: Vec<CatalogService>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Service {
+struct CatalogService {
     #[serde(rename = "type")]
     kind: String,
     #[serde(default)]
-    endpoints: Vec<Endpoint>,
+    endpoints: Vec<CatalogEndpoint>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Endpoint {
+struct CatalogEndpoint {
     interface: String,
     region: Option<String>,
     region_id: Option<String>,
     url: String,
 }
 
-impl Endpoint {
-    fn region(&self) -> &str {
+impl CatalogEndpoint {
+    fn region_name(&self) -> &str {
         let region = self.region_id.as_deref().or(self.region.as_deref());
         region.unwrap_or_default()
     }
@@ -59,83 +59,89 @@ impl Endpoint {
     }
 }
 
-impl Granted {
+impl TokenDocument {
     /// The endpoint of the image service that `access` wants.
-    pub(super) fn image_service(&self, access: &Access) -> Result<Url, SourceError> {
+    pub(super) fn image_service(&self, access: &GlanceAccess) -> Result<Url, SourceError> {
         let services = &self.token.catalog;
         if services.is_empty() {
-            return Err(invalid(
+            return Err(invalid_error(
                 "the token is for no services: name the project (by id, or by name and domain) that has the image",
             ));
         }
-        let all: Vec<&Endpoint> = services
+        let all: Vec<&CatalogEndpoint> = services
             .iter()
             .filter(|service| service.kind == IMAGE)
             .flat_map(|service| &service.endpoints)
             .collect();
         if all.is_empty() {
-            let kinds = Listed::of(services.iter().map(|service| service.kind.as_str()));
-            return Err(invalid(format!(
+            let kinds = NameList::from_names(services.iter().map(|service| service.kind.as_str()));
+            return Err(invalid_error(format!(
                 "the cloud's catalogue has no image service, only {kinds}"
             )));
         }
         let wanted = access.region.as_deref();
-        let near: Vec<&Endpoint> = all
+        let near: Vec<&CatalogEndpoint> = all
             .iter()
             .copied()
             .filter(|endpoint| wanted.is_none_or(|region| endpoint.is_in(region)))
             .collect();
-        let regions = |of: &[&Endpoint]| Listed::of(of.iter().map(|endpoint| endpoint.region()));
+        let regions =
+            |of: &[&CatalogEndpoint]| NameList::from_names(of.iter().map(|endpoint| endpoint.region_name()));
         if let (Some(wanted), true) = (wanted, near.is_empty()) {
-            return Err(invalid(format!(
+            return Err(invalid_error(format!(
                 "the cloud has no image service in the region {}: use one of {}",
-                plain(wanted),
+                plain_line(wanted),
                 regions(&all)
             )));
         }
-        let reachable: Vec<&Endpoint> = near
+        let reachable: Vec<&CatalogEndpoint> = near
             .iter()
             .copied()
             .filter(|endpoint| endpoint.interface == access.interface.name())
             .collect();
         let Some(first) = reachable.first() else {
-            let interfaces = Listed::of(near.iter().map(|endpoint| endpoint.interface.as_str()));
-            return Err(invalid(format!(
+            let interfaces = NameList::from_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
+            return Err(invalid_error(format!(
                 "the image service has no {} endpoint: use one of {interfaces}",
                 access.interface
             )));
         };
-        if reachable.iter().any(|other| other.region() != first.region()) {
-            return Err(invalid(format!(
+        if reachable
+            .iter()
+            .any(|other| other.region_name() != first.region_name())
+        {
+            return Err(invalid_error(format!(
                 "the cloud has image services in several regions: name one of {}",
                 regions(&reachable)
             )));
         }
-        usable(&first.url)
+        parse_endpoint_url(&first.url)
     }
 }
 
 /// The URL in a catalogue: it may be anything.
-fn usable(text: &str) -> Result<Url, SourceError> {
+fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
-    let url = parse_endpoint(text).map_err(|error| SourceError::caused(error.kind(), said, error))?;
+    let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(invalid(format!("{said}: it has a user, a password or a query")));
+        return Err(invalid_error(format!(
+            "{said}: it has a user, a password or a query"
+        )));
     }
     Ok(url)
 }
 
-impl fmt::Display for Interface {
+impl fmt::Display for EndpointInterface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
 /// Names of a server, for a sentence.
-struct Listed(String);
+struct NameList(String);
 
-impl Listed {
-    fn of<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+impl NameList {
+    fn from_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut distinct: Vec<&str> = Vec::new();
         for name in names {
             // Bounded before it is searched: a catalogue may have tens of thousands.
@@ -143,19 +149,23 @@ impl Listed {
                 distinct.push(name);
             }
         }
-        let shown: Vec<String> = distinct.iter().take(MAX_NAMES).map(|name| short(name)).collect();
+        let shown: Vec<String> = distinct
+            .iter()
+            .take(MAX_NAMES)
+            .map(|name| shorten_name(name))
+            .collect();
         let rest = if distinct.len() > MAX_NAMES { ", …" } else { "" };
         Self(format!("{}{rest}", shown.join(", ")))
     }
 }
 
 /// A name in a list; real ones are words.
-fn short(name: &str) -> String {
+fn shorten_name(name: &str) -> String {
     const MAX_CHARS: usize = 64;
-    printable::line(name, MAX_CHARS)
+    printable::escape_line(name, MAX_CHARS)
 }
 
-impl fmt::Display for Listed {
+impl fmt::Display for NameList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }

@@ -4,13 +4,13 @@ use datapath::digest::{Checksum, ChecksumError};
 use datapath::error::{SourceError, SourceErrorKind};
 use serde::Deserialize;
 
-use crate::error::invalid;
-use crate::words::plain;
+use crate::error::invalid_error;
+use crate::words::plain_line;
 
 /// An image, without its bytes. Everything is absent until the bytes are there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Image {
+pub(super) struct GlanceImage {
     status: Option<String>,
     size: Option<u64>,
     /// MD5.
@@ -21,16 +21,16 @@ pub(super) struct Image {
     container_format: Option<String>,
 }
 
-impl Image {
+impl GlanceImage {
     pub(super) fn parse(body: &[u8]) -> Result<Self, SourceError> {
         let image: Self = serde_json::from_slice(body).map_err(|error| {
             let what = "the image service's description of the image cannot be read";
-            SourceError::caused(SourceErrorKind::Io, what, error)
+            SourceError::with_context(SourceErrorKind::Io, what, error)
         })?;
         // No more than a hint: the content says what it is.
         tracing::info!(
-            disk_format = %plain(image.disk_format.as_deref().unwrap_or("unknown")),
-            container_format = %plain(image.container_format.as_deref().unwrap_or("unknown")),
+            disk_format = %plain_line(image.disk_format.as_deref().unwrap_or("unknown")),
+            container_format = %plain_line(image.container_format.as_deref().unwrap_or("unknown")),
             size = image.size,
             "the image in Glance",
         );
@@ -46,22 +46,22 @@ impl Image {
             Some("killed" | "deleted" | "pending_delete") => "it has to be uploaded anew",
             _ => "only an active image has bytes",
         };
-        let status = plain(self.status.as_deref().unwrap_or("without a status"));
-        Err(invalid(format!("it is {status}, not active: {advice}")))
+        let status = plain_line(self.status.as_deref().unwrap_or("without a status"));
+        Err(invalid_error(format!("it is {status}, not active: {advice}")))
     }
 
     /// The digest that the bytes must have: the secure hash, else the MD5 of older clouds.
-    pub(super) fn checksum(&self) -> Result<Option<Checksum>, SourceError> {
+    pub(super) fn expected_checksum(&self) -> Result<Option<Checksum>, SourceError> {
         let secure = self.os_hash_algo.as_deref().zip(self.os_hash_value.as_deref());
         if let Some((algorithm, hash)) = secure {
             match format!("{algorithm}:{hash}").parse() {
                 Ok(checksum) => return Ok(Some(checksum)),
                 Err(ChecksumError::Algorithm(name)) => tracing::info!("its hash of {name} is not known here"),
-                Err(error) => return Err(unusable(error)),
+                Err(error) => return Err(hash_error(error)),
             }
         }
         let md5 = self.checksum.as_deref();
-        md5.map(|md5| format!("md5:{md5}").parse().map_err(unusable))
+        md5.map(|md5| format!("md5:{md5}").parse().map_err(hash_error))
             .transpose()
     }
 
@@ -80,6 +80,6 @@ impl Image {
     }
 }
 
-fn unusable(error: ChecksumError) -> SourceError {
-    SourceError::caused(SourceErrorKind::Invalid, "its hash cannot be used", error)
+fn hash_error(error: ChecksumError) -> SourceError {
+    SourceError::with_context(SourceErrorKind::Invalid, "its hash cannot be used", error)
 }

@@ -18,14 +18,14 @@ use datapath::error::{SourceError, SourceErrorKind};
 use datapath::source::Source;
 use url::Url;
 
-pub use self::access::Access;
-use self::session::Session;
-pub use self::values::Names;
-use super::http::{Continuity, HttpConfig, HttpSource, parse_endpoint};
+pub use self::access::GlanceAccess;
+use self::session::GlanceSession;
+pub use self::values::NameStyle;
+use super::http::{ContinuityProof, HttpConfig, HttpSource, parse_endpoint};
 use super::network::Network;
 use super::objects::StoredObject;
-use crate::error::invalid;
-use crate::words::plain;
+use crate::error::invalid_error;
+use crate::words::plain_line;
 
 /// An image of a cloud, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,19 +33,20 @@ pub struct GlanceOptions {
     /// The tokens of the identity service: `https://HOST:5000/v3/auth/tokens`.
     tokens: Url,
     image_id: String,
-    access: Access,
+    access: GlanceAccess,
 }
 
 impl GlanceOptions {
     /// The image `image_id` of the cloud whose identity service is at `endpoint`, with or without `/v3`.
-    pub fn new(endpoint: &str, image_id: &str, access: Access) -> Result<Self, SourceError> {
-        Self::at(parse_endpoint(endpoint)?, image_id, access)
+    pub fn new(endpoint: &str, image_id: &str, access: GlanceAccess) -> Result<Self, SourceError> {
+        Self::from_url(parse_endpoint(endpoint)?, image_id, access)
     }
 
     /// The image in `glance+https://HOST:5000/v3?image=ID`.
-    pub fn parse(address: &str, access: Access) -> Result<Self, SourceError> {
-        let unusable =
-            || invalid("an OpenStack image is named by glance+https://IDENTITY-SERVICE:5000/v3?image=ID");
+    pub fn parse(address: &str, access: GlanceAccess) -> Result<Self, SourceError> {
+        let unusable = || {
+            invalid_error("an OpenStack image is named by glance+https://IDENTITY-SERVICE:5000/v3?image=ID")
+        };
         let endpoint = address.split_once('+').ok_or_else(unusable)?.1;
         let mut url = Url::parse(endpoint).map_err(|_| unusable())?;
         let mut query = url.query_pairs().into_owned();
@@ -54,36 +55,36 @@ impl GlanceOptions {
             _ => return Err(unusable()),
         };
         url.set_query(None);
-        Self::at(url, &image_id, access)
+        Self::from_url(url, &image_id, access)
     }
 
-    fn at(mut url: Url, image_id: &str, access: Access) -> Result<Self, SourceError> {
+    fn from_url(mut url: Url, image_id: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(invalid(
+            return Err(invalid_error(
                 "the URL of an identity service holds no user and no password: they are given beside it",
             ));
         }
         // As a segment of a path, these would name another thing.
         if matches!(image_id, "" | "." | "..") {
-            return Err(invalid("the id of the OpenStack image is missing"));
+            return Err(invalid_error("the id of the OpenStack image is missing"));
         }
         url.set_query(None);
         url.set_fragment(None);
         Ok(Self {
-            tokens: below(&url, "v3", &["auth", "tokens"]),
+            tokens: api_url(&url, "v3", &["auth", "tokens"]),
             image_id: image_id.to_owned(),
             access,
         })
     }
 
     /// The identity service.
-    pub fn identity(&self) -> &Url {
+    pub fn identity_url(&self) -> &Url {
         &self.tokens
     }
 }
 
 /// The address of `path` below `base`, which names the version of its API or not.
-fn below(base: &Url, version: &str, path: &[&str]) -> Url {
+fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     let mut url = base.clone();
     let is_versioned = base
         .path()
@@ -100,23 +101,23 @@ fn below(base: &Url, version: &str, path: &[&str]) -> Url {
 
 /// Logs in, looks the image up and opens its bytes. Blocks.
 pub fn open(options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
-    let what = format!("OpenStack image {}", plain(&options.image_id));
+    let what = format!("OpenStack image {}", plain_line(&options.image_id));
     open_as(&what, options, network).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
-        kind => SourceError::caused(kind, &what, error),
+        kind => SourceError::with_context(kind, &what, error),
     })
 }
 
 fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
-    let session = Session::new(options.tokens.clone(), options.access.clone(), network)?;
+    let session = GlanceSession::new(options.tokens.clone(), options.access.clone(), network)?;
     let path = ["images", &options.image_id, "file"];
     let (image, url) = network.block_on(async {
         let service = session.log_in().await?;
-        let image = session.describe(below(&service, "v2", &path[..2])).await?;
-        Ok((image, below(&service, "v2", &path)))
+        let image = session.fetch_image(api_url(&service, "v2", &path[..2])).await?;
+        Ok((image, api_url(&service, "v2", &path)))
     })?;
     image.check_status()?;
-    let checksum = image.checksum()?;
+    let checksum = image.expected_checksum()?;
     if checksum.is_none() {
         tracing::warn!("{what} has no hash that is known here: nothing can be verified");
     }
@@ -127,13 +128,13 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
         // Glance answers without a validator. It never changes the bytes that it keeps, but some images lie elsewhere: that they
         // are the same still, only the hash proves.
         continuity: match checksum {
-            Some(_) => Continuity::Immutable,
-            None => Continuity::default(),
+            Some(_) => ContinuityProof::Immutable,
+            None => ContinuityProof::default(),
         },
-        ..HttpConfig::at(url, network)
+        ..HttpConfig::from_url(url, network)
     };
     let http = HttpSource::open(config)?;
-    image.check_length(http.length())?;
+    image.check_length(http.total_bytes())?;
     Ok(StoredObject {
         http,
         checksum,
@@ -149,9 +150,9 @@ mod tests {
 
     use super::*;
 
-    fn access() -> Access {
+    fn access() -> GlanceAccess {
         let values = HashMap::from([("token".to_owned(), "t".to_owned())]);
-        Access::read(&mut EnvReader::new(&values), Names::Secret).unwrap()
+        GlanceAccess::from_env(&mut EnvReader::new(&values), NameStyle::Secret).unwrap()
     }
 
     #[test]
@@ -163,7 +164,7 @@ mod tests {
             ("http://h/identity/", "http://h/identity/v3/auth/tokens"),
         ] {
             let options = GlanceOptions::new(endpoint, "1", access()).unwrap();
-            assert_eq!(options.identity().as_str(), tokens);
+            assert_eq!(options.identity_url().as_str(), tokens);
         }
         for (endpoint, id) in [
             ("ftp://h", "1"),
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn an_id_is_one_segment_of_a_path() {
         let service = Url::parse("https://h/image").unwrap();
-        let url = below(&service, "v2", &["images", "../a/b?c#d", "file"]);
+        let url = api_url(&service, "v2", &["images", "../a/b?c#d", "file"]);
         assert_eq!(url.as_str(), "https://h/image/v2/images/..%2Fa%2Fb%3Fc%23d/file");
     }
 

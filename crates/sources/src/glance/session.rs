@@ -10,13 +10,16 @@ use serde::Deserialize;
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::access::{Access, Question};
-use super::catalog::Granted;
-use super::image::Image;
-use crate::error::invalid;
-use crate::http::{Agent, Answer, Dialect, RefusedRequest, USER_AGENT, Verdict, keeps_promise, status_text};
+use super::access::{GlanceAccess, TokenQuery};
+use super::catalog::TokenDocument;
+use super::image::GlanceImage;
+use crate::error::invalid_error;
+use crate::http::{
+    AgentResponse, HttpAgent, RefusalVerdict, RefusedRequest, ServerDialect, USER_AGENT, keeps_promise,
+    status_text,
+};
 use crate::network::Network;
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// The largest document: a catalogue with a hundred services in ten regions has 300 KiB.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
@@ -28,21 +31,25 @@ const TOKEN: &str = "x-auth-token";
 const SUBJECT: &str = "x-subject-token";
 
 /// Speaks to one cloud as one user.
-pub(super) struct Session {
-    agent: Agent,
+pub(super) struct GlanceSession {
+    agent: HttpAgent,
     network: Arc<Network>,
     /// `…/v3/auth/tokens`
     tokens: Url,
-    access: Access,
+    access: GlanceAccess,
     /// None once it was refused.
     token: Mutex<Option<HeaderValue>>,
 }
 
-impl Session {
+impl GlanceSession {
     /// A session that has not begun.
-    pub(super) fn new(tokens: Url, access: Access, network: &Arc<Network>) -> Result<Self, SourceError> {
+    pub(super) fn new(
+        tokens: Url,
+        access: GlanceAccess,
+        network: &Arc<Network>,
+    ) -> Result<Self, SourceError> {
         Ok(Self {
-            agent: Agent::new(network, USER_AGENT)?,
+            agent: HttpAgent::new(network, USER_AGENT)?,
             network: Arc::clone(network),
             tokens,
             access,
@@ -55,29 +62,36 @@ impl Session {
         let (token, granted) = self.ask_for_token().await?;
         *self.token.lock().await = Some(token);
         let endpoint = granted.image_service(&self.access)?;
-        keeps_promise(&self.tokens, &endpoint, self.network.is_checked)?.warn();
+        keeps_promise(&self.tokens, &endpoint, self.network.is_checked)?.warn_downgrade();
         Ok(endpoint)
     }
 
     /// The description of an image, which is at `url`.
-    pub(super) async fn describe(&self, url: Url) -> Result<Image, SourceError> {
+    pub(super) async fn fetch_image(&self, url: Url) -> Result<GlanceImage, SourceError> {
         let token = self.token_for(&url).await?;
         let make = || {
-            let request = self.agent.request(Method::GET, url.clone());
+            let request = self.agent.build_request(Method::GET, url.clone());
             request.header(TOKEN, token.clone())
         };
         let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
         let does = match answer.status {
-            StatusCode::OK => return Image::parse(&answer.body),
+            StatusCode::OK => return GlanceImage::parse(&answer.body),
             StatusCode::NOT_FOUND => "has no such image, or not for this project",
             _ => "does not describe the image",
         };
-        Err(refused("image", does, &answer, self.access.secret().1))
+        Err(response_error(
+            "image",
+            does,
+            &answer,
+            self.access.named_secret().1,
+        ))
     }
 
     /// The token, if it may go to `url`; a new one if the last one was refused.
     async fn token_for(&self, url: &Url) -> Result<HeaderValue, SourceError> {
-        self.network.policy.reveal("the token of OpenStack", url)?;
+        self.network
+            .policy
+            .check_secret_target("the token of OpenStack", url)?;
         let mut token = self.token.lock().await;
         match &*token {
             Some(token) => Ok(token.clone()),
@@ -89,26 +103,26 @@ impl Session {
         }
     }
 
-    async fn ask_for_token(&self) -> Result<(HeaderValue, Granted), SourceError> {
-        let (noun, secret) = self.access.secret();
+    async fn ask_for_token(&self) -> Result<(HeaderValue, TokenDocument), SourceError> {
+        let (noun, secret) = self.access.named_secret();
         self.network
             .policy
-            .reveal(&format!("{noun} of OpenStack"), &self.tokens)?;
-        let (answer, given) = match self.access.question() {
-            Question::New(document) => {
+            .check_secret_target(&format!("{noun} of OpenStack"), &self.tokens)?;
+        let (answer, given) = match self.access.token_query() {
+            TokenQuery::New(document) => {
                 let document = document.to_string();
                 let make = || {
-                    let request = self.agent.request(Method::POST, self.tokens.clone());
+                    let request = self.agent.build_request(Method::POST, self.tokens.clone());
                     let request = request.header(header::CONTENT_TYPE, "application/json");
                     request.body(document.clone())
                 };
                 (self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?, None)
             }
-            Question::About(token) => {
-                let unusable = || invalid("the token of OpenStack holds a character that no token has");
+            TokenQuery::About(token) => {
+                let unusable = || invalid_error("the token of OpenStack holds a character that no token has");
                 let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
                 let make = || {
-                    let request = self.agent.request(Method::GET, self.tokens.clone());
+                    let request = self.agent.build_request(Method::GET, self.tokens.clone());
                     request
                         .header(TOKEN, token.clone())
                         .header(SUBJECT, token.clone())
@@ -120,60 +134,73 @@ impl Session {
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(refused("identity", &format!("refuses {noun}"), &answer, secret));
+                return Err(response_error(
+                    "identity",
+                    &format!("refuses {noun}"),
+                    &answer,
+                    secret,
+                ));
             }
-            _ => return Err(refused("identity", "gives no token", &answer, secret)),
+            _ => return Err(response_error("identity", "gives no token", &answer, secret)),
         }
-        let unusable = || invalid(format!("{} gives no usable token", service("identity", &answer)));
+        let unusable = || {
+            invalid_error(format!(
+                "{} gives no usable token",
+                service_name("identity", &answer)
+            ))
+        };
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
         // Its own words are not repeated: they are what the service makes of a document with a password.
-        let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().because(error))?;
+        let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().with_cause(error))?;
         Ok((token, granted))
     }
 }
 
 /// Adds the token, and asks for a new one when the image service takes it no more.
 #[async_trait]
-impl Dialect for Session {
+impl ServerDialect for GlanceSession {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         let token = self.token_for(request.url()).await?;
         request.headers_mut().insert(TOKEN, token);
         Ok(())
     }
 
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
         if refusal.status != StatusCode::UNAUTHORIZED {
-            return Verdict::Plain;
+            return RefusalVerdict::Plain;
         }
         *self.token.lock().await = None;
-        Verdict::Again(None)
+        RefusalVerdict::Again(None)
     }
 }
 
 /// The error for an answer that is not what was asked for; without the words of the service if these repeat the `secret`.
-fn refused(kind: &str, does: &str, answer: &Answer, secret: &Secret) -> SourceError {
+fn response_error(kind: &str, does: &str, answer: &AgentResponse, secret: &Secret) -> SourceError {
     #[derive(Deserialize)]
-    struct Document {
-        error: Said,
+    struct KeystoneErrorDocument {
+        error: KeystoneErrorDetail,
     }
     #[derive(Deserialize)]
-    struct Said {
+    struct KeystoneErrorDetail {
         message: String,
     }
-    let said = serde_json::from_slice(&answer.body).map(|document: Document| document.error.message);
+    let said =
+        serde_json::from_slice(&answer.body).map(|document: KeystoneErrorDocument| document.error.message);
     let said = said.ok().filter(|said| !said.contains(secret.expose()));
-    let said = said.map(|said| format!(": {}", plain(&said))).unwrap_or_default();
+    let said = said
+        .map(|said| format!(": {}", plain_line(&said)))
+        .unwrap_or_default();
     let message = format!(
         "{} {does}: {}{said}",
-        service(kind, answer),
+        service_name(kind, answer),
         status_text(answer.status)
     );
     SourceError::new(SourceErrorKind::Status(answer.status.as_u16()), message)
 }
 
 /// `the identity service keystone.example`.
-fn service(kind: &str, answer: &Answer) -> String {
+fn service_name(kind: &str, answer: &AgentResponse) -> String {
     format!("the {kind} service {}", answer.url.host_str().unwrap_or_default())
 }
 

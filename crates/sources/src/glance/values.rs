@@ -1,24 +1,26 @@
-//! An [`Access`] in the keys of a secret, or in the variables of OpenStack's own client.
+//! An [`GlanceAccess`] in the keys of a secret, or in the variables of OpenStack's own client.
 //!
 //! What goes together is what Go's client library, which CDI uses, takes; an id wins over a name.
 
 use program::env::EnvReader;
 use program::secret::Secret;
 
-use super::access::{Access, Credential, Domain, Interface, Proof, Scope, User};
+use super::access::{
+    AuthMethod, EndpointInterface, GlanceAccess, KeystoneCredential, KeystoneDomain, KeystoneUser, TokenScope,
+};
 
 /// The spelling of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub enum NameStyle {
     /// Keys of CDI's secret: `projectName`.
     Secret,
     /// Variables of OpenStack's client: `OS_PROJECT_NAME`.
     OpenStack,
 }
 
-impl Names {
+impl NameStyle {
     /// The name of the value that a secret has under `key`.
-    fn of(self, key: &str) -> String {
+    fn key_name(self, key: &str) -> String {
         if self == Self::Secret {
             return key.to_owned();
         }
@@ -36,73 +38,80 @@ impl Names {
     }
 }
 
-impl Access {
+impl GlanceAccess {
     /// The access that the values of `reader` describe; `None` when one was rejected.
-    pub fn read(reader: &mut EnvReader<'_>, names: Names) -> Option<Self> {
-        let mut values = Values { reader, names };
-        let (proof, interface) = (values.proof(), values.interface());
+    pub fn from_env(reader: &mut EnvReader<'_>, names: NameStyle) -> Option<Self> {
+        let mut values = AccessReader { reader, names };
+        let (proof, interface) = (values.read_auth_method(), values.read_interface());
         Some(Self {
             proof: proof?,
-            region: values.text("regionName"),
+            region: values.read_text("regionName"),
             interface: interface?,
         })
     }
 }
 
-struct Values<'reader, 'env> {
+struct AccessReader<'reader, 'env> {
     reader: &'reader mut EnvReader<'env>,
-    names: Names,
+    names: NameStyle,
 }
 
-impl Values<'_, '_> {
-    fn text(&self, key: &str) -> Option<String> {
-        self.reader.text(&self.names.of(key))
+impl AccessReader<'_, '_> {
+    fn read_text(&self, key: &str) -> Option<String> {
+        self.reader.read_text(&self.names.key_name(key))
     }
 
-    fn reject(&mut self, key: &str, reason: &str) {
-        self.reader.reject(&self.names.of(key), reason);
+    fn reject_key(&mut self, key: &str, reason: &str) {
+        self.reader.reject_variable(&self.names.key_name(key), reason);
     }
 
     /// The value of `key`; its absence is a mistake.
-    fn secret(&mut self, key: &str) -> Option<Secret> {
-        let secret = self.reader.secret(&self.names.of(key));
+    fn require_secret(&mut self, key: &str) -> Option<Secret> {
+        let secret = self.reader.read_secret(&self.names.key_name(key));
         if secret.is_none() {
-            self.reject(key, "is not set or empty");
+            self.reject_key(key, "is not set or empty");
         }
         secret
     }
 
-    fn proof(&mut self) -> Option<Proof> {
+    fn read_auth_method(&mut self) -> Option<AuthMethod> {
         let kind = self
-            .text("authType")
+            .read_text("authType")
             .unwrap_or_else(|| self.usual_kind().to_owned());
         // OpenStack's client names the version of the API as well.
         match kind.strip_prefix("v3").unwrap_or(&kind) {
             "password" => {
-                let (user, password, scope) = (self.user(), self.secret("password"), self.scope());
-                Some(Proof::Password {
+                let (user, password, scope) = (
+                    self.read_user(),
+                    self.require_secret("password"),
+                    self.read_scope(),
+                );
+                Some(AuthMethod::Password {
                     user: user?,
                     password: password?,
                     scope: scope?,
                 })
             }
             "token" => {
-                let (token, scope) = (self.secret("token"), self.scope());
-                Some(Proof::Token {
+                let (token, scope) = (self.require_secret("token"), self.read_scope());
+                Some(AuthMethod::Token {
                     token: token?,
                     scope: scope?,
                 })
             }
             "applicationcredential" => {
-                let (credential, secret) = (self.credential(), self.secret("applicationCredentialSecret"));
-                Some(Proof::ApplicationCredential {
+                let (credential, secret) = (
+                    self.read_credential(),
+                    self.require_secret("applicationCredentialSecret"),
+                );
+                Some(AuthMethod::ApplicationCredential {
                     credential: credential?,
                     secret: secret?,
                 })
             }
             _ => {
                 let known = "unsupported authentication type: use password, token or applicationcredential";
-                self.reject("authType", known);
+                self.reject_key("authType", known);
                 None
             }
         }
@@ -110,7 +119,7 @@ impl Values<'_, '_> {
 
     /// The type of an access that does not say: passwords come first, as in CDI.
     fn usual_kind(&self) -> &'static str {
-        let has = |key| self.text(key).is_some();
+        let has = |key| self.read_text(key).is_some();
         match () {
             () if has("password") => "password",
             () if has("applicationCredentialSecret") => "applicationcredential",
@@ -119,73 +128,75 @@ impl Values<'_, '_> {
         }
     }
 
-    fn user(&mut self) -> Option<User> {
-        if let Some(id) = self.text("userID") {
-            return Some(User::Id(id));
+    fn read_user(&mut self) -> Option<KeystoneUser> {
+        if let Some(id) = self.read_text("userID") {
+            return Some(KeystoneUser::Id(id));
         }
-        let Some(name) = self.text("username") else {
-            self.reject("username", "is not set or empty");
+        let Some(name) = self.read_text("username") else {
+            self.reject_key("username", "is not set or empty");
             return None;
         };
         let domain = self.domain_of("user")?;
-        Some(User::Named { name, domain })
+        Some(KeystoneUser::Named { name, domain })
     }
 
-    fn credential(&mut self) -> Option<Credential> {
-        if let Some(id) = self.text("applicationCredentialID") {
-            return Some(Credential::Id(id));
+    fn read_credential(&mut self) -> Option<KeystoneCredential> {
+        if let Some(id) = self.read_text("applicationCredentialID") {
+            return Some(KeystoneCredential::Id(id));
         }
-        let Some(name) = self.text("applicationCredentialName") else {
-            self.reject("applicationCredentialID", "is not set or empty");
+        let Some(name) = self.read_text("applicationCredentialName") else {
+            self.reject_key("applicationCredentialID", "is not set or empty");
             return None;
         };
-        let user = self.user()?;
-        Some(Credential::Named { name, user })
+        let user = self.read_user()?;
+        Some(KeystoneCredential::Named { name, user })
     }
 
     /// The scope, if there is one.
-    fn scope(&mut self) -> Option<Option<Scope>> {
-        let scope = if let Some(id) = self.text("projectID") {
-            Some(Scope::ProjectId(id))
-        } else if let Some(name) = self.text("projectName") {
+    fn read_scope(&mut self) -> Option<Option<TokenScope>> {
+        let scope = if let Some(id) = self.read_text("projectID") {
+            Some(TokenScope::ProjectId(id))
+        } else if let Some(name) = self.read_text("projectName") {
             let domain = self.domain_of("project")?;
-            Some(Scope::Project { name, domain })
-        } else if self.text("systemScope").is_some() {
-            Some(Scope::System)
+            Some(TokenScope::Project { name, domain })
+        } else if self.read_text("systemScope").is_some() {
+            Some(TokenScope::System)
         } else {
-            self.domain("domain").map(Scope::Domain)
+            self.read_domain("domain").map(TokenScope::Domain)
         };
         Some(scope)
     }
 
     /// The domain that the names of `owner` are of: its own, that of all, or the default.
-    fn domain_of(&mut self, owner: &str) -> Option<Domain> {
+    fn domain_of(&mut self, owner: &str) -> Option<KeystoneDomain> {
         let own = format!("{owner}Domain");
         let domain = self
-            .domain(&own)
-            .or_else(|| self.domain("domain"))
-            .or_else(|| self.text("defaultDomain").map(Domain::Id));
+            .read_domain(&own)
+            .or_else(|| self.read_domain("domain"))
+            .or_else(|| self.read_text("defaultDomain").map(KeystoneDomain::Id));
         if domain.is_none() {
             let reason = format!("is not set or empty: a name of a {owner} is one of a domain");
-            self.reject(&format!("{own}Name"), &reason);
+            self.reject_key(&format!("{own}Name"), &reason);
         }
         domain
     }
 
-    fn domain(&self, prefix: &str) -> Option<Domain> {
-        let id = self.text(&format!("{prefix}ID")).map(Domain::Id);
-        id.or_else(|| self.text(&format!("{prefix}Name")).map(Domain::Name))
+    fn read_domain(&self, prefix: &str) -> Option<KeystoneDomain> {
+        let id = self.read_text(&format!("{prefix}ID")).map(KeystoneDomain::Id);
+        id.or_else(|| self.read_text(&format!("{prefix}Name")).map(KeystoneDomain::Name))
     }
 
-    fn interface(&mut self) -> Option<Interface> {
-        let Some(text) = self.text("availability") else {
-            return Some(Interface::Public);
+    fn read_interface(&mut self) -> Option<EndpointInterface> {
+        let Some(text) = self.read_text("availability") else {
+            return Some(EndpointInterface::Public);
         };
         // The older names end in `URL`.
         let name = text.strip_suffix("URL").unwrap_or(&text);
-        let known = Interface::ALL.into_iter().find(|known| known.name() == name);
+        let known = EndpointInterface::ALL
+            .into_iter()
+            .find(|known| known.name() == name);
         if known.is_none() {
-            self.reject("availability", "is not public, internal or admin");
+            self.reject_key("availability", "is not public, internal or admin");
         }
         known
     }
@@ -195,25 +206,25 @@ impl Values<'_, '_> {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::access::Question;
+    use super::super::access::TokenQuery;
     use super::*;
 
-    fn read(names: Names, pairs: &[(&str, &str)]) -> Result<Access, String> {
+    fn read(names: NameStyle, pairs: &[(&str, &str)]) -> Result<GlanceAccess, String> {
         let pairs = pairs
             .iter()
-            .map(|(key, value)| (names.of(key), (*value).to_owned()));
+            .map(|(key, value)| (names.key_name(key), (*value).to_owned()));
         let values: HashMap<String, String> = pairs.collect();
         let mut reader = EnvReader::new(&values);
-        let access = Access::read(&mut reader, names);
-        let finished = reader.finish().map_err(|errors| errors.to_string());
+        let access = GlanceAccess::from_env(&mut reader, names);
+        let finished = reader.into_result().map_err(|errors| errors.to_string());
         finished.map(|()| access.unwrap())
     }
 
     /// The request for a token, without its outermost level.
     fn asked(pairs: &[(&str, &str)]) -> String {
-        match read(Names::Secret, pairs).unwrap().question() {
-            Question::New(document) => document["auth"].to_string(),
-            Question::About(token) => format!("about {}", token.expose()),
+        match read(NameStyle::Secret, pairs).unwrap().token_query() {
+            TokenQuery::New(document) => document["auth"].to_string(),
+            TokenQuery::About(token) => format!("about {}", token.expose()),
         }
     }
 
@@ -227,8 +238,8 @@ mod tests {
             ("availability", "OS_INTERFACE"),
             ("regionName", "OS_REGION_NAME"),
         ] {
-            assert_eq!(Names::OpenStack.of(key), name);
-            assert_eq!(Names::Secret.of(key), key);
+            assert_eq!(NameStyle::OpenStack.key_name(key), name);
+            assert_eq!(NameStyle::Secret.key_name(key), key);
         }
     }
 
@@ -364,13 +375,13 @@ mod tests {
                 "environment variable availability: is not public, internal or admin",
             ),
         ] {
-            let error = read(Names::Secret, pairs).unwrap_err();
+            let error = read(NameStyle::Secret, pairs).unwrap_err();
             assert!(
                 error.starts_with(sentence) && !error.contains("hidden"),
                 "{error}"
             );
         }
-        let access = read(Names::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
+        let access = read(NameStyle::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
         assert!(!format!("{access:?}").contains("hidden"), "{access:?}");
     }
 }

@@ -11,12 +11,12 @@ use reqwest::RequestBuilder;
 use rustls::ClientConfig;
 use url::Url;
 
-use super::cause::{Route, plain_cause, transport_failure};
+use super::cause::{RequestRoute, plain_cause, transport_failure};
 use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
-use crate::address::origin;
-use crate::error::invalid;
+use crate::address::url_origin;
+use crate::error::invalid_error;
 use crate::network::Network;
-use crate::retry::{AttemptFailed, Patience};
+use crate::retry::{AttemptError, RetryPolicy};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -26,14 +26,14 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Asks for documents. Clones share their connections.
 #[derive(Debug, Clone)]
-pub struct Agent {
+pub struct HttpAgent {
     http: reqwest::Client,
     network: Arc<Network>,
 }
 
 /// A whole answer, whatever its status.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct AgentResponse {
     /// The URL that was asked for.
     pub url: Url,
     /// Its status.
@@ -44,42 +44,43 @@ pub struct Answer {
     pub body: Bytes,
 }
 
-impl Agent {
+impl HttpAgent {
     /// An agent that calls itself `user_agent`.
     pub fn new(network: &Arc<Network>, user_agent: &str) -> Result<Self, SourceError> {
         Ok(Self {
-            http: client(network, user_agent)?,
+            http: build_client(network, user_agent)?,
             network: Arc::clone(network),
         })
     }
 
     /// A request, to be completed and sent.
-    pub fn request(&self, method: Method, url: Url) -> RequestBuilder {
+    pub fn build_request(&self, method: Method, url: Url) -> RequestBuilder {
         self.http.request(method, url)
     }
 
     /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
-    pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<Answer, SourceError> {
+    pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<AgentResponse, SourceError> {
         let (http, request) = request.build_split();
-        let request =
-            request.map_err(|error| invalid(format!("a request cannot be made: {}", plain_cause(error))))?;
-        self.network.policy.visit(request.url())?;
-        let route = Route::new(request.url(), origin(request.url()), &self.network.proxy);
-        let received = tokio::time::timeout(ANSWER_LIMIT, receive(&http, request, limit, &route)).await;
+        let request = request
+            .map_err(|error| invalid_error(format!("a request cannot be made: {}", plain_cause(error))))?;
+        self.network.policy.check_url(request.url())?;
+        let route = RequestRoute::new(request.url(), url_origin(request.url()), &self.network.proxy);
+        let received =
+            tokio::time::timeout(ANSWER_LIMIT, receive_response(&http, request, limit, &route)).await;
         received.map_or_else(
-            |_| Err(route.incomplete(ANSWER_LIMIT)),
-            |received| received.map_err(AttemptFailed::into_error),
+            |_| Err(route.incomplete_error(ANSWER_LIMIT)),
+            |received| received.map_err(AttemptError::into_error),
         )
     }
 
-    /// Like [`Agent::send`], tried again while no server answers or it asks for patience.
+    /// Like [`HttpAgent::send`], tried again while no server answers or it asks for patience.
     pub async fn send_patiently(
         &self,
         make: impl Fn() -> RequestBuilder,
         limit: usize,
-    ) -> Result<Answer, SourceError> {
+    ) -> Result<AgentResponse, SourceError> {
         // However many retries of a download are wanted.
-        let mut pauses = Patience::default().first_pauses();
+        let mut pauses = RetryPolicy::default().first_pauses();
         loop {
             let result = self.send(make(), limit).await;
             let asked = match &result {
@@ -92,7 +93,7 @@ impl Agent {
             let Some(pause) = pauses.next() else {
                 return result;
             };
-            self.network.observer.retried(Stage::Source);
+            self.network.observer.record_retry(Stage::Source);
             tokio::time::sleep(pause.max(asked.min(MAX_ASKED_PAUSE))).await;
         }
     }
@@ -102,12 +103,12 @@ fn is_passing(status: StatusCode) -> bool {
     matches!(status.as_u16(), 429 | 502 | 503 | 504)
 }
 
-async fn receive(
+async fn receive_response(
     http: &reqwest::Client,
     request: reqwest::Request,
     limit: usize,
-    route: &Route,
-) -> Result<Answer, AttemptFailed> {
+    route: &RequestRoute,
+) -> Result<AgentResponse, AttemptError> {
     let failed = |error| transport_failure(error, route);
     let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
@@ -116,11 +117,11 @@ async fn receive(
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");
-            return Err(AttemptFailed::lasting(SourceErrorKind::Length, message));
+            return Err(AttemptError::new_final(SourceErrorKind::Length, message));
         }
         body.extend_from_slice(&chunk);
     }
-    Ok(Answer {
+    Ok(AgentResponse {
         url: response.url().clone(),
         status: response.status(),
         headers: std::mem::take(response.headers_mut()),
@@ -129,12 +130,12 @@ async fn receive(
 }
 
 /// The client below documents and downloads alike: HTTP/1.1, our roots, our proxy rules, no redirects of its own.
-pub(super) fn client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
+pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
     let mut tls = ClientConfig::clone(&network.tls);
     let proxy = network.proxy.clone();
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     reqwest::Client::builder()
-        .dns_resolver(network.policy.resolver())
+        .dns_resolver(network.policy.dns_resolver())
         .http1_only()
         .tls_backend_preconfigured(tls)
         // Also what a proxy sees in CONNECT; an extra header of this name wins over it.
@@ -145,5 +146,5 @@ pub(super) fn client(network: &Network, user_agent: &str) -> Result<reqwest::Cli
         .no_proxy()
         .proxy(reqwest::Proxy::custom(move |url| proxy.proxy_for(url).cloned()))
         .build()
-        .map_err(|error| invalid(format!("Error creating http client: {}", plain_cause(error))))
+        .map_err(|error| invalid_error(format!("Error creating http client: {}", plain_cause(error))))
 }

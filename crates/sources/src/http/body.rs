@@ -7,12 +7,12 @@ use std::pin::pin;
 use datapath::error::SourceError;
 use reqwest::Response;
 
-use super::download::Download;
-use super::object::Object;
-use crate::engine::{Outlet, Regions, Remote, TO_THE_END};
-use crate::network::{Network, stopped};
+use super::download::HttpDownload;
+use super::object::HttpObject;
+use crate::engine::{ConnectionOutlet, ObjectRegions, RemoteObject, TO_THE_END};
+use crate::network::{Network, stopped_error};
 
-impl Remote for Object {
+impl RemoteObject for HttpObject {
     type Connection = Response;
 
     const AHEAD_BYTES: u64 = 16 << 20;
@@ -21,28 +21,28 @@ impl Remote for Object {
         self.client.network()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn object_len(&self) -> Option<u64> {
         self.identity.length
     }
 
-    fn connections(&self) -> usize {
+    fn connection_count(&self) -> usize {
         self.network().connections.map_or(1, NonZeroUsize::get)
     }
 
-    fn regions(&self) -> Option<&Regions> {
+    fn data_regions(&self) -> Option<&ObjectRegions> {
         self.regions.as_ref()
     }
 
-    async fn read(
+    async fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
         mut first: Option<Response>,
-        outlet: Outlet,
+        outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
         for range in ranges {
             let download = match first.take().filter(|_| range.start == 0) {
-                None if range.end != TO_THE_END => Download::within(self, range.clone()),
-                response => Download::from(self, range.start, response),
+                None if range.end != TO_THE_END => HttpDownload::from_range(self, range.clone()),
+                response => HttpDownload::from_position(self, range.start, response),
             };
             self.hand_over(download, range, &outlet).await?;
         }
@@ -50,22 +50,25 @@ impl Remote for Object {
     }
 }
 
-impl Object {
+impl HttpObject {
     /// Hands over what `download` brings of `range`.
     async fn hand_over(
         &self,
-        mut download: Download<'_>,
+        mut download: HttpDownload<'_>,
         range: Range<u64>,
-        outlet: &Outlet,
+        outlet: &ConnectionOutlet,
     ) -> Result<(), SourceError> {
-        let mut packing = outlet.packing(range.start);
+        let mut packing = outlet.packing_sender(range.start);
         // One for all pieces: each would take a lock of the token that all connections share.
-        let mut closed = pin!(outlet.closed());
+        let mut closed = pin!(outlet.wait_for_close());
         let mut left = range.end - range.start;
         while left > 0 {
             let mut next = pin!(download.next());
             let early = match outlet.is_prompt {
-                true => packing.soon(next.as_mut()).await.map_err(|_| stopped())?,
+                true => packing
+                    .await_or_flush(next.as_mut())
+                    .await
+                    .map_err(|_| stopped_error())?,
                 false => None,
             };
             let received = match early {
@@ -73,7 +76,7 @@ impl Object {
                 None => tokio::select! {
                     biased;
                     received = next => received,
-                    () = closed.as_mut() => return Err(stopped()),
+                    () = closed.as_mut() => return Err(stopped_error()),
                 },
             };
             let chunk = match received {
@@ -81,15 +84,18 @@ impl Object {
                 Ok(None) => break,
                 Err(error) => {
                     // What came before an error is good.
-                    packing.flush().await.map_err(|_| stopped())?;
+                    packing.flush().await.map_err(|_| stopped_error())?;
                     return Err(error);
                 }
             };
             // The first response goes on behind the range.
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
-            packing.push(&chunk[..wanted]).await.map_err(|_| stopped())?;
+            packing
+                .push(&chunk[..wanted])
+                .await
+                .map_err(|_| stopped_error())?;
             left -= wanted as u64;
         }
-        packing.flush().await.map_err(|_| stopped())
+        packing.flush().await.map_err(|_| stopped_error())
     }
 }

@@ -7,9 +7,9 @@ use std::{io, iter};
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use url::Url;
 
-use crate::address::origin;
+use crate::address::url_origin;
 use crate::proxy::ProxyConfig;
-use crate::retry::AttemptFailed;
+use crate::retry::AttemptError;
 
 /// Layers of the client whose own text says nothing about the cause, or what the sentence says better.
 const NOISE: [&str; 9] = [
@@ -29,7 +29,7 @@ const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
 /// A request, as far as the sentence about its failure has to name it.
 #[derive(Debug)]
-pub(super) struct Route {
+pub(super) struct RequestRoute {
     /// The URL that was asked, and whence it was led there.
     shown: String,
     /// Host and port of the server.
@@ -38,7 +38,7 @@ pub(super) struct Route {
     proxy: Option<(String, String)>,
 }
 
-impl Route {
+impl RequestRoute {
     /// A request to `url`, which a sentence calls `shown`.
     pub(super) fn new(url: &Url, shown: String, proxy: &ProxyConfig) -> Self {
         Self {
@@ -46,12 +46,12 @@ impl Route {
             server: host_and_port(url),
             proxy: proxy
                 .proxy_for(url)
-                .map(|proxy| (origin(proxy), host_and_port(proxy))),
+                .map(|proxy| (url_origin(proxy), host_and_port(proxy))),
         }
     }
 
     /// The error for an answer that has not come to its end in time; parts of it may have.
-    pub(super) fn incomplete(&self, limit: Duration) -> SourceError {
+    pub(super) fn incomplete_error(&self, limit: Duration) -> SourceError {
         let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
         SourceError::new(SourceErrorKind::Stalled, message)
     }
@@ -101,7 +101,7 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
 }
 
 /// The failure and its party: the name of a server, the way to it, or what it is.
-fn cause(error: reqwest::Error, route: &Route) -> String {
+fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
     let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);
     let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
@@ -128,7 +128,7 @@ fn cause(error: reqwest::Error, route: &Route) -> String {
 }
 
 /// The failure of a connection or of a body, in words for the log and the termination message.
-pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> AttemptFailed {
+pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
     // A certificate does not get better by asking again.
     let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
     let kind = if error.is_connect() {
@@ -136,12 +136,16 @@ pub(super) fn transport_failure(error: reqwest::Error, route: &Route) -> Attempt
     } else {
         SourceErrorKind::Io
     };
-    let message = format!("HTTP request errored: {}: {}", route.shown, cause(error, route));
+    let message = format!(
+        "HTTP request errored: {}: {}",
+        route.shown,
+        failure_cause(error, route)
+    );
     let error = SourceError::new(kind, message);
     if is_final {
-        AttemptFailed::Final(error)
+        AttemptError::Final(error)
     } else {
-        AttemptFailed::Transient {
+        AttemptError::Transient {
             error,
             retry_after: None,
         }

@@ -10,8 +10,8 @@ use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::cause::{Route, transport_failure};
-use crate::retry::AttemptFailed;
+use super::cause::{RequestRoute, transport_failure};
+use crate::retry::AttemptError;
 
 /// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
@@ -19,17 +19,17 @@ const MAX_REFUSAL_BYTES: usize = 64 << 10;
 /// The manners of one kind of server. Only its own origin hears them: what a redirect leads elsewhere to is asked
 /// without any secret.
 #[async_trait]
-pub trait Dialect: Send + Sync {
+pub trait ServerDialect: Send + Sync {
     /// Completes a request before it is sent, with a signature or a token. May itself ask a token service.
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError>;
 
     /// True if the place that a redirect leads to belongs to the same service, so that it may hear secrets too.
-    fn accompanies(&self, _to: &Url) -> bool {
+    fn is_same_service(&self, _to: &Url) -> bool {
         false
     }
 
     /// Judges an answer that is neither a success nor a redirect.
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict;
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict;
 }
 
 /// An answer without the object.
@@ -54,11 +54,11 @@ impl RefusedRequest<'_> {
 
 /// The consequence of a [`RefusedRequest`].
 #[derive(Debug)]
-pub enum Verdict {
+pub enum RefusalVerdict {
     /// The meaning of the status in HTTP.
     Plain,
     /// Authorize the request anew and send it once more, to this URL if there is one. A second time in a row counts as
-    /// [`Verdict::Plain`].
+    /// [`RefusalVerdict::Plain`].
     Again(Option<Url>),
     /// The server's own words; trying later may help if it is transient.
     Described {
@@ -69,7 +69,7 @@ pub enum Verdict {
     },
 }
 
-/// True for what a [`Dialect`] is asked about. 412 and 416 are answers to our own conditions.
+/// True for what a [`ServerDialect`] is asked about. 412 and 416 are answers to our own conditions.
 pub(super) fn is_refusal(response: &Response) -> bool {
     let status = response.status();
     let is_ours = matches!(
@@ -81,12 +81,12 @@ pub(super) fn is_refusal(response: &Response) -> bool {
 }
 
 /// Asks `dialect` about a refusal; gives the answer back as it was, with as much of the body as was read.
-pub(super) async fn ask(
-    dialect: &dyn Dialect,
+pub(super) async fn judge_response(
+    dialect: &dyn ServerDialect,
     url: &Url,
     response: Response,
-    route: &Route,
-) -> Result<(Verdict, Response), AttemptFailed> {
+    route: &RequestRoute,
+) -> Result<(RefusalVerdict, Response), AttemptError> {
     let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
     let mut rest = Response::from(http::Response::new(body));
     let mut text = Vec::new();
@@ -104,7 +104,7 @@ pub(super) async fn ask(
         headers: &parts.headers,
         body: &text,
     };
-    let verdict = dialect.refused(refusal).await;
+    let verdict = dialect.judge_refusal(refusal).await;
     let response = http::Response::from_parts(parts, Bytes::from(text));
     Ok((verdict, Response::from(response)))
 }

@@ -9,39 +9,39 @@ use reqwest::Response;
 use tracing::Instrument;
 
 use super::cause::transport_failure;
-use super::config::Continuity;
-use super::identity::{ContentRange, Identity, changed};
-use super::object::Object;
-use crate::engine::Remote;
-use crate::retry::{AttemptFailed, Attempts, within};
+use super::config::ContinuityProof;
+use super::identity::{ContentRange, ObjectIdentity, changed_error};
+use super::object::HttpObject;
+use crate::engine::RemoteObject;
+use crate::retry::{AttemptError, RetryAttempts, with_time_limit};
 
 /// Reads an object, or a part of it, once and in order. Dropping it closes its connection.
-pub(super) struct Download<'a> {
-    object: &'a Object,
+pub(super) struct HttpDownload<'a> {
+    object: &'a HttpObject,
     position: u64,
     /// Offset after the last byte; unknown for a body without a length.
     end: Option<u64>,
     /// True if the caller has chosen the end.
     bounded: bool,
-    connection: Option<Connection>,
+    connection: Option<DownloadConnection>,
     complete: bool,
 }
 
-struct Connection {
+struct DownloadConnection {
     response: Response,
     /// Bytes that come first although they were received before.
     repeated: u64,
 }
 
-impl<'a> Download<'a> {
+impl<'a> HttpDownload<'a> {
     /// The object from `position` to its end. `response`, if given, is a fresh 200 for all of it.
-    pub(super) fn from(object: &'a Object, position: u64, response: Option<Response>) -> Self {
+    pub(super) fn from_position(object: &'a HttpObject, position: u64, response: Option<Response>) -> Self {
         Self {
             object,
             position,
             end: object.identity.length,
             bounded: false,
-            connection: response.map(|response| Connection {
+            connection: response.map(|response| DownloadConnection {
                 response,
                 repeated: 0,
             }),
@@ -50,7 +50,7 @@ impl<'a> Download<'a> {
     }
 
     /// Just the bytes of `range`.
-    pub(super) fn within(object: &'a Object, range: Range<u64>) -> Self {
+    pub(super) fn from_range(object: &'a HttpObject, range: Range<u64>) -> Self {
         Self {
             object,
             position: range.start,
@@ -64,28 +64,28 @@ impl<'a> Download<'a> {
     /// The next bytes, or `None` at the verified end. Tries again, with pauses, until the patience ends.
     /// Dropping the future loses no byte that was returned, but the connection is in an unknown state.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let mut attempts = self.object.network().attempts();
+        let mut attempts = self.object.network().retry_attempts();
         loop {
             if self.complete || self.end == Some(self.position) {
                 return Ok(None);
             }
-            let span = attempts.span();
-            match self.attempt(&mut attempts).instrument(span).await {
+            let span = attempts.tracing_span();
+            match self.try_next(&mut attempts).instrument(span).await {
                 Ok(chunk) => return Ok(chunk),
                 Err(failure) => {
                     self.connection = None;
-                    let pause = attempts.failed(failure, &self.place())?;
+                    let pause = attempts.record_failure(failure, &self.position_text())?;
                     tokio::time::sleep(pause).await;
                 }
             }
         }
     }
 
-    async fn attempt(&mut self, attempts: &mut Attempts<'_>) -> Result<Option<Bytes>, AttemptFailed> {
+    async fn try_next(&mut self, attempts: &mut RetryAttempts<'_>) -> Result<Option<Bytes>, AttemptError> {
         let client = &self.object.client;
         if self.connection.is_none() {
             let limit = attempts.wait_limit();
-            let connecting = within(limit, self.connect()).await;
+            let connecting = with_time_limit(limit, self.connect()).await;
             self.connection = connecting.map_err(|failure| client.name_silence(failure))?;
         }
         loop {
@@ -93,12 +93,14 @@ impl<'a> Download<'a> {
                 return Ok(None);
             };
             let read = async { Ok(connection.response.chunk().await) };
-            let read = within(attempts.wait_limit(), read).await;
+            let read = with_time_limit(attempts.wait_limit(), read).await;
             let chunk = read
                 .map_err(|failure| client.name_silence(failure))?
-                .map_err(|error| transport_failure(error, &client.route(connection.response.url())))?;
+                .map_err(|error| {
+                    transport_failure(error, &client.request_route(connection.response.url()))
+                })?;
             let Some(mut chunk) = chunk else {
-                return self.ended().map(|()| None);
+                return self.check_end().map(|()| None);
             };
             if connection.repeated > 0 {
                 let known = usize::try_from(connection.repeated)
@@ -107,32 +109,32 @@ impl<'a> Download<'a> {
                 // Dropped here instead of asked for by range: ignoring ranges is what led to the repetition.
                 drop(chunk.split_to(known));
                 connection.repeated -= known as u64;
-                attempts.repeated(self.position - connection.repeated);
+                attempts.record_repeated(self.position - connection.repeated);
             }
             if !chunk.is_empty() {
-                return self.accept(chunk).map(Some);
+                return self.accept_chunk(chunk).map(Some);
             }
         }
     }
 
-    fn accept(&mut self, chunk: Bytes) -> Result<Bytes, AttemptFailed> {
+    fn accept_chunk(&mut self, chunk: Bytes) -> Result<Bytes, AttemptError> {
         let position = self.position.saturating_add(chunk.len() as u64);
         if let Some(end) = self.end
             && position > end
         {
             let message = format!("the server sent at least {position} bytes where {end} were announced");
-            return Err(AttemptFailed::lasting(SourceErrorKind::Length, message));
+            return Err(AttemptError::new_final(SourceErrorKind::Length, message));
         }
         self.position = position;
         Ok(chunk)
     }
 
     /// The server says that the body is over: true only if nothing is missing.
-    fn ended(&mut self) -> Result<(), AttemptFailed> {
+    fn check_end(&mut self) -> Result<(), AttemptError> {
         match self.end {
             Some(end) if self.position < end => {
                 let message = format!("the body ended after {} of {end} bytes", self.position);
-                Err(AttemptFailed::transient(SourceErrorKind::Length, message))
+                Err(AttemptError::new_transient(SourceErrorKind::Length, message))
             }
             _ => {
                 self.complete = true;
@@ -142,44 +144,52 @@ impl<'a> Download<'a> {
     }
 
     /// A connection whose next new byte is the one at the current position; `None` when there is none left.
-    async fn connect(&mut self) -> Result<Option<Connection>, AttemptFailed> {
+    async fn connect(&mut self) -> Result<Option<DownloadConnection>, AttemptError> {
         if self.position == 0 && !self.bounded {
-            return self.restart().await.map(Some);
+            return self.connect_at_start().await.map(Some);
         }
         let end = self.end.filter(|_| self.bounded);
         let part = self
             .object
-            .part(self.position, end)
-            .map_err(AttemptFailed::Final)?;
+            .range_request(self.position, end)
+            .map_err(AttemptError::Final)?;
         let response = self.object.get(Some(&part)).await?;
         match response.status() {
-            StatusCode::PARTIAL_CONTENT => self.continued(response).map(Some),
-            StatusCode::OK => self.repeated(response).map(Some),
-            StatusCode::PRECONDITION_FAILED => Err(AttemptFailed::Final(self.object.gone())),
+            StatusCode::PARTIAL_CONTENT => self.accept_partial_response(response).map(Some),
+            StatusCode::OK => self.accept_full_response(response).map(Some),
+            StatusCode::PRECONDITION_FAILED => Err(AttemptError::Final(self.object.precondition_error())),
             StatusCode::RANGE_NOT_SATISFIABLE => self.beyond_the_end(&response).map(|()| None),
-            status => Err(AttemptFailed::status(206, status, response.headers())),
+            status => Err(AttemptError::from_status(206, status, response.headers())),
         }
     }
 
-    async fn restart(&mut self) -> Result<Connection, AttemptFailed> {
+    async fn connect_at_start(&mut self) -> Result<DownloadConnection, AttemptError> {
         let response = self.object.get(None).await?;
         if response.status() != StatusCode::OK {
-            return Err(AttemptFailed::status(200, response.status(), response.headers()));
+            return Err(AttemptError::from_status(
+                200,
+                response.status(),
+                response.headers(),
+            ));
         }
-        let identity = Identity::of(response.headers(), response.content_length());
-        self.object.check(&identity).map_err(AttemptFailed::Final)?;
-        Ok(Connection {
+        let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
+        self.object
+            .check_identity(&identity)
+            .map_err(AttemptError::Final)?;
+        Ok(DownloadConnection {
             response,
             repeated: 0,
         })
     }
 
     /// 206: exactly the bytes that were asked for, of exactly this object.
-    fn continued(&mut self, response: Response) -> Result<Connection, AttemptFailed> {
-        let answered = ContentRange::of(response.headers());
+    fn accept_partial_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
+        let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
-        let identity = Identity::of(response.headers(), total);
-        self.object.check(&identity).map_err(AttemptFailed::Final)?;
+        let identity = ObjectIdentity::from_headers(response.headers(), total);
+        self.object
+            .check_identity(&identity)
+            .map_err(AttemptError::Final)?;
         // A body that began without a length, as one in chunks does, learns it when it is resumed.
         let end = if self.bounded {
             self.end
@@ -190,7 +200,7 @@ impl<'a> Download<'a> {
         match part {
             Some(part) if part.start == self.position && end.is_none_or(|end| part.end == end) => {
                 self.end = end.or(Some(part.end));
-                Ok(Connection {
+                Ok(DownloadConnection {
                     response,
                     repeated: 0,
                 })
@@ -205,19 +215,21 @@ impl<'a> Download<'a> {
                         .map(|value| String::from_utf8_lossy(value.as_bytes()))
                         .unwrap_or_default(),
                 );
-                Err(AttemptFailed::lasting(SourceErrorKind::Io, message))
+                Err(AttemptError::new_final(SourceErrorKind::Io, message))
             }
         }
     }
 
     /// 200 although a range was asked for: another version of the object, or a server without ranges.
-    fn repeated(&mut self, response: Response) -> Result<Connection, AttemptFailed> {
-        let identity = Identity::of(response.headers(), response.content_length());
-        self.object.check(&identity).map_err(AttemptFailed::Final)?;
+    fn accept_full_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
+        let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
+        self.object
+            .check_identity(&identity)
+            .map_err(AttemptError::Final)?;
         // Without a proof the rest may be that of another version, and the disk one of two halves.
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
-            || self.object.continuity == Continuity::Immutable;
+            || self.object.continuity == ContinuityProof::Immutable;
         if self.bounded || !proven {
             let message = format!(
                 "the server sent the whole object instead of its bytes from {} on, which {}",
@@ -228,13 +240,13 @@ impl<'a> Download<'a> {
                     "may be those of another version"
                 },
             );
-            return Err(AttemptFailed::lasting(SourceErrorKind::NotResumable, message));
+            return Err(AttemptError::new_final(SourceErrorKind::NotResumable, message));
         }
         tracing::info!(
             bytes = self.position,
             "the server ignores ranges: what came before is read and dropped"
         );
-        Ok(Connection {
+        Ok(DownloadConnection {
             response,
             repeated: self.position,
         })
@@ -242,8 +254,8 @@ impl<'a> Download<'a> {
 
     /// 416: either nothing was missing (a body without a length that broke just before its end mark), or
     /// the object is shorter than it was.
-    fn beyond_the_end(&mut self, response: &Response) -> Result<(), AttemptFailed> {
-        let total = ContentRange::of(response.headers()).and_then(|range| range.total);
+    fn beyond_the_end(&mut self, response: &Response) -> Result<(), AttemptError> {
+        let total = ContentRange::from_headers(response.headers()).and_then(|range| range.total);
         if total == Some(self.position) && self.end.is_none() {
             self.complete = true;
             return Ok(());
@@ -252,10 +264,10 @@ impl<'a> Download<'a> {
             .end
             .map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
         let is = total.map_or_else(|| "shorter".to_owned(), |total| total.to_string());
-        Err(AttemptFailed::Final(changed("length", &was, &is)))
+        Err(AttemptError::Final(changed_error("length", &was, &is)))
     }
 
-    fn place(&self) -> String {
+    fn position_text(&self) -> String {
         match self.end {
             Some(end) => format!("at byte {} of {end}", self.position),
             None => format!("at byte {}", self.position),

@@ -6,25 +6,25 @@ use std::{fs, io};
 use datapath::error::SourceError;
 use http::{HeaderName, HeaderValue};
 
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// Longest header line that is read from a file. A Secret holds at most 1 MiB, servers accept far less.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// One extra request header. A secret value is hidden from `Debug` and never logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Header {
+pub struct ExtraHeader {
     pub(crate) name: HeaderName,
     pub(crate) value: HeaderValue,
 }
 
 /// A header from a line `Name: value`: split at the first colon, the value trimmed. A line without a colon
 /// is dropped, as CDI does. Errors name the header, never its value.
-pub fn parse_header(line: &str, secret: bool) -> Result<Option<Header>, SourceError> {
+pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, SourceError> {
     let Some((name, value)) = line.split_once(':') else {
         return Ok(None);
     };
-    let refused = |what: &str| invalid(format!("extra header {name:?} is invalid: {what}"));
+    let refused = |what: &str| invalid_error(format!("extra header {name:?} is invalid: {what}"));
     let header_name: HeaderName = name
         .parse()
         .map_err(|_| refused("the name holds a forbidden character"))?;
@@ -33,7 +33,7 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<Header>, SourceEr
         .parse()
         .map_err(|_| refused("the value holds a forbidden character"))?;
     value.set_sensitive(secret);
-    Ok(Some(Header {
+    Ok(Some(ExtraHeader {
         name: header_name,
         value,
     }))
@@ -41,32 +41,34 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<Header>, SourceEr
 
 /// The headers below `dir`, one per file, recursively and in the order of names. Names that begin with a
 /// dot are the plumbing of mounted Secrets and are skipped; a directory that does not exist is fine.
-pub fn read_secret_headers(dir: &Path) -> Result<Vec<Header>, SourceError> {
+pub fn read_secret_headers(dir: &Path) -> Result<Vec<ExtraHeader>, SourceError> {
     let mut headers = Vec::new();
-    match collect(dir, &mut headers) {
-        Err(Trouble::Io(error)) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => Ok(headers),
-        Err(Trouble::Io(error)) => Err(invalid(format!(
+    match collect_headers(dir, &mut headers) {
+        Err(HeaderFileError::Io(error)) if error.kind() == io::ErrorKind::NotFound && !dir.exists() => {
+            Ok(headers)
+        }
+        Err(HeaderFileError::Io(error)) => Err(invalid_error(format!(
             "Error getting extra headers for HTTP client: {}: {}",
             dir.display(),
             datapath::error::errno_text(&error)
         ))),
-        Err(Trouble::Header(error)) => Err(error),
+        Err(HeaderFileError::Header(error)) => Err(error),
         Ok(()) => Ok(headers),
     }
 }
 
-enum Trouble {
+enum HeaderFileError {
     Io(io::Error),
     Header(SourceError),
 }
 
-impl From<io::Error> for Trouble {
+impl From<io::Error> for HeaderFileError {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-fn collect(dir: &Path, headers: &mut Vec<Header>) -> Result<(), Trouble> {
+fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), HeaderFileError> {
     let mut entries = fs::read_dir(dir)?.collect::<Result<Vec<_>, _>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
@@ -75,10 +77,10 @@ fn collect(dir: &Path, headers: &mut Vec<Header>) -> Result<(), Trouble> {
         }
         // Keys of a Secret are links to files; links to directories are not followed, so there is no loop.
         if entry.file_type()?.is_dir() {
-            collect(&entry.path(), headers)?;
+            collect_headers(&entry.path(), headers)?;
         } else if fs::metadata(entry.path())?.is_file() {
             let line = read_line(&entry.path())?;
-            headers.extend(parse_header(&line, true).map_err(Trouble::Header)?);
+            headers.extend(parse_header(&line, true).map_err(HeaderFileError::Header)?);
         }
     }
     Ok(())
@@ -105,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    fn pair(header: &Header) -> (&str, &str) {
+    fn pair(header: &ExtraHeader) -> (&str, &str) {
         (header.name.as_str(), header.value.to_str().unwrap())
     }
 

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 
 /// The identity of the object, as a response describes it.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
+pub(super) struct ObjectIdentity {
     pub(super) length: Option<u64>,
     etag: Option<HeaderValue>,
     last_modified: Option<HeaderValue>,
@@ -18,9 +18,9 @@ pub(super) struct Identity {
     pub(super) strong: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Identity {
+impl ObjectIdentity {
     /// The identity in the head of a 200 or 206; `length` is that of the whole object.
-    pub(super) fn of(headers: &HeaderMap, length: Option<u64>) -> Self {
+    pub(super) fn from_headers(headers: &HeaderMap, length: Option<u64>) -> Self {
         Self {
             length,
             etag: headers.get(header::ETAG).cloned(),
@@ -44,23 +44,23 @@ impl Identity {
     /// Fails when `later` is of another length.
     pub(super) fn check_length(&self, later: &Self) -> Result<(), SourceError> {
         let text = |length: Option<u64>| length.map(|length| length.to_string());
-        differs("length", text(self.length), text(later.length))
+        check_equal("length", text(self.length), text(later.length))
     }
 
     /// Fails when `later` is about another object, or another version of it. What one of the two does
     /// not say cannot differ; dates count only where entity tags do not decide.
-    pub(super) fn check(&self, later: &Self) -> Result<(), SourceError> {
+    pub(super) fn check_unchanged(&self, later: &Self) -> Result<(), SourceError> {
         self.check_length(later)?;
-        differs(
+        check_equal(
             "Content-Encoding",
-            Some(self.coding().to_owned()),
-            Some(later.coding().to_owned()),
+            Some(self.encoding_name().to_owned()),
+            Some(later.encoding_name().to_owned()),
         )?;
         match (&self.etag, &later.etag) {
-            (Some(was), Some(is)) => differs("ETag", Some(opaque(was)), Some(opaque(is))),
+            (Some(was), Some(is)) => check_equal("ETag", Some(opaque_tag(was)), Some(opaque_tag(is))),
             _ => {
-                let text = |value: &Option<HeaderValue>| value.as_ref().map(opaque);
-                differs(
+                let text = |value: &Option<HeaderValue>| value.as_ref().map(opaque_tag);
+                check_equal(
                     "Last-Modified",
                     text(&self.last_modified),
                     text(&later.last_modified),
@@ -69,31 +69,31 @@ impl Identity {
         }
     }
 
-    fn coding(&self) -> &str {
+    fn encoding_name(&self) -> &str {
         self.encoding().unwrap_or("identity")
     }
 }
 
 /// Fails when both sides say something about `fact`, and not the same.
-fn differs(fact: &str, was: Option<String>, is: Option<String>) -> Result<(), SourceError> {
+fn check_equal(fact: &str, was: Option<String>, is: Option<String>) -> Result<(), SourceError> {
     match (was, is) {
-        (Some(was), Some(is)) if was != is => Err(changed(fact, &was, &is)),
+        (Some(was), Some(is)) if was != is => Err(changed_error(fact, &was, &is)),
         _ => Ok(()),
     }
 }
 
 /// The text of a validator; of a weak `ETag` the part that is compared (RFC 9110 §8.8.3.2).
-fn opaque(validator: &HeaderValue) -> String {
+fn opaque_tag(validator: &HeaderValue) -> String {
     let text = String::from_utf8_lossy(validator.as_bytes());
     text.strip_prefix("W/").unwrap_or(&text).to_owned()
 }
 
 /// The error for an object that was replaced while it was read.
-pub(super) fn changed(fact: &str, was: &str, is: &str) -> SourceError {
+pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
     let message = format!(
         "the object changed during the transfer: its {fact} was {} and is {} now. Start the import again",
-        printable::text(was),
-        printable::text(is)
+        printable::escape_text(was),
+        printable::escape_text(is)
     );
     SourceError::new(SourceErrorKind::Changed, message)
 }
@@ -138,7 +138,7 @@ pub(super) struct ContentRange {
 }
 
 impl ContentRange {
-    pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
+    pub(super) fn from_headers(headers: &HeaderMap) -> Option<Self> {
         Self::parse(headers.get(header::CONTENT_RANGE)?.to_str().ok()?)
     }
 
@@ -146,13 +146,13 @@ impl ContentRange {
         let (part, total) = text.trim().strip_prefix("bytes ")?.split_once('/')?;
         let total = match total {
             "*" => None,
-            text => Some(number(text)?),
+            text => Some(parse_digits(text)?),
         };
         if part == "*" {
             return Some(Self { part: None, total });
         }
         let (first, last) = part.split_once('-')?;
-        let (first, last) = (number(first)?, number(last)?);
+        let (first, last) = (parse_digits(first)?, parse_digits(last)?);
         let end = last
             .checked_add(1)
             .filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
@@ -164,7 +164,7 @@ impl ContentRange {
 }
 
 /// Digits and nothing else.
-fn number(text: &str) -> Option<u64> {
+fn parse_digits(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()
 }
@@ -180,8 +180,8 @@ mod tests {
             .collect()
     }
 
-    fn identity(pairs: &[(HeaderName, &'static str)], length: u64) -> Identity {
-        Identity::of(&headers(pairs), Some(length))
+    fn identity(pairs: &[(HeaderName, &'static str)], length: u64) -> ObjectIdentity {
+        ObjectIdentity::from_headers(&headers(pairs), Some(length))
     }
 
     #[test]
@@ -216,8 +216,16 @@ mod tests {
     #[test]
     fn a_difference_names_both_sides() {
         let first = identity(&[(header::ETAG, "\"a\"")], 100);
-        assert!(first.check(&identity(&[(header::ETAG, "\"a\"")], 100)).is_ok());
-        assert!(first.check(&Identity::of(&HeaderMap::new(), None)).is_ok());
+        assert!(
+            first
+                .check_unchanged(&identity(&[(header::ETAG, "\"a\"")], 100))
+                .is_ok()
+        );
+        assert!(
+            first
+                .check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None))
+                .is_ok()
+        );
         for (later, words) in [
             (
                 identity(&[(header::ETAG, "\"b\"")], 100),
@@ -232,7 +240,7 @@ mod tests {
                 "was identity and is gzip now",
             ),
         ] {
-            let error = first.check(&later).unwrap_err();
+            let error = first.check_unchanged(&later).unwrap_err();
             assert_eq!(error.kind(), SourceErrorKind::Changed);
             assert!(error.to_string().contains(words), "{error}");
         }

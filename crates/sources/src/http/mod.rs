@@ -36,29 +36,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapath::decode::CONTENT_CODINGS;
 use datapath::error::SourceError;
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use http::header::AsHeaderName;
 use http::{HeaderMap, StatusCode, header};
 use parking_lot::Mutex;
 use reqwest::Response;
 use url::Url;
 
-pub use self::agent::{Agent, Answer};
-use self::client::Client;
-pub use self::config::{Continuity, HttpConfig, USER_AGENT};
-pub(crate) use self::config::{parse_endpoint, redacted};
-pub use self::dialect::{Dialect, RefusedRequest, Verdict};
-use self::download::Download;
-pub use self::headers::{Header, parse_header, read_secret_headers};
-use self::identity::{ContentRange, Identity};
-use self::object::Object;
+pub use self::agent::{AgentResponse, HttpAgent};
+use self::client::ObjectClient;
+pub use self::config::{ContinuityProof, HttpConfig, USER_AGENT};
+pub(crate) use self::config::{parse_endpoint, redact_endpoint};
+pub use self::dialect::{RefusalVerdict, RefusedRequest, ServerDialect};
+use self::download::HttpDownload;
+pub use self::headers::{ExtraHeader, parse_header, read_secret_headers};
+use self::identity::{ContentRange, ObjectIdentity};
+use self::object::HttpObject;
 pub(crate) use self::promise::keeps_promise;
 use self::status::passes_soon;
-pub(crate) use self::status::{passes, status_text};
-use super::address::printable;
-use super::engine::{Remote, RemoteBody, check_range, collect};
-use super::retry::{AttemptFailed, within};
-use crate::error::invalid;
+pub(crate) use self::status::{is_transient_status, status_text};
+use super::address::printable_url;
+use super::engine::{RemoteBody, RemoteObject, check_range, collect_chunks};
+use super::retry::{AttemptError, with_time_limit};
+use crate::error::invalid_error;
 
 /// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
 /// time cannot answer while the body is open; it is then simply read in order.
@@ -67,7 +67,7 @@ const PROBE_LIMIT: Duration = Duration::from_secs(5);
 /// An object on an HTTP server whose first response is open. All methods block; do not call them inside
 /// an asynchronous task.
 pub struct HttpSource {
-    object: Arc<Object>,
+    object: Arc<HttpObject>,
     name: String,
     headers: HeaderMap,
     first: Mutex<Option<Response>>,
@@ -77,16 +77,16 @@ pub struct HttpSource {
 impl HttpSource {
     /// Sends the GET and checks its answer: status 200, a content encoding that can be undone.
     pub fn open(config: HttpConfig) -> Result<Self, SourceError> {
-        let name = config.name.clone().unwrap_or_else(|| printable(&config.url));
-        let client = Client::new(&config)?;
+        let name = config.name.clone().unwrap_or_else(|| printable_url(&config.url));
+        let client = ObjectClient::new(&config)?;
         let network = Arc::clone(&config.network);
-        let answer = network.block_on(ask(&client));
+        let answer = network.block_on(send_first_request(&client));
         let (response, location) = answer.inspect_err(|error| tracing::debug!("{error}"))?;
-        let identity = Identity::of(response.headers(), response.content_length());
+        let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         check_encoding(&identity)?;
         warn_about(&response, &identity);
         Ok(Self {
-            object: Arc::new(Object::new(config, client, identity, location)),
+            object: Arc::new(HttpObject::new(config, client, identity, location)),
             name,
             headers: response.headers().clone(),
             first: Mutex::new(Some(response)),
@@ -96,11 +96,11 @@ impl HttpSource {
 
     /// `Content-Type` of the answer.
     pub fn content_type(&self) -> Option<&str> {
-        text(&self.headers, header::CONTENT_TYPE)
+        header_text(&self.headers, header::CONTENT_TYPE)
     }
 
     /// The head of the first answer.
-    pub fn headers(&self) -> &HeaderMap {
+    pub fn response_headers(&self) -> &HeaderMap {
         &self.headers
     }
 
@@ -110,18 +110,18 @@ impl HttpSource {
     }
 
     /// Asks for one byte: what servers and caches announce is not always what they do.
-    async fn probe(&self) -> Result<bool, SourceError> {
+    async fn probe_ranges(&self) -> Result<bool, SourceError> {
         let object = &self.object;
-        let part = object.part(0, Some(1))?;
-        let limit = PROBE_LIMIT.min(object.patience().idle_limit());
-        let response = within(limit, object.get(Some(&part)))
+        let part = object.range_request(0, Some(1))?;
+        let limit = PROBE_LIMIT.min(object.retry_policy().idle_limit());
+        let response = with_time_limit(limit, object.get(Some(&part)))
             .await
-            .map_err(AttemptFailed::into_error)?;
+            .map_err(AttemptError::into_error)?;
         let (answered, total) =
-            ContentRange::of(response.headers()).map_or((None, None), |r| (r.part, r.total));
-        let later = Identity::of(response.headers(), total);
+            ContentRange::from_headers(response.headers()).map_or((None, None), |r| (r.part, r.total));
+        let later = ObjectIdentity::from_headers(response.headers(), total);
         let is_part = response.status() == StatusCode::PARTIAL_CONTENT && answered == Some(0..1);
-        Ok(is_part && object.check(&later).is_ok())
+        Ok(is_part && object.check_identity(&later).is_ok())
     }
 }
 
@@ -130,31 +130,34 @@ impl Source for HttpSource {
         self.name.clone()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         self.object.identity.length
     }
 
     /// Known length, a strong validator, and ranges that were seen to work (asked once, when first needed).
     fn is_ranged(&self) -> bool {
-        let refused = text(&self.headers, header::ACCEPT_RANGES)
+        let refused = header_text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
         let object = &self.object;
         if refused || !object.is_recognizable() || object.identity.length.is_none_or(|length| length == 0) {
             return false;
         }
         *self.is_ranged.get_or_init(|| {
-            object.network().block_on(self.probe()).unwrap_or_else(|error| {
-                tracing::info!(cause = %error, "no ranges from this server");
-                false
-            })
+            object
+                .network()
+                .block_on(self.probe_ranges())
+                .unwrap_or_else(|error| {
+                    tracing::info!(cause = %error, "no ranges from this server");
+                    false
+                })
         })
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let first = self.first.lock().take();
         // Several connections and holes need ranges; for one connection, finding out can wait until an image needs them.
-        let is_ranged = match self.object.connections() {
-            1 if self.object.regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),
+        let is_ranged = match self.object.connection_count() {
+            1 if self.object.data_regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),
             _ => self.is_ranged(),
         };
         Ok(Box::new(RemoteBody::new(
@@ -165,36 +168,36 @@ impl Source for HttpSource {
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        check_range(&range, self.length().unwrap_or(0))?;
+        check_range(&range, self.total_bytes().unwrap_or(0))?;
         let length = range.end - range.start;
-        let mut download = Download::within(&self.object, range);
+        let mut download = HttpDownload::from_range(&self.object, range);
         let network = self.object.network();
-        network.block_on(collect(length, async || download.next().await))
+        network.block_on(collect_chunks(length, async || download.next().await))
     }
 }
 
 /// The first request, tried again after what looks like a server that is just not there yet.
-async fn ask(client: &Client) -> Result<(Response, Url), SourceError> {
+async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), SourceError> {
     let network = client.network();
-    let asked = network.first(passes_soon, async || {
+    let asked = network.retry_first_request(passes_soon, async || {
         // No idle limit yet: a cache may fetch the whole object before it answers.
-        let asked = within(network.patience.no_progress_limit, ask_once(client)).await;
+        let asked = with_time_limit(network.patience.no_progress_limit, ask_once(client)).await;
         asked.map_err(|failed| client.name_silence(failed))
     });
     asked.await
 }
 
-async fn ask_once(client: &Client) -> Result<(Response, Url), AttemptFailed> {
-    let (response, location) = client.get(client.start(), None).await?;
+async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError> {
+    let (response, location) = client.follow_redirects(client.start_url(), None).await?;
     match response.status() {
         StatusCode::OK => Ok((response, location)),
-        status => Err(AttemptFailed::status(200, status, response.headers())),
+        status => Err(AttemptError::from_status(200, status, response.headers())),
     }
 }
 
-fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
+fn check_encoding(identity: &ObjectIdentity) -> Result<(), SourceError> {
     match identity.encoding() {
-        Some(coding) if !CONTENT_CODINGS.contains(&coding) => Err(invalid(format!(
+        Some(coding) if !CONTENT_CODINGS.contains(&coding) => Err(invalid_error(format!(
             "the server answers with Content-Encoding {coding:?} although it was asked for the object as \
              it is: serve it without, or with one of {}",
             CONTENT_CODINGS.join(", ")
@@ -204,12 +207,12 @@ fn check_encoding(identity: &Identity) -> Result<(), SourceError> {
 }
 
 /// The value of a header, if there is one and it is text.
-pub(crate) fn text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
+pub(crate) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 
-fn warn_about(response: &Response, identity: &Identity) {
-    let content_type = text(response.headers(), header::CONTENT_TYPE);
+fn warn_about(response: &Response, identity: &ObjectIdentity) {
+    let content_type = header_text(response.headers(), header::CONTENT_TYPE);
     if let Some(content_type) = content_type.filter(|text| text.starts_with("text/")) {
         tracing::warn!("Unexpected content type '{content_type}'. Content might not be a KubeVirt image.");
     }

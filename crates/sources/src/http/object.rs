@@ -7,26 +7,31 @@ use http::{HeaderName, HeaderValue, header};
 use reqwest::Response;
 use url::Url;
 
-use super::client::{Client, Part};
-use super::config::{Continuity, HttpConfig};
-use super::identity::{Identity, changed};
-use crate::engine::Regions;
-use crate::retry::{AttemptFailed, Patience};
+use super::client::{ObjectClient, ObjectRange};
+use super::config::{ContinuityProof, HttpConfig};
+use super::identity::{ObjectIdentity, changed_error};
+use crate::engine::ObjectRegions;
+use crate::retry::{AttemptError, RetryPolicy};
 
 /// The object that an import reads: how to ask for it and how to recognize it.
-pub(super) struct Object {
-    pub(super) client: Client,
-    pub(super) identity: Identity,
+pub(super) struct HttpObject {
+    pub(super) client: ObjectClient,
+    pub(super) identity: ObjectIdentity,
     /// Place at which the redirects ended last time.
     location: Mutex<Url>,
     pub(super) is_checked: bool,
-    pub(super) continuity: Continuity,
-    pub(super) regions: Option<Regions>,
+    pub(super) continuity: ContinuityProof,
+    pub(super) regions: Option<ObjectRegions>,
 }
 
-impl Object {
+impl HttpObject {
     /// The object that `config` names, as its first answer, which came from `location`, showed it.
-    pub(super) fn new(config: HttpConfig, client: Client, identity: Identity, location: Url) -> Self {
+    pub(super) fn new(
+        config: HttpConfig,
+        client: ObjectClient,
+        identity: ObjectIdentity,
+        location: Url,
+    ) -> Self {
         Self {
             client,
             identity,
@@ -38,21 +43,23 @@ impl Object {
     }
 
     /// Limits of trying again and of waiting.
-    pub(super) fn patience(&self) -> &Patience {
+    pub(super) fn retry_policy(&self) -> &RetryPolicy {
         &self.client.network().patience
     }
 
     /// Asks where the redirects ended. A signed URL may have expired since: then once more from the start.
-    pub(super) async fn get(&self, part: Option<&Part>) -> Result<Response, AttemptFailed> {
+    pub(super) async fn get(&self, part: Option<&ObjectRange>) -> Result<Response, AttemptError> {
         let location = self.location.lock().clone();
-        let (response, url) = self.client.get(&location, part).await?;
+        let (response, url) = self.client.follow_redirects(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
-        let (response, url) = if expired && location != *self.client.start() {
+        let (response, url) = if expired && location != *self.client.start_url() {
             tracing::info!(
                 "{} where the redirect led, asking the endpoint again",
                 response.status()
             );
-            self.client.get(self.client.start(), part).await?
+            self.client
+                .follow_redirects(self.client.start_url(), part)
+                .await?
         } else {
             (response, url)
         };
@@ -63,9 +70,9 @@ impl Object {
     }
 
     /// The request for the bytes from `start` on, or the reason why parts of this object cannot be joined.
-    pub(super) fn part(&self, start: u64, end: Option<u64>) -> Result<Part, SourceError> {
-        let condition = self.condition();
-        if condition.is_none() && !self.is_checked && self.continuity != Continuity::Immutable {
+    pub(super) fn range_request(&self, start: u64, end: Option<u64>) -> Result<ObjectRange, SourceError> {
+        let condition = self.condition_header();
+        if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable {
             let message = format!(
                 "the transfer broke after {start} bytes and cannot be continued: the server gives neither a \
                  strong ETag nor a usable Last-Modified, so the rest might be that of another object. \
@@ -73,7 +80,7 @@ impl Object {
             );
             return Err(SourceError::new(SourceErrorKind::NotResumable, message));
         }
-        Ok(Part {
+        Ok(ObjectRange {
             start,
             end,
             condition,
@@ -81,38 +88,38 @@ impl Object {
     }
 
     /// The header under which the server sends a part: of this object only.
-    fn condition(&self) -> Option<(HeaderName, HeaderValue)> {
+    fn condition_header(&self) -> Option<(HeaderName, HeaderValue)> {
         let (validator, value) = self.identity.strong.clone()?;
         let name = match self.continuity {
-            Continuity::IfRange => header::IF_RANGE,
-            Continuity::IfMatch if validator == header::ETAG => header::IF_MATCH,
-            Continuity::IfMatch => header::IF_UNMODIFIED_SINCE,
-            Continuity::Immutable => return None,
+            ContinuityProof::IfRange => header::IF_RANGE,
+            ContinuityProof::IfMatch if validator == header::ETAG => header::IF_MATCH,
+            ContinuityProof::IfMatch => header::IF_UNMODIFIED_SINCE,
+            ContinuityProof::Immutable => return None,
         };
         Some((name, value))
     }
 
     /// True if parts of the object can be told from those of another.
     pub(super) fn is_recognizable(&self) -> bool {
-        self.continuity == Continuity::Immutable || self.identity.strong.is_some()
+        self.continuity == ContinuityProof::Immutable || self.identity.strong.is_some()
     }
 
     /// Fails when a later answer is about another object, or another version of it.
-    pub(super) fn check(&self, later: &Identity) -> Result<(), SourceError> {
+    pub(super) fn check_identity(&self, later: &ObjectIdentity) -> Result<(), SourceError> {
         match self.continuity {
-            Continuity::Immutable => self.identity.check_length(later),
-            Continuity::IfRange | Continuity::IfMatch => self.identity.check(later),
+            ContinuityProof::Immutable => self.identity.check_length(later),
+            ContinuityProof::IfRange | ContinuityProof::IfMatch => self.identity.check_unchanged(later),
         }
     }
 
     /// 412: the validator that was sent is no longer that of the object.
-    pub(super) fn gone(&self) -> SourceError {
+    pub(super) fn precondition_error(&self) -> SourceError {
         match &self.identity.strong {
             Some((name, value)) => {
                 let was = String::from_utf8_lossy(value.as_bytes());
-                changed(name.as_str(), &was, "another")
+                changed_error(name.as_str(), &was, "another")
             }
-            None => changed("version", "another", "not known"),
+            None => changed_error("version", "another", "not known"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use datapath::error::SourceError;
 use url::Url;
 
-use crate::address::origin;
-use crate::error::invalid;
+use crate::address::url_origin;
+use crate::error::invalid_error;
 
 /// Tells if `url` may be asked on behalf of an import that `start` names.
 ///
@@ -12,16 +12,20 @@ use crate::error::invalid;
 /// wherever it is in the chain, lets anyone in between send another image. A digest that was given with the import
 /// (`is_checked`) gives integrity back. Without one the request is refused, in the pod too: a disk from who knows whom is worse than
 /// none, and its author can put the checksum, or an `http` URL, into the DataVolume.
-pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<Promise, SourceError> {
+pub(crate) fn keeps_promise(
+    start: &Url,
+    url: &Url,
+    is_checked: bool,
+) -> Result<IntegrityGuarantee, SourceError> {
     if start.scheme() != "https" || url.scheme() == "https" {
-        return Ok(Promise::Kept);
+        return Ok(IntegrityGuarantee::Kept);
     }
     // No paths: those of image servers are secrets.
-    let (from, to) = (origin(start), origin(url));
+    let (from, to) = (url_origin(start), url_origin(url));
     if is_checked {
-        return Ok(Promise::LeftToDigest { from, to });
+        return Ok(IntegrityGuarantee::LeftToDigest { from, to });
     }
-    Err(invalid(format!(
+    Err(invalid_error(format!(
         "{from} leads to {to}, without TLS, where everybody on the way could send another image: give its checksum (of a \
          container image, the digest), or an http URL to begin with"
     )))
@@ -29,16 +33,16 @@ pub(crate) fn keeps_promise(start: &Url, url: &Url, is_checked: bool) -> Result<
 
 /// The guarantee for the bytes of a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Promise {
+pub(crate) enum IntegrityGuarantee {
     /// TLS, or nothing where the import began without.
     Kept,
     /// The digest that was given with the import.
     LeftToDigest { from: String, to: String },
 }
 
-impl Promise {
+impl IntegrityGuarantee {
     /// Says so if TLS no longer vouches.
-    pub(crate) fn warn(&self) {
+    pub(crate) fn warn_downgrade(&self) {
         if let Self::LeftToDigest { from, to } = self {
             tracing::warn!(
                 "{from} leads to {to}, without TLS: only the checksum tells whether this is the image"
@@ -62,7 +66,11 @@ mod tests {
             ("http://a/x", "http://b/y"),
             ("http://a/x", "https://b/y"),
         ] {
-            assert_eq!(check(start, to, false).unwrap(), Promise::Kept, "{start} {to}");
+            assert_eq!(
+                check(start, to, false).unwrap(),
+                IntegrityGuarantee::Kept,
+                "{start} {to}"
+            );
         }
         let error = check("https://u:pw@a/x?secret", "http://b:81/ticket", false)
             .unwrap_err()
@@ -73,7 +81,7 @@ mod tests {
         );
         assert!(matches!(
             check("https://a/x", "http://127.0.0.1/y", true).unwrap(),
-            Promise::LeftToDigest { .. }
+            IntegrityGuarantee::LeftToDigest { .. }
         ));
     }
 }

@@ -5,26 +5,26 @@ use std::time::{Duration, SystemTime};
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, StatusCode, header};
 
-use crate::retry::AttemptFailed;
+use crate::retry::AttemptError;
 
 /// Longest pause that a server may ask for while a document is fetched.
 pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
 
-impl AttemptFailed {
+impl AttemptError {
     /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
     /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
-    pub(super) fn status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
+    pub(super) fn from_status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
         let code = status.as_u16();
         let message = format!(
             "expected status code {expected}, got {code}. Status: {}",
             status_text(status)
         );
         let error = SourceError::new(SourceErrorKind::Status(code), message);
-        Self::answered(error, passes(status), headers)
+        Self::from_response(error, is_transient_status(status), headers)
     }
 
     /// An answer that says `error`; trying again may help if it is `transient`.
-    pub(super) fn answered(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
+    pub(super) fn from_response(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
         if transient {
             Self::Transient {
                 error,
@@ -36,14 +36,14 @@ impl AttemptFailed {
     }
 
     /// The failure of something that was asked for on the way.
-    pub(super) fn of(error: SourceError) -> Self {
+    pub(super) fn from_error(error: SourceError) -> Self {
         use SourceErrorKind::{Connect, Io, Stalled, Status};
         let transient = match error.kind() {
             Connect | Io | Stalled => true,
-            Status(code) => StatusCode::from_u16(code).is_ok_and(passes),
+            Status(code) => StatusCode::from_u16(code).is_ok_and(is_transient_status),
             _ => false,
         };
-        Self::answered(error, transient, &HeaderMap::new())
+        Self::from_response(error, transient, &HeaderMap::new())
     }
 }
 
@@ -54,7 +54,7 @@ pub(super) fn passes_soon(error: &SourceError) -> bool {
 }
 
 /// True for what overload and trouble behind a gateway look like.
-pub(crate) fn passes(status: StatusCode) -> bool {
+pub(crate) fn is_transient_status(status: StatusCode) -> bool {
     status.is_server_error()
         || matches!(
             status,
@@ -99,9 +99,9 @@ mod tests {
             (503, true),
         ] {
             let status = StatusCode::from_u16(code).unwrap();
-            let failure = AttemptFailed::status(206, status, &HeaderMap::new());
+            let failure = AttemptError::from_status(206, status, &HeaderMap::new());
             assert_eq!(
-                matches!(failure, AttemptFailed::Transient { .. }),
+                matches!(failure, AttemptError::Transient { .. }),
                 passes,
                 "{code}"
             );

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::SourceError;
-use datapath::source::Body;
+use datapath::source::SourceBody;
 
-use super::ticket::Progress;
+use super::ticket::ReadActivity;
 
 /// Reads one disk once.
-pub(super) struct DiskBody {
-    data: Box<dyn Body>,
-    progress: Arc<Progress>,
+pub(super) struct ImageIoBody {
+    data: Box<dyn SourceBody>,
+    progress: Arc<ReadActivity>,
 }
 
-impl DiskBody {
-    pub(super) fn new(data: Box<dyn Body>, progress: Arc<Progress>) -> Self {
+impl ImageIoBody {
+    pub(super) fn new(data: Box<dyn SourceBody>, progress: Arc<ReadActivity>) -> Self {
         Self { data, progress }
     }
 }
 
-impl Body for DiskBody {
+impl SourceBody for ImageIoBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        self.progress.advanced();
+        self.progress.mark_read();
         self.data.next_chunk()
     }
 

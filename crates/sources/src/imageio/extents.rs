@@ -3,11 +3,11 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use serde::Deserialize;
 
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// A run of bytes that are all data or all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub(super) struct Extent {
+pub(super) struct ImageIoExtent {
     /// Offset of its first byte on the disk.
     pub(super) start: u64,
     /// Its bytes, at least one.
@@ -17,30 +17,30 @@ pub(super) struct Extent {
     pub(super) zero: bool,
 }
 
-impl Extent {
+impl ImageIoExtent {
     /// Offset after its last byte; checked when the list was read.
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_offset(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
 }
 
 /// Bytes of the disk that the extents describe.
-pub(super) fn total(extents: &[Extent]) -> u64 {
-    extents.last().map_or(0, Extent::end)
+pub(super) fn described_bytes(extents: &[ImageIoExtent]) -> u64 {
+    extents.last().map_or(0, ImageIoExtent::end_offset)
 }
 
 /// The list in `text`, neighbours of a kind as one.
-pub(super) fn parse(text: &[u8]) -> Result<Vec<Extent>, SourceError> {
+pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceError> {
     let wrong = |reason: String| {
         let message = format!("the extents of the disk are not usable: {reason}");
         SourceError::new(SourceErrorKind::Invalid, message)
     };
-    let extents: Vec<Extent> =
-        serde_json::from_slice(text).map_err(|error| wrong(plain(&error.to_string())))?;
-    let mut merged: Vec<Extent> = Vec::new();
+    let extents: Vec<ImageIoExtent> =
+        serde_json::from_slice(text).map_err(|error| wrong(plain_line(&error.to_string())))?;
+    let mut merged: Vec<ImageIoExtent> = Vec::new();
     for extent in extents {
-        let Extent { start, length, zero } = extent;
-        let end = total(&merged);
+        let ImageIoExtent { start, length, zero } = extent;
+        let end = described_bytes(&merged);
         if start != end || length == 0 || start.checked_add(length).is_none() {
             return Err(wrong(format!(
                 "one of {length} bytes begins at byte {start} where byte {end} is expected"
@@ -63,10 +63,10 @@ mod tests {
     fn a_list_is_merged() {
         let text = br#"[{"start":0,"length":5,"zero":false,"hole":false},{"start":5,"length":5,"zero":false},
                         {"start":10,"length":90,"zero":true,"hole":true}]"#;
-        let extents = parse(text).unwrap();
+        let extents = parse_extents(text).unwrap();
         assert_eq!(extents.len(), 2);
-        assert_eq!((extents[0].end(), total(&extents)), (10, 100));
-        assert_eq!(total(&[]), 0);
+        assert_eq!((extents[0].end_offset(), described_bytes(&extents)), (10, 100));
+        assert_eq!(described_bytes(&[]), 0);
     }
 
     #[test]
@@ -80,7 +80,7 @@ mod tests {
             r#"[{"start":0,"length":-5}]"#,
             r#"[{"start":0,"length":18446744073709551615},{"start":18446744073709551615,"length":1}]"#,
         ] {
-            assert!(parse(text.as_bytes()).is_err(), "{text}");
+            assert!(parse_extents(text.as_bytes()).is_err(), "{text}");
         }
     }
 }

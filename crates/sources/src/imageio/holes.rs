@@ -7,33 +7,36 @@ use http::Method;
 use serde::Deserialize;
 use url::Url;
 
-use super::extents::{Extent, parse};
-use crate::http::{Agent, USER_AGENT};
+use super::extents::{ImageIoExtent, parse_extents};
+use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 
 /// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
 /// The extents of the disk at `url`; `None` if the server has no such list.
-pub(super) async fn read(network: &Arc<Network>, url: &Url) -> Result<Option<Vec<Extent>>, SourceError> {
+pub(super) async fn read_extents(
+    network: &Arc<Network>,
+    url: &Url,
+) -> Result<Option<Vec<ImageIoExtent>>, SourceError> {
     #[derive(Deserialize)]
-    struct Options {
+    struct ImageIoOptions {
         #[serde(default)]
         features: Vec<String>,
     }
-    let agent = Agent::new(network, USER_AGENT)?;
+    let agent = HttpAgent::new(network, USER_AGENT)?;
     let options = agent
-        .send_patiently(|| agent.request(Method::OPTIONS, url.clone()), 1 << 20)
+        .send_patiently(|| agent.build_request(Method::OPTIONS, url.clone()), 1 << 20)
         .await?;
     let knows = serde_json::from_slice(&options.body)
-        .is_ok_and(|options: Options| options.features.iter().any(|feature| feature == "extents"));
+        .is_ok_and(|options: ImageIoOptions| options.features.iter().any(|feature| feature == "extents"));
     if !options.status.is_success() || !knows {
         return Ok(None);
     }
     let mut list = url.clone();
     list.set_path(&format!("{}/extents", url.path().trim_end_matches('/')));
     let answer = agent
-        .send_patiently(|| agent.request(Method::GET, list.clone()), MAX_LIST_BYTES)
+        .send_patiently(|| agent.build_request(Method::GET, list.clone()), MAX_LIST_BYTES)
         .await;
     let answer = match answer {
         // Extents only save reading: a list that is too long for us is no reason to fail.
@@ -47,5 +50,5 @@ pub(super) async fn read(network: &Arc<Network>, url: &Url) -> Result<Option<Vec
         let kind = SourceErrorKind::Status(answer.status.as_u16());
         return Err(SourceError::new(kind, format!("bad status: {}", answer.status)));
     }
-    parse(&answer.body).map(Some)
+    parse_extents(&answer.body).map(Some)
 }

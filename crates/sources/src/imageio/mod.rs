@@ -20,19 +20,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use url::Url;
 
-use self::body::DiskBody;
-use self::extents::{Extent, total};
-use self::session::Session;
-use self::ticket::{Progress, Ticket};
-use self::transfer::{Format, Transfer};
-use super::engine::Regions;
-use super::http::{Continuity, HttpConfig, HttpSource, keeps_promise, parse_endpoint};
+use self::body::ImageIoBody;
+use self::extents::{ImageIoExtent, described_bytes};
+use self::session::OvirtSession;
+use self::ticket::{ReadActivity, TicketKeeper};
+use self::transfer::{ImageTransfer, TransferFormat};
+use super::engine::ObjectRegions;
+use super::http::{ContinuityProof, HttpConfig, HttpSource, keeps_promise, parse_endpoint};
 use super::network::Network;
 use crate::checkpoints::Checkpoints;
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// Place of the API on the machine of an engine.
 const API: &str = "/ovirt-engine/api";
@@ -41,10 +41,10 @@ const API: &str = "/ovirt-engine/api";
 pub struct ImageIoSource {
     // Fields are dropped in this order: no request follows the end of the transfer.
     data: HttpSource,
-    _ticket: Ticket,
-    _transfer: Transfer,
+    _ticket: TicketKeeper,
+    _transfer: ImageTransfer,
     name: String,
-    progress: Arc<Progress>,
+    progress: Arc<ReadActivity>,
 }
 
 impl ImageIoSource {
@@ -58,33 +58,33 @@ impl ImageIoSource {
         // Not stopped from outside: what was begun has to be ended.
         let transfer = network
             .handle
-            .block_on(begin(api, disk_id, checkpoints, network))?;
+            .block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
-        keeps_promise(api, &url, network.is_checked)?.warn();
+        keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
         let extents = match transfer.format {
-            Format::Raw => network.block_on(holes::read(network, &url))?,
-            Format::Cow => None,
+            TransferFormat::Raw => network.block_on(holes::read_extents(network, &url))?,
+            TransferFormat::Cow => None,
         };
         let name = format!("oVirt disk {disk_id}");
         let config = HttpConfig {
             // The engine locks the disk while it is transferred.
-            continuity: Continuity::Immutable,
+            continuity: ContinuityProof::Immutable,
             name: Some(name.clone()),
             regions: extents.as_deref().map(data_of),
-            ..HttpConfig::at(url, network)
+            ..HttpConfig::from_url(url, network)
         };
-        let progress = Arc::new(Progress::default());
+        let progress = Arc::new(ReadActivity::default());
         let shared = Arc::clone(&transfer.shared);
-        let ticket = Ticket::keep(shared, config.clone(), Arc::clone(&progress));
+        let ticket = TicketKeeper::start_renewal(shared, config.clone(), Arc::clone(&progress));
         let data = HttpSource::open(config)?;
         // Also without a length, which only a server has that cannot know whether it sent all.
         if let Some(extents) = &extents
-            && data.length() != Some(total(extents))
+            && data.total_bytes() != Some(described_bytes(extents))
         {
-            let length = data.length().map(|length| length.to_string());
+            let length = data.total_bytes().map(|length| length.to_string());
             let message = format!(
                 "the extents of the disk end at byte {}, its data at byte {}",
-                total(extents),
+                described_bytes(extents),
                 length.as_deref().unwrap_or("(unknown)")
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
@@ -104,22 +104,22 @@ impl Source for ImageIoSource {
         self.name.clone()
     }
 
-    fn length(&self) -> Option<u64> {
-        self.data.length()
+    fn total_bytes(&self) -> Option<u64> {
+        self.data.total_bytes()
     }
 
     fn is_ranged(&self) -> bool {
         self.data.is_ranged()
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let data = self.data.body()?;
-        Ok(Box::new(DiskBody::new(data, Arc::clone(&self.progress))))
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let data = self.data.open_body()?;
+        Ok(Box::new(ImageIoBody::new(data, Arc::clone(&self.progress))))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let bytes = self.data.read_range(range)?;
-        self.progress.advanced();
+        self.progress.mark_read();
         Ok(bytes)
     }
 }
@@ -144,23 +144,25 @@ pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
         url.set_path(&api);
         (!id.is_empty() && !id.contains('/')).then_some((url, id))
     });
-    split.ok_or_else(|| invalid("an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID"))
+    split.ok_or_else(|| {
+        invalid_error("an oVirt disk is named by ovirt+https://ENGINE/ovirt-engine/api/disks/ID")
+    })
 }
 
-async fn begin(
+async fn begin_transfer(
     api: &Url,
     disk_id: &str,
     checkpoints: &Checkpoints,
     network: &Arc<Network>,
-) -> Result<Transfer, SourceError> {
-    let session = network.unless_stopped(Session::open(api, network)).await?;
-    Transfer::begin(session, disk_id, checkpoints, Arc::clone(network)).await
+) -> Result<ImageTransfer, SourceError> {
+    let session = network.unless_stopped(OvirtSession::open(api, network)).await?;
+    ImageTransfer::begin_transfer(session, disk_id, checkpoints, Arc::clone(network)).await
 }
 
 /// Ranges in which the disk has data.
-fn data_of(extents: &[Extent]) -> Regions {
+fn data_of(extents: &[ImageIoExtent]) -> ObjectRegions {
     let data = extents.iter().filter(|extent| !extent.zero);
-    Regions::new(data.map(|extent| extent.start..extent.end()))
+    ObjectRegions::new(data.map(|extent| extent.start..extent.end_offset()))
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use http::{Method, StatusCode, header};
 use parking_lot::Mutex;
 use url::{Url, form_urlencoded};
 
-use crate::credentials::Credentials;
-use crate::error::invalid;
-use crate::http::{Agent, Answer, USER_AGENT, status_text};
+use crate::credentials::BasicCredentials;
+use crate::error::invalid_error;
+use crate::http::{AgentResponse, HttpAgent, USER_AGENT, status_text};
 use crate::network::Network;
-use crate::words::plain;
-use crate::xml::{Element, escaped};
+use crate::words::plain_line;
+use crate::xml::{XmlElement, escape_text};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
 const MAX_DOCUMENT_BYTES: usize = 8 << 20;
@@ -25,28 +25,28 @@ const SCOPE: &str = "ovirt-app-api";
 
 /// Speaks to one engine as one user.
 #[derive(Debug)]
-pub(super) struct Session {
-    agent: Agent,
+pub(super) struct OvirtSession {
+    agent: HttpAgent,
     api: Url,
-    credentials: Credentials,
+    credentials: BasicCredentials,
     token: Mutex<String>,
 }
 
 /// An answer of the engine that is no success.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct OvirtError {
     pub(super) status: StatusCode,
     /// `reason: detail`, or the status if the engine gives no reason.
     pub(super) text: String,
 }
 
-impl From<Fault> for SourceError {
-    fn from(fault: Fault) -> Self {
+impl From<OvirtError> for SourceError {
+    fn from(fault: OvirtError) -> Self {
         Self::new(SourceErrorKind::Status(fault.status.as_u16()), fault.text)
     }
 }
 
-impl Session {
+impl OvirtSession {
     /// Exchanges user and password for a token.
     pub(super) async fn open(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let mut api = api.clone();
@@ -54,14 +54,16 @@ impl Session {
             api.set_path(&format!("{}/", api.path()));
         }
         let Some(credentials) = network.credentials.clone() else {
-            return Err(invalid(
+            return Err(invalid_error(
                 "oVirt needs a user name and a password, such as admin@internal",
             ));
         };
-        network.policy.reveal("the password of the oVirt engine", &api)?;
+        network
+            .policy
+            .check_secret_target("the password of the oVirt engine", &api)?;
         let session = Self {
             token: Mutex::default(),
-            agent: Agent::new(network, USER_AGENT)?,
+            agent: HttpAgent::new(network, USER_AGENT)?,
             api,
             credentials,
         };
@@ -69,18 +71,18 @@ impl Session {
         Ok(session)
     }
 
-    fn token(&self) -> String {
+    fn access_token(&self) -> String {
         self.token.lock().clone()
     }
 
     async fn log_in(&self) -> Result<(), SourceError> {
         #[derive(Default, serde::Deserialize)]
-        struct Token {
+        struct SsoToken {
             access_token: Option<String>,
             error: Option<String>,
             error_code: Option<String>,
         }
-        let form = form(&[
+        let form = encode_form(&[
             ("grant_type", "password"),
             ("scope", SCOPE),
             ("username", self.credentials.user()),
@@ -88,7 +90,7 @@ impl Session {
         ]);
         let answer = self.post_form("../sso/oauth/token", &form).await?;
         // An answer that is no JSON, as that of a proxy in between, leaves only its status to be told.
-        let token: Token = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let token: SsoToken = serde_json::from_slice(&answer.body).unwrap_or_default();
         match token.access_token {
             Some(text) if answer.status.is_success() => {
                 *self.token.lock() = text;
@@ -98,7 +100,7 @@ impl Session {
                 let reason = token
                     .error
                     .or(token.error_code)
-                    .map_or_else(|| status_text(answer.status), |reason| plain(&reason));
+                    .map_or_else(|| status_text(answer.status), |reason| plain_line(&reason));
                 let message = format!("the engine refuses the user name or password: {reason}");
                 let kind = SourceErrorKind::Status(answer.status.as_u16());
                 Err(SourceError::new(kind, message))
@@ -106,11 +108,11 @@ impl Session {
         }
     }
 
-    async fn post_form(&self, path: &str, form: &str) -> Result<Answer, SourceError> {
-        let url = self.url(path)?;
+    async fn post_form(&self, path: &str, form: &str) -> Result<AgentResponse, SourceError> {
+        let url = self.api_url(path)?;
         let make = || {
             self.agent
-                .request(Method::POST, url.clone())
+                .build_request(Method::POST, url.clone())
                 .header(header::ACCEPT, "application/json")
                 .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded")
                 .body(form.to_owned())
@@ -120,22 +122,22 @@ impl Session {
 
     /// Forgets the token, on the engine too. A failure is of no consequence: tokens expire.
     pub(super) async fn close(&self) {
-        let form = form(&[("scope", SCOPE), ("token", &self.token())]);
+        let form = encode_form(&[("scope", SCOPE), ("token", &self.access_token())]);
         if let Err(error) = self.post_form("../services/sso-logout", &form).await {
             tracing::debug!("cannot log out of the engine: {error}");
         }
     }
 
     /// One call; `path` is relative to the API.
-    pub(super) async fn call(
+    pub(super) async fn call_api(
         &self,
         method: Method,
         path: &str,
         body: Option<&str>,
-    ) -> Result<Element, SourceError> {
+    ) -> Result<XmlElement, SourceError> {
         self.try_call(method, path, body).await?.map_err(|fault| {
             let error = SourceError::from(fault);
-            SourceError::caused(
+            SourceError::with_context(
                 error.kind(),
                 format_args!("the engine answers to {path:?}"),
                 error,
@@ -149,7 +151,7 @@ impl Session {
         method: Method,
         path: &str,
         body: Option<&str>,
-    ) -> Result<Result<Element, Fault>, SourceError> {
+    ) -> Result<Result<XmlElement, OvirtError>, SourceError> {
         match self.call_once(&method, path, body).await? {
             Err(fault) if fault.status == StatusCode::UNAUTHORIZED => {
                 self.log_in().await?;
@@ -164,12 +166,12 @@ impl Session {
         method: &Method,
         path: &str,
         body: Option<&str>,
-    ) -> Result<Result<Element, Fault>, SourceError> {
-        let (url, token) = (self.url(path)?, self.token());
+    ) -> Result<Result<XmlElement, OvirtError>, SourceError> {
+        let (url, token) = (self.api_url(path)?, self.access_token());
         let make = || {
             let request = self
                 .agent
-                .request(method.clone(), url.clone())
+                .build_request(method.clone(), url.clone())
                 .header("Version", "4")
                 .header(header::ACCEPT, "application/xml")
                 .bearer_auth(&token);
@@ -186,50 +188,50 @@ impl Session {
         } else {
             self.agent.send(make(), MAX_DOCUMENT_BYTES).await?
         };
-        let parsed = Element::parse(&answer.body);
+        let parsed = XmlElement::parse(&answer.body);
         if !answer.status.is_success() {
-            return Ok(Err(fault(answer.status, parsed.ok().as_ref())));
+            return Ok(Err(parse_fault(answer.status, parsed.ok().as_ref())));
         }
         parsed.map(Ok).map_err(|error| {
             let what = format!("the engine's answer to {path:?} cannot be read");
-            SourceError::caused(SourceErrorKind::Io, what, error)
+            SourceError::with_context(SourceErrorKind::Io, what, error)
         })
     }
 
-    fn url(&self, path: &str) -> Result<Url, SourceError> {
+    fn api_url(&self, path: &str) -> Result<Url, SourceError> {
         self.api.join(path).map_err(|error| {
             let what = format!("the engine has no address {path:?}");
-            SourceError::caused(SourceErrorKind::Invalid, what, error)
+            SourceError::with_context(SourceErrorKind::Invalid, what, error)
         })
     }
 }
 
-fn fault(status: StatusCode, document: Option<&Element>) -> Fault {
+fn parse_fault(status: StatusCode, document: Option<&XmlElement>) -> OvirtError {
     let said = document.map(|fault| (fault.text_of("reason"), fault.text_of("detail")));
     let text = match said {
-        Some((Some(reason), Some(detail))) => format!("{}: {}", plain(reason), plain(detail)),
-        Some((Some(text), None) | (None, Some(text))) => plain(text),
+        Some((Some(reason), Some(detail))) => format!("{}: {}", plain_line(reason), plain_line(detail)),
+        Some((Some(text), None) | (None, Some(text))) => plain_line(text),
         Some((None, None)) | None => status_text(status),
     };
-    Fault { status, text }
+    OvirtError { status, text }
 }
 
-fn form(pairs: &[(&str, &str)]) -> String {
+fn encode_form(pairs: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new())
         .extend_pairs(pairs)
         .finish()
 }
 
 /// An identifier as a part of a path. Those of engines are UUIDs; one that would lead to another path is none.
-pub(super) fn segment(id: &str) -> Result<String, SourceError> {
+pub(super) fn path_segment(id: &str) -> Result<String, SourceError> {
     if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
-        let message = format!("the engine has nothing with the id {:?}", plain(id));
-        return Err(invalid(message));
+        let message = format!("the engine has nothing with the id {:?}", plain_line(id));
+        return Err(invalid_error(message));
     }
     Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())
 }
 
 /// `<name>text</name>`.
-pub(super) fn element(name: &str, text: &str) -> String {
-    format!("<{name}>{}</{name}>", escaped(text))
+pub(super) fn xml_element(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", escape_text(text))
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
-use super::transfer::Shared;
-use crate::http::{Agent, HttpConfig};
+use super::transfer::ActiveTransfer;
+use crate::http::{HttpAgent, HttpConfig};
 
 /// Silence after which the ticket is extended: half of what the engine allows.
 const SILENCE: Duration = Duration::from_secs(30);
@@ -17,65 +17,69 @@ const TOUCH_RANGE: &str = "bytes=0-511";
 
 /// Knows when something was last read.
 #[derive(Debug)]
-pub(super) struct Progress(Mutex<Instant>);
+pub(super) struct ReadActivity(Mutex<Instant>);
 
-impl Default for Progress {
+impl Default for ReadActivity {
     fn default() -> Self {
         Self(Mutex::new(Instant::now()))
     }
 }
 
-impl Progress {
+impl ReadActivity {
     /// Notes that bytes were read just now.
-    pub(super) fn advanced(&self) {
+    pub(super) fn mark_read(&self) {
         *self.0.lock() = Instant::now();
     }
 
     /// Time since bytes were last read.
-    fn silence(&self) -> Duration {
+    fn idle_time(&self) -> Duration {
         self.0.lock().elapsed()
     }
 }
 
 /// Keeps a ticket until it is dropped.
-pub(super) struct Ticket {
+pub(super) struct TicketKeeper {
     task: JoinHandle<()>,
 }
 
-impl Ticket {
+impl TicketKeeper {
     /// Extends the ticket whenever nothing was read for 30 s.
-    pub(super) fn keep(transfer: Arc<Shared>, data: HttpConfig, progress: Arc<Progress>) -> Self {
+    pub(super) fn start_renewal(
+        transfer: Arc<ActiveTransfer>,
+        data: HttpConfig,
+        progress: Arc<ReadActivity>,
+    ) -> Self {
         let task = data.network.handle.clone().spawn(async move {
             loop {
-                let left = SILENCE.saturating_sub(progress.silence());
+                let left = SILENCE.saturating_sub(progress.idle_time());
                 if !left.is_zero() {
                     tokio::time::sleep(left).await;
                     continue;
                 }
                 tracing::debug!("nothing was read for 30 s, extending the image transfer");
-                if let Err(error) = transfer.extend().await {
+                if let Err(error) = transfer.extend_transfer().await {
                     tracing::warn!("cannot extend the image transfer: {error}");
                 }
-                touch(&data).await;
-                progress.advanced();
+                touch_ticket(&data).await;
+                progress.mark_read();
             }
         });
         Self { task }
     }
 }
 
-impl Drop for Ticket {
+impl Drop for TicketKeeper {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// The engine asks the image server when the data was last read.
-async fn touch(data: &HttpConfig) {
+async fn touch_ticket(data: &HttpConfig) {
     let touched = async {
-        let agent = Agent::new(&data.network, &data.user_agent)?;
+        let agent = HttpAgent::new(&data.network, &data.user_agent)?;
         let request = agent
-            .request(http::Method::GET, data.url.clone())
+            .build_request(http::Method::GET, data.url.clone())
             .header(http::header::RANGE, TOUCH_RANGE);
         agent.send(request, 1 << 10).await
     };

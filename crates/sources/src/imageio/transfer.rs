@@ -8,13 +8,13 @@ use http::{Method, StatusCode};
 use tokio::time::{Instant, sleep};
 use url::Url;
 
-use super::engine::Subject;
-use super::session::{Session, element, segment};
+use super::engine::TransferSubject;
+use super::session::{OvirtSession, path_segment, xml_element};
 use crate::checkpoints::Checkpoints;
 use crate::network::Network;
-use crate::retry::lookup;
-use crate::words::plain;
-use crate::xml::{Element, escaped};
+use crate::retry::with_lookup_limit;
+use crate::words::plain_line;
+use crate::xml::{XmlElement, escape_text};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.
 const INACTIVITY_SECONDS: &str = "60";
@@ -34,14 +34,14 @@ const END_LIMIT: Duration = Duration::from_secs(8);
 
 /// Format of the data that the image server sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(super) enum TransferFormat {
     /// The bytes of the disk.
     Raw,
     /// The qcow2 image as the storage has it.
     Cow,
 }
 
-impl Format {
+impl TransferFormat {
     fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -51,44 +51,48 @@ impl Format {
 }
 
 /// A transfer that has begun, and the engine that it belongs to. Dropping it ends the transfer and logs out.
-pub(super) struct Transfer {
+pub(super) struct ImageTransfer {
     /// What the task that keeps the transfer alive has of it.
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ActiveTransfer>,
     /// Format of the data.
-    pub(super) format: Format,
+    pub(super) format: TransferFormat,
     /// URL of the data.
     pub(super) data_url: Url,
     network: Arc<Network>,
 }
 
 /// A transfer while it lasts.
-pub(super) struct Shared {
-    session: Session,
+pub(super) struct ActiveTransfer {
+    session: OvirtSession,
     /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
     segment: OnceLock<String>,
 }
 
-impl Transfer {
+impl ImageTransfer {
     /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be read. When this fails, or is
     /// stopped, what was begun has been ended.
-    pub(super) async fn begin(
-        session: Session,
+    pub(super) async fn begin_transfer(
+        session: OvirtSession,
         disk_id: &str,
         checkpoints: &Checkpoints,
         network: Arc<Network>,
     ) -> Result<Self, SourceError> {
-        let format = match checkpoints.base() {
-            Some(_) => Format::Cow,
-            None => Format::Raw,
+        let format = match checkpoints.base_snapshot() {
+            Some(_) => TransferFormat::Cow,
+            None => TransferFormat::Raw,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ActiveTransfer {
             session,
             segment: OnceLock::new(),
         });
-        let finding = lookup(shared.session.find(disk_id, checkpoints));
+        let finding = with_lookup_limit(shared.session.find_subject(disk_id, checkpoints));
         let found = network.unless_stopped(finding).await;
         let begun = match found {
-            Ok(subject) => shared.begin(&request(&subject, format), &network).await,
+            Ok(subject) => {
+                shared
+                    .begin_transfer(&transfer_request(&subject, format), &network)
+                    .await
+            }
             Err(error) => Err(error),
         };
         match begun {
@@ -100,45 +104,45 @@ impl Transfer {
             }),
             Err(error) => {
                 // Otherwise the engine keeps transfer and session until its own time limit.
-                shared.end().await;
+                shared.shut_down().await;
                 Err(error)
             }
         }
     }
 }
 
-impl Drop for Transfer {
+impl Drop for ImageTransfer {
     fn drop(&mut self) {
-        let ending = self.shared.end();
+        let ending = self.shared.shut_down();
         self.network.handle.block_on(ending);
     }
 }
 
-impl Shared {
+impl ActiveTransfer {
     /// Asks for the transfer, and waits until there is something to read at the address that is returned.
-    async fn begin(&self, request: &str, network: &Network) -> Result<Url, SourceError> {
-        let mut transfer = self.start(request, network).await?;
+    async fn begin_transfer(&self, request: &str, network: &Network) -> Result<Url, SourceError> {
+        let mut transfer = self.request_transfer(request, network).await?;
         let deadline = Instant::now() + PHASE_LIMIT;
         loop {
             match transfer.text_of("phase").unwrap_or_default() {
                 "transferring" => return data_url(&transfer),
                 "initializing" if Instant::now() < deadline => {}
                 phase => {
-                    let message = format!("Error transfer phase: {}", plain(phase));
+                    let message = format!("Error transfer phase: {}", plain_line(phase));
                     return Err(SourceError::new(SourceErrorKind::Io, message));
                 }
             }
             transfer = network
                 .unless_stopped(async {
                     sleep(PHASE_PAUSE).await;
-                    self.look().await
+                    self.get_transfer().await
                 })
                 .await?;
         }
     }
 
     /// Asks for the transfer, again and again while the disk is locked.
-    async fn start(&self, request: &str, network: &Network) -> Result<Element, SourceError> {
+    async fn request_transfer(&self, request: &str, network: &Network) -> Result<XmlElement, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
             // Not to be stopped: the answer says what will have to be ended.
@@ -152,7 +156,7 @@ impl Shared {
                         let message = "the engine began an image transfer without an id";
                         return Err(SourceError::new(SourceErrorKind::Io, message));
                     };
-                    let segment = segment(id)?;
+                    let segment = path_segment(id)?;
                     self.segment.get_or_init(|| segment);
                     return Ok(transfer);
                 }
@@ -174,31 +178,31 @@ impl Shared {
         }
     }
 
-    fn id(&self) -> &str {
+    fn transfer_id(&self) -> &str {
         self.segment.get().map_or("", String::as_str)
     }
 
-    fn path(&self) -> String {
-        format!("imagetransfers/{}", self.id())
+    fn api_path(&self) -> String {
+        format!("imagetransfers/{}", self.transfer_id())
     }
 
-    async fn look(&self) -> Result<Element, SourceError> {
-        self.session.call(Method::GET, &self.path(), None).await
+    async fn get_transfer(&self) -> Result<XmlElement, SourceError> {
+        self.session.call_api(Method::GET, &self.api_path(), None).await
     }
 
-    async fn act(&self, action: &str) -> Result<(), SourceError> {
-        let path = format!("{}/{action}", self.path());
+    async fn post_action(&self, action: &str) -> Result<(), SourceError> {
+        let path = format!("{}/{action}", self.api_path());
         let body = Some("<action/>");
-        self.session.call(Method::POST, &path, body).await.map(drop)
+        self.session.call_api(Method::POST, &path, body).await.map(drop)
     }
 
     /// Tells the engine that the transfer is still wanted.
-    pub(super) async fn extend(&self) -> Result<(), SourceError> {
-        self.act("extend").await
+    pub(super) async fn extend_transfer(&self) -> Result<(), SourceError> {
+        self.post_action("extend").await
     }
 
     /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
-    async fn end(&self) {
+    async fn shut_down(&self) {
         if self.segment.get().is_some()
             && tokio::time::timeout(END_LIMIT, self.end_transfer())
                 .await
@@ -206,7 +210,7 @@ impl Shared {
         {
             tracing::warn!(
                 "image transfer {} does not end, leaving it to the engine",
-                self.id()
+                self.transfer_id()
             );
         }
         tokio::time::timeout(END_PAUSE, self.session.close()).await.ok();
@@ -217,7 +221,7 @@ impl Shared {
             match self.try_end().await {
                 Ok(true) => return,
                 Ok(false) => {}
-                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.id()),
+                Err(error) => tracing::debug!("cannot end image transfer {}: {error}", self.transfer_id()),
             }
             sleep(END_PAUSE).await;
         }
@@ -225,18 +229,22 @@ impl Shared {
 
     /// One step towards the end: true when there is nothing left to do.
     async fn try_end(&self) -> Result<bool, SourceError> {
-        let found = self.session.try_call(Method::GET, &self.path(), None).await?;
+        let found = self.session.try_call(Method::GET, &self.api_path(), None).await?;
         let transfer = match found {
             Ok(transfer) => transfer,
             Err(fault) if fault.status == StatusCode::NOT_FOUND => return Ok(true),
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
-        tracing::debug!("ending image transfer {} in phase {}", self.id(), plain(phase));
+        tracing::debug!(
+            "ending image transfer {} in phase {}",
+            self.transfer_id(),
+            plain_line(phase)
+        );
         match phase {
-            "transferring" => self.act("finalize").await.map(|()| true),
+            "transferring" => self.post_action("finalize").await.map(|()| true),
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
-                self.act("cancel").await.map(|()| true)
+                self.post_action("cancel").await.map(|()| true)
             }
             // It is ending, or has ended.
             _ => Ok(true),
@@ -248,20 +256,20 @@ fn is_locked(text: &str) -> bool {
     text.contains("Disk is locked") || text.contains("disks are locked")
 }
 
-fn request(subject: &Subject, format: Format) -> String {
+fn transfer_request(subject: &TransferSubject, format: TransferFormat) -> String {
     let subject = match subject {
-        Subject::Disk(id) => format!("<image id=\"{}\"/>", escaped(id)),
-        Subject::Snapshot(id) => format!("<snapshot id=\"{}\"/>", escaped(id)),
+        TransferSubject::Disk(id) => format!("<image id=\"{}\"/>", escape_text(id)),
+        TransferSubject::Snapshot(id) => format!("<snapshot id=\"{}\"/>", escape_text(id)),
     };
     format!(
         "<image_transfer>{}{}{}{subject}</image_transfer>",
-        element("direction", "download"),
-        element("inactivity_timeout", INACTIVITY_SECONDS),
-        element("format", format.name()),
+        xml_element("direction", "download"),
+        xml_element("inactivity_timeout", INACTIVITY_SECONDS),
+        xml_element("format", format.name()),
     )
 }
 
-fn data_url(transfer: &Element) -> Result<Url, SourceError> {
+fn data_url(transfer: &XmlElement) -> Result<Url, SourceError> {
     let text = transfer
         .text_of("transfer_url")
         .or_else(|| transfer.text_of("proxy_url"));
@@ -280,7 +288,7 @@ mod tests {
     #[test]
     fn a_request_names_what_is_wanted() {
         assert_eq!(
-            request(&Subject::Snapshot("a<b".to_owned()), Format::Cow),
+            transfer_request(&TransferSubject::Snapshot("a<b".to_owned()), TransferFormat::Cow),
             "<image_transfer><direction>download</direction><inactivity_timeout>60</inactivity_timeout>\
              <format>cow</format><snapshot id=\"a&lt;b\"/></image_transfer>"
         );

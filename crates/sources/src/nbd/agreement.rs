@@ -4,7 +4,7 @@ use super::wire::BlockSizes;
 
 /// The agreement with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Agreement {
+pub(super) struct NbdAgreement {
     /// Bytes of the export.
     pub(super) size: u64,
     /// True if all connections to the export see the same bytes.

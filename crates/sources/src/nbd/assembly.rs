@@ -4,35 +4,35 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use bytes::Bytes;
-use datapath::buffer::{CHUNK_BYTES, Filling};
+use datapath::buffer::{CHUNK_BYTES, ChunkBuffer};
 use datapath::zeros::ZEROS;
 
-use super::wire::Violation;
+use super::wire::NbdViolation;
 
 /// Parts that do not touch each other while a read is being answered: servers answer in order, or nearly so.
 const MAX_PARTS: usize = 1024;
 
 /// The bytes of one read, in slots that become chunks: they lie in memory as on the disk.
-pub(super) struct Assembly {
+pub(super) struct ReadAssembly {
     range: Range<u64>,
-    slots: VecDeque<Slot>,
+    slots: VecDeque<AssemblySlot>,
     /// Ranges that have arrived, ascending, without neighbours that touch.
     arrived: Vec<Range<u64>>,
 }
 
 /// A part of the read that becomes one chunk. Without a buffer all that arrived of it is zeros.
-struct Slot {
+struct AssemblySlot {
     range: Range<u64>,
-    buffer: Option<Filling>,
+    buffer: Option<ChunkBuffer>,
 }
 
-impl Slot {
-    fn length(&self) -> usize {
-        length(&self.range)
+impl AssemblySlot {
+    fn slot_len(&self) -> usize {
+        range_len(&self.range)
     }
 }
 
-impl Assembly {
+impl ReadAssembly {
     /// An assembly for the reply to a read of `range`, which is held in memory as a whole.
     pub(super) fn new(range: Range<u64>) -> Self {
         let mut slots = VecDeque::new();
@@ -40,7 +40,7 @@ impl Assembly {
         while start < range.end {
             let boundary = (start / CHUNK_BYTES as u64 + 1).saturating_mul(CHUNK_BYTES as u64);
             let end = boundary.min(range.end);
-            slots.push_back(Slot {
+            slots.push_back(AssemblySlot {
                 range: start..end,
                 buffer: None,
             });
@@ -54,16 +54,16 @@ impl Assembly {
     }
 
     /// The range that was asked for.
-    pub(super) fn range(&self) -> &Range<u64> {
+    pub(super) fn requested_range(&self) -> &Range<u64> {
         &self.range
     }
 
     /// The range of a part that the server announces: `length` bytes at `offset`, which must be asked for and new.
-    pub(super) fn part(&self, offset: u64, length: u64) -> Result<Range<u64>, Violation> {
+    pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
         let end = offset.checked_add(length);
         let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
         else {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "{length} bytes at offset {offset} answer a read of {} bytes at offset {}",
                 self.range.end - self.range.start,
                 self.range.start
@@ -74,15 +74,15 @@ impl Assembly {
             .iter()
             .any(|part| part.start < end && offset < part.end);
         if twice {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "some of the {length} bytes at offset {offset} arrive twice"
             )));
         }
         Ok(offset..end)
     }
 
-    /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`Assembly::part`].
-    pub(super) fn room(&mut self, part: &Range<u64>) -> &mut [u8] {
+    /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`ReadAssembly::check_part`].
+    pub(super) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
         let Some(slot) = self
             .slots
             .iter_mut()
@@ -90,25 +90,25 @@ impl Assembly {
         else {
             return &mut [];
         };
-        let (start, slot_length) = (slot.range.start, slot.length());
+        let (start, slot_length) = (slot.range.start, slot.slot_len());
         let covers_slot = part.start == start && part.end >= slot.range.end;
-        let from = length(&(start..part.start));
-        let to = length(&(start..part.end.min(slot.range.end)));
+        let from = range_len(&(start..part.start));
+        let to = range_len(&(start..part.end.min(slot.range.end)));
         let buffer = slot.buffer.get_or_insert_with(|| {
-            let mut buffer = Filling::new(start);
+            let mut buffer = ChunkBuffer::new(start);
             // Holes are never written: a used buffer must hold zeros there.
             if !covers_slot {
-                let room = buffer.room();
+                let room = buffer.spare_capacity();
                 let used = slot_length.min(room.len());
                 room[..used].fill(0);
             }
             buffer
         });
-        buffer.room().get_mut(from..to).unwrap_or_default()
+        buffer.spare_capacity().get_mut(from..to).unwrap_or_default()
     }
 
-    /// Notes the arrival of `part`: as data in [`Assembly::room`], or as zeros that need not be written.
-    pub(super) fn arrived(&mut self, part: Range<u64>) -> Result<(), Violation> {
+    /// Notes the arrival of `part`: as data in [`ReadAssembly::part_buffer`], or as zeros that need not be written.
+    pub(super) fn mark_received(&mut self, part: Range<u64>) -> Result<(), NbdViolation> {
         let at = self.arrived.partition_point(|before| before.end < part.start);
         match self.arrived.get_mut(at) {
             Some(before) if before.end == part.start => before.end = part.end,
@@ -122,7 +122,7 @@ impl Assembly {
             self.arrived.remove(at + 1);
         }
         if self.arrived.len() > MAX_PARTS {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "a read of {} bytes is answered in more than {MAX_PARTS} parts out of order",
                 self.range.end - self.range.start
             )));
@@ -136,17 +136,17 @@ impl Assembly {
     }
 
     /// The next chunk in order and its offset. To be called when all is complete.
-    pub(super) fn pop(&mut self) -> Option<(u64, Bytes)> {
-        self.slots.pop_front()?.freeze()
+    pub(super) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
+        self.slots.pop_front()?.into_chunk()
     }
 }
 
-impl Slot {
-    fn freeze(self) -> Option<(u64, Bytes)> {
-        let length = self.length();
+impl AssemblySlot {
+    fn into_chunk(self) -> Option<(u64, Bytes)> {
+        let length = self.slot_len();
         let bytes = match self.buffer {
             Some(mut buffer) => {
-                buffer.filled(length as u64);
+                buffer.mark_filled(length as u64);
                 buffer.freeze()
             }
             None => Bytes::from_static(ZEROS.get(..length)?),
@@ -156,6 +156,6 @@ impl Slot {
 }
 
 /// Ranges here are no longer than a chunk or a read.
-fn length(range: &Range<u64>) -> usize {
+fn range_len(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }

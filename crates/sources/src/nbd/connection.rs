@@ -10,13 +10,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 
-use super::agreement::Agreement;
-use super::assembly::Assembly;
-use super::extents::{Extent, Status};
-use super::stream::{Stream, broken};
+use super::agreement::NbdAgreement;
+use super::assembly::ReadAssembly;
+use super::extents::{BlockStatus, NbdExtent};
+use super::stream::{Stream, connection_error};
 use super::wire;
-use super::wire::{Chunk, Fields, MAX_STRING_BYTES, ServerError, Violation};
-use crate::retry::{AttemptFailed, within};
+use super::wire::{MAX_STRING_BYTES, MessageFields, NbdViolation, ReplyChunkHeader, ServerError};
+use crate::retry::{AttemptError, with_time_limit};
 
 /// Bytes of the buffer for the heads of replies; data is read past it.
 const READ_AHEAD_BYTES: usize = 4 << 10;
@@ -34,78 +34,83 @@ const MAX_ERRORS: usize = 4096;
 const DESCRIPTOR_BYTES: u32 = 8;
 
 /// An open export.
-pub(super) struct Connection {
+pub(super) struct NbdConnection {
     stream: BufReader<Stream>,
-    agreement: Agreement,
+    agreement: NbdAgreement,
     /// Requests that were not taken off yet, oldest first.
-    flights: VecDeque<Flight>,
-    incoming: Option<Incoming>,
+    flights: VecDeque<InflightRequest>,
+    incoming: Option<IncomingRange>,
     last_cookie: u64,
 }
 
 /// A request and what has come back of its reply.
-struct Flight {
+struct InflightRequest {
     cookie: u64,
-    answer: Answer,
+    answer: PendingReply,
     is_done: bool,
     /// The first one is the cause of the others.
     error: Option<ServerError>,
     errors: usize,
 }
 
-enum Answer {
-    Read(Assembly),
-    Status(Status),
+enum PendingReply {
+    Read(ReadAssembly),
+    Status(BlockStatus),
 }
 
 /// Data of the flight with this cookie that is being received.
-struct Incoming {
+struct IncomingRange {
     cookie: u64,
     left: Range<u64>,
     last: bool,
 }
 
 /// News of the oldest request.
-pub(super) enum Event {
+pub(super) enum ReplyEvent {
     /// The next bytes of a read, and their offset.
     Data(u64, Bytes),
     /// All of a read was handed out.
     ReadDone,
     /// The answer to a question for block status from this offset on.
-    Status(u64, Vec<Extent>),
+    Status(u64, Vec<NbdExtent>),
     /// The server could not do it.
     Refused { what: String, error: ServerError },
 }
 
-impl Flight {
+impl InflightRequest {
     /// The event to be reported now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
     /// handed out when its reply is complete, not before.
-    fn event(&mut self) -> Option<Result<Event, Violation>> {
+    fn take_event(&mut self) -> Option<Result<ReplyEvent, NbdViolation>> {
         if !self.is_done {
             return None;
         }
         if let Some(error) = self.error.take() {
-            let what = self.what();
-            return Some(Ok(Event::Refused { what, error }));
+            let what = self.request_text();
+            return Some(Ok(ReplyEvent::Refused { what, error }));
         }
         Some(match &mut self.answer {
-            Answer::Read(assembly) if assembly.is_complete() => Ok(match assembly.pop() {
-                Some((offset, bytes)) => Event::Data(offset, bytes),
-                None => Event::ReadDone,
+            PendingReply::Read(assembly) if assembly.is_complete() => Ok(match assembly.pop_chunk() {
+                Some((offset, bytes)) => ReplyEvent::Data(offset, bytes),
+                None => ReplyEvent::ReadDone,
             }),
-            Answer::Read(_) => Err(Violation(format!("bytes are missing in the {}", self.what()))),
-            Answer::Status(status) => {
-                let from = status.range().start;
-                let status = std::mem::replace(status, Status::new(0..0));
-                status.finish().map(|extents| Event::Status(from, extents))
+            PendingReply::Read(_) => Err(NbdViolation(format!(
+                "bytes are missing in the {}",
+                self.request_text()
+            ))),
+            PendingReply::Status(status) => {
+                let from = status.requested_range().start;
+                let status = std::mem::replace(status, BlockStatus::new(0..0));
+                status
+                    .into_extents()
+                    .map(|extents| ReplyEvent::Status(from, extents))
             }
         })
     }
 
-    fn what(&self) -> String {
+    fn request_text(&self) -> String {
         let (verb, range) = match &self.answer {
-            Answer::Read(assembly) => ("read", assembly.range()),
-            Answer::Status(status) => ("question for block status", status.range()),
+            PendingReply::Read(assembly) => ("read", assembly.requested_range()),
+            PendingReply::Status(status) => ("question for block status", status.requested_range()),
         };
         format!(
             "{verb} of {} bytes at offset {}",
@@ -114,20 +119,20 @@ impl Flight {
         )
     }
 
-    fn assembly(&mut self) -> Result<&mut Assembly, Violation> {
+    fn assembly_mut(&mut self) -> Result<&mut ReadAssembly, NbdViolation> {
         match &mut self.answer {
-            Answer::Read(assembly) => Ok(assembly),
-            Answer::Status(status) => Err(Violation(format!(
+            PendingReply::Read(assembly) => Ok(assembly),
+            PendingReply::Status(status) => Err(NbdViolation(format!(
                 "data in answer to a question for block status at offset {}",
-                status.range().start
+                status.requested_range().start
             ))),
         }
     }
 }
 
-impl Connection {
+impl NbdConnection {
     /// Takes over the connection on which `agreement` was reached.
-    pub(super) fn new(stream: Stream, agreement: Agreement) -> Self {
+    pub(super) fn new(stream: Stream, agreement: NbdAgreement) -> Self {
         Self {
             stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
             agreement,
@@ -137,97 +142,113 @@ impl Connection {
         }
     }
 
-    pub(super) fn agreement(&self) -> &Agreement {
+    pub(super) fn agreement(&self) -> &NbdAgreement {
         &self.agreement
     }
 
     /// Asks for the bytes of `range`.
-    pub(super) async fn read(&mut self, range: Range<u64>, limit: Duration) -> Result<(), AttemptFailed> {
-        let answer = Answer::Read(Assembly::new(range.clone()));
-        self.ask(wire::CMD_READ, range, answer, limit).await
+    pub(super) async fn request_read(
+        &mut self,
+        range: Range<u64>,
+        limit: Duration,
+    ) -> Result<(), AttemptError> {
+        let answer = PendingReply::Read(ReadAssembly::new(range.clone()));
+        self.send_request(wire::CMD_READ, range, answer, limit).await
     }
 
     /// Asks which parts of `range` are zeros.
-    pub(super) async fn status(&mut self, range: Range<u64>, limit: Duration) -> Result<(), AttemptFailed> {
-        let answer = Answer::Status(Status::new(range.clone()));
-        self.ask(wire::CMD_BLOCK_STATUS, range, answer, limit).await
+    pub(super) async fn request_block_status(
+        &mut self,
+        range: Range<u64>,
+        limit: Duration,
+    ) -> Result<(), AttemptError> {
+        let answer = PendingReply::Status(BlockStatus::new(range.clone()));
+        self.send_request(wire::CMD_BLOCK_STATUS, range, answer, limit)
+            .await
     }
 
-    async fn ask(
+    async fn send_request(
         &mut self,
         command: u16,
         range: Range<u64>,
-        answer: Answer,
+        answer: PendingReply,
         limit: Duration,
-    ) -> Result<(), AttemptFailed> {
+    ) -> Result<(), AttemptError> {
         // No request that is made here is longer.
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         self.last_cookie += 1;
-        self.flights.push_back(Flight {
+        self.flights.push_back(InflightRequest {
             cookie: self.last_cookie,
             answer,
             is_done: false,
             error: None,
             errors: 0,
         });
-        let request = wire::request(command, self.last_cookie, range.start, length);
-        within(limit, self.send(&request)).await
+        let request = wire::encode_request(command, self.last_cookie, range.start, length);
+        with_time_limit(limit, self.write_request(&request)).await
     }
 
     /// Waits for the replies to all that was asked for, whatever they say. The connection is then as new.
-    pub(super) async fn drain(&mut self, limit: Duration) -> Result<(), AttemptFailed> {
+    pub(super) async fn drain_replies(&mut self, limit: Duration) -> Result<(), AttemptError> {
         while !self.flights.is_empty() {
-            self.event(limit).await?;
+            self.next_event(limit).await?;
         }
         Ok(())
     }
 
     /// Says goodbye, as far as anybody still listens.
     pub(super) async fn close(mut self, limit: Duration) {
-        let request = wire::request(wire::CMD_DISC, 0, 0, 0);
-        if within(limit, self.send(&request)).await.is_err() {
+        let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
+        if with_time_limit(limit, self.write_request(&request))
+            .await
+            .is_err()
+        {
             tracing::debug!("the NBD server did not wait for the end");
         }
     }
 
     /// The next event of the oldest request. Waits for the server up to `limit` at a time.
-    pub(super) async fn event(&mut self, limit: Duration) -> Result<Event, AttemptFailed> {
+    pub(super) async fn next_event(&mut self, limit: Duration) -> Result<ReplyEvent, AttemptError> {
         loop {
-            match self.ready()? {
+            match self.take_ready_event()? {
                 Some(event) => return Ok(event),
-                None => within(limit, self.receive()).await?,
+                None => with_time_limit(limit, self.receive_next()).await?,
             }
         }
     }
 
     /// The next event of the oldest request, if it has come already.
-    pub(super) fn ready(&mut self) -> Result<Option<Event>, Violation> {
-        let event = self.flights.front_mut().and_then(Flight::event).transpose()?;
-        if !matches!(event, None | Some(Event::Data(..))) {
+    pub(super) fn take_ready_event(&mut self) -> Result<Option<ReplyEvent>, NbdViolation> {
+        let event = self
+            .flights
+            .front_mut()
+            .and_then(InflightRequest::take_event)
+            .transpose()?;
+        if !matches!(event, None | Some(ReplyEvent::Data(..))) {
             self.flights.pop_front();
         }
         Ok(event)
     }
 
     /// Takes in the next piece: the head of a reply with all but its data, or some of its data.
-    async fn receive(&mut self) -> Result<(), AttemptFailed> {
+    async fn receive_next(&mut self) -> Result<(), AttemptError> {
         if self.incoming.is_some() {
             return self.receive_data().await;
         }
         let mut magic = [0; 4];
-        self.take(&mut magic).await?;
+        self.read_bytes(&mut magic).await?;
         match u32::from_be_bytes(magic) {
             wire::SIMPLE_REPLY_MAGIC => self.receive_simple().await,
             wire::STRUCTURED_REPLY_MAGIC if self.agreement.structured => self.receive_chunk().await,
-            other => Err(unexpected(format!("a reply begins with {other:#010x}"))),
+            other => Err(violation_error(format!("a reply begins with {other:#010x}"))),
         }
     }
 
-    async fn receive_simple(&mut self) -> Result<(), AttemptFailed> {
+    async fn receive_simple(&mut self) -> Result<(), AttemptError> {
         let mut head = [0; 12];
-        self.take(&mut head).await?;
+        self.read_bytes(&mut head).await?;
         let (errno, cookie) = wire::parse_simple(&head);
-        let flight = self.flight(cookie)?;
+        let flight = self.find_request(cookie)?;
         if errno != 0 {
             flight.error = Some(ServerError {
                 errno,
@@ -236,10 +257,10 @@ impl Connection {
             flight.is_done = true;
             return Ok(());
         }
-        let assembly = flight.assembly()?;
-        let asked = assembly.range().clone();
-        let part = assembly.part(asked.start, asked.end - asked.start);
-        self.incoming = Some(Incoming {
+        let assembly = flight.assembly_mut()?;
+        let asked = assembly.requested_range().clone();
+        let part = assembly.check_part(asked.start, asked.end - asked.start);
+        self.incoming = Some(IncomingRange {
             cookie,
             left: part?,
             last: true,
@@ -247,11 +268,11 @@ impl Connection {
         Ok(())
     }
 
-    async fn receive_chunk(&mut self) -> Result<(), AttemptFailed> {
+    async fn receive_chunk(&mut self) -> Result<(), AttemptError> {
         let mut head = [0; 16];
-        self.take(&mut head).await?;
-        let chunk = Chunk::parse(&head);
-        self.flight(chunk.cookie)?;
+        self.read_bytes(&mut head).await?;
+        let chunk = ReplyChunkHeader::parse(&head);
+        self.find_request(chunk.cookie)?;
         match chunk.kind {
             wire::REPLY_TYPE_OFFSET_DATA => return self.begin_data(chunk).await,
             wire::REPLY_TYPE_OFFSET_HOLE => self.receive_hole(chunk).await?,
@@ -259,25 +280,31 @@ impl Connection {
             wire::REPLY_TYPE_NONE if chunk.length == 0 && chunk.done => {}
             kind if kind & wire::REPLY_FLAG_ERROR != 0 => self.receive_error(chunk).await?,
             kind => {
-                return Err(unexpected(format!(
+                return Err(violation_error(format!(
                     "a chunk of type {kind} and {} bytes",
                     chunk.length
                 )));
             }
         }
-        self.finish(chunk.cookie, chunk.done).map_err(AttemptFailed::from)
+        self.finish_reply(chunk.cookie, chunk.done)
+            .map_err(AttemptError::from)
     }
 
     /// Offset (u64), data.
-    async fn begin_data(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
+    async fn begin_data(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let Some(length) = chunk.length.checked_sub(8) else {
-            return Err(unexpected(format!("a chunk of data of {} bytes", chunk.length)));
+            return Err(violation_error(format!(
+                "a chunk of data of {} bytes",
+                chunk.length
+            )));
         };
         let mut offset = [0; 8];
-        self.take(&mut offset).await?;
-        let assembly = self.flight(chunk.cookie).and_then(Flight::assembly)?;
-        let part = assembly.part(u64::from_be_bytes(offset), length.into());
-        self.incoming = Some(Incoming {
+        self.read_bytes(&mut offset).await?;
+        let assembly = self
+            .find_request(chunk.cookie)
+            .and_then(InflightRequest::assembly_mut)?;
+        let part = assembly.check_part(u64::from_be_bytes(offset), length.into());
+        self.incoming = Some(IncomingRange {
             cookie: chunk.cookie,
             left: part?,
             last: chunk.done,
@@ -286,24 +313,29 @@ impl Connection {
     }
 
     /// Offset (u64), length (u32).
-    async fn receive_hole(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
+    async fn receive_hole(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         if chunk.length != 12 {
-            return Err(unexpected(format!(
+            return Err(violation_error(format!(
                 "a chunk for a hole of {} bytes instead of 12",
                 chunk.length
             )));
         }
         let mut payload = [0; 12];
-        self.take(&mut payload).await?;
-        let mut fields = Fields(&payload);
-        let (offset, length) = (fields.u64().unwrap_or_default(), fields.u32().unwrap_or_default());
-        let assembly = self.flight(chunk.cookie).and_then(Flight::assembly)?;
-        let hole = assembly.part(offset, length.into())?;
-        assembly.arrived(hole).map_err(AttemptFailed::from)
+        self.read_bytes(&mut payload).await?;
+        let mut fields = MessageFields(&payload);
+        let (offset, length) = (
+            fields.read_u64().unwrap_or_default(),
+            fields.read_u32().unwrap_or_default(),
+        );
+        let assembly = self
+            .find_request(chunk.cookie)
+            .and_then(InflightRequest::assembly_mut)?;
+        let hole = assembly.check_part(offset, length.into())?;
+        assembly.mark_received(hole).map_err(AttemptError::from)
     }
 
     /// Number of the context (u32), then descriptors: length (u32), flags (u32).
-    async fn receive_status(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
+    async fn receive_status(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let descriptors = chunk
             .length
             .checked_sub(4)
@@ -311,45 +343,49 @@ impl Connection {
             .map(|bytes| bytes / DESCRIPTOR_BYTES)
             .filter(|count| (1..=MAX_DESCRIPTORS).contains(count));
         let Some(descriptors) = descriptors else {
-            return Err(unexpected(format!("block status in {} bytes", chunk.length)));
+            return Err(violation_error(format!("block status in {} bytes", chunk.length)));
         };
         let mut context = [0; 4];
-        self.take(&mut context).await?;
+        self.read_bytes(&mut context).await?;
         if Some(u32::from_be_bytes(context)) != self.agreement.allocation {
-            return Err(unexpected(
+            return Err(violation_error(
                 "block status of a context that was not asked for".into(),
             ));
         }
         // "A successful reply MUST contain exactly one chunk per negotiated context", of which there is one.
-        if matches!(&self.flight(chunk.cookie)?.answer, Answer::Status(status) if status.has_begun()) {
-            return Err(unexpected("block status twice in one reply".into()));
+        if matches!(&self.find_request(chunk.cookie)?.answer, PendingReply::Status(status) if status.has_begun())
+        {
+            return Err(violation_error("block status twice in one reply".into()));
         }
         for _ in 0..descriptors {
             let mut bytes = [0; DESCRIPTOR_BYTES as usize];
-            self.take(&mut bytes).await?;
-            let mut fields = Fields(&bytes);
-            let (length, flags) = (fields.u32().unwrap_or_default(), fields.u32().unwrap_or_default());
-            let Answer::Status(status) = &mut self.flight(chunk.cookie)?.answer else {
-                return Err(unexpected("block status in answer to a read".into()));
+            self.read_bytes(&mut bytes).await?;
+            let mut fields = MessageFields(&bytes);
+            let (length, flags) = (
+                fields.read_u32().unwrap_or_default(),
+                fields.read_u32().unwrap_or_default(),
+            );
+            let PendingReply::Status(status) = &mut self.find_request(chunk.cookie)?.answer else {
+                return Err(violation_error("block status in answer to a read".into()));
             };
-            status.descriptor(length, flags)?;
+            status.add_descriptor(length, flags)?;
         }
         Ok(())
     }
 
-    async fn receive_error(&mut self, chunk: Chunk) -> Result<(), AttemptFailed> {
+    async fn receive_error(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let length = usize::try_from(chunk.length).unwrap_or(usize::MAX);
         if length > MAX_ERROR_BYTES {
-            return Err(unexpected(format!("an error of {length} bytes")));
+            return Err(violation_error(format!("an error of {length} bytes")));
         }
         let mut payload = vec![0; length];
-        self.take(&mut payload).await?;
+        self.read_bytes(&mut payload).await?;
         let error = ServerError::parse(&payload)?;
-        let flight = self.flight(chunk.cookie)?;
+        let flight = self.find_request(chunk.cookie)?;
         flight.error.get_or_insert(error);
         flight.errors += 1;
         if flight.errors > MAX_ERRORS {
-            return Err(unexpected(format!(
+            return Err(violation_error(format!(
                 "more than {MAX_ERRORS} errors in the reply to one request"
             )));
         }
@@ -357,58 +393,61 @@ impl Connection {
     }
 
     /// Reads some of the announced data to where it belongs.
-    async fn receive_data(&mut self) -> Result<(), AttemptFailed> {
-        let Some(Incoming { cookie, left, last }) = &mut self.incoming else {
+    async fn receive_data(&mut self) -> Result<(), AttemptError> {
+        let Some(IncomingRange { cookie, left, last }) = &mut self.incoming else {
             return Ok(());
         };
         let (cookie, last) = (*cookie, *last);
-        let assembly = find(&mut self.flights, cookie).and_then(Flight::assembly)?;
-        let room = assembly.room(left);
+        let assembly = find_inflight(&mut self.flights, cookie).and_then(InflightRequest::assembly_mut)?;
+        let room = assembly.part_buffer(left);
         let count = match self.stream.read(room).await {
-            Ok(0) => return Err(broken(&io::ErrorKind::UnexpectedEof.into())),
+            Ok(0) => return Err(connection_error(&io::ErrorKind::UnexpectedEof.into())),
             Ok(count) => count as u64,
-            Err(error) => return Err(broken(&error)),
+            Err(error) => return Err(connection_error(&error)),
         };
-        assembly.arrived(left.start..left.start + count)?;
+        assembly.mark_received(left.start..left.start + count)?;
         left.start += count;
         if left.is_empty() {
             self.incoming = None;
-            self.finish(cookie, last)?;
+            self.finish_reply(cookie, last)?;
         }
         Ok(())
     }
 
-    fn finish(&mut self, cookie: u64, last: bool) -> Result<(), Violation> {
-        self.flight(cookie)?.is_done |= last;
+    fn finish_reply(&mut self, cookie: u64, last: bool) -> Result<(), NbdViolation> {
+        self.find_request(cookie)?.is_done |= last;
         Ok(())
     }
 
-    fn flight(&mut self, cookie: u64) -> Result<&mut Flight, Violation> {
-        find(&mut self.flights, cookie)
+    fn find_request(&mut self, cookie: u64) -> Result<&mut InflightRequest, NbdViolation> {
+        find_inflight(&mut self.flights, cookie)
     }
 
-    async fn take(&mut self, bytes: &mut [u8]) -> Result<(), AttemptFailed> {
+    async fn read_bytes(&mut self, bytes: &mut [u8]) -> Result<(), AttemptError> {
         let result = self.stream.read_exact(bytes).await;
-        result.map(|_| ()).map_err(|error| broken(&error))
+        result.map(|_| ()).map_err(|error| connection_error(&error))
     }
 
-    async fn send(&mut self, request: &[u8]) -> Result<(), AttemptFailed> {
+    async fn write_request(&mut self, request: &[u8]) -> Result<(), AttemptError> {
         let sending = async {
             self.stream.write_all(request).await?;
             self.stream.flush().await
         };
-        sending.await.map_err(|error| broken(&error))
+        sending.await.map_err(|error| connection_error(&error))
     }
 }
 
 /// The request that waits for a reply with this cookie.
-fn find(flights: &mut VecDeque<Flight>, cookie: u64) -> Result<&mut Flight, Violation> {
+fn find_inflight(
+    flights: &mut VecDeque<InflightRequest>,
+    cookie: u64,
+) -> Result<&mut InflightRequest, NbdViolation> {
     flights
         .iter_mut()
         .find(|flight| flight.cookie == cookie && !flight.is_done)
-        .ok_or_else(|| Violation(format!("a reply with cookie {cookie}, which no open request has")))
+        .ok_or_else(|| NbdViolation(format!("a reply with cookie {cookie}, which no open request has")))
 }
 
-fn unexpected(text: String) -> AttemptFailed {
-    Violation(text).into()
+fn violation_error(text: String) -> AttemptError {
+    NbdViolation(text).into()
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 
-use super::connection::Connection;
+use super::connection::NbdConnection;
 use super::negotiation::negotiate;
 use super::stream::connect;
 use super::uri::NbdUri;
-use crate::engine::Remote;
+use crate::engine::RemoteObject;
 use crate::network::Network;
-use crate::retry::{AttemptFailed, Patience, within};
+use crate::retry::{AttemptError, RetryPolicy, with_time_limit};
 
 /// Bytes that are asked for ahead on all connections together, and on one of them.
 const REQUESTED_BYTES: u64 = 16 << 20;
@@ -25,47 +25,49 @@ const REQUESTS: u64 = 4;
 const MIN_READ_BYTES: u64 = 256 << 10;
 
 /// The way to an export.
-pub(super) struct Server {
+pub(super) struct NbdConnector {
     pub(super) uri: NbdUri,
     pub(super) network: Arc<Network>,
 }
 
-impl Server {
-    async fn connect(&self, limit: Duration) -> Result<Connection, AttemptFailed> {
+impl NbdConnector {
+    async fn connect(&self, limit: Duration) -> Result<NbdConnection, AttemptError> {
         let connecting = async {
             let stream = connect(&self.uri.address).await?;
             negotiate(stream, &self.uri, &self.network.tls).await
         };
-        let connected = within(limit, connecting).await;
-        let (stream, agreement) = connected.map_err(|failure| failure.at(&self.uri.to_string()))?;
-        Ok(Connection::new(stream, agreement))
+        let connected = with_time_limit(limit, connecting).await;
+        let (stream, agreement) = connected.map_err(|failure| failure.with_context(&self.uri.to_string()))?;
+        Ok(NbdConnection::new(stream, agreement))
     }
 
     /// The first connection, tried again after what looks like a server that is just not there yet.
-    pub(super) async fn first_connection(&self) -> Result<Connection, SourceError> {
-        let limit = self.patience().idle_limit();
-        let connecting = self.network.first(|_| true, async || self.connect(limit).await);
+    pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
+        let limit = self.retry_policy().idle_limit();
+        let connecting = self
+            .network
+            .retry_first_request(|_| true, async || self.connect(limit).await);
         connecting.await
     }
 
     /// Limits of trying again and of waiting.
-    pub(super) fn patience(&self) -> &Patience {
+    pub(super) fn retry_policy(&self) -> &RetryPolicy {
         &self.network.patience
     }
 }
 
 /// An export of a known size.
-pub(super) struct Export {
-    pub(super) server: Server,
+pub(super) struct NbdExport {
+    pub(super) server: NbdConnector,
     pub(super) size: u64,
     /// Several connections at once see the same bytes.
     pub(super) is_shared: bool,
 }
 
-impl Export {
+impl NbdExport {
     /// Bytes that are asked for ahead on each connection: what comes out of order has to be kept.
     pub(super) fn ahead_bytes(&self) -> u64 {
-        let connections = u64::try_from(self.connections()).unwrap_or(u64::MAX);
+        let connections = u64::try_from(self.connection_count()).unwrap_or(u64::MAX);
         (REQUESTED_BYTES / connections).min(MAX_REQUESTED_BYTES)
     }
 
@@ -77,7 +79,7 @@ impl Export {
     }
 
     /// Another connection to the same export. NBD knows no validator: only another size tells that it changed.
-    pub(super) async fn reconnect(&self, limit: Duration) -> Result<Connection, AttemptFailed> {
+    pub(super) async fn reconnect(&self, limit: Duration) -> Result<NbdConnection, AttemptError> {
         let connection = self.server.connect(limit).await?;
         let size = connection.agreement().size;
         if size != self.size {
@@ -85,7 +87,7 @@ impl Export {
                 "the NBD export had {} bytes when it was opened and has {size} now: it changed while it was read",
                 self.size
             );
-            return Err(AttemptFailed::lasting(SourceErrorKind::Changed, message));
+            return Err(AttemptError::new_final(SourceErrorKind::Changed, message));
         }
         Ok(connection)
     }

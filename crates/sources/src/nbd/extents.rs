@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::wire::{STATE_ZERO, Violation};
+use super::wire::{NbdViolation, STATE_ZERO};
 
 /// Bytes that block status is asked for ahead.
 const WINDOW_BYTES: u64 = 1 << 30;
@@ -20,21 +20,21 @@ const MIN_ANSWER_BYTES: u64 = SMALL_HOLE_BYTES;
 
 /// A run of an export, from where the one before ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
+pub(super) struct NbdExtent {
     pub(super) end: u64,
     pub(super) zero: bool,
 }
 
 /// The answer to a question for block status, put together descriptor by descriptor.
-pub(super) struct Status {
+pub(super) struct BlockStatus {
     asked: Range<u64>,
     at: u64,
-    extents: Vec<Extent>,
+    extents: Vec<NbdExtent>,
     /// More came than is kept.
     is_full: bool,
 }
 
-impl Status {
+impl BlockStatus {
     pub(super) fn new(asked: Range<u64>) -> Self {
         Self {
             at: asked.start,
@@ -50,20 +50,20 @@ impl Status {
     }
 
     /// The range that was asked for.
-    pub(super) fn range(&self) -> &Range<u64> {
+    pub(super) fn requested_range(&self) -> &Range<u64> {
         &self.asked
     }
 
     /// The next descriptor: `length` bytes with these flags. The last one may go on beyond what was asked for.
-    pub(super) fn descriptor(&mut self, length: u32, flags: u32) -> Result<(), Violation> {
+    pub(super) fn add_descriptor(&mut self, length: u32, flags: u32) -> Result<(), NbdViolation> {
         if length == 0 {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "block status of no bytes at offset {}",
                 self.at
             )));
         }
         if self.at >= self.asked.end {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "block status goes on behind the {} bytes at offset {} that were asked for",
                 self.asked.end - self.asked.start,
                 self.asked.start
@@ -77,16 +77,16 @@ impl Status {
         match self.extents.last_mut() {
             _ if self.is_full => {}
             Some(last) if last.zero == zero => last.end = end,
-            _ if has_room => self.extents.push(Extent { end, zero }),
+            _ if has_room => self.extents.push(NbdExtent { end, zero }),
             _ => self.is_full = true,
         }
         Ok(())
     }
 
     /// Extents that are known now: at least one.
-    pub(super) fn finish(self) -> Result<Vec<Extent>, Violation> {
+    pub(super) fn into_extents(self) -> Result<Vec<NbdExtent>, NbdViolation> {
         if self.extents.is_empty() {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "no block status for {} bytes at offset {}",
                 self.asked.end - self.asked.start,
                 self.asked.start
@@ -98,7 +98,7 @@ impl Status {
 
 /// The next thing to do on the way through a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ReadStep {
     /// These bytes have to be read.
     Read(Range<u64>),
     /// These bytes are zeros.
@@ -108,7 +108,7 @@ pub(super) enum Step {
 }
 
 /// Cuts ranges into steps. What is known of the export is kept from one range to the next.
-pub(super) struct Plan {
+pub(super) struct ReadPlan {
     size: u64,
     /// Size of a block, at whose multiples requests begin and end.
     block: u64,
@@ -116,11 +116,11 @@ pub(super) struct Plan {
     /// True if the server tells the status of blocks.
     asks: bool,
     /// Extents from `known_from` on.
-    known: VecDeque<Extent>,
+    known: VecDeque<NbdExtent>,
     known_from: u64,
 }
 
-impl Plan {
+impl ReadPlan {
     /// For an export of `size` bytes, which is read in multiples of `block`. Block status is made use of if `asks`.
     pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
         Self {
@@ -134,9 +134,9 @@ impl Plan {
     }
 
     /// The step for the front of `range`, which is not empty.
-    pub(super) fn step(&mut self, range: &Range<u64>) -> Step {
+    pub(super) fn next_step(&mut self, range: &Range<u64>) -> ReadStep {
         if !self.asks {
-            return self.read(range.start..range.end);
+            return self.plan_read(range.start..range.end);
         }
         while let Some(front) = self.known.front().filter(|front| front.end <= range.start) {
             self.known_from = front.end;
@@ -146,22 +146,22 @@ impl Plan {
             Some(front) if range.start >= self.known_from => {
                 let end = front.end.min(range.end);
                 if front.zero && self.is_worth_skipping(range.start..front.end) {
-                    Step::Zeros(range.start..end)
+                    ReadStep::Zeros(range.start..end)
                 } else {
-                    self.read(range.start..self.data_end(range))
+                    self.plan_read(range.start..self.data_end(range))
                 }
             }
             _ => {
                 // An answer may end within a block, and must not be asked for twice.
                 let known_until = Some(self.known_from).filter(|until| *until <= range.start);
-                let start = self.floor(range.start).max(known_until.unwrap_or(0));
-                Step::Ask(start..start.saturating_add(WINDOW_BYTES).min(self.size))
+                let start = self.align_down(range.start).max(known_until.unwrap_or(0));
+                ReadStep::Ask(start..start.saturating_add(WINDOW_BYTES).min(self.size))
             }
         }
     }
 
-    /// The answer to [`Step::Ask`] from `from` on.
-    pub(super) fn learn(&mut self, from: u64, extents: Vec<Extent>) {
+    /// The answer to [`ReadStep::Ask`] from `from` on.
+    pub(super) fn record_extents(&mut self, from: u64, extents: Vec<NbdExtent>) {
         let until = extents.last().map_or(from, |last| last.end);
         self.asks &= until == self.size || until - from >= MIN_ANSWER_BYTES;
         self.known_from = from;
@@ -193,22 +193,22 @@ impl Plan {
     }
 
     /// One read at the front of `range`. Reads end where those of all others end, at multiples of their longest length.
-    fn read(&self, range: Range<u64>) -> Step {
+    fn plan_read(&self, range: Range<u64>) -> ReadStep {
         let longest = self.longest_read;
         let boundary = (range.start / longest).saturating_add(1).saturating_mul(longest);
-        Step::Read(range.start..range.end.min(boundary))
+        ReadStep::Read(range.start..range.end.min(boundary))
     }
 
     /// The blocks that `range` lies in: what a request may ask for. The last block of the export may be a part of one.
-    pub(super) fn aligned(&self, range: &Range<u64>) -> Range<u64> {
+    pub(super) fn align_range(&self, range: &Range<u64>) -> Range<u64> {
         let end = range
             .end
             .checked_next_multiple_of(self.block)
             .unwrap_or(self.size);
-        self.floor(range.start)..end.min(self.size)
+        self.align_down(range.start)..end.min(self.size)
     }
 
-    fn floor(&self, offset: u64) -> u64 {
+    fn align_down(&self, offset: u64) -> u64 {
         offset - offset % self.block
     }
 }
@@ -219,22 +219,22 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn plan(size: u64, block: u32, longest_read: u64) -> Plan {
-        Plan::new(size, block, longest_read, true)
+    fn plan(size: u64, block: u32, longest_read: u64) -> ReadPlan {
+        ReadPlan::new(size, block, longest_read, true)
     }
 
     /// All steps through `range`, every question answered from `extents`.
-    fn steps(plan: &mut Plan, mut range: Range<u64>, extents: &[Extent]) -> Vec<Step> {
+    fn steps(plan: &mut ReadPlan, mut range: Range<u64>, extents: &[NbdExtent]) -> Vec<ReadStep> {
         let mut steps = Vec::new();
         while !range.is_empty() {
-            match plan.step(&range) {
-                Step::Ask(asked) => {
+            match plan.next_step(&range) {
+                ReadStep::Ask(asked) => {
                     assert!(asked.start <= range.start && asked.end > range.start);
                     let known = extents.iter().filter(|extent| extent.end > asked.start);
-                    plan.learn(asked.start, known.copied().collect());
+                    plan.record_extents(asked.start, known.copied().collect());
                 }
                 step => {
-                    let (Step::Read(done) | Step::Zeros(done)) = &step else {
+                    let (ReadStep::Read(done) | ReadStep::Zeros(done)) = &step else {
                         unreachable!()
                     };
                     assert_eq!(done.start, range.start);
@@ -246,10 +246,10 @@ mod tests {
         steps
     }
 
-    fn extents(ends: &[u64]) -> Vec<Extent> {
+    fn extents(ends: &[u64]) -> Vec<NbdExtent> {
         let alternating = ends.iter().enumerate();
         alternating
-            .map(|(index, end)| Extent {
+            .map(|(index, end)| NbdExtent {
                 end: *end,
                 zero: index % 2 == 1,
             })
@@ -262,11 +262,11 @@ mod tests {
         assert_eq!(
             steps(&mut plan(8 * MIB, 1, 2 * MIB), 0..8 * MIB, &known),
             [
-                Step::Read(0..MIB),
-                Step::Zeros(MIB..3 * MIB),
-                Step::Read(3 * MIB..4 * MIB),
-                Step::Read(4 * MIB..5 * MIB),
-                Step::Zeros(5 * MIB..8 * MIB),
+                ReadStep::Read(0..MIB),
+                ReadStep::Zeros(MIB..3 * MIB),
+                ReadStep::Read(3 * MIB..4 * MIB),
+                ReadStep::Read(4 * MIB..5 * MIB),
+                ReadStep::Zeros(5 * MIB..8 * MIB),
             ]
         );
     }
@@ -276,34 +276,37 @@ mod tests {
         let mut plan = plan(MIB, 4096, 65536);
         plan.stop_asking();
         let steps = steps(&mut plan, 5000..MIB, &[]);
-        assert_eq!(steps[0], Step::Read(5000..65536));
+        assert_eq!(steps[0], ReadStep::Read(5000..65536));
         assert_eq!(steps.len(), 16);
-        assert_eq!(plan.aligned(&(5000..65536)), 4096..65536);
-        assert_eq!(plan.aligned(&(5000..9000)), 4096..12288);
+        assert_eq!(plan.align_range(&(5000..65536)), 4096..65536);
+        assert_eq!(plan.align_range(&(5000..9000)), 4096..12288);
     }
 
     #[test]
     fn what_is_known_serves_the_next_range() {
         let mut plan = plan(1 << 40, 512, 2 * MIB);
         assert_eq!(
-            plan.step(&(0..4 * MIB)),
-            Step::Ask(0..1 << 30),
+            plan.next_step(&(0..4 * MIB)),
+            ReadStep::Ask(0..1 << 30),
             "one window at once"
         );
-        plan.learn(0, extents(&[8 * MIB, 64 * MIB]));
-        assert_eq!(plan.step(&(12 * MIB..16 * MIB)), Step::Zeros(12 * MIB..16 * MIB));
+        plan.record_extents(0, extents(&[8 * MIB, 64 * MIB]));
         assert_eq!(
-            plan.step(&(64 * MIB..65 * MIB)),
-            Step::Ask(64 * MIB..64 * MIB + (1 << 30))
+            plan.next_step(&(12 * MIB..16 * MIB)),
+            ReadStep::Zeros(12 * MIB..16 * MIB)
+        );
+        assert_eq!(
+            plan.next_step(&(64 * MIB..65 * MIB)),
+            ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30))
         );
     }
 
     #[test]
     fn extents_without_end_take_bounded_memory() {
-        let mut status = Status::new(0..1 << 30);
+        let mut status = BlockStatus::new(0..1 << 30);
         for byte in 0..4 << 20 {
             status
-                .descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO })
+                .add_descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO })
                 .unwrap();
         }
         assert!(
@@ -311,8 +314,8 @@ mod tests {
             "{}",
             status.extents.capacity()
         );
-        let extents = status.finish().unwrap();
-        let last = Extent {
+        let extents = status.into_extents().unwrap();
+        let last = NbdExtent {
             end: MAX_EXTENTS as u64,
             zero: true,
         };
@@ -322,41 +325,41 @@ mod tests {
     #[test]
     fn a_server_that_knows_byte_by_byte_is_not_asked_again() {
         let mut slow = plan(MIB, 1, MIB);
-        assert_eq!(slow.step(&(0..MIB)), Step::Ask(0..MIB));
-        slow.learn(
+        assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Ask(0..MIB));
+        slow.record_extents(
             0,
-            vec![Extent {
+            vec![NbdExtent {
                 end: MIN_ANSWER_BYTES - 1,
                 zero: true,
             }],
         );
-        assert_eq!(slow.step(&(0..MIB)), Step::Read(0..MIB));
+        assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Read(0..MIB));
         let mut usual = plan(MIB, 1, MIB);
-        usual.learn(
+        usual.record_extents(
             0,
-            vec![Extent {
+            vec![NbdExtent {
                 end: MIN_ANSWER_BYTES,
                 zero: true,
             }],
         );
-        assert_eq!(usual.step(&(0..MIB)), Step::Zeros(0..MIN_ANSWER_BYTES));
+        assert_eq!(usual.next_step(&(0..MIB)), ReadStep::Zeros(0..MIN_ANSWER_BYTES));
         assert_eq!(
-            usual.step(&(MIN_ANSWER_BYTES..MIB)),
-            Step::Ask(MIN_ANSWER_BYTES..MIB)
+            usual.next_step(&(MIN_ANSWER_BYTES..MIB)),
+            ReadStep::Ask(MIN_ANSWER_BYTES..MIB)
         );
     }
 
     #[test]
     fn status_is_what_was_asked_for() {
         let status = |descriptors: &[(u32, u32)]| {
-            let mut status = Status::new(10..100);
+            let mut status = BlockStatus::new(10..100);
             for (length, flags) in descriptors {
-                status.descriptor(*length, *flags)?;
+                status.add_descriptor(*length, *flags)?;
             }
-            status.finish()
+            status.into_extents()
         };
-        let data = Extent { end: 40, zero: false };
-        let zeros = Extent { end: 100, zero: true };
+        let data = NbdExtent { end: 40, zero: false };
+        let zeros = NbdExtent { end: 100, zero: true };
         // A hole that is not said to be zeros is data; the last one may be longer.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
         assert_eq!(

@@ -28,46 +28,46 @@ use std::time::Duration;
 use bytes::Bytes;
 use datapath::buffer::CHUNK_BYTES;
 use datapath::error::SourceError;
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use datapath::zeros::is_known_zero;
 use parking_lot::Mutex;
 
-use self::connection::Connection;
-use self::download::Download;
-use self::export::{Export, Server};
-use self::selection::Selection;
+use self::connection::NbdConnection;
+use self::download::NbdDownload;
+use self::export::{NbdConnector, NbdExport};
+use self::selection::ExportSelection;
 pub use self::uri::NbdUri;
-use super::engine::{Outlet, Remote, RemoteBody, check_range, collect};
-use super::network::{Network, stopped};
+use super::engine::{ConnectionOutlet, RemoteBody, RemoteObject, check_range, collect_chunks};
+use super::network::{Network, stopped_error};
 
 /// Longest wait for a server to hear goodbye.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
 /// An export whose first connection is open. All methods block; do not call them inside an asynchronous task.
 pub struct NbdSource {
-    export: Arc<Export>,
+    export: Arc<NbdExport>,
     /// The connection that the body is read over.
-    first: Mutex<Option<Connection>>,
+    first: Mutex<Option<NbdConnection>>,
     /// The connection for ranges, which are read one at a time.
-    second: Mutex<Option<Connection>>,
+    second: Mutex<Option<NbdConnection>>,
 }
 
 impl NbdSource {
     /// Connects to the export that `uri` names (see [`NbdUri::parse`]) and agrees with the server on how to read it.
     pub fn open(uri: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
-        Self::at(NbdUri::parse(uri)?, network)
+        Self::open_uri(NbdUri::parse(uri)?, network)
     }
 
     /// Connects to the export at `uri`.
-    pub fn at(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let server = Server {
+    pub fn open_uri(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let server = NbdConnector {
             uri,
             network: Arc::clone(network),
         };
         let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();
         Ok(Self {
-            export: Arc::new(Export {
+            export: Arc::new(NbdExport {
                 server,
                 size: agreement.size,
                 is_shared: agreement.multi_conn,
@@ -78,9 +78,9 @@ impl NbdSource {
     }
 
     /// The body of an object that is `ranges` of the export, one after the other: in order, within its size, none of them empty.
-    /// In place of [`Source::body`].
-    pub(crate) fn selected(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn Body> {
-        let selection = Selection {
+    /// In place of [`Source::open_body`].
+    pub(crate) fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
+        let selection = ExportSelection {
             export: Arc::clone(&self.export),
             ranges: Arc::clone(ranges),
         };
@@ -91,24 +91,24 @@ impl NbdSource {
         ))
     }
 
-    async fn collect(
+    async fn collect_range(
         &self,
         range: Range<u64>,
-        connection: &mut Option<Connection>,
+        connection: &mut Option<NbdConnection>,
     ) -> Result<Bytes, SourceError> {
         let length = range.end - range.start;
         if length == 0 {
             return Ok(Bytes::new());
         }
-        let mut download = Download::new(&self.export, std::iter::once(range), connection.take(), false);
-        let bytes = collect(length, async || download.next().await).await?;
-        *connection = download.finish().await;
+        let mut download = NbdDownload::new(&self.export, std::iter::once(range), connection.take(), false);
+        let bytes = collect_chunks(length, async || download.next().await).await?;
+        *connection = download.into_connection().await;
         Ok(bytes)
     }
 }
 
-impl Remote for Export {
-    type Connection = Connection;
+impl RemoteObject for NbdExport {
+    type Connection = NbdConnection;
 
     const AHEAD_BYTES: u64 = 8 << 20;
 
@@ -116,45 +116,45 @@ impl Remote for Export {
         &self.server.network
     }
 
-    fn length(&self) -> Option<u64> {
+    fn object_len(&self) -> Option<u64> {
         Some(self.size)
     }
 
-    fn connections(&self) -> usize {
+    fn connection_count(&self) -> usize {
         let wanted = self.network().connections.filter(|_| self.is_shared);
         wanted.map_or(1, NonZeroUsize::get)
     }
 
-    async fn read(
+    async fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<Connection>,
-        outlet: Outlet,
+        first: Option<NbdConnection>,
+        outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let ranges = ranges.map(|range| range.start..range.end.min(self.size));
-        self.pass(ranges, first, outlet).await
+        self.send_ranges(ranges, first, outlet).await
     }
 }
 
-impl Export {
+impl NbdExport {
     /// Reads `ranges`, which lie within the export, and hands them over.
-    async fn pass(
+    async fn send_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<Connection>,
-        outlet: Outlet,
+        first: Option<NbdConnection>,
+        outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
-        let mut download = Download::new(self, ranges, first, true);
+        let mut download = NbdDownload::new(self, ranges, first, true);
         let mut is_wanted = true;
         while is_wanted && let Some(bytes) = download.next().await? {
             let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
-            is_wanted = outlet.send(bytes, held).await.is_ok();
+            is_wanted = outlet.send_chunk(bytes, held).await.is_ok();
         }
         // What was asked for is taken, and goodbye said: servers are not always up to clients that go away in the middle.
-        if let Some(connection) = download.finish().await {
+        if let Some(connection) = download.into_connection().await {
             connection.close(CLOSE_LIMIT).await;
         }
-        if is_wanted { Ok(()) } else { Err(stopped()) }
+        if is_wanted { Ok(()) } else { Err(stopped_error()) }
     }
 }
 
@@ -163,7 +163,7 @@ impl Source for NbdSource {
         self.export.server.uri.to_string()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         Some(self.export.size)
     }
 
@@ -171,7 +171,7 @@ impl Source for NbdSource {
         true
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let first = self.first.lock().take();
         Ok(Box::new(RemoteBody::new(Arc::clone(&self.export), first, true)))
     }
@@ -180,6 +180,6 @@ impl Source for NbdSource {
         check_range(&range, self.export.size)?;
         let mut connection = self.second.lock();
         let network = &self.export.server.network;
-        network.block_on(self.collect(range, &mut connection))
+        network.block_on(self.collect_range(range, &mut connection))
     }
 }

@@ -5,49 +5,49 @@ use std::sync::Arc;
 
 use datapath::error::SourceError;
 
-use super::connection::Connection;
-use super::export::Export;
-use crate::engine::{Outlet, Remote};
+use super::connection::NbdConnection;
+use super::export::NbdExport;
+use crate::engine::{ConnectionOutlet, RemoteObject};
 use crate::network::Network;
 
 /// Ranges of an export. Byte 0 is the first of the first range.
-pub(super) struct Selection {
-    pub(super) export: Arc<Export>,
+pub(super) struct ExportSelection {
+    pub(super) export: Arc<NbdExport>,
     /// In order; none of them is empty.
     pub(super) ranges: Arc<[Range<u64>]>,
 }
 
-impl Remote for Selection {
-    type Connection = Connection;
+impl RemoteObject for ExportSelection {
+    type Connection = NbdConnection;
 
-    const AHEAD_BYTES: u64 = Export::AHEAD_BYTES;
+    const AHEAD_BYTES: u64 = NbdExport::AHEAD_BYTES;
 
     fn network(&self) -> &Network {
         self.export.network()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn object_len(&self) -> Option<u64> {
         Some(self.ranges.iter().map(|range| range.end - range.start).sum())
     }
 
     /// One: the ranges are mostly small, and many requests are on their way on it.
-    fn connections(&self) -> usize {
+    fn connection_count(&self) -> usize {
         1
     }
 
-    async fn read(
+    async fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
-        first: Option<Connection>,
-        outlet: Outlet,
+        first: Option<NbdConnection>,
+        outlet: ConnectionOutlet,
     ) -> Result<(), SourceError> {
-        let ranges = ranges.flat_map(|wanted| placed(&self.ranges, wanted));
-        self.export.pass(ranges, first, outlet).await
+        let ranges = ranges.flat_map(|wanted| locate_ranges(&self.ranges, wanted));
+        self.export.send_ranges(ranges, first, outlet).await
     }
 }
 
 /// The places of the bytes `wanted` of a stream that is `ranges`, one after the other.
-fn placed(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+fn locate_ranges(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
     ranges.iter().filter_map(move |range| {
         let length = range.end - range.start;
@@ -72,7 +72,7 @@ mod tests {
             (5..12, vec![15..20, 30..31, 40..41]),
             (31..TO_THE_END, vec![]),
         ] {
-            assert_eq!(placed(&ranges, wanted).collect::<Vec<_>>(), expected);
+            assert_eq!(locate_ranges(&ranges, wanted).collect::<Vec<_>>(), expected);
         }
     }
 }

@@ -6,48 +6,48 @@ use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::uri::Address;
-use super::wire::Violation;
-use crate::retry::AttemptFailed;
+use super::uri::NbdAddress;
+use super::wire::NbdViolation;
+use crate::retry::AttemptError;
 
 /// Both ways of a connection, encrypted or not.
-pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait NbdTransport: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> NbdTransport for T {}
 
 /// A connection of any kind.
-pub(super) type Stream = Box<dyn Duplex>;
+pub(super) type Stream = Box<dyn NbdTransport>;
 
 /// Connects to `address`.
-pub(super) async fn connect(address: &Address) -> Result<Stream, AttemptFailed> {
+pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError> {
     let connecting = async {
         Ok::<Stream, io::Error>(match address {
-            Address::Tcp { host, port } => {
+            NbdAddress::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 // Requests are small, and the next one often waits for an answer.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
-            Address::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            NbdAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
         })
     };
     connecting.await.map_err(|error| {
         let message = format!("cannot connect to the NBD server: {}", errno_text(&error));
-        AttemptFailed::transient(SourceErrorKind::Connect, message)
+        AttemptError::new_transient(SourceErrorKind::Connect, message)
     })
 }
 
 /// The connection ended, or failed.
-pub(super) fn broken(error: &io::Error) -> AttemptFailed {
+pub(super) fn connection_error(error: &io::Error) -> AttemptError {
     let message = match error.kind() {
         io::ErrorKind::UnexpectedEof => "the NBD server closed the connection".to_owned(),
         _ => format!("the connection to the NBD server broke: {}", errno_text(error)),
     };
-    AttemptFailed::transient(SourceErrorKind::Io, message)
+    AttemptError::new_transient(SourceErrorKind::Io, message)
 }
 
-impl From<Violation> for AttemptFailed {
-    fn from(violation: Violation) -> Self {
+impl From<NbdViolation> for AttemptError {
+    fn from(violation: NbdViolation) -> Self {
         let message = format!("the NBD server breaks the protocol: {}", violation.0);
         Self::Final(SourceError::new(SourceErrorKind::Invalid, message))
     }

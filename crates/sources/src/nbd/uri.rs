@@ -8,7 +8,7 @@ use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode
 use url::{Host, Url};
 
 use super::wire::MAX_STRING_BYTES;
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10809;
@@ -18,7 +18,7 @@ const LOCAL_NAME: &str = "localhost";
 
 /// Address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Address {
+pub(super) enum NbdAddress {
     Tcp { host: String, port: u16 },
     Unix(PathBuf),
 }
@@ -26,7 +26,7 @@ pub(super) enum Address {
 /// An export of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NbdUri {
-    pub(super) address: Address,
+    pub(super) address: NbdAddress,
     /// Empty for the default export.
     pub(super) export: String,
     /// The name that the server's certificate must be for; none without TLS.
@@ -37,20 +37,20 @@ impl NbdUri {
     /// `nbd://host[:port]/export`, `nbds://…`, `nbd+unix:///export?socket=/path`, `nbds+unix:///…`. The parameter
     /// `tls-hostname` is the name to verify, if it is not the host's.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
-        parse(text).map_err(|reason| invalid(format!("unable to parse the NBD URI: {reason}")))
+        parse_uri(text).map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
     }
 
     /// The export `name` of the server behind the Unix socket at `path`, without TLS.
-    pub fn unix(path: &Path, name: &str) -> Self {
+    pub fn from_unix_path(path: &Path, name: &str) -> Self {
         Self {
-            address: Address::Unix(path.to_owned()),
+            address: NbdAddress::Unix(path.to_owned()),
             export: name.to_owned(),
             tls_name: None,
         }
     }
 }
 
-fn parse(text: &str) -> Result<NbdUri, String> {
+fn parse_uri(text: &str) -> Result<NbdUri, String> {
     let url = Url::parse(text).map_err(|error| error.to_string())?;
     let (tls, unix) = match url.scheme() {
         "nbd" => (false, false),
@@ -75,12 +75,12 @@ fn parse(text: &str) -> Result<NbdUri, String> {
     });
     let host = host.filter(|host| !host.is_empty());
     let address = match (unix, parameter("socket"), host.clone()) {
-        (true, Some(socket), None) if !socket.is_empty() => Address::Unix(socket.into()),
+        (true, Some(socket), None) if !socket.is_empty() => NbdAddress::Unix(socket.into()),
         (true, _, Some(host)) => return Err(format!("a Unix socket has no host, but {host} is given")),
         (true, _, None) => return Err("it lacks the path of the Unix socket: ?socket=PATH".into()),
         (false, Some(_), _) => return Err("?socket=PATH needs the scheme nbd+unix or nbds+unix".into()),
         (false, None, None) => return Err("it lacks the host".into()),
-        (false, None, Some(host)) => Address::Tcp {
+        (false, None, Some(host)) => NbdAddress::Tcp {
             host,
             port: url.port().unwrap_or(DEFAULT_PORT),
         },
@@ -112,11 +112,11 @@ impl fmt::Display for NbdUri {
         let scheme = if self.tls_name.is_some() { "nbds" } else { "nbd" };
         let export = utf8_percent_encode(&self.export, NON_ALPHANUMERIC);
         match &self.address {
-            Address::Tcp { host, port } if host.contains(':') => {
+            NbdAddress::Tcp { host, port } if host.contains(':') => {
                 write!(f, "{scheme}://[{host}]:{port}/{export}")
             }
-            Address::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}"),
-            Address::Unix(path) => write!(f, "{scheme}+unix:///{export}?socket={}", path.display()),
+            NbdAddress::Tcp { host, port } => write!(f, "{scheme}://{host}:{port}/{export}"),
+            NbdAddress::Unix(path) => write!(f, "{scheme}+unix:///{export}?socket={}", path.display()),
         }
     }
 }
@@ -127,7 +127,7 @@ mod tests {
 
     fn tcp(host: &str, port: u16, export: &str, tls_name: Option<&str>) -> NbdUri {
         NbdUri {
-            address: Address::Tcp {
+            address: NbdAddress::Tcp {
                 host: host.into(),
                 port,
             },
@@ -153,7 +153,7 @@ mod tests {
             ),
             (
                 "nbd+unix:///x?socket=/run/a%20b",
-                NbdUri::unix(Path::new("/run/a b"), "x"),
+                NbdUri::from_unix_path(Path::new("/run/a b"), "x"),
             ),
         ] {
             assert_eq!(NbdUri::parse(text).unwrap(), expected, "{text}");

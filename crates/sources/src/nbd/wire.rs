@@ -3,7 +3,7 @@
 //! Constants have their names from the specification, without `NBD_`:
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are big-endian.
 
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// `NBDMAGIC`, with which every server begins.
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
@@ -75,38 +75,38 @@ const MAX_EXPORT_BYTES: u64 = 1 << 63;
 
 /// A sentence about bytes that the specification does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Violation(pub(super) String);
+pub(super) struct NbdViolation(pub(super) String);
 
 /// Reads numbers off the front of a message.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+pub(super) struct MessageFields<'a>(pub(super) &'a [u8]);
 
-impl<'a> Fields<'a> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+impl<'a> MessageFields<'a> {
+    fn take_array<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, tail) = self.0.split_first_chunk()?;
         self.0 = tail;
         Some(*head)
     }
 
-    pub(super) fn u16(&mut self) -> Option<u16> {
-        self.take().map(u16::from_be_bytes)
+    pub(super) fn read_u16(&mut self) -> Option<u16> {
+        self.take_array().map(u16::from_be_bytes)
     }
 
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
+    pub(super) fn read_u32(&mut self) -> Option<u32> {
+        self.take_array().map(u32::from_be_bytes)
     }
 
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
+    pub(super) fn read_u64(&mut self) -> Option<u64> {
+        self.take_array().map(u64::from_be_bytes)
     }
 
     /// The rest.
-    pub(super) fn rest(self) -> &'a [u8] {
+    pub(super) fn into_rest(self) -> &'a [u8] {
         self.0
     }
 }
 
 /// An option with its data.
-pub(super) fn option(option: u32, data: &[u8]) -> Vec<u8> {
+pub(super) fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
     bytes.extend(option.to_be_bytes());
     bytes.extend(length_of(data).to_be_bytes());
@@ -115,7 +115,7 @@ pub(super) fn option(option: u32, data: &[u8]) -> Vec<u8> {
 }
 
 /// A string behind its length.
-fn string(text: &str) -> Vec<u8> {
+fn encode_string(text: &str) -> Vec<u8> {
     let mut bytes = length_of(text.as_bytes()).to_be_bytes().to_vec();
     bytes.extend(text.as_bytes());
     bytes
@@ -127,8 +127,8 @@ fn length_of(data: &[u8]) -> u32 {
 }
 
 /// Data of [`OPT_GO`]: the export, and that its block sizes are wanted.
-pub(super) fn go(export: &str) -> Vec<u8> {
-    let mut data = string(export);
+pub(super) fn encode_go(export: &str) -> Vec<u8> {
+    let mut data = encode_string(export);
     data.extend(1u16.to_be_bytes());
     data.extend(INFO_BLOCK_SIZE.to_be_bytes());
     data
@@ -136,9 +136,9 @@ pub(super) fn go(export: &str) -> Vec<u8> {
 
 /// Data of [`OPT_SET_META_CONTEXT`]: [`BASE_ALLOCATION`] of the export.
 pub(super) fn set_meta_context(export: &str) -> Vec<u8> {
-    let mut data = string(export);
+    let mut data = encode_string(export);
     data.extend(1u32.to_be_bytes());
-    data.extend(string(BASE_ALLOCATION));
+    data.extend(encode_string(BASE_ALLOCATION));
     data
 }
 
@@ -153,15 +153,15 @@ impl OptionReply {
     pub(super) const BYTES: usize = 20;
 
     /// The head of a reply to `option`.
-    pub(super) fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, Violation> {
-        let mut fields = Fields(bytes);
-        let head = (fields.u64(), fields.u32());
+    pub(super) fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, NbdViolation> {
+        let mut fields = MessageFields(bytes);
+        let head = (fields.read_u64(), fields.read_u32());
         if head != (Some(REP_MAGIC), Some(option)) {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "what should be the reply to option {option} begins with {bytes:02x?}"
             )));
         }
-        let (kind, length) = (fields.u32(), fields.u32());
+        let (kind, length) = (fields.read_u32(), fields.read_u32());
         Ok(Self {
             kind: kind.unwrap_or_default(),
             length: length.unwrap_or_default(),
@@ -170,14 +170,14 @@ impl OptionReply {
 }
 
 /// Export size and transmission flags: the data of [`INFO_EXPORT`] behind its type.
-pub(super) fn parse_export(mut fields: Fields<'_>) -> Result<(u64, bool), Violation> {
-    let (Some(size), Some(flags), true) = (fields.u64(), fields.u16(), fields.0.is_empty()) else {
-        return Err(Violation(
+pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
+    let (Some(size), Some(flags), true) = (fields.read_u64(), fields.read_u16(), fields.0.is_empty()) else {
+        return Err(NbdViolation(
             "the description of the export has a wrong length".into(),
         ));
     };
     if size >= MAX_EXPORT_BYTES {
-        return Err(Violation(format!(
+        return Err(NbdViolation(format!(
             "the export announces {size} bytes, below {MAX_EXPORT_BYTES} are possible"
         )));
     }
@@ -204,13 +204,18 @@ impl Default for BlockSizes {
 
 impl BlockSizes {
     /// The data of [`INFO_BLOCK_SIZE`] behind its type. The preferred size is not needed.
-    pub(super) fn parse(mut fields: Fields<'_>) -> Result<Self, Violation> {
-        let sizes = (fields.u32(), fields.u32(), fields.u32(), fields.0.is_empty());
+    pub(super) fn parse(mut fields: MessageFields<'_>) -> Result<Self, NbdViolation> {
+        let sizes = (
+            fields.read_u32(),
+            fields.read_u32(),
+            fields.read_u32(),
+            fields.0.is_empty(),
+        );
         let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
-            return Err(Violation("the block sizes have a wrong length".into()));
+            return Err(NbdViolation("the block sizes have a wrong length".into()));
         };
         if !minimum.is_power_of_two() || minimum > MAX_MIN_BLOCK || maximum < minimum {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "the minimum block size {minimum} with the maximum {maximum}: a power of two up to {MAX_MIN_BLOCK} \
                  and no less than that are possible"
             )));
@@ -223,7 +228,7 @@ impl BlockSizes {
 }
 
 /// A request; `length` bytes at `offset`.
-pub(super) fn request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
+pub(super) fn encode_request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
     bytes[6..8].copy_from_slice(&command.to_be_bytes());
@@ -235,30 +240,30 @@ pub(super) fn request(command: u16, cookie: u64, offset: u64, length: u32) -> [u
 
 /// The head of a simple reply behind its magic: error and cookie.
 pub(super) fn parse_simple(bytes: &[u8; 12]) -> (u32, u64) {
-    let mut fields = Fields(bytes);
-    let error = fields.u32().unwrap_or_default();
-    (error, fields.u64().unwrap_or_default())
+    let mut fields = MessageFields(bytes);
+    let error = fields.read_u32().unwrap_or_default();
+    (error, fields.read_u64().unwrap_or_default())
 }
 
 /// The head of a chunk of a structured reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Chunk {
+pub(super) struct ReplyChunkHeader {
     pub(super) done: bool,
     pub(super) kind: u16,
     pub(super) cookie: u64,
     pub(super) length: u32,
 }
 
-impl Chunk {
+impl ReplyChunkHeader {
     /// The head behind its magic.
     pub(super) fn parse(bytes: &[u8; 16]) -> Self {
-        let mut fields = Fields(bytes);
-        let flags = fields.u16().unwrap_or_default();
+        let mut fields = MessageFields(bytes);
+        let flags = fields.read_u16().unwrap_or_default();
         Self {
             done: flags & REPLY_FLAG_DONE != 0,
-            kind: fields.u16().unwrap_or_default(),
-            cookie: fields.u64().unwrap_or_default(),
-            length: fields.u32().unwrap_or_default(),
+            kind: fields.read_u16().unwrap_or_default(),
+            cookie: fields.read_u64().unwrap_or_default(),
+            length: fields.read_u32().unwrap_or_default(),
         }
     }
 }
@@ -272,22 +277,22 @@ pub(super) struct ServerError {
 
 impl ServerError {
     /// The payload of an error chunk.
-    pub(super) fn parse(payload: &[u8]) -> Result<Self, Violation> {
-        let mut fields = Fields(payload);
-        let (errno, length) = (fields.u32(), fields.u16().map(usize::from));
+    pub(super) fn parse(payload: &[u8]) -> Result<Self, NbdViolation> {
+        let mut fields = MessageFields(payload);
+        let (errno, length) = (fields.read_u32(), fields.read_u16().map(usize::from));
         let message = length.and_then(|length| fields.0.get(..length));
         let (Some(errno), Some(message)) = (errno, message) else {
-            return Err(Violation(format!(
+            return Err(NbdViolation(format!(
                 "a chunk of {} bytes cannot hold the error that it announces",
                 payload.len()
             )));
         };
         if errno == 0 {
-            return Err(Violation("an error without an error number".into()));
+            return Err(NbdViolation("an error without an error number".into()));
         }
         Ok(Self {
             errno,
-            message: printable(message),
+            message: printable_text(message),
         })
     }
 }
@@ -321,8 +326,8 @@ fn errno_name(errno: u32) -> Option<&'static str> {
 }
 
 /// A server's text as it may be printed.
-pub(super) fn printable(text: &[u8]) -> String {
-    plain(&String::from_utf8_lossy(text))
+pub(super) fn printable_text(text: &[u8]) -> String {
+    plain_line(&String::from_utf8_lossy(text))
 }
 
 #[cfg(test)]
@@ -334,7 +339,7 @@ mod tests {
     #[test]
     fn options_are_laid_out_as_specified() {
         assert_eq!(
-            option(OPT_GO, &go("ab")),
+            encode_option(OPT_GO, &encode_go("ab")),
             b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x02ab\0\x01\0\x03"
         );
         assert_eq!(
@@ -346,7 +351,7 @@ mod tests {
     #[test]
     fn requests_are_laid_out_as_specified() {
         assert_eq!(
-            request(CMD_BLOCK_STATUS, 0x0102, 0x0304, 0x0506),
+            encode_request(CMD_BLOCK_STATUS, 0x0102, 0x0304, 0x0506),
             *b"\x25\x60\x95\x13\0\0\0\x07\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\x03\x04\0\0\x05\x06"
         );
     }
@@ -354,10 +359,10 @@ mod tests {
     #[test]
     fn replies_are_read_as_specified() {
         assert_eq!(parse_simple(b"\0\0\0\x05\0\0\0\0\0\0\0\x09"), (5, 9));
-        let chunk = Chunk::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
+        let chunk = ReplyChunkHeader::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
         assert_eq!(
             chunk,
-            Chunk {
+            ReplyChunkHeader {
                 done: true,
                 kind: REPLY_FLAG_ERROR + 1,
                 cookie: 9,
@@ -386,7 +391,7 @@ mod tests {
         let sizes = |minimum: u32, maximum: u32| {
             let numbers = [minimum, 4096, maximum];
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
-            BlockSizes::parse(Fields(&bytes))
+            BlockSizes::parse(MessageFields(&bytes))
         };
         assert_eq!(
             sizes(512, 1_000_000).unwrap(),
@@ -401,7 +406,7 @@ mod tests {
         let export = |size: u64| {
             let mut bytes = size.to_be_bytes().to_vec();
             bytes.extend([1, 1]);
-            parse_export(Fields(&bytes))
+            parse_export(MessageFields(&bytes))
         };
         assert_eq!(export(5).unwrap(), (5, true));
         assert!(export(u64::MAX).is_err());
@@ -413,10 +418,10 @@ mod tests {
             if let Ok(error) = ServerError::parse(&bytes) {
                 prop_assert!(error.message.len() <= 3 * bytes.len());
             }
-            if let Ok(sizes) = BlockSizes::parse(Fields(&bytes)) {
+            if let Ok(sizes) = BlockSizes::parse(MessageFields(&bytes)) {
                 prop_assert!(sizes.minimum > 0 && sizes.maximum % sizes.minimum == 0);
             }
-            if let Ok((size, _)) = parse_export(Fields(&bytes)) {
+            if let Ok((size, _)) = parse_export(MessageFields(&bytes)) {
                 prop_assert!(size < MAX_EXPORT_BYTES);
             }
         }

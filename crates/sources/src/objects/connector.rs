@@ -14,10 +14,10 @@ use object_store::client::{
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;
 
-use crate::http::{Agent, USER_AGENT};
+use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 use crate::proxy::ProxyConfig;
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// Longest document with credentials; real ones have some kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
@@ -25,30 +25,34 @@ const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
 pub(crate) const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Lets the library use an [`Agent`].
+/// Lets the library use an [`HttpAgent`].
 #[derive(Debug, Clone)]
-pub(crate) struct Connector(Agent);
+pub(crate) struct AgentConnector(HttpAgent);
 
-impl Connector {
+impl AgentConnector {
     pub(crate) fn new(network: &Arc<Network>) -> Result<Self, SourceError> {
-        Agent::new(network, USER_AGENT).map(Self)
+        HttpAgent::new(network, USER_AGENT).map(Self)
     }
 }
 
-impl HttpConnector for Connector {
+impl HttpConnector for AgentConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         Ok(HttpClient::new(self.clone()))
     }
 }
 
 #[async_trait]
-impl HttpService for Connector {
+impl HttpService for AgentConnector {
     async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         let (head, body) = request.into_parts();
         let url = Url::parse(&head.uri.to_string())
             .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let body = body.as_bytes().cloned().unwrap_or_default();
-        let request = self.0.request(head.method, url).headers(head.headers).body(body);
+        let request = self
+            .0
+            .build_request(head.method, url)
+            .headers(head.headers)
+            .body(body);
         let answer = self
             .0
             .send(request, MAX_DOCUMENT_BYTES)
@@ -71,7 +75,7 @@ fn kind_of(error: &SourceError) -> HttpErrorKind {
 }
 
 /// Twice more in some seconds: while credentials are waited for, there is no progress.
-pub(crate) fn patience() -> RetryConfig {
+pub(crate) fn retry_config() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
             init_backoff: Duration::from_millis(500),
@@ -85,7 +89,7 @@ pub(crate) fn patience() -> RetryConfig {
 
 /// `network` for the services of the machine itself, at addresses that no proxy reaches.
 pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
-    network.but(|network| network.proxy = ProxyConfig::default())
+    network.clone_with(|network| network.proxy = ProxyConfig::default())
 }
 
 /// The error for credentials that could not be had; trying again may help if no service answered.
@@ -95,8 +99,8 @@ pub(crate) fn credential_failure(error: object_store::Error) -> SourceError {
     } else {
         SourceErrorKind::Invalid
     };
-    let sentence = format!("no credentials: {}", plain(&error.to_string()));
-    SourceError::new(kind, sentence).because(error)
+    let sentence = format!("no credentials: {}", plain_line(&error.to_string()));
+    SourceError::new(kind, sentence).with_cause(error)
 }
 
 fn is_silence(error: &(dyn Error + 'static)) -> bool {

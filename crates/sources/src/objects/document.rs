@@ -4,7 +4,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// `<Error><Code>…</Code><Message>…</Message>…</Error>`, of which everything may be missing.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -28,12 +28,12 @@ impl StoreError {
             match reader.read_event() {
                 Ok(Event::Start(start)) => path.push(start.local_name().as_ref().to_owned()),
                 Ok(Event::End(_)) => drop(path.pop()),
-                Ok(Event::Text(text)) => error.add(&path, &text),
+                Ok(Event::Text(text)) => error.add_text(&path, &text),
                 Ok(Event::GeneralRef(reference)) => {
                     if let Ok(Some(char)) = reference.resolve_char_ref() {
-                        error.add(&path, char.encode_utf8(&mut [0; 4]));
+                        error.add_text(&path, char.encode_utf8(&mut [0; 4]));
                     } else if let Some(text) = resolve_predefined_entity(&reference) {
-                        error.add(&path, text);
+                        error.add_text(&path, text);
                     }
                 }
                 Ok(Event::Eof) | Err(_) => break,
@@ -44,7 +44,7 @@ impl StoreError {
     }
 
     /// Text that stands in the element at `path`.
-    fn add(&mut self, path: &[String], text: &str) {
+    fn add_text(&mut self, path: &[String], text: &str) {
         let [root, name] = path else { return };
         let field = match (root.as_str(), name.as_str()) {
             ("Error", "Code") => &mut self.code,
@@ -56,17 +56,17 @@ impl StoreError {
     }
 
     /// `NoSuchKey: The specified key does not exist.`
-    pub(crate) fn sentence(&self) -> String {
+    pub(crate) fn error_message(&self) -> String {
         if self.message.is_empty() {
-            plain(&self.code)
+            plain_line(&self.code)
         } else {
-            format!("{}: {}", plain(&self.code), plain(&self.message))
+            format!("{}: {}", plain_line(&self.code), plain_line(&self.message))
         }
     }
 }
 
 /// The words of a store, and advice about them.
-pub(crate) fn advised(said: String, advice: Option<&str>) -> String {
+pub(crate) fn append_advice(said: String, advice: Option<&str>) -> String {
     match advice {
         Some(advice) => format!("{said}; {advice}"),
         None => said,
@@ -83,12 +83,15 @@ mod tests {
                         <Message>The key &quot;a&#x26;b&quot;\ndoes not exist.</Message><Key><Code>x</Code></Key>\
                         <Region>eu-west-1</Region></Error>";
         let error = StoreError::parse(document.as_bytes()).unwrap();
-        assert_eq!(error.sentence(), "NoSuchKey: The key \"a&b\" does not exist.");
+        assert_eq!(
+            error.error_message(),
+            "NoSuchKey: The key \"a&b\" does not exist."
+        );
         assert_eq!(error.region, "eu-west-1");
 
         let cut = &document.as_bytes()[..document.find("does").unwrap()];
         assert_eq!(
-            StoreError::parse(cut).unwrap().sentence(),
+            StoreError::parse(cut).unwrap().error_message(),
             "NoSuchKey: The key \"a&b\""
         );
         for nothing in [

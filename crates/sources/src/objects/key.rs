@@ -11,7 +11,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'/');
 
 /// The path that names the object.
-pub(crate) fn encoded(name: &[u8]) -> String {
+pub(crate) fn encode_path(name: &[u8]) -> String {
     percent_encode(name, ENCODED).to_string()
 }
 

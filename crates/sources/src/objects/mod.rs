@@ -11,9 +11,11 @@ mod key;
 mod options;
 mod stored;
 
-pub(super) use self::connector::{Connector, MACHINE_LIMIT, credential_failure, patience, take_no_proxy};
-pub(super) use self::document::{StoreError, advised};
-pub(super) use self::key::{encoded, survives_urls};
-pub use self::options::{Addressing, ObjectOptions, Store};
+pub(super) use self::connector::{
+    AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy,
+};
+pub(super) use self::document::{StoreError, append_advice};
+pub(super) use self::key::{encode_path, survives_urls};
+pub use self::options::{AddressingStyle, ObjectOptions, ObjectStoreKind};
 pub use self::stored::StoredObject;
 pub(super) use self::stored::open_object;

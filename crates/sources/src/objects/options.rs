@@ -10,7 +10,7 @@ use super::StoredObject;
 use crate::network::Network;
 
 /// A kind of object store.
-pub struct Store {
+pub struct ObjectStoreKind {
     /// The scheme of its addresses.
     pub scheme: &'static str,
     /// Its name in CDI.
@@ -19,19 +19,19 @@ pub struct Store {
     pub(crate) open: fn(&str, &Arc<Network>, &ObjectOptions) -> Result<StoredObject, SourceError>,
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for ObjectStoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
     }
 }
 
-impl PartialEq for Store {
+impl PartialEq for ObjectStoreKind {
     fn eq(&self, other: &Self) -> bool {
         self.name == other.name
     }
 }
 
-impl Eq for Store {}
+impl Eq for ObjectStoreKind {}
 
 /// Particulars of an import from an object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub struct ObjectOptions {
     /// Requests are not signed, whatever keys there are.
     pub anonymous: bool,
     /// Spelling of endpoints.
-    pub addressing: Addressing,
+    pub addressing: AddressingStyle,
     /// The region that requests are signed for first; otherwise it follows from the host or the environment. For S3.
     pub region: Option<String>,
     /// The key file, of a service account or of a user, that came with the import. For Google.
@@ -48,7 +48,7 @@ pub struct ObjectOptions {
 
 /// Spelling of endpoints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Addressing {
+pub enum AddressingStyle {
     /// `SCHEME://HOST/BUCKET/KEY`, as CDI does. HTTPS is spoken unless the scheme is `http`.
     #[default]
     Host,

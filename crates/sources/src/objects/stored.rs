@@ -7,13 +7,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use datapath::digest::Checksum;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 
 use url::Url;
 
-use crate::http::{Continuity, Dialect, HttpConfig, HttpSource};
+use crate::http::{ContinuityProof, HttpConfig, HttpSource, ServerDialect};
 use crate::network::Network;
-use crate::verified::Verified;
+use crate::verified::VerifiedBody;
 
 /// An object in a bucket. Methods block, as those of [`HttpSource`] do.
 pub struct StoredObject {
@@ -33,20 +33,22 @@ pub(crate) fn open_object(
     kind: &str,
     what: &str,
     url: Url,
-    dialect: Arc<dyn Dialect>,
+    dialect: Arc<dyn ServerDialect>,
     network: &Arc<Network>,
 ) -> Result<HttpSource, SourceError> {
-    let network = network.but(|network| {
+    let network = network.clone_with(|network| {
         network.connections.get_or_insert(USUAL_CONNECTIONS);
     });
     let config = HttpConfig {
         dialect: Some(dialect),
-        continuity: Continuity::IfMatch,
-        ..HttpConfig::at(url, &network)
+        continuity: ContinuityProof::IfMatch,
+        ..HttpConfig::from_url(url, &network)
     };
     HttpSource::open(config).map_err(|error| match error.kind() {
         SourceErrorKind::Stopped => error,
-        reason => SourceError::caused(reason, format_args!("could not get {kind} object: {what}"), error),
+        reason => {
+            SourceError::with_context(reason, format_args!("could not get {kind} object: {what}"), error)
+        }
     })
 }
 
@@ -55,22 +57,22 @@ impl Source for StoredObject {
         self.http.name()
     }
 
-    fn length(&self) -> Option<u64> {
-        self.http.length()
+    fn total_bytes(&self) -> Option<u64> {
+        self.http.total_bytes()
     }
 
     fn is_ranged(&self) -> bool {
         self.http.is_ranged()
     }
 
-    fn verifies(&self) -> bool {
+    fn has_own_digest(&self) -> bool {
         self.checksum.is_some()
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
-        let body = self.http.body()?;
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        let body = self.http.open_body()?;
         Ok(match self.checksum.clone() {
-            Some(checksum) => Box::new(Verified::new(body, checksum, self.what.clone())?),
+            Some(checksum) => Box::new(VerifiedBody::new(body, checksum, self.what.clone())?),
             None => body,
         })
     }

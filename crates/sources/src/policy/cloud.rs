@@ -4,14 +4,14 @@ use url::Url;
 
 /// A cloud whose identities may be found on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cloud {
+pub enum CloudProvider {
     /// Amazon Web Services.
     Amazon,
     /// Google Cloud.
     Google,
 }
 
-impl Cloud {
+impl CloudProvider {
     /// `Amazon`.
     pub fn name(self) -> &'static str {
         match self {
@@ -22,7 +22,7 @@ impl Cloud {
 
     /// True for an HTTPS URL of the cloud's own storage or, at Amazon, of the service that exchanges tokens. What customers
     /// run below the cloud's domains (load balancers, machines, functions, which have names that they choose) is not.
-    pub fn owns(self, url: &Url) -> bool {
+    pub fn owns_url(self, url: &Url) -> bool {
         let host = url.host_str().unwrap_or_default();
         let is_own = match self {
             Self::Amazon => is_amazons(host),
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_clouds_own_hosts_are_told_from_those_of_its_customers() {
-        use Cloud::{Amazon, Google};
+        use CloudProvider::{Amazon, Google};
         for (cloud, url) in [
             (Amazon, "https://s3.amazonaws.com/b/k"),
             (Amazon, "https://b.s3.amazonaws.com/k"),
@@ -85,9 +85,9 @@ mod tests {
             (Google, "https://storage.googleapis.com/b/o"),
             (Google, "https://b.storage.googleapis.com/o"),
         ] {
-            assert!(cloud.owns(&Url::parse(url).unwrap()), "{url}");
+            assert!(cloud.owns_url(&Url::parse(url).unwrap()), "{url}");
             let other = if cloud == Amazon { Google } else { Amazon };
-            assert!(!other.owns(&Url::parse(url).unwrap()), "{url}");
+            assert!(!other.owns_url(&Url::parse(url).unwrap()), "{url}");
         }
     }
 
@@ -112,7 +112,10 @@ mod tests {
             "https://evil.googleapis.com/b/o",
         ] {
             let url = Url::parse(url).unwrap();
-            assert!(!Cloud::Amazon.owns(&url) && !Cloud::Google.owns(&url), "{url}");
+            assert!(
+                !CloudProvider::Amazon.owns_url(&url) && !CloudProvider::Google.owns_url(&url),
+                "{url}"
+            );
         }
     }
 }

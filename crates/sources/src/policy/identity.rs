@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use program::env::Strings;
+use program::env::NamedStrings;
 use url::Url;
 
-use super::cloud::Cloud;
-use super::{Face, Policy};
+use super::cloud::CloudProvider;
+use super::{ImportPolicy, PolicyMode};
 
 /// Place at which an identity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum IdentityOrigin {
     /// Keys in variables.
     Variables,
     /// A file that variables name: the platform mounts the identity of a workload like that.
@@ -21,7 +21,7 @@ pub enum Found {
 
 /// The hosts that an identity may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hosts {
+pub(super) enum AllowedHosts {
     /// The cloud's own, whose certificates are verified.
     Own,
     /// None: where certificates are not verified, any host can say that it is the cloud's.
@@ -30,8 +30,8 @@ pub(super) enum Hosts {
     Any,
 }
 
-impl Hosts {
-    pub(super) fn own(verifies_tls: bool) -> Self {
+impl AllowedHosts {
+    pub(super) fn for_pod(verifies_tls: bool) -> Self {
         if verifies_tls { Self::Own } else { Self::Unverified }
     }
 }
@@ -46,13 +46,13 @@ pub(super) const SETTINGS: [&str; 5] = [
 ];
 
 /// Variables that say who asks, or whom to ask for that.
-const IDENTITIES: [(Found, &[&str]); 3] = [
+const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
     (
-        Found::Variables,
+        IdentityOrigin::Variables,
         &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
     ),
     (
-        Found::Mounted,
+        IdentityOrigin::Mounted,
         &[
             "AWS_WEB_IDENTITY_TOKEN_FILE",
             "AWS_ROLE_ARN",
@@ -62,7 +62,7 @@ const IDENTITIES: [(Found, &[&str]); 3] = [
         ],
     ),
     (
-        Found::Machine,
+        IdentityOrigin::Machine,
         &[
             "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
             "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -74,7 +74,7 @@ const IDENTITIES: [(Found, &[&str]); 3] = [
 ];
 
 /// The variables of `env` that a policy is about.
-pub(super) fn variables(env: &dyn Strings) -> BTreeMap<String, String> {
+pub(super) fn policy_variables(env: &dyn NamedStrings) -> BTreeMap<String, String> {
     let identities = IDENTITIES.iter().flat_map(|(_, names)| names.iter());
     SETTINGS
         .iter()
@@ -85,47 +85,52 @@ pub(super) fn variables(env: &dyn Strings) -> BTreeMap<String, String> {
 
 /// The variables of an identity that may be used.
 #[derive(Debug, Clone, Copy)]
-pub struct Lent<'a> {
-    policy: &'a Policy,
-    found: Found,
+pub struct IdentityVariables<'a> {
+    policy: &'a ImportPolicy,
+    found: IdentityOrigin,
 }
 
-impl<'a> Lent<'a> {
+impl<'a> IdentityVariables<'a> {
     /// The value of one of its variables, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         let names = IDENTITIES.iter().find(|(found, _)| *found == self.found);
         let is_its_own = names.is_some_and(|(_, names)| names.contains(&name));
-        self.policy.variable(name).filter(|_| is_its_own)
+        self.policy.get_variable(name).filter(|_| is_its_own)
     }
 }
 
-impl Policy {
+impl ImportPolicy {
     /// An identity of `cloud` that was found, for requests to `url`. The error says why none is used there, and what helps.
-    pub fn lend(&self, found: Found, cloud: Cloud, url: &Url) -> Result<Lent<'_>, String> {
+    pub fn lend_identity(
+        &self,
+        found: IdentityOrigin,
+        cloud: CloudProvider,
+        url: &Url,
+    ) -> Result<IdentityVariables<'_>, String> {
         let is_for_host = match self.hosts {
-            Hosts::Any => true,
-            Hosts::Own => cloud.owns(url),
-            Hosts::Unverified => false,
+            AllowedHosts::Any => true,
+            AllowedHosts::Own => cloud.owns_url(url),
+            AllowedHosts::Unverified => false,
         };
         // What the node or the cluster knows is not the pod's. Upstream never asks for it.
-        let is_for_face = self.face == Face::CommandLine || found == Found::Mounted;
+        let is_for_face = self.face == PolicyMode::CommandLine || found == IdentityOrigin::Mounted;
         if is_for_host && is_for_face {
-            return Ok(Lent { policy: self, found });
+            return Ok(IdentityVariables { policy: self, found });
         }
-        Err(self.advice(cloud, url.host_str().unwrap_or_default()))
+        Err(self.identity_advice(cloud, url.host_str().unwrap_or_default()))
     }
 
-    fn advice(&self, cloud: Cloud, host: &str) -> String {
+    fn identity_advice(&self, cloud: CloudProvider, host: &str) -> String {
         let name = cloud.name();
         let keys = match cloud {
-            Cloud::Amazon => "--user and --password-file",
-            Cloud::Google => "--key-file",
+            CloudProvider::Amazon => "--user and --password-file",
+            CloudProvider::Google => "--key-file",
         };
         match self.face {
-            Face::Pod => {
+            PolicyMode::Pod => {
                 format!("{host} was asked without keys: they have to be in the Secret of the DataVolume")
             }
-            Face::CommandLine => format!(
+            PolicyMode::CommandLine => format!(
                 "{host} was asked without keys: give them with {keys}; the identity of this machine is used for {name}'s own \
                  hosts with verified certificates, and for others only with --ambient-identity"
             ),
@@ -137,7 +142,7 @@ impl Policy {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::Granted;
+    use super::super::ExtraPermissions;
     use super::*;
 
     const AMAZON: &str = "https://s3.eu-west-1.amazonaws.com/b/k";
@@ -153,49 +158,61 @@ mod tests {
             .collect()
     }
 
-    fn lends(policy: &Policy, found: Found, url: &str) -> bool {
+    fn lends(policy: &ImportPolicy, found: IdentityOrigin, url: &str) -> bool {
         let url = Url::parse(url).unwrap();
-        policy.lend(found, Cloud::Amazon, &url).is_ok()
+        policy.lend_identity(found, CloudProvider::Amazon, &url).is_ok()
     }
 
     #[test]
     fn a_pod_lends_what_is_mounted_to_the_cloud_itself() {
-        let pod = Policy::pod(&env(), true);
-        assert!(lends(&pod, Found::Mounted, AMAZON));
+        let pod = ImportPolicy::for_pod(&env(), true);
+        assert!(lends(&pod, IdentityOrigin::Mounted, AMAZON));
         for stranger in [STRANGER, "http://s3.amazonaws.com/b/k", "https://127.0.0.1/"] {
-            assert!(!lends(&pod, Found::Mounted, stranger), "{stranger}");
+            assert!(!lends(&pod, IdentityOrigin::Mounted, stranger), "{stranger}");
         }
-        for found in [Found::Variables, Found::Machine] {
+        for found in [IdentityOrigin::Variables, IdentityOrigin::Machine] {
             assert!(!lends(&pod, found, AMAZON), "{found:?}");
         }
         assert!(
-            !lends(&Policy::pod(&env(), false), Found::Mounted, AMAZON),
+            !lends(
+                &ImportPolicy::for_pod(&env(), false),
+                IdentityOrigin::Mounted,
+                AMAZON
+            ),
             "who knows who that is"
         );
     }
 
     #[test]
     fn the_command_line_lends_to_strangers_when_told_so() {
-        let granted = Granted {
+        let granted = ExtraPermissions {
             ambient_identity: true,
-            ..Granted::default()
+            ..ExtraPermissions::default()
         };
         let (usual, told) = (
-            Policy::command_line(&env(), true, &Granted::default()),
-            Policy::command_line(&env(), false, &granted),
+            ImportPolicy::command_line(&env(), true, &ExtraPermissions::default()),
+            ImportPolicy::command_line(&env(), false, &granted),
         );
-        for found in [Found::Variables, Found::Mounted, Found::Machine] {
+        for found in [
+            IdentityOrigin::Variables,
+            IdentityOrigin::Mounted,
+            IdentityOrigin::Machine,
+        ] {
             assert!(lends(&usual, found, AMAZON) && !lends(&usual, found, STRANGER));
             assert!(lends(&told, found, AMAZON) && lends(&told, found, STRANGER));
         }
-        let unverified = Policy::command_line(&env(), false, &Granted::default());
-        assert!(!lends(&unverified, Found::Machine, AMAZON));
+        let unverified = ImportPolicy::command_line(&env(), false, &ExtraPermissions::default());
+        assert!(!lends(&unverified, IdentityOrigin::Machine, AMAZON));
     }
 
     #[test]
     fn an_identity_has_its_own_variables_only() {
-        let policy = Policy::pod(&env(), true);
-        let lent = policy.lend(Found::Mounted, Cloud::Amazon, &Url::parse(AMAZON).unwrap());
+        let policy = ImportPolicy::for_pod(&env(), true);
+        let lent = policy.lend_identity(
+            IdentityOrigin::Mounted,
+            CloudProvider::Amazon,
+            &Url::parse(AMAZON).unwrap(),
+        );
         let lent = lent.unwrap();
         assert_eq!(lent.get("AWS_ROLE_ARN"), Some("the AWS_ROLE_ARN"));
         for other in [
@@ -205,9 +222,9 @@ mod tests {
             "IMPORTER_SECRET_KEY",
         ] {
             assert_eq!(lent.get(other), None, "{other}");
-            assert_eq!(policy.setting(other), None, "{other}");
+            assert_eq!(policy.get_setting(other), None, "{other}");
         }
-        assert_eq!(policy.setting("AWS_REGION"), Some("the AWS_REGION"));
+        assert_eq!(policy.get_setting("AWS_REGION"), Some("the AWS_REGION"));
         assert!(!format!("{policy:?}").contains("the AWS_"), "{policy:?}");
     }
 }

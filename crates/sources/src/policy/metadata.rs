@@ -10,8 +10,8 @@ use program::sockets;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use super::{Face, Policy};
-use crate::error::invalid;
+use super::{ImportPolicy, PolicyMode};
+use crate::error::invalid_error;
 
 /// Addresses of metadata services and of other services of a node that hand out its identity,
 /// from the documentation of each cloud.
@@ -63,37 +63,39 @@ const TEREDO: [u8; 4] = [0x20, 0x01, 0, 0];
 /// Google's names for the metadata service, which a proxy might look up.
 const NAMES: [&str; 2] = ["metadata.google.internal", "metadata.goog"];
 
-impl Policy {
+impl ImportPolicy {
     /// Checks that `url` may be asked at all.
-    pub fn visit(&self, url: &Url) -> Result<(), SourceError> {
+    pub fn check_url(&self, url: &Url) -> Result<(), SourceError> {
         let is_metadata = match url.host() {
             Some(Host::Ipv4(ip)) => is_metadata(ip.into()),
             Some(Host::Ipv6(ip)) => is_metadata(ip.into()),
             Some(Host::Domain(name)) => NAMES.contains(&name.trim_end_matches('.')),
             None => false,
         };
-        if self.face == Face::Pod && is_metadata {
-            return Err(invalid(refusal(url.host_str().unwrap_or_default())));
+        if self.face == PolicyMode::Pod && is_metadata {
+            return Err(invalid_error(refusal_message(url.host_str().unwrap_or_default())));
         }
         Ok(())
     }
 
     /// The resolver of names. In a pod it leaves out the metadata services: other names may lead
     /// to the same addresses.
-    pub fn resolver(&self) -> Arc<dyn Resolve> {
-        Arc::new(Resolver { face: self.face })
+    pub fn dns_resolver(&self) -> Arc<dyn Resolve> {
+        Arc::new(DnsResolver { face: self.face })
     }
 }
 
 fn is_metadata(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => IPV4_ADDRESSES.contains(&ip),
-        IpAddr::V6(ip) => IPV6_ADDRESSES.contains(&ip) || embedded(ip).any(|ip| IPV4_ADDRESSES.contains(&ip)),
+        IpAddr::V6(ip) => {
+            IPV6_ADDRESSES.contains(&ip) || embedded_ipv4(ip).any(|ip| IPV4_ADDRESSES.contains(&ip))
+        }
     }
 }
 
 /// IPv4 addresses to which a translator or tunnel may send what is sent to `ip`.
-fn embedded(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+fn embedded_ipv4(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = ip.octets();
     let at = move |places: [usize; 4]| places.map(|place| octets[place]);
     let teredo = octets
@@ -102,24 +104,26 @@ fn embedded(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     EMBEDDED_AT.into_iter().map(at).chain(teredo).map(Ipv4Addr::from)
 }
 
-fn refusal(name: &str) -> String {
+fn refusal_message(name: &str) -> String {
     format!("{name} is the metadata service of this machine, which an import does not ask")
 }
 
 /// A resolver whose threads may be refused.
-struct Resolver {
-    face: Face,
+struct DnsResolver {
+    face: PolicyMode,
 }
 
-impl Resolve for Resolver {
+impl Resolve for DnsResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let is_pod = self.face == Face::Pod;
+        let is_pod = self.face == PolicyMode::Pod;
         Box::pin(async move {
-            let found = sockets::lookup(name.as_str(), 0).await?;
+            let found = sockets::lookup_host(name.as_str(), 0).await?;
             let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
             let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
             if others.is_empty() && !own.is_empty() {
-                return Err(Box::<dyn Error + Send + Sync>::from(refusal(name.as_str())));
+                return Err(Box::<dyn Error + Send + Sync>::from(refusal_message(
+                    name.as_str(),
+                )));
             }
             Ok(Box::new(others.into_iter()) as Addrs)
         })
@@ -134,7 +138,7 @@ mod tests {
 
     #[test]
     fn metadata_services_are_known_however_they_are_written() {
-        let pod = Policy::pod(&HashMap::<String, String>::new(), true);
+        let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
         for url in [
             "http://169.254.169.254/latest/meta-data/",
             "http://169.254.169.254:80/",
@@ -153,9 +157,9 @@ mod tests {
             "http://METADATA.google.internal./",
         ] {
             let url = Url::parse(url).unwrap();
-            assert!(pod.visit(&url).is_err(), "{url}");
+            assert!(pod.check_url(&url).is_err(), "{url}");
             assert!(
-                Policy::default().visit(&url).is_ok(),
+                ImportPolicy::default().check_url(&url).is_ok(),
                 "the command line is its owner's: {url}"
             );
         }
@@ -166,13 +170,13 @@ mod tests {
             "http://metadata/",
             "http://metadata.google.internal.example/",
         ] {
-            assert!(pod.visit(&Url::parse(url).unwrap()).is_ok(), "{url}");
+            assert!(pod.check_url(&Url::parse(url).unwrap()).is_ok(), "{url}");
         }
     }
 
     #[test]
     fn metadata_services_are_known_behind_translators_and_tunnels() {
-        let pod = Policy::pod(&HashMap::<String, String>::new(), true);
+        let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
         for ip in [
             // Mapped, compatible, translated (RFC 2765).
             "::ffff:a9fe:a9fe",
@@ -194,7 +198,7 @@ mod tests {
         ] {
             assert!(is_metadata(ip.parse().unwrap()), "{ip}");
             let url = Url::parse(&format!("http://[{ip}]/latest/meta-data")).unwrap();
-            assert!(pod.visit(&url).is_err(), "{url}");
+            assert!(pod.check_url(&url).is_err(), "{url}");
         }
         for ip in [
             "64:ff9b::c000:201",

@@ -20,19 +20,19 @@ mod token_service;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
-use program::env::Strings;
+use program::env::NamedStrings;
 
-pub use self::cloud::Cloud;
-pub use self::identity::{Found, Lent};
-use self::identity::{Hosts, SETTINGS};
-use self::secrets::Cleartext;
+pub use self::cloud::CloudProvider;
+use self::identity::{AllowedHosts, SETTINGS};
+pub use self::identity::{IdentityOrigin, IdentityVariables};
+use self::secrets::CleartextRule;
 
 /// Hosts that may hear the password of a registry, with commas between them: for administrators, since CDI sets no such variable.
 const TOKEN_SERVICES: &str = "IMPORTER_TOKEN_SERVICES";
 
 /// Permissions beyond the usual, by a user of the command line.
 #[derive(Debug, Clone, Default)]
-pub struct Granted {
+pub struct ExtraPermissions {
     /// `--ambient-identity`: identities of this machine may be used for any host.
     pub ambient_identity: bool,
     /// `--cleartext-secrets`: secrets may go over plain HTTP.
@@ -43,60 +43,60 @@ pub struct Granted {
 
 /// The rules of one import.
 #[derive(Clone)]
-pub struct Policy {
-    face: Face,
-    hosts: Hosts,
-    cleartext: Cleartext,
+pub struct ImportPolicy {
+    face: PolicyMode,
+    hosts: AllowedHosts,
+    cleartext: CleartextRule,
     token_services: Vec<String>,
-    /// Variables of the environment, reached through [`Policy::setting`] and [`Policy::lend`] only.
+    /// Variables of the environment, reached through [`ImportPolicy::get_setting`] and [`ImportPolicy::lend_identity`] only.
     variables: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Face {
+enum PolicyMode {
     Pod,
     CommandLine,
 }
 
-impl Policy {
+impl ImportPolicy {
     /// The policy of the pod. Who wrote the DataVolume does not own the node: nothing is borrowed but what was mounted into this
     /// very pod, for the cloud's own hosts. Secrets come with the endpoint that they are for, and go where it says.
-    pub fn pod(env: &dyn Strings, verifies_tls: bool) -> Self {
+    pub fn for_pod(env: &dyn NamedStrings, verifies_tls: bool) -> Self {
         Self {
-            face: Face::Pod,
-            hosts: Hosts::own(verifies_tls),
-            cleartext: Cleartext::warned(),
+            face: PolicyMode::Pod,
+            hosts: AllowedHosts::for_pod(verifies_tls),
+            cleartext: CleartextRule::new_warned(),
             token_services: token_services(&env.get(TOKEN_SERVICES).unwrap_or_default()),
-            variables: identity::variables(env),
+            variables: identity::policy_variables(env),
         }
     }
 
     /// The policy of the command line: its user owns the identities of the machine, but may be wrong about the server.
-    pub fn command_line(env: &dyn Strings, verifies_tls: bool, granted: &Granted) -> Self {
+    pub fn command_line(env: &dyn NamedStrings, verifies_tls: bool, granted: &ExtraPermissions) -> Self {
         Self {
-            face: Face::CommandLine,
+            face: PolicyMode::CommandLine,
             hosts: if granted.ambient_identity {
-                Hosts::Any
+                AllowedHosts::Any
             } else {
-                Hosts::own(verifies_tls)
+                AllowedHosts::for_pod(verifies_tls)
             },
             cleartext: if granted.cleartext_secrets {
-                Cleartext::warned()
+                CleartextRule::new_warned()
             } else {
-                Cleartext::Refused
+                CleartextRule::Refused
             },
             token_services: granted.token_services.clone(),
-            variables: identity::variables(env),
+            variables: identity::policy_variables(env),
         }
     }
 
     /// A variable that says where something is, and nothing about who asks.
-    pub fn setting(&self, name: &str) -> Option<&str> {
-        self.variable(name).filter(|_| SETTINGS.contains(&name))
+    pub fn get_setting(&self, name: &str) -> Option<&str> {
+        self.get_variable(name).filter(|_| SETTINGS.contains(&name))
     }
 
     /// The value of a variable, unless it is empty.
-    fn variable(&self, name: &str) -> Option<&str> {
+    fn get_variable(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
     }
@@ -108,16 +108,16 @@ fn token_services(list: &str) -> Vec<String> {
 }
 
 /// The strictest policy: without any identity, and nothing granted.
-impl Default for Policy {
+impl Default for ImportPolicy {
     fn default() -> Self {
-        Self::command_line(&HashMap::new(), true, &Granted::default())
+        Self::command_line(&HashMap::new(), true, &ExtraPermissions::default())
     }
 }
 
 /// Without the variables: some of them are keys.
-impl fmt::Debug for Policy {
+impl fmt::Debug for ImportPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policy")
+        f.debug_struct("ImportPolicy")
             .field("face", &self.face)
             .field("hosts", &self.hosts)
             .finish_non_exhaustive()

@@ -7,40 +7,40 @@ use datapath::error::SourceError;
 use parking_lot::Mutex;
 use url::{Origin, Url};
 
-use super::Policy;
-use crate::address::origin;
-use crate::error::invalid;
+use super::ImportPolicy;
+use crate::address::url_origin;
+use crate::error::invalid_error;
 use crate::proxy::is_local;
 
 /// Rule for a secret that would go over plain HTTP.
 #[derive(Debug, Clone)]
-pub(super) enum Cleartext {
+pub(super) enum CleartextRule {
     /// The secret is not sent, which is an error.
     Refused,
     /// The secret is sent, with a warning in the log once for each server.
     Warned(Arc<Mutex<HashSet<Origin>>>),
 }
 
-impl Cleartext {
-    pub(super) fn warned() -> Self {
+impl CleartextRule {
+    pub(super) fn new_warned() -> Self {
         Self::Warned(Arc::default())
     }
 }
 
-impl Policy {
+impl ImportPolicy {
     /// Tells if `secret`, a noun, may be sent to `url`. Over TLS it may, and to this very machine, where no proxy and no
     /// network is in between.
-    pub fn reveal(&self, secret: &str, url: &Url) -> Result<(), SourceError> {
+    pub fn check_secret_target(&self, secret: &str, url: &Url) -> Result<(), SourceError> {
         if url.scheme() == "https" || url.host().is_some_and(|host| is_local(&host)) {
             return Ok(());
         }
-        let server = origin(url);
+        let server = url_origin(url);
         match &self.cleartext {
-            Cleartext::Refused => Err(invalid(format!(
+            CleartextRule::Refused => Err(invalid_error(format!(
                 "{secret} would go to {server} without TLS, and everybody on the way could read it: use https, or allow \
                  it with --cleartext-secrets"
             ))),
-            Cleartext::Warned(told) => {
+            CleartextRule::Warned(told) => {
                 let mut told = told.lock();
                 if told.insert(url.origin()) {
                     tracing::warn!("{secret} goes to {server} without TLS: everybody on the way can read it");
@@ -55,25 +55,25 @@ impl Policy {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::Granted;
+    use super::super::ExtraPermissions;
     use super::*;
 
-    fn reveals(policy: &Policy, url: &str) -> Result<(), String> {
-        let result = policy.reveal("the password", &Url::parse(url).unwrap());
+    fn reveals(policy: &ImportPolicy, url: &str) -> Result<(), String> {
+        let result = policy.check_secret_target("the password", &Url::parse(url).unwrap());
         result.map_err(|error| error.to_string())
     }
 
     #[test]
     fn secrets_go_over_tls_or_stay_on_this_machine() {
         let env = HashMap::<String, String>::new();
-        let strict = Policy::command_line(&env, true, &Granted::default());
-        let granted = Granted {
+        let strict = ImportPolicy::command_line(&env, true, &ExtraPermissions::default());
+        let granted = ExtraPermissions {
             cleartext_secrets: true,
-            ..Granted::default()
+            ..ExtraPermissions::default()
         };
         let lax = [
-            Policy::pod(&env, true),
-            Policy::command_line(&env, true, &granted),
+            ImportPolicy::for_pod(&env, true),
+            ImportPolicy::command_line(&env, true, &granted),
         ];
         for url in [
             "https://h/",

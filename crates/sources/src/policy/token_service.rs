@@ -7,8 +7,8 @@
 use datapath::error::SourceError;
 use url::{Host, Url};
 
-use super::{Face, Policy, TOKEN_SERVICES};
-use crate::error::invalid;
+use super::{ImportPolicy, PolicyMode, TOKEN_SERVICES};
+use crate::error::invalid_error;
 
 /// Public registries whose token service is no neighbour of theirs, or one below a domain that strangers share.
 const KNOWN: [(&str, &str); 2] = [
@@ -37,11 +37,11 @@ const SHARED: &str = "
 /// Second labels that stand for no owner below the domains of countries, besides those of up to three letters (`co.uk`).
 const GENERIC: [&str; 8] = ["asso", "coop", "firm", "gouv", "govt", "info", "name", "school"];
 
-impl Policy {
+impl ImportPolicy {
     /// Checks that the password for `registry` may be sent to the token service at `realm`, which the registry named.
-    pub fn admit(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
-        let (registry_host, realm_host) = (host(registry), host(realm));
-        let refused = |reason: String| Err(invalid(reason));
+    pub fn check_token_service(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
+        let (registry_host, realm_host) = (url_host(registry), url_host(realm));
+        let refused = |reason: String| Err(invalid_error(reason));
         // Before the list of named services: naming a host allows that host, not a way there without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(
@@ -53,26 +53,26 @@ impl Policy {
             .token_services
             .iter()
             .any(|named| named.eq_ignore_ascii_case(realm_host));
-        if !is_named && !belongs(registry, realm) {
+        if !is_named && !is_related_realm(registry, realm) {
             let how = match self.face {
-                Face::Pod => format!("name it in {TOKEN_SERVICES}"),
-                Face::CommandLine => "allow it with --token-service".to_owned(),
+                PolicyMode::Pod => format!("name it in {TOKEN_SERVICES}"),
+                PolicyMode::CommandLine => "allow it with --token-service".to_owned(),
             };
             return refused(format!(
                 "the registry {registry_host} wants its password to be sent to the token service {realm_host}, which is not \
                  known to belong to it: {how} if it does"
             ));
         }
-        self.reveal("the password of the registry", realm)
+        self.check_secret_target("the password of the registry", realm)
     }
 }
 
-fn host(url: &Url) -> &str {
+fn url_host(url: &Url) -> &str {
     url.host_str().unwrap_or_default()
 }
 
-fn belongs(registry: &Url, realm: &Url) -> bool {
-    let (registry_host, realm_host) = (host(registry), host(realm));
+fn is_related_realm(registry: &Url, realm: &Url) -> bool {
+    let (registry_host, realm_host) = (url_host(registry), url_host(realm));
     let is_known = KNOWN.contains(&(registry_host, realm_host));
     let names = matches!(
         (registry.host(), realm.host()),
@@ -130,22 +130,22 @@ fn has_one_owner(domain: &str) -> bool {
 mod tests {
     use std::collections::HashMap;
 
-    use super::super::Granted;
+    use super::super::ExtraPermissions;
     use super::*;
 
-    fn admits(policy: &Policy, registry: &str, realm: &str) -> Result<(), String> {
+    fn admits(policy: &ImportPolicy, registry: &str, realm: &str) -> Result<(), String> {
         let url = |text: &str| Url::parse(text).unwrap();
         policy
-            .admit(&url(registry), &url(realm))
+            .check_token_service(&url(registry), &url(realm))
             .map_err(|error| error.to_string())
     }
 
-    fn policy(named: &[&str]) -> Policy {
-        let granted = Granted {
+    fn policy(named: &[&str]) -> ImportPolicy {
+        let granted = ExtraPermissions {
             token_services: named.iter().map(|host| (*host).to_owned()).collect(),
-            ..Granted::default()
+            ..ExtraPermissions::default()
         };
-        Policy::command_line(&HashMap::<String, String>::new(), true, &granted)
+        ImportPolicy::command_line(&HashMap::<String, String>::new(), true, &granted)
     }
 
     #[test]
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn what_is_secret_for_a_registry_with_tls_never_leaves_it() {
-        let pod = Policy::pod(&HashMap::<String, String>::new(), false);
+        let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), false);
         let lax = [policy(&["registry.example.org"]), pod];
         for policy in &lax {
             let error = admits(

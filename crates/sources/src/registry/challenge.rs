@@ -4,7 +4,7 @@ use http::{HeaderMap, header};
 
 /// A way to authenticate that registries use.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Challenge {
+pub(super) enum AuthChallenge {
     /// User and password (RFC 7617).
     Basic,
     /// A token from a token service (distribution specification, "Token Authentication").
@@ -17,21 +17,21 @@ pub(super) enum Challenge {
 }
 
 /// The best of the ways that an answer offers: a token can be had for a password.
-pub(super) fn challenge(headers: &HeaderMap) -> Option<Challenge> {
-    let offers: Vec<Challenge> = headers
+pub(super) fn choose_challenge(headers: &HeaderMap) -> Option<AuthChallenge> {
+    let offers: Vec<AuthChallenge> = headers
         .get_all(header::WWW_AUTHENTICATE)
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .flat_map(parse)
+        .flat_map(parse_challenges)
         .collect();
     let bearer = offers
         .iter()
-        .find(|offer| matches!(offer, Challenge::Bearer { .. }));
+        .find(|offer| matches!(offer, AuthChallenge::Bearer { .. }));
     bearer.or(offers.first()).cloned()
 }
 
 /// A header may hold several challenges, each a scheme and parameters, all separated by commas.
-fn parse(text: &str) -> Vec<Challenge> {
+fn parse_challenges(text: &str) -> Vec<AuthChallenge> {
     let mut found: Vec<(String, Vec<(String, String)>)> = Vec::new();
     for item in split_quoted(text) {
         let (name, value) = item.split_once('=').unwrap_or((item, ""));
@@ -48,18 +48,18 @@ fn parse(text: &str) -> Vec<Challenge> {
             None => name.trim(),
         };
         if let Some((_, parameters)) = found.last_mut() {
-            parameters.push((parameter.to_ascii_lowercase(), unquoted(value.trim())));
+            parameters.push((parameter.to_ascii_lowercase(), unquote_value(value.trim())));
         }
     }
     found
         .into_iter()
-        .filter_map(|(scheme, parameters)| known(&scheme, parameters))
+        .filter_map(|(scheme, parameters)| parse_scheme(&scheme, parameters))
         .collect()
 }
 
-fn known(scheme: &str, parameters: Vec<(String, String)>) -> Option<Challenge> {
+fn parse_scheme(scheme: &str, parameters: Vec<(String, String)>) -> Option<AuthChallenge> {
     match scheme {
-        "basic" => Some(Challenge::Basic),
+        "basic" => Some(AuthChallenge::Basic),
         "bearer" => {
             let (mut realm, mut service) = (None, None);
             for (name, value) in parameters {
@@ -69,7 +69,7 @@ fn known(scheme: &str, parameters: Vec<(String, String)>) -> Option<Challenge> {
                     _ => {}
                 }
             }
-            realm.map(|realm| Challenge::Bearer { realm, service })
+            realm.map(|realm| AuthChallenge::Bearer { realm, service })
         }
         _ => None,
     }
@@ -90,7 +90,7 @@ fn split_quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split(outside).map(str::trim).filter(|item| !item.is_empty())
 }
 
-fn unquoted(value: &str) -> String {
+fn unquote_value(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return value.to_owned();
     };
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    fn bearer(realm: &str, service: Option<&str>) -> Option<Challenge> {
-        Some(Challenge::Bearer {
+    fn bearer(realm: &str, service: Option<&str>) -> Option<AuthChallenge> {
+        Some(AuthChallenge::Bearer {
             realm: realm.to_owned(),
             service: service.map(str::to_owned),
         })
@@ -125,8 +125,8 @@ mod tests {
                 r#"bearer  realm="https://a/t?x=1,2" , scope="repository:a/b:pull,push", error="invalid_token""#,
                 bearer("https://a/t?x=1,2", None),
             ),
-            (r#"Basic realm="Registry Realm""#, Some(Challenge::Basic)),
-            ("Basic", Some(Challenge::Basic)),
+            (r#"Basic realm="Registry Realm""#, Some(AuthChallenge::Basic)),
+            ("Basic", Some(AuthChallenge::Basic)),
             (
                 r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#,
                 bearer("b \" c", Some("d")),
@@ -138,8 +138,8 @@ mod tests {
         ] {
             let mut headers = HeaderMap::new();
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(text));
-            assert_eq!(challenge(&headers), expected, "{text}");
+            assert_eq!(choose_challenge(&headers), expected, "{text}");
         }
-        assert_eq!(challenge(&HeaderMap::new()), None);
+        assert_eq!(choose_challenge(&HeaderMap::new()), None);
     }
 }

@@ -4,28 +4,28 @@ use async_trait::async_trait;
 use datapath::error::SourceError;
 use http::{StatusCode, header};
 
-use super::refusal::words;
-use super::session::Session;
-use crate::http::{Dialect, RefusedRequest, Verdict, passes};
+use super::refusal::error_summary;
+use super::session::RegistrySession;
+use crate::http::{RefusalVerdict, RefusedRequest, ServerDialect, is_transient_status};
 
 /// Adds the token of the session, renews it when the registry takes it no more, and repeats the registry's words.
 #[async_trait]
-impl Dialect for Session {
+impl ServerDialect for RegistrySession {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
-        if let Some(value) = self.authorization().await? {
+        if let Some(value) = self.authorization_header().await? {
             request.headers_mut().insert(header::AUTHORIZATION, value);
         }
         Ok(())
     }
 
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
         let status = refusal.status;
-        if status == StatusCode::UNAUTHORIZED && self.challenged(refusal.headers).await {
-            return Verdict::Again(None);
+        if status == StatusCode::UNAUTHORIZED && self.handle_challenge(refusal.headers).await {
+            return RefusalVerdict::Again(None);
         }
-        Verdict::Described {
-            text: format!("{status}{}", words(refusal.body)),
-            transient: passes(status),
+        RefusalVerdict::Described {
+            text: format!("{status}{}", error_summary(refusal.body)),
+            transient: is_transient_status(status),
         }
     }
 }

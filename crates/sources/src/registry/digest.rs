@@ -2,31 +2,31 @@
 
 use std::fmt;
 
-use datapath::digest::{Algorithm, Checksum, ChecksumError, Digest as Hash};
+use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm, RunningDigest as Hash};
 use datapath::error::{SourceError, SourceErrorKind};
 
 /// `sha256:…` or `sha512:…` in lower-case hexadecimal (OCI image specification, "Digests"): safe in paths and URLs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
-pub(super) struct Digest(Checksum);
+pub(super) struct OciDigest(Checksum);
 
-impl Digest {
-    /// Checksum that a [`Verified`](crate::verified::Verified) body compares with.
-    pub(super) fn checksum(&self) -> Checksum {
+impl OciDigest {
+    /// Checksum that a [`Verified`](crate::verified::VerifiedBody) body compares with.
+    pub(super) fn to_checksum(&self) -> Checksum {
         self.0.clone()
     }
 
     /// The digest of `bytes`, by SHA-256.
-    pub(super) fn of(bytes: &[u8]) -> Result<Self, SourceError> {
-        let checksum = hash(Algorithm::Sha256, bytes).parse();
+    pub(super) fn sha256_of(bytes: &[u8]) -> Result<Self, SourceError> {
+        let checksum = hash_hex(DigestAlgorithm::Sha256, bytes).parse();
         checksum
             .map(Self)
-            .map_err(|error: ChecksumError| SourceError::of(SourceErrorKind::Invalid, error))
+            .map_err(|error: ChecksumError| SourceError::from_cause(SourceErrorKind::Invalid, error))
     }
 
     /// Fails unless it is the digest of `bytes`, which `what` names in the error.
-    pub(super) fn verify(&self, bytes: &[u8], what: &str) -> Result<(), SourceError> {
-        let calculated = hash(self.0.algorithm(), bytes);
+    pub(super) fn verify_bytes(&self, bytes: &[u8], what: &str) -> Result<(), SourceError> {
+        let calculated = hash_hex(self.0.algorithm(), bytes);
         if calculated == self.to_string() {
             return Ok(());
         }
@@ -36,24 +36,27 @@ impl Digest {
     }
 
     /// The path of the blob in an OCI layout.
-    pub(super) fn path(&self) -> String {
+    pub(super) fn blob_path(&self) -> String {
         format!("blobs/{}", self.to_string().replace(':', "/"))
     }
 }
 
-fn hash(algorithm: Algorithm, bytes: &[u8]) -> String {
+fn hash_hex(algorithm: DigestAlgorithm, bytes: &[u8]) -> String {
     let mut hash = Hash::new(algorithm);
     hash.update(bytes);
-    hash.finish()
+    hash.finish_digest()
 }
 
-impl TryFrom<String> for Digest {
+impl TryFrom<String> for OciDigest {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
         let refused = || format!("{text:?} is no digest of SHA-256 or SHA-512");
         let checksum: Checksum = text.parse().map_err(|_| refused())?;
-        let is_known = matches!(checksum.algorithm(), Algorithm::Sha256 | Algorithm::Sha512);
+        let is_known = matches!(
+            checksum.algorithm(),
+            DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512
+        );
         // Checksums of users may be in any case and have spaces around them, digests may not.
         if is_known && checksum.to_string() == text {
             Ok(Self(checksum))
@@ -63,7 +66,7 @@ impl TryFrom<String> for Digest {
     }
 }
 
-impl fmt::Display for Digest {
+impl fmt::Display for OciDigest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -75,13 +78,13 @@ mod tests {
 
     #[test]
     fn digests_are_strict() {
-        let digest = Digest::of(b"abc").unwrap();
-        assert!(digest.verify(b"abc", "x").is_ok());
-        assert!(digest.verify(b"abd", "x").is_err());
+        let digest = OciDigest::sha256_of(b"abc").unwrap();
+        assert!(digest.verify_bytes(b"abc", "x").is_ok());
+        assert!(digest.verify_bytes(b"abd", "x").is_err());
         let text = digest.to_string();
         // FIPS 180-4, example.
         assert_eq!(&text[..15], "sha256:ba7816bf");
-        assert_eq!(digest.path(), text.replace("sha256:", "blobs/sha256/"));
+        assert_eq!(digest.blob_path(), text.replace("sha256:", "blobs/sha256/"));
         for other in [
             text.to_uppercase(),
             format!(" {text}"),
@@ -89,7 +92,7 @@ mod tests {
             "md5:900150983cd24fb0d6963f7d28e17f72".to_owned(),
             "sha256:../../../etc/passwd".to_owned(),
         ] {
-            assert!(Digest::try_from(other).is_err());
+            assert!(OciDigest::try_from(other).is_err());
         }
     }
 }

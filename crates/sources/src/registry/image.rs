@@ -2,48 +2,50 @@
 
 use datapath::error::SourceError;
 
-use super::digest::Digest;
-use super::manifest::{Config, Descriptor, MAX_CONFIG_BYTES, Manifest};
-use super::platform::Wanted;
-use super::store::{Store, document};
-use super::wording::pulled;
-use crate::error::invalid;
+use super::digest::OciDigest;
+use super::manifest::{ImageConfig, MAX_CONFIG_BYTES, OciDescriptor, ParsedManifest};
+use super::platform::WantedPlatforms;
+use super::store::{ImageStore, read_document};
+use super::wording::pull_error;
+use crate::error::invalid_error;
 
 /// Indexes inside each other. One is what tools make.
 const MAX_INDEXES: usize = 4;
 
 /// One image.
 #[derive(Debug)]
-pub(super) struct Image {
+pub(super) struct RegistryImage {
     /// The digest of what the endpoint names: of the index, if there is one.
-    pub(super) digest: Digest,
+    pub(super) digest: OciDigest,
     /// Its layers, the lowest first.
-    pub(super) layers: Vec<Descriptor>,
+    pub(super) layers: Vec<OciDescriptor>,
     /// Its configuration.
-    pub(super) config: Config,
+    pub(super) config: ImageConfig,
 }
 
-impl Image {
+impl RegistryImage {
     /// Chooses the image for `architecture`, or for this machine, and reads its configuration.
-    pub(super) fn open(store: &dyn Store, architecture: Option<&str>) -> Result<Self, SourceError> {
-        let mut served = store.top().map_err(pulled)?;
+    pub(super) fn open(store: &dyn ImageStore, architecture: Option<&str>) -> Result<Self, SourceError> {
+        let mut served = store.read_root().map_err(pull_error)?;
         // Taken before an image of an index is chosen: pollers compare what the reference names.
         let digest = served.digest.clone();
-        let wanted = Wanted::new(architecture);
+        let wanted = WantedPlatforms::new(architecture);
         for _ in 0..=MAX_INDEXES {
-            let parsed = Manifest::parse(&served).map_err(|reason| pulled(invalid(reason)))?;
+            let parsed =
+                ParsedManifest::parse(&served).map_err(|reason| pull_error(invalid_error(reason)))?;
             match parsed {
-                Manifest::Index(index) => {
-                    let chosen = wanted.choose(&index).map_err(|reason| {
+                ParsedManifest::Index(index) => {
+                    let chosen = wanted.choose_image(&index).map_err(|reason| {
                         let message = format!("Error retrieving image: choosing image instance: {reason}");
-                        invalid(message)
+                        invalid_error(message)
                     })?;
-                    served = store.manifest(chosen).map_err(pulled)?;
+                    served = store.read_manifest(chosen).map_err(pull_error)?;
                 }
-                Manifest::Image { config, layers } => {
-                    let bytes = document(store, &config, MAX_CONFIG_BYTES).map_err(pulled)?;
-                    let config = Config::parse(&bytes).map_err(|reason| pulled(invalid(reason)))?;
-                    check(&config, architecture)?;
+                ParsedManifest::Image { config, layers } => {
+                    let bytes = read_document(store, &config, MAX_CONFIG_BYTES).map_err(pull_error)?;
+                    let config =
+                        ImageConfig::parse(&bytes).map_err(|reason| pull_error(invalid_error(reason)))?;
+                    check_image(&config, architecture)?;
                     return Ok(Self {
                         digest,
                         layers,
@@ -53,21 +55,21 @@ impl Image {
             }
         }
         let message = format!("there are more than {MAX_INDEXES} indexes inside each other");
-        Err(pulled(invalid(message)))
+        Err(pull_error(invalid_error(message)))
     }
 }
 
 /// Images that are not what was asked for, or not a disk at all. The messages are CDI's.
-fn check(config: &Config, architecture: Option<&str>) -> Result<(), SourceError> {
+fn check_image(config: &ImageConfig, architecture: Option<&str>) -> Result<(), SourceError> {
     let own = &config.architecture;
     if let Some(requested) = architecture.filter(|requested| requested != own) {
-        return Err(invalid(format!(
+        return Err(invalid_error(format!(
             "Error validating architecture: manifest image architecture: \"{own}\" doesn't match requested \
              architecture: \"{requested}\""
         )));
     }
     if config.is_bootc() {
-        return Err(invalid(
+        return Err(invalid_error(
             "bootc image detected: its labels (containers.bootc=1 or ostree.bootable=1) say that it holds an \
              ostree-based bootable OS and no disk; conversion to a disk is not implemented"
                 .to_owned(),

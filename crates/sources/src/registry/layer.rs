@@ -1,18 +1,18 @@
 //! From the layers of an image to the bytes of its disk, in one pass over those that have to be looked at.
 
 use bytes::Bytes;
-use datapath::archive::{ArchiveErrorKind, FileInArchive, Found, find_file};
-use datapath::chunks::Chunks;
+use datapath::archive::{ArchiveErrorKind, ArchivedFile, SearchResult, find_file};
+use datapath::chunks::ChunkStream;
 use datapath::decode;
 use datapath::error::{Error, FormatError, SourceError, SourceErrorKind};
-use datapath::source::Body;
+use datapath::source::SourceBody;
 
-use super::lookup::Lookup;
-use super::manifest::Descriptor;
-use super::store::{Store, verified};
-use super::wording::{pulled, unprefixed};
-use crate::error::invalid;
-use crate::network::stopped;
+use super::lookup::LayerLookup;
+use super::manifest::OciDescriptor;
+use super::store::{ImageStore, open_verified};
+use super::wording::{pull_error, without_prefix};
+use crate::error::invalid_error;
+use crate::network::stopped_error;
 
 /// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
 const EMPTY: [&str; 2] = [
@@ -21,87 +21,94 @@ const EMPTY: [&str; 2] = [
 ];
 
 /// The disk of an image, at its first byte.
-pub(super) struct Disk {
-    file: Box<FileInArchive<Lookup>>,
-    layer: Descriptor,
+pub(super) struct ContainerDisk {
+    file: Box<ArchivedFile<LayerLookup>>,
+    layer: OciDescriptor,
 }
 
 /// Finds the disk in the uppermost of `layers` (given from the lowest to the uppermost) that has one.
-pub(super) fn find_disk(store: &dyn Store, layers: &[Descriptor]) -> Result<Disk, SourceError> {
-    let mut lookup = Lookup::default();
+pub(super) fn find_disk(
+    store: &dyn ImageStore,
+    layers: &[OciDescriptor],
+) -> Result<ContainerDisk, SourceError> {
+    let mut lookup = LayerLookup::default();
     for layer in layers.iter().rev() {
         let is_empty = layer.size == 0 || EMPTY.contains(&layer.digest.to_string().as_str());
         if is_empty {
             continue;
         }
         tracing::debug!("Processing layer {}", layer.digest);
-        match search(store, layer, lookup).map_err(|error| in_layer(error, layer))? {
-            Found::File(file) => {
+        match search_layer(store, layer, lookup).map_err(|error| in_layer(error, layer))? {
+            SearchResult::File(file) => {
                 let layer = layer.clone();
-                return Ok(Disk { file, layer });
+                return Ok(ContainerDisk { file, layer });
             }
-            Found::Nothing { search } => lookup = search.descend(),
+            SearchResult::Nothing { search } => lookup = search.into_lower_layer(),
         }
     }
     let message = "Failed to find VM disk image file in the container image";
-    Err(invalid(message))
+    Err(invalid_error(message))
 }
 
-fn search(store: &dyn Store, layer: &Descriptor, lookup: Lookup) -> Result<Found<Lookup>, Error> {
+fn search_layer(
+    store: &dyn ImageStore,
+    layer: &OciDescriptor,
+    lookup: LayerLookup,
+) -> Result<SearchResult<LayerLookup>, Error> {
     let media_type = layer.media_type.as_str();
     if media_type.ends_with("+encrypted") {
         let message = format!("it is encrypted ({media_type}): push the image without encryption");
-        return Err(pulled(invalid(message)).into());
+        return Err(pull_error(invalid_error(message)).into());
     }
-    let blob = Blob(verified(store, layer).map_err(pulled)?);
+    let blob = LayerBlob(open_verified(store, layer).map_err(pull_error)?);
     // What the layer is compressed with is seen, not believed: media types are often wrong.
-    let decoded = decode::open(Box::new(blob), &decode::Limits::default())?;
+    let decoded = decode::open_layers(Box::new(blob), &decode::DecodeLimits::default())?;
     find_file(Box::new(decoded.stream), lookup)
 }
 
-impl Disk {
+impl ContainerDisk {
     /// Bytes of the disk.
-    pub(super) fn size(&self) -> u64 {
+    pub(super) fn size_bytes(&self) -> u64 {
         self.file.size()
     }
 }
 
-impl Body for Disk {
+impl SourceBody for ContainerDisk {
     /// The end is reported when the whole layer was read and verified.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
-        let failed = |error| unprefixed(&in_layer(error, &self.layer));
+        let failed = |error| without_prefix(&in_layer(error, &self.layer));
         self.file.next_chunk().map_err(failed)
     }
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("cannot skip to byte {offset} of a file in a layer");
-        Err(invalid(message))
+        Err(invalid_error(message))
     }
 }
 
 /// The bytes of a layer as they came.
-struct Blob(Box<dyn Body>);
+struct LayerBlob(Box<dyn SourceBody>);
 
-impl Chunks for Blob {
+impl ChunkStream for LayerBlob {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        Ok(self.0.next_chunk().map_err(pulled)?)
+        Ok(self.0.next_chunk().map_err(pull_error)?)
     }
 }
 
 /// Adds the layer to errors of decoders and of the archive; those of the source are worded already.
-fn in_layer(error: Error, layer: &Descriptor) -> SourceError {
-    let Descriptor {
+fn in_layer(error: Error, layer: &OciDescriptor) -> SourceError {
+    let OciDescriptor {
         digest, media_type, ..
     } = layer;
     let reason = match error {
         Error::Source(error) => return error,
-        Error::Stopped => return stopped(),
+        Error::Stopped => return stopped_error(),
         Error::Format(FormatError::Archive(error)) if error.kind == ArchiveErrorKind::NotTar => {
             format!("it is called {media_type:?}, and is no archive of files")
         }
         other => other.to_string(),
     };
-    pulled(SourceError::new(
+    pull_error(SourceError::new(
         SourceErrorKind::Io,
         format!("layer {digest}: {reason}"),
     ))

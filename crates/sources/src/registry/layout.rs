@@ -8,66 +8,66 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use datapath::archive;
-use datapath::buffer::Filling;
+use datapath::buffer::ChunkBuffer;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
-use datapath::source::Body;
-use datapath::storage::Storage;
+use datapath::source::SourceBody;
+use datapath::storage::StorageLocation;
 use tokio_util::sync::CancellationToken;
 
-use super::digest::Digest;
-use super::manifest::{Descriptor, MAX_MANIFEST_BYTES, Manifest, Served};
-use super::store::{Store, document};
-use crate::error::invalid;
-use crate::network::stopped;
+use super::digest::OciDigest;
+use super::manifest::{MAX_MANIFEST_BYTES, OciDescriptor, ParsedManifest, ServedManifest};
+use super::store::{ImageStore, read_document};
+use crate::error::invalid_error;
+use crate::network::stopped_error;
 
 /// The file that lists the images.
 const INDEX: &str = "index.json";
 
 /// A layout and the image of it that is wanted.
-pub(super) struct Layout {
+pub(super) struct OciLayout {
     path: PathBuf,
-    files: Files,
+    files: LayoutFiles,
     /// Name of the wanted image; without one, there must be a single image.
     image: Option<String>,
     stop: CancellationToken,
 }
 
-enum Files {
+enum LayoutFiles {
     Directory,
     /// The archive, and where its files lie.
     Archive(File, BTreeMap<String, (u64, u64)>),
 }
 
-impl Layout {
+impl OciLayout {
     /// The layout in the directory `path`.
-    pub(super) fn directory(path: PathBuf, image: Option<String>, stop: CancellationToken) -> Self {
+    pub(super) fn from_directory(path: PathBuf, image: Option<String>, stop: CancellationToken) -> Self {
         Self {
             path,
-            files: Files::Directory,
+            files: LayoutFiles::Directory,
             image,
             stop,
         }
     }
 
     /// The layout in the tar `path`, of which only headers are read now.
-    pub(super) fn archive(
+    pub(super) fn from_archive(
         path: PathBuf,
         image: Option<String>,
         stop: CancellationToken,
     ) -> Result<Self, SourceError> {
-        let file = File::open(&path).map_err(|error| failed(&path, &error))?;
+        let file = File::open(&path).map_err(|error| open_error(&path, &error))?;
         let wanted = |name: &[u8]| {
             let name = without_dot(name);
             name == INDEX.as_bytes() || name.starts_with(b"blobs/")
         };
-        let places = archive::index(&file, wanted)
-            .map_err(|error| SourceError::caused(SourceErrorKind::Invalid, path.display(), error))?;
+        let places = archive::index_archive(&file, wanted)
+            .map_err(|error| SourceError::with_context(SourceErrorKind::Invalid, path.display(), error))?;
         let places = places.into_iter().map(|place| {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
             (name, (place.offset, place.size))
         });
         Ok(Self {
-            files: Files::Archive(file, places.collect()),
+            files: LayoutFiles::Archive(file, places.collect()),
             path,
             image,
             stop,
@@ -75,19 +75,22 @@ impl Layout {
     }
 
     /// The bytes of the file `name` of the layout.
-    fn file(&self, name: &str) -> Result<FilePart, SourceError> {
+    fn open_file(&self, name: &str) -> Result<FilePart, SourceError> {
         let (file, offset, length) = match &self.files {
-            Files::Directory => {
+            LayoutFiles::Directory => {
                 let path = self.path.join(name);
-                let file = File::open(&path).map_err(|error| failed(&path, &error))?;
-                let length = file.metadata().map_err(|error| failed(&path, &error))?.len();
+                let file = File::open(&path).map_err(|error| open_error(&path, &error))?;
+                let length = file.metadata().map_err(|error| open_error(&path, &error))?.len();
                 (file, 0, length)
             }
-            Files::Archive(file, places) => {
+            LayoutFiles::Archive(file, places) => {
                 let Some((offset, length)) = places.get(name) else {
-                    return Err(invalid(format!("{} has no file {name}", self.path.display())));
+                    return Err(invalid_error(format!(
+                        "{} has no file {name}",
+                        self.path.display()
+                    )));
                 };
-                let file = file.try_clone().map_err(|error| failed(&self.path, &error))?;
+                let file = file.try_clone().map_err(|error| open_error(&self.path, &error))?;
                 (file, *offset, *length)
             }
         };
@@ -100,70 +103,70 @@ impl Layout {
         })
     }
 
-    fn images(&self) -> Result<Vec<Descriptor>, SourceError> {
-        let mut file = self.file(INDEX)?;
+    fn read_index(&self) -> Result<Vec<OciDescriptor>, SourceError> {
+        let mut file = self.open_file(INDEX)?;
         let mut bytes = Vec::new();
         while let Some(chunk) = file.next_chunk()? {
             if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
-                return Err(self.refused(&format!("{INDEX} has more than {MAX_MANIFEST_BYTES} bytes")));
+                return Err(self.layout_error(&format!("{INDEX} has more than {MAX_MANIFEST_BYTES} bytes")));
             }
             bytes.extend_from_slice(&chunk);
         }
-        let served = Served {
-            digest: Digest::of(&bytes)?,
+        let served = ServedManifest {
+            digest: OciDigest::sha256_of(&bytes)?,
             media_type: None,
             bytes: bytes.into(),
         };
-        match Manifest::parse(&served) {
-            Ok(Manifest::Index(index)) => Ok(index.manifests),
-            Ok(Manifest::Image { .. }) => Err(self.refused(&format!("{INDEX} is no index"))),
-            Err(reason) => Err(self.refused(&reason)),
+        match ParsedManifest::parse(&served) {
+            Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
+            Ok(ParsedManifest::Image { .. }) => Err(self.layout_error(&format!("{INDEX} is no index"))),
+            Err(reason) => Err(self.layout_error(&reason)),
         }
     }
 
-    fn refused(&self, reason: &str) -> SourceError {
-        invalid(format!("{}: {reason}", self.path.display()))
+    fn layout_error(&self, reason: &str) -> SourceError {
+        invalid_error(format!("{}: {reason}", self.path.display()))
     }
 }
 
-impl Store for Layout {
-    fn name(&self) -> String {
+impl ImageStore for OciLayout {
+    fn image_name(&self) -> String {
         self.path.display().to_string()
     }
 
-    fn top(&self) -> Result<Served, SourceError> {
-        let mut images = self.images()?;
+    fn read_root(&self) -> Result<ServedManifest, SourceError> {
+        let mut images = self.read_index()?;
         if let Some(name) = &self.image {
             images.retain(|image| image.ref_name() == Some(name));
         }
         match (images.as_slice(), &self.image) {
-            ([image], _) => self.manifest(image),
-            ([], None) => Err(self.refused("there is no image in it")),
-            ([], Some(name)) => Err(self.refused(&format!("there is no image {name} in it"))),
-            (several, _) => Err(self.refused(&format!(
+            ([image], _) => self.read_manifest(image),
+            ([], None) => Err(self.layout_error("there is no image in it")),
+            ([], Some(name)) => Err(self.layout_error(&format!("there is no image {name} in it"))),
+            (several, _) => Err(self.layout_error(&format!(
                 "there are {} images in it: name one of them, as in PATH:NAME",
                 several.len()
             ))),
         }
     }
 
-    fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError> {
-        Ok(Served {
+    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
+        Ok(ServedManifest {
             digest: descriptor.digest.clone(),
             media_type: Some(descriptor.media_type.clone()),
-            bytes: document(self, descriptor, MAX_MANIFEST_BYTES)?,
+            bytes: read_document(self, descriptor, MAX_MANIFEST_BYTES)?,
         })
     }
 
-    fn storage(&self) -> Option<Storage> {
+    fn storage_location(&self) -> Option<StorageLocation> {
         match &self.files {
-            Files::Archive(file, _) => Storage::of(file),
-            Files::Directory => None,
+            LayoutFiles::Archive(file, _) => StorageLocation::from_file(file),
+            LayoutFiles::Directory => None,
         }
     }
 
-    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
-        Ok(Box::new(self.file(&blob.digest.path())?))
+    fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError> {
+        Ok(Box::new(self.open_file(&blob.digest.blob_path())?))
     }
 }
 
@@ -176,19 +179,19 @@ struct FilePart {
     stop: CancellationToken,
 }
 
-impl Body for FilePart {
+impl SourceBody for FilePart {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         if self.stop.is_cancelled() {
-            return Err(stopped());
+            return Err(stopped_error());
         }
-        let mut chunk = Filling::new(0);
-        let room = chunk.room();
+        let mut chunk = ChunkBuffer::new(0);
+        let room = chunk.spare_capacity();
         let wanted = usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
         let read = loop {
             // By offset: the descriptor is a duplicate, and all files of an archive share its position.
             match self.file.read_at(&mut room[..wanted], self.offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => break other.map_err(|error| failed(&self.path, &error))?,
+                other => break other.map_err(|error| open_error(&self.path, &error))?,
             }
         };
         if read == 0 && wanted > 0 {
@@ -199,7 +202,7 @@ impl Body for FilePart {
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
-        chunk.filled(read as u64);
+        chunk.mark_filled(read as u64);
         self.offset += read as u64;
         Ok((read > 0).then(|| chunk.freeze()))
     }
@@ -207,7 +210,7 @@ impl Body for FilePart {
     /// Not for this body: what is not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("{}: cannot skip to byte {offset}", self.path.display());
-        Err(invalid(message))
+        Err(invalid_error(message))
     }
 }
 
@@ -215,7 +218,7 @@ fn without_dot(name: &[u8]) -> &[u8] {
     name.strip_prefix(b"./").unwrap_or(name)
 }
 
-fn failed(path: &Path, error: &io::Error) -> SourceError {
+fn open_error(path: &Path, error: &io::Error) -> SourceError {
     let message = format!("open {}: {}", path.display(), errno_text(error));
     SourceError::new(SourceErrorKind::Io, message)
 }

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use datapath::archive::{Member, MemberKind, Search};
+use datapath::archive::{ArchiveMember, MemberKind, MemberSearch};
 use datapath::error::{Error, SourceError};
 
-use crate::error::invalid;
-use crate::words::plain;
+use crate::error::invalid_error;
+use crate::words::plain_line;
 
 /// Folder in which container disks keep their disk.
 const FOLDER: &[u8] = b"disk";
@@ -28,25 +28,25 @@ const MAX_PATH_BYTES: usize = 4096;
 
 /// The search through one layer, knowing the layers above it.
 #[derive(Debug, Default)]
-pub(super) struct Lookup {
-    above: Hidden,
+pub(super) struct LayerLookup {
+    above: HiddenPaths,
     /// Paths of lower layers that this one hides.
-    here: Hidden,
+    here: HiddenPaths,
     found: bool,
 }
 
 /// Paths that lower layers have no more.
 #[derive(Debug, Default)]
-struct Hidden {
+struct HiddenPaths {
     /// Paths that are gone, with all that is below them.
     gone: BTreeSet<Vec<u8>>,
     /// Directories that lost what was in them. The root's path is empty.
     emptied: BTreeSet<Vec<u8>>,
 }
 
-impl Lookup {
+impl LayerLookup {
     /// The search through the next lower layer.
-    pub(super) fn descend(mut self) -> Self {
+    pub(super) fn into_lower_layer(mut self) -> Self {
         self.above.gone.append(&mut self.here.gone);
         self.above.emptied.append(&mut self.here.emptied);
         Self {
@@ -55,7 +55,7 @@ impl Lookup {
         }
     }
 
-    fn note(&mut self, path: &[&[u8]]) -> Result<(), SourceError> {
+    fn record_whiteout(&mut self, path: &[&[u8]]) -> Result<(), SourceError> {
         let Some((name, folder)) = path.split_last() else {
             return Ok(());
         };
@@ -79,13 +79,13 @@ impl Lookup {
             .sum();
         if count > MAX_HIDDEN {
             let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
-            return Err(invalid(message));
+            return Err(invalid_error(message));
         }
         Ok(())
     }
 
-    fn take(&mut self, name: &[u8], kind: MemberKind<'_>) -> Result<bool, SourceError> {
-        let name = printable(name);
+    fn take_disk(&mut self, name: &[u8], kind: MemberKind<'_>) -> Result<bool, SourceError> {
+        let name = printable_name(name);
         let instead = match kind {
             MemberKind::Directory => return Ok(false),
             MemberKind::File { .. } if self.found => {
@@ -96,8 +96,8 @@ impl Lookup {
                 self.found = true;
                 return Ok(true);
             }
-            MemberKind::Symlink(target) => format!("a symbolic link to '{}'", printable(target)),
-            MemberKind::HardLink(target) => format!("a hard link to '{}'", printable(target)),
+            MemberKind::Symlink(target) => format!("a symbolic link to '{}'", printable_name(target)),
+            MemberKind::HardLink(target) => format!("a hard link to '{}'", printable_name(target)),
             MemberKind::Special(what) => what.to_owned(),
         };
         Err(not_located(&format!(
@@ -106,8 +106,8 @@ impl Lookup {
     }
 }
 
-impl Search for Lookup {
-    fn look(&mut self, member: Member<'_>) -> Result<bool, Error> {
+impl MemberSearch for LayerLookup {
+    fn inspect_member(&mut self, member: ArchiveMember<'_>) -> Result<bool, Error> {
         let path: Vec<&[u8]> = member
             .name
             .split(|byte| *byte == b'/')
@@ -115,27 +115,27 @@ impl Search for Lookup {
             .collect();
         let is_below = path.len() > 1 && path.first() == Some(&FOLDER);
         if is_below && (path.contains(&&b".."[..]) || member.name.len() > MAX_PATH_BYTES) {
-            let name = printable(member.name);
+            let name = printable_name(member.name);
             let message = format!("Error sanitizing archive path: content filepath is tainted: {name}");
-            return Err(invalid(message).into());
+            return Err(invalid_error(message).into());
         }
         if path.last().is_some_and(|name| name.starts_with(WHITEOUT)) {
-            self.note(&path)?;
+            self.record_whiteout(&path)?;
             return Ok(false);
         }
         // Anything else of that name replaces the directory of the layers below.
         if path == [FOLDER] && member.kind != MemberKind::Directory {
             self.here.gone.insert(FOLDER.to_vec());
         }
-        if !is_below || self.above.hides(&path.join(&b'/')) {
+        if !is_below || self.above.is_hidden(&path.join(&b'/')) {
             return Ok(false);
         }
-        Ok(self.take(member.name, member.kind)?)
+        Ok(self.take_disk(member.name, member.kind)?)
     }
 }
 
-impl Hidden {
-    fn hides(&self, path: &[u8]) -> bool {
+impl HiddenPaths {
+    fn is_hidden(&self, path: &[u8]) -> bool {
         let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
         let mut folders = slashes.map(|(position, _)| &path[..position]);
         self.emptied.contains(&b""[..])
@@ -145,12 +145,12 @@ impl Hidden {
 }
 
 fn not_located(reason: &str) -> SourceError {
-    invalid(format!("Cannot locate image file: {reason}"))
+    invalid_error(format!("Cannot locate image file: {reason}"))
 }
 
 /// A name for messages.
-fn printable(name: &[u8]) -> String {
-    plain(&String::from_utf8_lossy(name))
+fn printable_name(name: &[u8]) -> String {
+    plain_line(&String::from_utf8_lossy(name))
 }
 
 #[cfg(test)]
@@ -159,10 +159,10 @@ mod tests {
 
     const FILE: MemberKind<'_> = MemberKind::File { size: 1 };
 
-    fn look(lookup: &mut Lookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
+    fn look(lookup: &mut LayerLookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
         let name = name.as_bytes();
         lookup
-            .look(Member { name, kind })
+            .inspect_member(ArchiveMember { name, kind })
             .map_err(|error| error.to_string())
     }
 
@@ -179,17 +179,21 @@ mod tests {
             ("a/disk/b", false),
             ("disk/.wh.a", false),
         ] {
-            assert_eq!(look(&mut Lookup::default(), name, FILE), Ok(is_disk), "{name}");
+            assert_eq!(
+                look(&mut LayerLookup::default(), name, FILE),
+                Ok(is_disk),
+                "{name}"
+            );
         }
         assert_eq!(
-            look(&mut Lookup::default(), "disk/a/", MemberKind::Directory),
+            look(&mut LayerLookup::default(), "disk/a/", MemberKind::Directory),
             Ok(false)
         );
     }
 
     #[test]
     fn what_is_no_plain_file_or_one_too_many_is_refused() {
-        let mut lookup = Lookup::default();
+        let mut lookup = LayerLookup::default();
         assert_eq!(look(&mut lookup, "disk/a", FILE), Ok(true));
         let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
         assert_eq!(
@@ -201,13 +205,13 @@ mod tests {
             MemberKind::HardLink(b"a"),
             MemberKind::Special("a named pipe"),
         ] {
-            let error = look(&mut Lookup::default(), "disk/a", kind).unwrap_err();
+            let error = look(&mut LayerLookup::default(), "disk/a", kind).unwrap_err();
             assert!(
                 error.starts_with("Cannot locate image file: 'disk/a' is a"),
                 "{error}"
             );
         }
-        let error = look(&mut Lookup::default(), "disk/../../etc/passwd", FILE).unwrap_err();
+        let error = look(&mut LayerLookup::default(), "disk/../../etc/passwd", FILE).unwrap_err();
         assert!(error.starts_with("Error sanitizing archive path"), "{error}");
     }
 
@@ -223,27 +227,27 @@ mod tests {
             (".wh.other", false),
             ("disk/a/.wh..wh..opq", false),
         ] {
-            let mut lookup = Lookup::default();
+            let mut lookup = LayerLookup::default();
             assert_eq!(look(&mut lookup, whiteout, FILE), Ok(false));
-            let mut lower = lookup.descend();
+            let mut lower = lookup.into_lower_layer();
             assert_eq!(look(&mut lower, "disk/a", FILE), Ok(!hidden), "{whiteout}");
             if !hidden {
                 continue;
             }
-            let mut lowest = lower.descend();
+            let mut lowest = lower.into_lower_layer();
             assert_eq!(look(&mut lowest, "disk/a", FILE), Ok(false), "{whiteout}");
         }
-        let mut same = Lookup::default();
+        let mut same = LayerLookup::default();
         assert_eq!(look(&mut same, ".wh.disk", FILE), Ok(false));
         assert_eq!(look(&mut same, "disk/a", FILE), Ok(true), "its own files stay");
-        let mut replaced = Lookup::default();
+        let mut replaced = LayerLookup::default();
         assert_eq!(look(&mut replaced, "disk", FILE), Ok(false));
-        assert_eq!(look(&mut replaced.descend(), "disk/a", FILE), Ok(false));
+        assert_eq!(look(&mut replaced.into_lower_layer(), "disk/a", FILE), Ok(false));
     }
 
     #[test]
     fn there_are_only_so_many_deletions() {
-        let mut lookup = Lookup::default();
+        let mut lookup = LayerLookup::default();
         let refused = (0..10_000).find(|n| look(&mut lookup, &format!("disk/.wh.{n}"), FILE).is_err());
         assert_eq!(refused, Some(MAX_HIDDEN));
     }

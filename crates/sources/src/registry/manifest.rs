@@ -10,7 +10,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use super::digest::Digest;
+use super::digest::OciDigest;
 
 /// The largest manifest or index: what registries accept (distribution specification, "Pushing Manifests").
 pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
@@ -34,25 +34,25 @@ pub(super) const ACCEPTED: [&str; 6] = [
 /// The name of a blob and what is known of it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Descriptor {
+pub(super) struct OciDescriptor {
     /// Its media type.
     #[serde(default)]
     pub(super) media_type: String,
     /// Its digest.
-    pub(super) digest: Digest,
+    pub(super) digest: OciDigest,
     /// Its bytes.
     pub(super) size: u64,
     /// In an index: what the image is made for.
     #[serde(default)]
-    pub(super) platform: Option<Platform>,
+    pub(super) platform: Option<ImagePlatform>,
     /// Further remarks on it.
     #[serde(default)]
-    pub(super) annotations: Option<Annotations>,
+    pub(super) annotations: Option<OciAnnotations>,
 }
 
 /// Platform of an image, in the terms of Go.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Platform {
+pub(super) struct ImagePlatform {
     /// `amd64`, `arm64`, …
     #[serde(default)]
     pub(super) architecture: String,
@@ -66,13 +66,13 @@ pub(super) struct Platform {
 
 /// The annotations that matter here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Annotations {
+pub(super) struct OciAnnotations {
     /// OCI image layout specification, "index.json file".
     #[serde(rename = "org.opencontainers.image.ref.name")]
     ref_name: Option<String>,
 }
 
-impl Descriptor {
+impl OciDescriptor {
     /// The name of an image in a layout.
     pub(super) fn ref_name(&self) -> Option<&str> {
         self.annotations.as_ref()?.ref_name.as_deref()
@@ -81,9 +81,9 @@ impl Descriptor {
 
 /// A manifest as it was served.
 #[derive(Debug, Clone)]
-pub(super) struct Served {
+pub(super) struct ServedManifest {
     /// Its digest.
-    pub(super) digest: Digest,
+    pub(super) digest: OciDigest,
     /// Its media type, as the server says.
     pub(super) media_type: Option<String>,
     /// The document.
@@ -92,25 +92,25 @@ pub(super) struct Served {
 
 /// A manifest, parsed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Manifest {
+pub(super) enum ParsedManifest {
     /// One image.
     Image {
         /// Its configuration.
-        config: Descriptor,
+        config: OciDescriptor,
         /// Its layers, the lowest first.
-        layers: Vec<Descriptor>,
+        layers: Vec<OciDescriptor>,
     },
     /// Images for several platforms.
-    Index(Index),
+    Index(ImageIndex),
 }
 
 /// Images for several platforms.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Index {
+pub(super) struct ImageIndex {
     /// The format of the index.
     pub(super) kind: IndexKind,
     /// The images.
-    pub(super) manifests: Vec<Descriptor>,
+    pub(super) manifests: Vec<OciDescriptor>,
 }
 
 /// The two formats of an index; they differ by name.
@@ -134,19 +134,19 @@ impl fmt::Display for IndexKind {
 /// Any manifest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Document {
+struct ManifestDocument {
     schema_version: Option<u64>,
     media_type: Option<String>,
-    config: Option<Descriptor>,
-    layers: Option<Vec<Descriptor>>,
-    manifests: Option<Vec<Descriptor>>,
+    config: Option<OciDescriptor>,
+    layers: Option<Vec<OciDescriptor>>,
+    manifests: Option<Vec<OciDescriptor>>,
     fs_layers: Option<IgnoredAny>,
 }
 
-impl Manifest {
+impl ParsedManifest {
     /// Tells by its content what `served` is: what it is called is not always true.
-    pub(super) fn parse(served: &Served) -> Result<Self, String> {
-        let document: Document = serde_json::from_slice(&served.bytes)
+    pub(super) fn parse(served: &ServedManifest) -> Result<Self, String> {
+        let document: ManifestDocument = serde_json::from_slice(&served.bytes)
             .map_err(|error| format!("the manifest cannot be read: {error}"))?;
         if document.fs_layers.is_some() || document.schema_version == Some(1) {
             return Err(
@@ -161,7 +161,7 @@ impl Manifest {
                     Some(DOCKER_LIST) => IndexKind::DockerList,
                     _ => IndexKind::Oci,
                 };
-                Ok(Self::Index(Index { kind, manifests }))
+                Ok(Self::Index(ImageIndex { kind, manifests }))
             }
             (None, Some(config), Some(layers)) => Ok(Self::Image { config, layers }),
             // Two readers could take it for two different images (CVE-2021-41190).
@@ -176,31 +176,31 @@ impl Manifest {
 
 /// The configuration of an image, as far as it matters here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub(super) struct Config {
+pub(super) struct ImageConfig {
     #[serde(default)]
     pub(super) architecture: String,
     #[serde(default)]
-    config: Option<Container>,
+    config: Option<ContainerConfig>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-struct Container {
+struct ContainerConfig {
     #[serde(rename = "Env", default)]
     env: Option<Vec<String>>,
     #[serde(rename = "Labels", default)]
-    labels: Option<Labels>,
+    labels: Option<ImageLabels>,
 }
 
 /// The labels that matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-struct Labels {
+struct ImageLabels {
     #[serde(rename = "containers.bootc")]
     bootc: Option<String>,
     #[serde(rename = "ostree.bootable")]
     ostree: Option<String>,
 }
 
-impl Config {
+impl ImageConfig {
     /// Parses the document.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes)
@@ -208,7 +208,7 @@ impl Config {
     }
 
     /// The variables of its containers: `NAME=value`.
-    pub(super) fn environment(&self) -> &[String] {
+    pub(super) fn env_variables(&self) -> &[String] {
         let container = self.config.as_ref();
         container
             .and_then(|container| container.env.as_deref())
@@ -220,17 +220,17 @@ impl Config {
         let container = self.config.as_ref();
         let labels = container.and_then(|container| container.labels.as_ref());
         let is_set = |label: &Option<String>| label.as_deref() == Some("1");
-        labels.is_some_and(|Labels { bootc, ostree }| is_set(bootc) || is_set(ostree))
+        labels.is_some_and(|ImageLabels { bootc, ostree }| is_set(bootc) || is_set(ostree))
     }
 }
 
 #[cfg(test)]
-impl Descriptor {
+impl OciDescriptor {
     /// A descriptor of `bytes`.
-    pub(super) fn of(bytes: &[u8]) -> Self {
+    pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self {
             media_type: String::new(),
-            digest: Digest::of(bytes).unwrap(),
+            digest: OciDigest::sha256_of(bytes).unwrap(),
             size: bytes.len() as u64,
             platform: None,
             annotations: None,
@@ -242,9 +242,9 @@ impl Descriptor {
 mod tests {
     use super::*;
 
-    fn parse(text: &str, media_type: Option<&str>) -> Result<Manifest, String> {
-        Manifest::parse(&Served {
-            digest: Digest::of(text.as_bytes()).unwrap(),
+    fn parse(text: &str, media_type: Option<&str>) -> Result<ParsedManifest, String> {
+        ParsedManifest::parse(&ServedManifest {
+            digest: OciDigest::sha256_of(text.as_bytes()).unwrap(),
             media_type: media_type.map(str::to_owned),
             bytes: text.to_owned().into(),
         })
@@ -261,7 +261,7 @@ mod tests {
     fn manifests_are_told_by_what_they_hold() {
         let one = descriptor();
         let image = format!(r#"{{"schemaVersion":2,"config":{one},"layers":[{one}]}}"#);
-        assert!(matches!(parse(&image, None), Ok(Manifest::Image { layers, .. }) if layers.len() == 1));
+        assert!(matches!(parse(&image, None), Ok(ParsedManifest::Image { layers, .. }) if layers.len() == 1));
         let index = format!(r#"{{"schemaVersion":2,"manifests":[{one}]}}"#);
         for (media_type, expected) in [
             (Some(DOCKER_LIST), IndexKind::DockerList),
@@ -269,7 +269,7 @@ mod tests {
             (None, IndexKind::Oci),
         ] {
             assert!(
-                matches!(parse(&index, media_type), Ok(Manifest::Index(index)) if index.kind == expected)
+                matches!(parse(&index, media_type), Ok(ParsedManifest::Index(index)) if index.kind == expected)
             );
         }
     }
@@ -308,12 +308,13 @@ mod tests {
 
     #[test]
     fn configurations_may_be_almost_empty() {
-        assert_eq!(Config::parse(b"{}").unwrap(), Config::default());
-        let config = Config::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();
-        assert!(config.is_bootc() && config.environment().is_empty());
+        assert_eq!(ImageConfig::parse(b"{}").unwrap(), ImageConfig::default());
         let config =
-            Config::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
+            ImageConfig::parse(br#"{"config":{"Env":null,"Labels":{"ostree.bootable":"1"}}}"#).unwrap();
+        assert!(config.is_bootc() && config.env_variables().is_empty());
+        let config =
+            ImageConfig::parse(br#"{"config":{"Env":["A=b"],"Labels":{"containers.bootc":"0"}}}"#).unwrap();
         assert!(!config.is_bootc());
-        assert_eq!(config.environment(), ["A=b"]);
+        assert_eq!(config.env_variables(), ["A=b"]);
     }
 }

@@ -34,18 +34,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
-use datapath::storage::Storage;
+use datapath::source::{Source, SourceBody};
+use datapath::storage::StorageLocation;
 use parking_lot::Mutex;
 
-use self::image::Image;
-use self::layer::{Disk, find_disk};
-use self::layout::Layout;
-use self::reference::Endpoint;
-use self::remote::Remote;
-use self::store::Store;
-use self::wording::pulled;
-use crate::error::invalid;
+use self::image::RegistryImage;
+use self::layer::{ContainerDisk, find_disk};
+use self::layout::OciLayout;
+use self::reference::ImageEndpoint;
+use self::remote::RemoteRegistry;
+use self::store::ImageStore;
+use self::wording::pull_error;
+use crate::error::invalid_error;
 use crate::network::Network;
 
 /// The name that registries know CDI by.
@@ -67,8 +67,8 @@ pub struct RegistrySource {
     digest: String,
     environment: Vec<String>,
     size: u64,
-    storage: Option<Storage>,
-    disk: Mutex<Option<Disk>>,
+    storage: Option<StorageLocation>,
+    disk: Mutex<Option<ContainerDisk>>,
 }
 
 impl RegistrySource {
@@ -82,25 +82,25 @@ impl RegistrySource {
         options: &RegistryOptions,
     ) -> Result<Self, SourceError> {
         let store = open_store(reference, network)?;
-        let image = Image::open(&*store, options.architecture.as_deref())?;
+        let image = RegistryImage::open(&*store, options.architecture.as_deref())?;
         let disk = find_disk(&*store, &image.layers)?;
         Ok(Self {
-            name: store.name(),
+            name: store.image_name(),
             digest: image.digest.to_string(),
-            environment: image.config.environment().to_vec(),
-            size: disk.size(),
-            storage: store.storage(),
+            environment: image.config.env_variables().to_vec(),
+            size: disk.size_bytes(),
+            storage: store.storage_location(),
             disk: Mutex::new(Some(disk)),
         })
     }
 
     /// The variables of the image's containers, `NAME=value` each.
-    pub fn environment(&self) -> &[String] {
+    pub fn env_variables(&self) -> &[String] {
         &self.environment
     }
 
     /// The digest of what the reference names: that of the index if it is one.
-    pub fn digest(&self) -> &str {
+    pub fn image_digest(&self) -> &str {
         &self.digest
     }
 }
@@ -108,23 +108,27 @@ impl RegistrySource {
 /// The digest of what `reference` names at the moment; no image is chosen, and no layer read.
 pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String, SourceError> {
     let store = open_store(reference, network)?;
-    Ok(store.top().map_err(pulled)?.digest.to_string())
+    Ok(store.read_root().map_err(pull_error)?.digest.to_string())
 }
 
 /// The server that `reference` names; none for what is on this machine.
-pub(crate) fn host(reference: &str) -> Option<String> {
-    match Endpoint::parse(reference) {
-        Ok(Endpoint::Registry(reference)) => Some(reference.host().to_owned()),
+pub(crate) fn registry_host(reference: &str) -> Option<String> {
+    match ImageEndpoint::parse(reference) {
+        Ok(ImageEndpoint::Registry(reference)) => Some(reference.api_host().to_owned()),
         _ => None,
     }
 }
 
-fn open_store(reference: &str, network: &Arc<Network>) -> Result<Box<dyn Store>, SourceError> {
+fn open_store(reference: &str, network: &Arc<Network>) -> Result<Box<dyn ImageStore>, SourceError> {
     let stop = network.stop.clone();
-    Ok(match Endpoint::parse(reference)? {
-        Endpoint::Registry(reference) => Box::new(Remote::connect(reference, network).map_err(pulled)?),
-        Endpoint::Archive(path, image) => Box::new(Layout::archive(path, image, stop).map_err(pulled)?),
-        Endpoint::Directory(path, image) => Box::new(Layout::directory(path, image, stop)),
+    Ok(match ImageEndpoint::parse(reference)? {
+        ImageEndpoint::Registry(reference) => {
+            Box::new(RemoteRegistry::connect(reference, network).map_err(pull_error)?)
+        }
+        ImageEndpoint::Archive(path, image) => {
+            Box::new(OciLayout::from_archive(path, image, stop).map_err(pull_error)?)
+        }
+        ImageEndpoint::Directory(path, image) => Box::new(OciLayout::from_directory(path, image, stop)),
     })
 }
 
@@ -133,7 +137,7 @@ impl Source for RegistrySource {
         self.name.clone()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         Some(self.size)
     }
 
@@ -141,15 +145,15 @@ impl Source for RegistrySource {
         false
     }
 
-    fn verifies(&self) -> bool {
+    fn has_own_digest(&self) -> bool {
         true
     }
 
-    fn storage(&self) -> Option<Storage> {
+    fn storage_location(&self) -> Option<StorageLocation> {
         self.storage
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let disk = self.disk.lock().take();
         match disk {
             Some(disk) => Ok(Box::new(disk)),
@@ -165,6 +169,6 @@ impl Source for RegistrySource {
             "bytes {} to {} of a layer cannot be read alone",
             range.start, range.end
         );
-        Err(invalid(message))
+        Err(invalid_error(message))
     }
 }

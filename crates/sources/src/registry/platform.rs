@@ -1,6 +1,6 @@
 //! Which of the images of an index is for us.
 
-use super::manifest::{Descriptor, Index, Platform};
+use super::manifest::{ImageIndex, ImagePlatform, OciDescriptor};
 
 /// The system that images are made for.
 const OS: &str = "linux";
@@ -10,12 +10,12 @@ const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("
 
 /// Platforms that will do: an architecture and its variants, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct WantedPlatforms {
     architecture: String,
     variants: Vec<&'static str>,
 }
 
-impl Wanted {
+impl WantedPlatforms {
     /// The architecture that was asked for, in whichever variant; else that of this machine, in variants that it can run.
     pub(super) fn new(requested: Option<&str>) -> Self {
         let own = own_architecture();
@@ -36,9 +36,9 @@ impl Wanted {
     }
 
     /// The image to take, or why there is none.
-    pub(super) fn choose<'a>(&self, index: &'a Index) -> Result<&'a Descriptor, String> {
-        let rank = |descriptor: &Descriptor| match &descriptor.platform {
-            Some(platform) => self.rank(platform),
+    pub(super) fn choose_image<'a>(&self, index: &'a ImageIndex) -> Result<&'a OciDescriptor, String> {
+        let rank = |descriptor: &OciDescriptor| match &descriptor.platform {
+            Some(platform) => self.platform_rank(platform),
             // One that says nothing is better than none.
             None => Some(self.variants.len()),
         };
@@ -62,7 +62,7 @@ impl Wanted {
         })
     }
 
-    fn rank(&self, platform: &Platform) -> Option<usize> {
+    fn platform_rank(&self, platform: &ImagePlatform) -> Option<usize> {
         let fits = platform.os == OS && platform.architecture == self.architecture;
         let rank = || {
             self.variants
@@ -113,28 +113,28 @@ mod tests {
     use super::super::manifest::IndexKind;
     use super::*;
 
-    fn index(kind: IndexKind, platforms: &[&str]) -> Index {
+    fn index(kind: IndexKind, platforms: &[&str]) -> ImageIndex {
         let manifests = platforms
             .iter()
             .enumerate()
             .map(|(position, platform)| {
                 let parts: Vec<_> = platform.split('/').map(str::to_owned).collect();
-                Descriptor {
-                    platform: (parts.len() == 3).then(|| Platform {
+                OciDescriptor {
+                    platform: (parts.len() == 3).then(|| ImagePlatform {
                         os: parts[0].clone(),
                         architecture: parts[1].clone(),
                         variant: parts[2].clone(),
                     }),
-                    ..Descriptor::of(&[u8::try_from(position).unwrap()])
+                    ..OciDescriptor::from_bytes(&[u8::try_from(position).unwrap()])
                 }
             })
             .collect();
-        Index { kind, manifests }
+        ImageIndex { kind, manifests }
     }
 
     fn chosen(requested: &str, platforms: &[&str]) -> Option<usize> {
         let index = index(IndexKind::Oci, platforms);
-        let chosen = Wanted::new(Some(requested)).choose(&index).ok()?;
+        let chosen = WantedPlatforms::new(Some(requested)).choose_image(&index).ok()?;
         index.manifests.iter().position(|descriptor| descriptor == chosen)
     }
 
@@ -158,7 +158,9 @@ mod tests {
         ] {
             let index = index(kind, &["linux/amd64/"]);
             assert_eq!(
-                Wanted::new(Some("absent")).choose(&index).unwrap_err(),
+                WantedPlatforms::new(Some("absent"))
+                    .choose_image(&index)
+                    .unwrap_err(),
                 format!("no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\"")
             );
         }
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn without_a_wish_it_is_this_machine() {
-        let own = Wanted::new(None);
+        let own = WantedPlatforms::new(None);
         assert_eq!(own.architecture, own_architecture());
         assert_eq!(
             own.variants.first().copied(),

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use datapath::error::SourceError;
 
-use super::digest::Digest;
-use crate::error::invalid;
+use super::digest::OciDigest;
+use crate::error::invalid_error;
 
 /// Registry of names without one, and the host of its API, which has another name.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
@@ -20,20 +20,20 @@ const MAX_TAG_BYTES: usize = 128;
 
 /// An endpoint with its transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Endpoint {
+pub(super) enum ImageEndpoint {
     /// `docker://`
-    Registry(Reference),
+    Registry(ImageReference),
     /// `oci-archive:path[:image]`: a tar with an OCI layout.
     Archive(PathBuf, Option<String>),
     /// `oci:path[:image]`: a directory with an OCI layout.
     Directory(PathBuf, Option<String>),
 }
 
-impl Endpoint {
+impl ImageEndpoint {
     /// Parses `text`; the messages are CDI's.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let (transport, rest) = text.split_once(':').ok_or_else(|| {
-            unparsed(&format!(
+            parse_error(&format!(
                 "Invalid image name \"{text}\", expected colon-separated transport:reference"
             ))
         })?;
@@ -47,14 +47,14 @@ impl Endpoint {
         };
         match transport {
             "docker" => match rest.strip_prefix("//") {
-                Some(reference) => Reference::parse(reference).map(Self::Registry),
-                None => Err(unparsed(&format!(
+                Some(reference) => ImageReference::parse(reference).map(Self::Registry),
+                None => Err(parse_error(&format!(
                     "Invalid image name \"{text}\", a registry's begins with docker://"
                 ))),
             },
             "oci-archive" => Ok(layout(Self::Archive)),
             "oci" => Ok(layout(Self::Directory)),
-            _ => Err(unparsed(&format!(
+            _ => Err(parse_error(&format!(
                 "Invalid image name \"{text}\", unknown transport"
             ))),
         }
@@ -63,25 +63,25 @@ impl Endpoint {
 
 /// An image in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
+pub(super) struct ImageReference {
     /// Host and port as in the name: `docker.io` where there was none.
     registry: String,
     /// The path below the registry: `library/` is added to short names of Docker Hub.
     pub(super) repository: String,
     /// The image in the repository.
-    pub(super) version: Version,
+    pub(super) version: ImageVersion,
 }
 
 /// The choice of an image in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Version {
+pub(super) enum ImageVersion {
     /// A name, which stands for different images over time.
     Tag(String),
     /// A digest, which stands for the same bytes for ever.
-    Digest(Digest),
+    Digest(OciDigest),
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ImageVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Tag(tag) => f.write_str(tag),
@@ -90,11 +90,11 @@ impl fmt::Display for Version {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for ImageReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let separator = match self.version {
-            Version::Tag(_) => ':',
-            Version::Digest(_) => '@',
+            ImageVersion::Tag(_) => ':',
+            ImageVersion::Digest(_) => '@',
         };
         write!(
             f,
@@ -104,10 +104,10 @@ impl fmt::Display for Reference {
     }
 }
 
-impl Reference {
+impl ImageReference {
     /// `[registry/]repository[:tag | @digest]`, by the grammar of distribution.
     fn parse(text: &str) -> Result<Self, SourceError> {
-        let invalid = |reason: &str| unparsed(&format!("invalid reference \"{text}\": {reason}"));
+        let invalid = |reason: &str| parse_error(&format!("invalid reference \"{text}\": {reason}"));
         let (name, digest) = match text.split_once('@') {
             Some((name, digest)) => (name, Some(digest)),
             None => (text, None),
@@ -124,11 +124,11 @@ impl Reference {
                 ));
             }
             (None, Some(digest)) => {
-                Version::Digest(Digest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?)
+                ImageVersion::Digest(OciDigest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?)
             }
-            (Some(tag), None) if is_tag(tag) => Version::Tag(tag.to_owned()),
+            (Some(tag), None) if is_tag(tag) => ImageVersion::Tag(tag.to_owned()),
             (Some(_), None) => return Err(invalid("the tag has characters that no tag has, or too many")),
-            (None, None) => Version::Tag("latest".to_owned()),
+            (None, None) => ImageVersion::Tag("latest".to_owned()),
         };
         let (registry, repository) = split_registry(name);
         if !is_registry(&registry) {
@@ -150,7 +150,7 @@ impl Reference {
     }
 
     /// Host and port of the API.
-    pub(super) fn host(&self) -> &str {
+    pub(super) fn api_host(&self) -> &str {
         if self.registry == DOCKER_HUB.0 {
             DOCKER_HUB.1
         } else {
@@ -214,8 +214,8 @@ fn is_tag(tag: &str) -> bool {
             .all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
-fn unparsed(reason: &str) -> SourceError {
-    invalid(format!("Could not parse image: {reason}"))
+fn parse_error(reason: &str) -> SourceError {
+    invalid_error(format!("Could not parse image: {reason}"))
 }
 
 #[cfg(test)]
@@ -223,8 +223,8 @@ mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<String, String> {
-        match Endpoint::parse(text) {
-            Ok(Endpoint::Registry(reference)) => Ok(format!("{} {reference}", reference.host())),
+        match ImageEndpoint::parse(text) {
+            Ok(ImageEndpoint::Registry(reference)) => Ok(format!("{} {reference}", reference.api_host())),
             Ok(other) => Ok(format!("{other:?}")),
             Err(error) => Err(error.to_string()),
         }
@@ -265,14 +265,14 @@ mod tests {
     fn layouts_may_name_an_image() {
         let path = || PathBuf::from("/a/b");
         for (text, endpoint) in [
-            ("oci-archive:/a/b", Endpoint::Archive(path(), None)),
-            ("oci-archive:/a/b:", Endpoint::Archive(path(), None)),
+            ("oci-archive:/a/b", ImageEndpoint::Archive(path(), None)),
+            ("oci-archive:/a/b:", ImageEndpoint::Archive(path(), None)),
             (
                 "oci:/a/b:c:d",
-                Endpoint::Directory(path(), Some("c:d".to_owned())),
+                ImageEndpoint::Directory(path(), Some("c:d".to_owned())),
             ),
         ] {
-            assert_eq!(Endpoint::parse(text).unwrap(), endpoint);
+            assert_eq!(ImageEndpoint::parse(text).unwrap(), endpoint);
         }
     }
 

@@ -2,23 +2,23 @@
 
 use serde::Deserialize;
 
-use crate::words::plain;
+use crate::words::plain_line;
 
 /// Most errors of one answer that are repeated.
 const MAX_ERRORS: usize = 3;
 
 /// The document of an error (distribution specification, "Error Codes"), and what token services make of it.
 #[derive(Deserialize)]
-struct Document {
+struct RegistryErrorDocument {
     #[serde(default)]
-    errors: Vec<Entry>,
+    errors: Vec<RegistryErrorEntry>,
     details: Option<String>,
     error_description: Option<String>,
     message: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct RegistryErrorEntry {
     #[serde(default)]
     code: String,
     #[serde(default)]
@@ -26,17 +26,17 @@ struct Entry {
 }
 
 /// The content of `body`, as `: CODE: message`; nothing if it is no such document.
-pub(super) fn words(body: &[u8]) -> String {
-    let Ok(document) = serde_json::from_slice::<Document>(body) else {
+pub(super) fn error_summary(body: &[u8]) -> String {
+    let Ok(document) = serde_json::from_slice::<RegistryErrorDocument>(body) else {
         return String::new();
     };
     let errors = document
         .errors
         .into_iter()
-        .map(|Entry { code, message }| [code, message]);
+        .map(|RegistryErrorEntry { code, message }| [code, message]);
     let others = [document.details, document.error_description, document.message];
     let sentences: Vec<String> = errors
-        .map(|words| words.map(|word| plain(&word)))
+        .map(|words| words.map(|word| plain_line(&word)))
         .map(|words| {
             words
                 .into_iter()
@@ -44,7 +44,7 @@ pub(super) fn words(body: &[u8]) -> String {
                 .collect::<Vec<_>>()
                 .join(": ")
         })
-        .chain(others.into_iter().flatten().map(|text| plain(&text)))
+        .chain(others.into_iter().flatten().map(|text| plain_line(&text)))
         .filter(|sentence| !sentence.is_empty())
         .take(MAX_ERRORS)
         .collect();
@@ -74,9 +74,9 @@ mod tests {
             ("<html>", ""),
             ("{}", ""),
         ] {
-            assert_eq!(words(body.as_bytes()), expected);
+            assert_eq!(error_summary(body.as_bytes()), expected);
         }
         let long = format!(r#"{{"message":"{}"}}"#, "x".repeat(1000));
-        assert!(words(long.as_bytes()).len() < 400);
+        assert!(error_summary(long.as_bytes()).len() < 400);
     }
 }

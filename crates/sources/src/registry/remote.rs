@@ -5,18 +5,20 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use url::Url;
 
-use super::digest::Digest;
-use super::manifest::{ACCEPTED, Descriptor, MAX_MANIFEST_BYTES, Served};
-use super::reference::{Reference, Version};
-use super::refusal::words;
-use super::session::Session;
-use super::store::Store;
+use super::digest::OciDigest;
+use super::manifest::{ACCEPTED, MAX_MANIFEST_BYTES, OciDescriptor, ServedManifest};
+use super::reference::{ImageReference, ImageVersion};
+use super::refusal::error_summary;
+use super::session::RegistrySession;
+use super::store::ImageStore;
 use super::{CONNECT_AGENT, USER_AGENT};
-use crate::http::{Agent, Answer, Continuity, Header, HttpConfig, HttpSource, text};
+use crate::http::{
+    AgentResponse, ContinuityProof, ExtraHeader, HttpAgent, HttpConfig, HttpSource, header_text,
+};
 use crate::network::Network;
 
 /// The answer to "are you there" is hardly looked at.
@@ -28,21 +30,21 @@ const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// A registry that has answered.
-pub(super) struct Remote {
+pub(super) struct RemoteRegistry {
     /// With the patience that registries expect.
     network: Arc<Network>,
-    reference: Reference,
+    reference: ImageReference,
     /// `https://host/v2/`
     base: Url,
-    session: Arc<Session>,
+    session: Arc<RegistrySession>,
 }
 
-impl Remote {
+impl RemoteRegistry {
     /// Asks the registry whether it is there, and how it wants to be asked.
-    pub(super) fn connect(reference: Reference, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let agent = Agent::new(network, CONNECT_AGENT)?;
-        let answer = network.block_on(greet(&agent, reference.host(), network.insecure))?;
-        let session = Session::new(
+    pub(super) fn connect(reference: ImageReference, network: &Arc<Network>) -> Result<Self, SourceError> {
+        let agent = HttpAgent::new(network, CONNECT_AGENT)?;
+        let answer = network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
+        let session = RegistrySession::new(
             agent,
             Arc::clone(network),
             &reference.repository,
@@ -53,20 +55,20 @@ impl Remote {
             // It says no more than that the registry is elsewhere: where, each request finds out.
             status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
-                network.handle.block_on(session.challenged(&answer.headers));
+                network.handle.block_on(session.handle_challenge(&answer.headers));
             }
             status => {
                 let kind = SourceErrorKind::Status(status.as_u16());
                 let message = format!(
                     "pinging container registry {}: {status}{}",
-                    reference.host(),
-                    words(&answer.body)
+                    reference.api_host(),
+                    error_summary(&answer.body)
                 );
                 return Err(SourceError::new(kind, message));
             }
         }
         Ok(Self {
-            network: network.but(|network| {
+            network: network.clone_with(|network| {
                 network.patience.first_attempts = ATTEMPTS;
                 network.patience.first_delay = FIRST_DELAY;
                 network.patience.max_delay = MAX_DELAY;
@@ -79,57 +81,57 @@ impl Remote {
 
     /// A GET below the repository. The answer of a registry may be a redirect to where its blobs are.
     /// `is_checked` says that its digest is known and verified.
-    fn get(
+    fn open_path(
         &self,
         what: &str,
         path: &str,
-        headers: Vec<Header>,
+        headers: Vec<ExtraHeader>,
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
         // The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
-        let agent = Header {
+        let agent = ExtraHeader {
             name: header::USER_AGENT,
             value: HeaderValue::from_static(USER_AGENT),
         };
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
-        let url = url.map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))?;
+        let url = url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))?;
         let config = HttpConfig {
             user_agent: CONNECT_AGENT.to_owned(),
             headers: headers.into_iter().chain([agent]).collect(),
             dialect: Some(Arc::clone(&self.session) as _),
             // Blobs, and manifests below an index, are asked for by digest, which proves more than any validator.
-            continuity: Continuity::Immutable,
+            continuity: ContinuityProof::Immutable,
             is_checked,
             name: Some(what.to_owned()),
-            ..HttpConfig::at(url, &self.network)
+            ..HttpConfig::from_url(url, &self.network)
         };
         let source = HttpSource::open(config);
         let source = source.map_err(|error| match error.kind() {
             SourceErrorKind::Stopped => error,
-            kind => SourceError::caused(kind, what, error),
+            kind => SourceError::with_context(kind, what, error),
         })?;
-        self.network.handle.block_on(self.session.accepted());
+        self.network.handle.block_on(self.session.mark_accepted());
         Ok(source)
     }
 
-    fn manifest_of(&self, version: &Version) -> Result<Served, SourceError> {
-        let Reference { repository, .. } = &self.reference;
+    fn manifest_of(&self, version: &ImageVersion) -> Result<ServedManifest, SourceError> {
+        let ImageReference { repository, .. } = &self.reference;
         let what = format!(
             "reading manifest {version} in {}/{repository}",
-            self.reference.host()
+            self.reference.api_host()
         );
-        let accept = ACCEPTED.iter().map(|media_type| Header {
+        let accept = ACCEPTED.iter().map(|media_type| ExtraHeader {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
-        let is_checked = matches!(version, Version::Digest(_));
-        let source = self.get(
+        let is_checked = matches!(version, ImageVersion::Digest(_));
+        let source = self.open_path(
             &what,
             &format!("manifests/{version}"),
             accept.collect(),
             is_checked,
         )?;
-        let mut body = source.body()?;
+        let mut body = source.open_body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
             if bytes.len() + chunk.len() > MAX_MANIFEST_BYTES {
@@ -139,15 +141,15 @@ impl Remote {
             bytes.extend_from_slice(&chunk);
         }
         // Of a tag this is the only digest that is not made from the bytes themselves; a registry need not send it.
-        if let Some(announced) = announced(source.headers()) {
-            announced.verify(&bytes, &what)?;
+        if let Some(announced) = announced_digest(source.response_headers()) {
+            announced.verify_bytes(&bytes, &what)?;
         }
         let digest = match version {
-            Version::Digest(digest) => digest.clone(),
-            Version::Tag(_) => Digest::of(&bytes)?,
+            ImageVersion::Digest(digest) => digest.clone(),
+            ImageVersion::Tag(_) => OciDigest::sha256_of(&bytes)?,
         };
-        digest.verify(&bytes, &what)?;
-        Ok(Served {
+        digest.verify_bytes(&bytes, &what)?;
+        Ok(ServedManifest {
             digest,
             media_type: source.content_type().map(media_type),
             bytes: bytes.freeze(),
@@ -155,23 +157,23 @@ impl Remote {
     }
 }
 
-impl Store for Remote {
-    fn name(&self) -> String {
+impl ImageStore for RemoteRegistry {
+    fn image_name(&self) -> String {
         format!("docker://{}", self.reference)
     }
 
-    fn top(&self) -> Result<Served, SourceError> {
+    fn read_root(&self) -> Result<ServedManifest, SourceError> {
         self.manifest_of(&self.reference.version)
     }
 
-    fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError> {
-        self.manifest_of(&Version::Digest(descriptor.digest.clone()))
+    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError> {
+        self.manifest_of(&ImageVersion::Digest(descriptor.digest.clone()))
     }
 
-    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
+    fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError> {
         let what = format!("reading blob {}", blob.digest);
-        let source = self.get(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
-        match source.length() {
+        let source = self.open_path(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
+        match source.total_bytes() {
             Some(length) if length != blob.size => {
                 let message = format!(
                     "{what}: the registry announces {length} bytes, the manifest says {}",
@@ -179,22 +181,22 @@ impl Store for Remote {
                 );
                 Err(SourceError::new(SourceErrorKind::Length, message))
             }
-            _ => source.body(),
+            _ => source.open_body(),
         }
     }
 }
 
 /// The answer to `GET /v2/`, over TLS or, if certificates do not matter and TLS does not work, without.
-async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, SourceError> {
+async fn ping_registry(agent: &HttpAgent, host: &str, insecure: bool) -> Result<AgentResponse, SourceError> {
     let worded = |error: SourceError| {
         let what = format!("pinging container registry {host}");
-        SourceError::caused(error.kind(), what, error)
+        SourceError::with_context(error.kind(), what, error)
     };
     let greeting = |scheme: &str| {
         let url = Url::parse(&format!("{scheme}://{host}/v2/"));
-        let url = url.map_err(|error| worded(SourceError::of(SourceErrorKind::Invalid, error)))?;
+        let url = url.map_err(|error| worded(SourceError::from_cause(SourceErrorKind::Invalid, error)))?;
         Ok::<_, SourceError>(move || {
-            let request = agent.request(Method::GET, url.clone());
+            let request = agent.build_request(Method::GET, url.clone());
             request.header(header::USER_AGENT, USER_AGENT)
         })
     };
@@ -212,9 +214,9 @@ async fn greet(agent: &Agent, host: &str, insecure: bool) -> Result<Answer, Sour
 }
 
 /// The digest of a manifest, as the registry announces it.
-fn announced(headers: &HeaderMap) -> Option<Digest> {
-    let digest = text(headers, "docker-content-digest")?;
-    Digest::try_from(digest.to_owned()).ok()
+fn announced_digest(headers: &HeaderMap) -> Option<OciDigest> {
+    let digest = header_text(headers, "docker-content-digest")?;
+    OciDigest::try_from(digest.to_owned()).ok()
 }
 
 /// A content type without its parameters.

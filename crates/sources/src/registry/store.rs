@@ -2,45 +2,56 @@
 
 use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::Body;
-use datapath::storage::Storage;
+use datapath::source::SourceBody;
+use datapath::storage::StorageLocation;
 
-use super::manifest::{Descriptor, Served};
-use crate::verified::Verified;
+use super::manifest::{OciDescriptor, ServedManifest};
+use crate::verified::VerifiedBody;
 
 /// A place that holds one image or several.
-pub(super) trait Store: Send + Sync {
+pub(super) trait ImageStore: Send + Sync {
     /// Name of the image in logs.
-    fn name(&self) -> String;
+    fn image_name(&self) -> String;
 
     /// The manifest or index that the endpoint names.
-    fn top(&self) -> Result<Served, SourceError>;
+    fn read_root(&self) -> Result<ServedManifest, SourceError>;
 
     /// A manifest that an index names; its digest is verified.
-    fn manifest(&self, descriptor: &Descriptor) -> Result<Served, SourceError>;
+    fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError>;
 
     /// Place of all images, if that is one file of this machine.
-    fn storage(&self) -> Option<Storage> {
+    fn storage_location(&self) -> Option<StorageLocation> {
         None
     }
 
     /// The bytes of a blob, not verified yet.
-    fn open(&self, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError>;
+    fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError>;
 }
 
 /// The bytes of a blob: they end well only when they have the length and the digest that the manifest says.
-pub(super) fn verified(store: &dyn Store, blob: &Descriptor) -> Result<Box<dyn Body>, SourceError> {
-    let body = Box::new(Measured {
-        body: store.open(blob)?,
+pub(super) fn open_verified(
+    store: &dyn ImageStore,
+    blob: &OciDescriptor,
+) -> Result<Box<dyn SourceBody>, SourceError> {
+    let body = Box::new(MeasuredBody {
+        body: store.open_blob(blob)?,
         left: blob.size,
         blob: blob.clone(),
     });
     let what = format!("blob {}", blob.digest);
-    Ok(Box::new(Verified::new(body, blob.digest.checksum(), what)?))
+    Ok(Box::new(VerifiedBody::new(
+        body,
+        blob.digest.to_checksum(),
+        what,
+    )?))
 }
 
 /// A whole blob that is a document of at most `limit` bytes.
-pub(super) fn document(store: &dyn Store, blob: &Descriptor, limit: usize) -> Result<Bytes, SourceError> {
+pub(super) fn read_document(
+    store: &dyn ImageStore,
+    blob: &OciDescriptor,
+    limit: usize,
+) -> Result<Bytes, SourceError> {
     if usize::try_from(blob.size).map_or(true, |size| size > limit) {
         let message = format!(
             "blob {} has {} bytes, a document has at most {limit}",
@@ -48,7 +59,7 @@ pub(super) fn document(store: &dyn Store, blob: &Descriptor, limit: usize) -> Re
         );
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
-    let mut body = verified(store, blob)?;
+    let mut body = open_verified(store, blob)?;
     let mut bytes = BytesMut::new();
     while let Some(chunk) = body.next_chunk()? {
         bytes.extend_from_slice(&chunk);
@@ -57,26 +68,26 @@ pub(super) fn document(store: &dyn Store, blob: &Descriptor, limit: usize) -> Re
 }
 
 /// A body that has as many bytes as its manifest says, and no more of them are read.
-struct Measured {
-    body: Box<dyn Body>,
+struct MeasuredBody {
+    body: Box<dyn SourceBody>,
     left: u64,
-    blob: Descriptor,
+    blob: OciDescriptor,
 }
 
-impl Measured {
-    fn wrong(&self, how: &str) -> SourceError {
-        let Descriptor { digest, size, .. } = &self.blob;
+impl MeasuredBody {
+    fn mismatch_error(&self, how: &str) -> SourceError {
+        let OciDescriptor { digest, size, .. } = &self.blob;
         let message = format!("blob {digest}: {how} the {size} bytes that the manifest says");
         SourceError::new(SourceErrorKind::Length, message)
     }
 }
 
-impl Body for Measured {
+impl SourceBody for MeasuredBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = self.body.next_chunk()?;
         match &chunk {
-            None if self.left > 0 => Err(self.wrong(&format!("it ends {} bytes before", self.left))),
-            Some(bytes) if bytes.len() as u64 > self.left => Err(self.wrong("it goes on after")),
+            None if self.left > 0 => Err(self.mismatch_error(&format!("it ends {} bytes before", self.left))),
+            Some(bytes) if bytes.len() as u64 > self.left => Err(self.mismatch_error("it goes on after")),
             _ => {
                 self.left -= chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 Ok(chunk)

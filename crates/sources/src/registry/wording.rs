@@ -6,15 +6,15 @@ use datapath::error::{SourceError, SourceErrorKind};
 const PULL_FAILED: &str = "failed to pull image: ";
 
 /// A failure of the registry, of the way to it, or of what came from it.
-pub(super) fn pulled(error: SourceError) -> SourceError {
+pub(super) fn pull_error(error: SourceError) -> SourceError {
     match error.kind() {
         SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")).because(error),
+        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")).with_cause(error),
     }
 }
 
-/// `error` without the text of [`pulled`], for the middle of a transfer: there the pod puts that text before every failure.
-pub(super) fn unprefixed(error: &SourceError) -> SourceError {
+/// `error` without the text of [`pull_error`], for the middle of a transfer: there the pod puts that text before every failure.
+pub(super) fn without_prefix(error: &SourceError) -> SourceError {
     let text = error.to_string();
     SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))
 }

@@ -2,32 +2,32 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use datapath::digest::{Algorithm, Checksum};
+use datapath::digest::{Checksum, DigestAlgorithm};
 use http::HeaderMap;
 
-use crate::http::text;
+use crate::http::header_text;
 
 /// Says which kind of checksum the object has: of its bytes, or of the checksums of its parts.
 const KIND: &str = "x-amz-checksum-type";
 
 /// The headers, the cheapest to verify first (S3 API reference, GetObject).
-const HEADERS: [(&str, Algorithm); 5] = [
-    ("x-amz-checksum-crc64nvme", Algorithm::Crc64Nvme),
-    ("x-amz-checksum-crc32c", Algorithm::Crc32c),
-    ("x-amz-checksum-crc32", Algorithm::Crc32),
-    ("x-amz-checksum-sha256", Algorithm::Sha256),
-    ("x-amz-checksum-sha1", Algorithm::Sha1),
+const HEADERS: [(&str, DigestAlgorithm); 5] = [
+    ("x-amz-checksum-crc64nvme", DigestAlgorithm::Crc64Nvme),
+    ("x-amz-checksum-crc32c", DigestAlgorithm::Crc32c),
+    ("x-amz-checksum-crc32", DigestAlgorithm::Crc32),
+    ("x-amz-checksum-sha256", DigestAlgorithm::Sha256),
+    ("x-amz-checksum-sha1", DigestAlgorithm::Sha1),
 ];
 
 /// Checksum that the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
 /// to a reader that does not know the parts.
-pub(super) fn announced(headers: &HeaderMap) -> Option<Checksum> {
-    if text(headers, KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
+pub(super) fn announced_checksum(headers: &HeaderMap) -> Option<Checksum> {
+    if header_text(headers, KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
         return None;
     }
     HEADERS.iter().find_map(|(name, algorithm)| {
-        let bytes = BASE64_STANDARD.decode(text(headers, *name)?).ok()?;
-        Checksum::announced(*algorithm, &bytes)
+        let bytes = BASE64_STANDARD.decode(header_text(headers, *name)?).ok()?;
+        Checksum::from_bytes(*algorithm, &bytes)
     })
 }
 
@@ -40,7 +40,7 @@ mod tests {
         let pairs = pairs
             .iter()
             .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
-        announced(&pairs.collect()).map(|checksum| checksum.to_string())
+        announced_checksum(&pairs.collect()).map(|checksum| checksum.to_string())
     }
 
     #[test]

@@ -11,11 +11,11 @@ use object_store::client::{HttpRequest, HttpRequestBody};
 use parking_lot::RwLock;
 use url::Url;
 
-use super::keys::Keys;
-use super::place::relocated;
-use crate::http::{Dialect, RefusedRequest, Verdict, text};
-use crate::objects::{StoreError, advised};
-use crate::policy::Cloud;
+use super::keys::AccessKeys;
+use super::place::relocate_url;
+use crate::http::{RefusalVerdict, RefusedRequest, ServerDialect, header_text};
+use crate::objects::{StoreError, append_advice};
+use crate::policy::CloudProvider;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
@@ -51,14 +51,14 @@ const PASSING: [&str; 6] = [
 ];
 
 pub(super) struct S3Dialect {
-    keys: Keys,
+    keys: AccessKeys,
     region: RwLock<String>,
     /// The version that was found, which all later requests are about.
     version: OnceLock<String>,
 }
 
 impl S3Dialect {
-    pub(super) fn new(keys: Keys, region: String) -> Self {
+    pub(super) fn new(keys: AccessKeys, region: String) -> Self {
         Self {
             keys,
             region: RwLock::new(region),
@@ -67,7 +67,7 @@ impl S3Dialect {
     }
 
     /// Restricts all later requests to this version.
-    pub(super) fn pin(&self, version: &str) {
+    pub(super) fn pin_version(&self, version: &str) {
         self.version.get_or_init(|| version.to_owned());
     }
 
@@ -87,7 +87,8 @@ impl S3Dialect {
                         | "IllegalLocationConstraintException"
                 )
             });
-        let region = text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
+        let region =
+            header_text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
         let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
             && region
                 .bytes()
@@ -102,9 +103,13 @@ fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
 }
 
 /// Signs the URL and the headers of S3.
-fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Result<(), SourceError> {
+fn sign_request(
+    request: &mut reqwest::Request,
+    key: &AwsCredential,
+    region: &str,
+) -> Result<(), SourceError> {
     let unusable = |cause: Box<dyn Error + Send + Sync>| {
-        SourceError::caused(SourceErrorKind::Invalid, "cannot sign the request", cause)
+        SourceError::with_context(SourceErrorKind::Invalid, "cannot sign the request", cause)
     };
     let mut signed: HttpRequest = http::Request::builder()
         .method(request.method())
@@ -131,7 +136,7 @@ fn sign(request: &mut reqwest::Request, key: &AwsCredential, region: &str) -> Re
 }
 
 #[async_trait]
-impl Dialect for S3Dialect {
+impl ServerDialect for S3Dialect {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         let url = request.url_mut();
         if let Some(version) = self.version.get()
@@ -143,42 +148,42 @@ impl Dialect for S3Dialect {
             let (name, value) = CHECKSUM_MODE;
             request.headers_mut().insert(name, value);
         }
-        match self.keys.current(request.url()).await? {
-            Some(key) => sign(request, &key, &self.region()),
+        match self.keys.current_key(request.url()).await? {
+            Some(key) => sign_request(request, &key, &self.region()),
             None => Ok(()),
         }
     }
 
-    fn accompanies(&self, to: &Url) -> bool {
-        Cloud::Amazon.owns(to)
+    fn is_same_service(&self, to: &Url) -> bool {
+        CloudProvider::Amazon.owns_url(to)
     }
 
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
         let error = StoreError::parse(refusal.body);
         let code = error.as_ref().map_or("", |error| error.code.as_str());
         if let Some(region) = self.other_region(&refusal, error.as_ref()) {
             tracing::info!("the bucket is in region {region}");
-            let elsewhere = relocated(refusal.url, &region);
+            let elsewhere = relocate_url(refusal.url, &region);
             *self.region.write() = region;
-            return Verdict::Again(elsewhere);
+            return RefusalVerdict::Again(elsewhere);
         }
         let is_refused_to_nobody =
-            refusal.is_about_who_asks() && matches!(self.keys.current(refusal.url).await, Ok(None));
+            refusal.is_about_who_asks() && matches!(self.keys.current_key(refusal.url).await, Ok(None));
         // Keys are not renewed for any other refusal: what valid keys may not read, new ones of the same identity may not either.
-        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew().await {
-            return Verdict::Again(None);
+        if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew_keys().await {
+            return RefusalVerdict::Again(None);
         }
-        let advice = self.keys.withheld().filter(|_| is_refused_to_nobody);
+        let advice = self.keys.withheld_reason().filter(|_| is_refused_to_nobody);
         match (error, advice) {
-            (Some(error), advice) => Verdict::Described {
+            (Some(error), advice) => RefusalVerdict::Described {
                 transient: is_passing(&refusal, &error),
-                text: advised(error.sentence(), advice),
+                text: append_advice(error.error_message(), advice),
             },
-            (None, Some(_)) => Verdict::Described {
+            (None, Some(_)) => RefusalVerdict::Described {
                 transient: false,
-                text: advised(refusal.status.to_string(), advice),
+                text: append_advice(refusal.status.to_string(), advice),
             },
-            (None, None) => Verdict::Plain,
+            (None, None) => RefusalVerdict::Plain,
         }
     }
 }

@@ -8,12 +8,12 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCr
 use tokio::sync::Mutex;
 use url::Url;
 
-use super::place::domain;
-use crate::credentials::Credentials;
-use crate::error::invalid;
+use super::place::region_domain;
+use crate::credentials::BasicCredentials;
+use crate::error::invalid_error;
 use crate::network::Network;
-use crate::objects::{Connector, MACHINE_LIMIT, credential_failure, patience, take_no_proxy};
-use crate::policy::{Cloud, Found, Lent, Policy};
+use crate::objects::{AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy};
+use crate::policy::{CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy};
 
 /// Age up to which renewed credentials count as new: another connection's failure has asked for them.
 const JUST_NOW: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
 
 /// Origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Origin {
+enum KeyOrigin {
     /// Keys that came with the import, and do not change.
     Given,
     /// Keys in variables of the environment.
@@ -63,19 +63,19 @@ enum Origin {
     Nobody,
 }
 
-impl Origin {
+impl KeyOrigin {
     /// Place at which an identity of this kind is found, if it is one that is found.
-    fn found(self) -> Option<Found> {
+    fn identity_origin(self) -> Option<IdentityOrigin> {
         match self {
             Self::Given | Self::Nobody => None,
-            Self::Variables => Some(Found::Variables),
-            Self::WebIdentity => Some(Found::Mounted),
-            Self::Container | Self::Machine => Some(Found::Machine),
+            Self::Variables => Some(IdentityOrigin::Variables),
+            Self::WebIdentity => Some(IdentityOrigin::Mounted),
+            Self::Container | Self::Machine => Some(IdentityOrigin::Machine),
         }
     }
 
     /// True if the variables name an identity of this kind.
-    fn is_named(self, lent: Lent<'_>) -> bool {
+    fn is_named(self, lent: IdentityVariables<'_>) -> bool {
         let has = |name: &str| lent.get(name).is_some();
         match self {
             Self::Given | Self::Nobody => false,
@@ -88,36 +88,36 @@ impl Origin {
 }
 
 /// Gives out keys, and gets new ones when they have expired.
-pub(super) struct Keys {
-    origin: Origin,
+pub(super) struct AccessKeys {
+    origin: KeyOrigin,
     network: Arc<Network>,
     url: Url,
     region: String,
-    current: Mutex<Current>,
+    current: Mutex<CurrentKeys>,
     /// The reason why no identity is used, and what helps.
     withheld: Option<String>,
 }
 
 #[derive(Default)]
-struct Current {
+struct CurrentKeys {
     provider: Option<AwsCredentialProvider>,
     renewed: Option<Instant>,
 }
 
-impl Keys {
+impl AccessKeys {
     /// The keys of `network`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
-    pub(super) fn find(
+    pub(super) fn find_keys(
         network: &Arc<Network>,
         anonymous: bool,
         url: &Url,
         region: &str,
     ) -> Result<Self, SourceError> {
         let (origin, withheld) = if anonymous {
-            (Origin::Nobody, None)
+            (KeyOrigin::Nobody, None)
         } else if network.credentials.is_some() {
-            (Origin::Given, None)
+            (KeyOrigin::Given, None)
         } else {
-            found(&network.policy, url)
+            find_identity(&network.policy, url)
         };
         let mut keys = Self {
             origin,
@@ -128,42 +128,48 @@ impl Keys {
             withheld,
         };
         // Most buckets that are read without keys are public: the machine is asked when one is not.
-        if !matches!(origin, Origin::Machine | Origin::Nobody) {
-            keys.current.get_mut().provider = Some(keys.fresh()?);
+        if !matches!(origin, KeyOrigin::Machine | KeyOrigin::Nobody) {
+            keys.current.get_mut().provider = Some(keys.build_provider()?);
         }
         Ok(keys)
     }
 
     /// The key to sign a request to `url` with; none for an anonymous one. An identity that was found is not for every
     /// place that a server leads to.
-    pub(super) async fn current(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
-        if let Some(found) = self.origin.found()
-            && self.network.policy.lend(found, Cloud::Amazon, url).is_err()
+    pub(super) async fn current_key(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
+        if let Some(found) = self.origin.identity_origin()
+            && self
+                .network
+                .policy
+                .lend_identity(found, CloudProvider::Amazon, url)
+                .is_err()
         {
             return Ok(None);
         }
         let provider = self.current.lock().await.provider.clone();
         let Some(provider) = provider else { return Ok(None) };
         let key = provider.get_credential().await.map_err(credential_failure)?;
-        check(&key)?;
+        check_key(&key)?;
         // A signature shows no key, but a token is one.
         if key.token.is_some() {
-            self.network.policy.reveal("the session token for S3", url)?;
+            self.network
+                .policy
+                .check_secret_target("the session token for S3", url)?;
         }
         Ok(Some(key))
     }
 
     /// The reason why no identity is used, and what helps.
-    pub(super) fn withheld(&self) -> Option<&str> {
+    pub(super) fn withheld_reason(&self) -> Option<&str> {
         self.withheld.as_deref()
     }
 
     /// Gets new keys, because the server no longer takes these. False if there are none.
-    pub(super) async fn renew(&self) -> bool {
+    pub(super) async fn renew_keys(&self) -> bool {
         let mut current = self.current.lock().await;
         let fresh = match self.origin {
-            Origin::Given | Origin::Variables | Origin::Nobody => return false,
-            Origin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
+            KeyOrigin::Given | KeyOrigin::Variables | KeyOrigin::Nobody => return false,
+            KeyOrigin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
             // Several connections may be refused in the same moment: one renewal is for all of them.
             _ if current
                 .renewed
@@ -171,11 +177,11 @@ impl Keys {
             {
                 return true;
             }
-            _ => self.fresh(),
+            _ => self.build_provider(),
         };
         current.renewed = Some(Instant::now());
         let Ok(fresh) = fresh else { return false };
-        if self.origin == Origin::Machine {
+        if self.origin == KeyOrigin::Machine {
             let asked = tokio::time::timeout(MACHINE_LIMIT, fresh.get_credential()).await;
             if !matches!(asked, Ok(Ok(_))) {
                 tracing::info!("this machine has no credentials for S3");
@@ -188,51 +194,56 @@ impl Keys {
     }
 
     /// The library's provider.
-    fn fresh(&self) -> Result<AwsCredentialProvider, SourceError> {
-        let lent = self.origin.found().map(|found| self.lent(found, &self.url));
+    fn build_provider(&self) -> Result<AwsCredentialProvider, SourceError> {
+        let lent = self
+            .origin
+            .identity_origin()
+            .map(|found| self.lent_variables(found, &self.url));
         let lent = lent.transpose()?;
-        let builder = self.builder()?;
+        let builder = self.provider_builder()?;
         let builder = match (self.origin, lent) {
-            (Origin::Variables, Some(lent)) => with_key(builder, &in_variables(lent))?,
-            (Origin::WebIdentity, Some(lent)) => {
+            (KeyOrigin::Variables, Some(lent)) => with_key(builder, &in_variables(lent))?,
+            (KeyOrigin::WebIdentity, Some(lent)) => {
                 let sts = self.token_exchange(lent)?;
                 with_variables(builder, &WEB_IDENTITY, lent).with_config(AmazonS3ConfigKey::StsEndpoint, sts)
             }
-            (Origin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
-            (Origin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
-            _ => with_key(builder, &given(&self.network))?,
+            (KeyOrigin::Container, Some(lent)) => with_variables(builder, &CONTAINER, lent),
+            (KeyOrigin::Machine, Some(lent)) => with_variables(builder, &MACHINE, lent),
+            _ => with_key(builder, &given_credential(&self.network))?,
         };
         let store = builder.build().map_err(credential_failure)?;
         Ok(Arc::clone(store.credentials()))
     }
 
-    fn builder(&self) -> Result<AmazonS3Builder, SourceError> {
+    fn provider_builder(&self) -> Result<AmazonS3Builder, SourceError> {
         let connector = match self.origin {
-            Origin::Container | Origin::Machine => Connector::new(&take_no_proxy(&self.network))?,
-            _ => Connector::new(&self.network)?,
+            KeyOrigin::Container | KeyOrigin::Machine => AgentConnector::new(&take_no_proxy(&self.network))?,
+            _ => AgentConnector::new(&self.network)?,
         };
         Ok(AmazonS3Builder::new()
             // It wants one, though only credentials are asked of it.
             .with_bucket_name("any")
             .with_region(&self.region)
-            .with_retry(patience())
+            .with_retry(retry_config())
             .with_http_connector(connector))
     }
 
     /// The URL at which the token of the workload is exchanged. The token can do all that the workload may.
-    fn token_exchange(&self, lent: Lent<'_>) -> Result<String, SourceError> {
-        let usual = || format!("https://sts.{}.{}", self.region, domain(&self.region));
+    fn token_exchange(&self, lent: IdentityVariables<'_>) -> Result<String, SourceError> {
+        let usual = || format!("https://sts.{}.{}", self.region, region_domain(&self.region));
         let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
         let url = Url::parse(&text).map_err(|error| {
             let what = "the service that exchanges tokens for keys has no usable URL";
-            SourceError::caused(SourceErrorKind::Invalid, what, error)
+            SourceError::with_context(SourceErrorKind::Invalid, what, error)
         })?;
         let policy = &self.network.policy;
-        match policy.lend(Found::Mounted, Cloud::Amazon, &url) {
-            Ok(_) => policy.reveal("the token of the workload", &url).map(|()| text),
+        match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Amazon, &url) {
+            Ok(_) => policy
+                .check_secret_target("the token of the workload", &url)
+                .map(|()| text),
             Err(_) => {
                 let host = url.host_str().unwrap_or_default();
-                Err(invalid(format!(
+                Err(invalid_error(format!(
                     "the token of this workload is for Amazon's own hosts with verified certificates, and {host}, which \
                      AWS_ENDPOINT_URL_STS names, is none of them"
                 )))
@@ -240,43 +251,48 @@ impl Keys {
         }
     }
 
-    fn lent(&self, found: Found, url: &Url) -> Result<Lent<'_>, SourceError> {
-        let lent = self.network.policy.lend(found, Cloud::Amazon, url);
-        lent.map_err(|advice| invalid(format!("no credentials: {advice}")))
+    fn lent_variables(&self, found: IdentityOrigin, url: &Url) -> Result<IdentityVariables<'_>, SourceError> {
+        let lent = self
+            .network
+            .policy
+            .lend_identity(found, CloudProvider::Amazon, url);
+        lent.map_err(|advice| invalid_error(format!("no credentials: {advice}")))
     }
 }
 
 /// The first identity that the environment names and that may be used for `url`, in the order of the AWS SDKs; and if there
 /// is none, why.
-fn found(policy: &Policy, url: &Url) -> (Origin, Option<String>) {
+fn find_identity(policy: &ImportPolicy, url: &Url) -> (KeyOrigin, Option<String>) {
     let mut withheld = None;
     for origin in [
-        Origin::Variables,
-        Origin::WebIdentity,
-        Origin::Container,
-        Origin::Machine,
+        KeyOrigin::Variables,
+        KeyOrigin::WebIdentity,
+        KeyOrigin::Container,
+        KeyOrigin::Machine,
     ] {
-        let Some(found) = origin.found() else { continue };
-        match policy.lend(found, Cloud::Amazon, url) {
+        let Some(found) = origin.identity_origin() else {
+            continue;
+        };
+        match policy.lend_identity(found, CloudProvider::Amazon, url) {
             Ok(lent) if origin.is_named(lent) => return (origin, None),
             Ok(_) => {}
             Err(advice) => withheld = Some(advice),
         }
     }
-    (Origin::Nobody, withheld)
+    (KeyOrigin::Nobody, withheld)
 }
 
 /// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
-fn given(network: &Arc<Network>) -> AwsCredential {
+fn given_credential(network: &Arc<Network>) -> AwsCredential {
     let pair = network.credentials.as_ref();
     AwsCredential {
-        key_id: pair.map_or("", Credentials::user).to_owned(),
-        secret_key: pair.map_or("", Credentials::password).to_owned(),
+        key_id: pair.map_or("", BasicCredentials::user).to_owned(),
+        secret_key: pair.map_or("", BasicCredentials::password).to_owned(),
         token: None,
     }
 }
 
-fn in_variables(lent: Lent<'_>) -> AwsCredential {
+fn in_variables(lent: IdentityVariables<'_>) -> AwsCredential {
     let variable = |name: &str| lent.get(name).map(str::to_owned);
     AwsCredential {
         key_id: variable("AWS_ACCESS_KEY_ID").unwrap_or_default(),
@@ -288,7 +304,7 @@ fn in_variables(lent: Lent<'_>) -> AwsCredential {
 fn with_variables(
     builder: AmazonS3Builder,
     variables: &[(&str, AmazonS3ConfigKey)],
-    lent: Lent<'_>,
+    lent: IdentityVariables<'_>,
 ) -> AmazonS3Builder {
     let values = variables
         .iter()
@@ -299,7 +315,7 @@ fn with_variables(
 }
 
 fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Builder, SourceError> {
-    check(key)?;
+    check_key(key)?;
     let builder = builder
         .with_access_key_id(&key.key_id)
         .with_secret_access_key(&key.secret_key);
@@ -310,12 +326,12 @@ fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Bui
 }
 
 /// Refuses what cannot stand in a header, of which a line break at the end of a file is the usual case.
-fn check(key: &AwsCredential) -> Result<(), SourceError> {
+fn check_key(key: &AwsCredential) -> Result<(), SourceError> {
     let fits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if fits(&key.key_id) && key.token.as_deref().is_none_or(fits) {
         return Ok(());
     }
-    Err(invalid(
+    Err(invalid_error(
         "the access key id or the session token for S3 holds a character that no key has: is there a \
          line break or a space at its end?",
     ))

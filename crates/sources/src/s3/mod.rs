@@ -14,18 +14,18 @@ use std::sync::Arc;
 use datapath::error::SourceError;
 
 use self::dialect::S3Dialect;
-use self::keys::Keys;
-use self::place::Place;
+use self::keys::AccessKeys;
+use self::place::S3Location;
 pub use self::place::url_at;
-use super::http::text;
+use super::http::header_text;
 use super::network::Network;
-use super::objects::{ObjectOptions, Store, StoredObject, open_object};
+use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, open_object};
 
 /// Names the version that an answer is about.
 const VERSION: &str = "x-amz-version-id";
 
 /// S3, as it is registered.
-pub(crate) const STORE: Store = Store {
+pub(crate) const STORE: ObjectStoreKind = ObjectStoreKind {
     scheme: "s3",
     name: "s3",
     open,
@@ -38,16 +38,17 @@ pub fn open(
     options: &ObjectOptions,
 ) -> Result<StoredObject, SourceError> {
     let region = options.region.clone();
-    let place = Place::parse(endpoint, options.addressing, region, &network.policy)?;
-    let what = format!("\"{}\"", place.name());
-    let keys = Keys::find(network, options.anonymous, &place.url, &place.region)?;
+    let place = S3Location::parse(endpoint, options.addressing, region, &network.policy)?;
+    let what = format!("\"{}\"", place.object_name());
+    let keys = AccessKeys::find_keys(network, options.anonymous, &place.url, &place.region)?;
     let dialect = Arc::new(S3Dialect::new(keys, place.region));
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("s3", &what, place.url, spoken, network)?;
     // A bucket without versions says "null".
-    if let Some(version) = text(http.headers(), VERSION).filter(|version| *version != "null") {
-        dialect.pin(version);
+    if let Some(version) = header_text(http.response_headers(), VERSION).filter(|version| *version != "null")
+    {
+        dialect.pin_version(version);
     }
-    let checksum = checksum::announced(http.headers());
+    let checksum = checksum::announced_checksum(http.response_headers());
     Ok(StoredObject { http, checksum, what })
 }

@@ -4,11 +4,11 @@ use datapath::error::SourceError;
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use crate::error::invalid;
-use crate::http::redacted;
-use crate::objects::Addressing;
-use crate::objects::{encoded, survives_urls};
-use crate::policy::Policy;
+use crate::error::invalid_error;
+use crate::http::redact_endpoint;
+use crate::objects::AddressingStyle;
+use crate::objects::{encode_path, survives_urls};
+use crate::policy::ImportPolicy;
 
 /// The region that global endpoints belong to.
 const HOME_REGION: &str = "us-east-1";
@@ -18,7 +18,7 @@ const MAX_LABEL_BYTES: usize = 63;
 
 /// An object and how to ask for it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct S3Location {
     /// Without a query, but for `versionId`.
     pub(super) url: Url,
     pub(super) bucket: String,
@@ -26,16 +26,19 @@ pub(super) struct Place {
     pub(super) region: String,
 }
 
-impl Place {
+impl S3Location {
     pub(super) fn parse(
         endpoint: &str,
-        addressing: Addressing,
+        addressing: AddressingStyle,
         region: Option<String>,
-        policy: &Policy,
+        policy: &ImportPolicy,
     ) -> Result<Self, SourceError> {
         let refused = |reason: String| {
-            let message = format!("unable to parse endpoint \"{}\": {reason}", redacted(endpoint));
-            invalid(message)
+            let message = format!(
+                "unable to parse endpoint \"{}\": {reason}",
+                redact_endpoint(endpoint)
+            );
+            invalid_error(message)
         };
         let (scheme, rest) = endpoint
             .split_once("://")
@@ -43,13 +46,13 @@ impl Place {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let rest = rest.split('#').next().unwrap_or_default();
         let (server, names) = match addressing {
-            Addressing::Host => {
+            AddressingStyle::Host => {
                 // Only `http` means without TLS (contract §1.11).
                 let scheme = if scheme == "http" { "http" } else { "https" };
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some(format!("{scheme}://{host}")), names)
             }
-            Addressing::Bucket => (endpoint_of(policy), rest),
+            AddressingStyle::Bucket => (endpoint_of(policy), rest),
         };
         let (bucket, key) = names_of(names).map_err(refused)?;
         let (mut url, region) = match server {
@@ -78,7 +81,7 @@ impl Place {
     }
 
     /// `bucket/key`.
-    pub(super) fn name(&self) -> String {
+    pub(super) fn object_name(&self) -> String {
         format!("{}/{}", self.bucket, self.key)
     }
 }
@@ -86,7 +89,12 @@ impl Place {
 /// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API
 /// and importers take: a path.
 pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
-    let refused = |reason: String| invalid(format!("unable to parse \"{}\": {reason}", redacted(address)));
+    let refused = |reason: String| {
+        invalid_error(format!(
+            "unable to parse \"{}\": {reason}",
+            redact_endpoint(address)
+        ))
+    };
     let names = address.split_once("://").map_or(address, |(_, names)| names);
     let names = names.split('#').next().unwrap_or_default();
     let (names, query) = names.split_once('?').unwrap_or((names, ""));
@@ -101,7 +109,11 @@ pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
 fn path_style(server: &str, bucket: &str, key: &[u8]) -> Result<Url, url::ParseError> {
     let mut url = Url::parse(server)?;
     let base = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&format!("{base}/{}/{}", encoded(bucket.as_bytes()), encoded(key)));
+    url.set_path(&format!(
+        "{base}/{}/{}",
+        encode_path(bucket.as_bytes()),
+        encode_path(key)
+    ));
     Ok(url)
 }
 
@@ -128,24 +140,24 @@ fn version_of(query: &str) -> Option<String> {
 }
 
 /// The server that the command line's environment names, as for the AWS SDKs.
-fn endpoint_of(policy: &Policy) -> Option<String> {
+fn endpoint_of(policy: &ImportPolicy) -> Option<String> {
     first_setting(policy, ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 }
 
-fn configured_region(policy: &Policy) -> Option<String> {
+fn configured_region(policy: &ImportPolicy) -> Option<String> {
     first_setting(policy, ["AWS_REGION", "AWS_DEFAULT_REGION"])
 }
 
-fn first_setting(policy: &Policy, names: [&str; 2]) -> Option<String> {
+fn first_setting(policy: &ImportPolicy, names: [&str; 2]) -> Option<String> {
     names
         .iter()
-        .find_map(|name| policy.setting(name))
+        .find_map(|name| policy.get_setting(name))
         .map(str::to_owned)
 }
 
 /// CDI's rule: what stands between `s3.` and `.amazonaws.com`, or else the first label of the host. Two exceptions, where
 /// that could only fail: Amazon's global endpoint, and an environment that names the region.
-fn region_of(url: &Url, policy: &Policy) -> String {
+fn region_of(url: &Url, policy: &ImportPolicy) -> String {
     let host = url.host_str().unwrap_or_default();
     if let Some(labels) = amazon_labels(host) {
         let region = labels.region.filter(|region| !region.is_empty());
@@ -185,7 +197,7 @@ fn amazon_labels(host: &str) -> Option<AmazonLabels> {
 }
 
 /// The same object as asked for in `region`; none where the address does not depend on the region.
-pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
+pub(super) fn relocate_url(url: &Url, region: &str) -> Option<Url> {
     let labels = amazon_labels(url.host_str()?)?;
     let bucket = labels
         .bucket
@@ -194,13 +206,16 @@ pub(super) fn relocated(url: &Url, region: &str) -> Option<Url> {
     let stack = if labels.is_dual_stack { "dualstack." } else { "" };
     let mut relocated = url.clone();
     relocated
-        .set_host(Some(&format!("{bucket}s3.{stack}{region}.{}", domain(region))))
+        .set_host(Some(&format!(
+            "{bucket}s3.{stack}{region}.{}",
+            region_domain(region)
+        )))
         .ok()?;
     Some(relocated)
 }
 
 /// Domain of the services of a region.
-pub(super) fn domain(region: &str) -> &'static str {
+pub(super) fn region_domain(region: &str) -> &'static str {
     if region.starts_with("cn-") {
         "amazonaws.com.cn"
     } else {
@@ -214,11 +229,11 @@ fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseE
         && bucket
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
-    let (domain, key) = (domain(region), encoded(key));
+    let (domain, key) = (region_domain(region), encode_path(key));
     if is_label {
         Url::parse(&format!("https://{bucket}.s3.{region}.{domain}/{key}"))
     } else {
-        let bucket = encoded(bucket.as_bytes());
+        let bucket = encode_path(bucket.as_bytes());
         Url::parse(&format!("https://s3.{region}.{domain}/{bucket}/{key}"))
     }
 }
@@ -232,14 +247,14 @@ mod tests {
 
     fn place(
         endpoint: &str,
-        addressing: Addressing,
+        addressing: AddressingStyle,
         environment: &[(&str, &str)],
-    ) -> Result<Place, SourceError> {
+    ) -> Result<S3Location, SourceError> {
         let environment = environment
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        let policy = Policy::pod(&environment.collect::<HashMap<_, _>>(), true);
-        Place::parse(endpoint, addressing, None, &policy)
+        let policy = ImportPolicy::for_pod(&environment.collect::<HashMap<_, _>>(), true);
+        S3Location::parse(endpoint, addressing, None, &policy)
     }
 
     #[test]
@@ -271,10 +286,10 @@ mod tests {
             ),
             ("http://[::1]:9000/b/k", "http://[::1]:9000/b/k", "b/k", "[::1]"),
         ] {
-            let place = place(endpoint, Addressing::Host, &[]).unwrap();
+            let place = place(endpoint, AddressingStyle::Host, &[]).unwrap();
             assert_eq!(place.url.as_str(), url, "{endpoint}");
             assert_eq!(
-                (place.name().as_str(), place.region.as_str()),
+                (place.object_name().as_str(), place.region.as_str()),
                 (name, region),
                 "{endpoint}"
             );
@@ -305,8 +320,8 @@ mod tests {
         ] {
             let made = url_at(&server.parse().unwrap(), address).unwrap();
             assert_eq!(made.as_str(), url);
-            let read = place(url, Addressing::Host, &[]).unwrap();
-            assert_eq!((read.name().as_str(), read.url.as_str()), (name, url));
+            let read = place(url, AddressingStyle::Host, &[]).unwrap();
+            assert_eq!((read.object_name().as_str(), read.url.as_str()), (name, url));
         }
         for address in [
             "s3://",
@@ -341,7 +356,7 @@ mod tests {
             ),
             ("s3://B/k", &minio, "http://minio:9000/base/B/k", "here"),
         ] {
-            let place = place(text, Addressing::Bucket, environment).unwrap();
+            let place = place(text, AddressingStyle::Bucket, environment).unwrap();
             assert_eq!(
                 (place.url.as_str(), place.region.as_str()),
                 (url, region),
@@ -361,7 +376,7 @@ mod tests {
             "https://host/bucket/a/%2E%2e",
             "https://ho st/bucket/key#hidden",
         ] {
-            let error = place(endpoint, Addressing::Host, &[]).unwrap_err();
+            let error = place(endpoint, AddressingStyle::Host, &[]).unwrap_err();
             assert_eq!(error.kind(), SourceErrorKind::Invalid, "{endpoint}");
             assert!(!error.to_string().contains("hidden"), "{error}");
         }
@@ -369,7 +384,7 @@ mod tests {
 
     #[test]
     fn a_region_is_another_host_at_amazon_only() {
-        let relocate = |url: &str| relocated(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
+        let relocate = |url: &str| relocate_url(&Url::parse(url).unwrap(), "cn-north-1").map(String::from);
         for (url, expected) in [
             (
                 "https://b.s3.amazonaws.com/k?versionId=1",

@@ -3,20 +3,20 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;
 
-use crate::words::plain;
-use crate::xml::{Element, escaped};
+use crate::words::plain_line;
+use crate::xml::{XmlElement, escape_text};
 
 /// Longest name of an object.
 const MAX_NAME_BYTES: usize = 128;
 
 /// An object of vSphere: its type and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Reference {
+pub(super) struct ManagedObjectReference {
     pub(super) kind: &'static str,
     pub(super) name: String,
 }
 
-impl Reference {
+impl ManagedObjectReference {
     /// The object that is called this.
     pub(super) fn new(kind: &'static str, name: &str) -> Self {
         Self {
@@ -26,7 +26,7 @@ impl Reference {
     }
 
     /// An object that the server names. Names become arguments of nbdkit, and real ones are like `vm-42` or `12-snapshot-3`.
-    pub(super) fn found(kind: &'static str, name: &str) -> Result<Self, SourceError> {
+    pub(super) fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
         let name = name.trim();
         let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let begins = name
@@ -38,38 +38,38 @@ impl Reference {
         }
         let message = format!(
             "vSphere calls a {kind} {:?}, which is no name of an object",
-            plain(name)
+            plain_line(name)
         );
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
     /// The reference as XML, in an element named `element`.
-    pub(super) fn xml(&self, element: &str) -> String {
-        let (kind, name) = (self.kind, escaped(&self.name));
+    pub(super) fn to_xml(&self, element: &str) -> String {
+        let (kind, name) = (self.kind, escape_text(&self.name));
         format!("<{element} type=\"{kind}\">{name}</{element}>")
     }
 }
 
 /// A call that brought no response.
 #[derive(Debug)]
-pub(super) enum CallFailed {
+pub(super) enum VsphereCallError {
     /// vSphere refuses.
-    Fault(Fault),
+    Fault(VsphereFault),
     /// No answer of vSphere came.
     Lost(SourceError),
 }
 
-impl From<SourceError> for CallFailed {
+impl From<SourceError> for VsphereCallError {
     fn from(error: SourceError) -> Self {
         Self::Lost(error)
     }
 }
 
-impl From<CallFailed> for SourceError {
-    fn from(failed: CallFailed) -> Self {
+impl From<VsphereCallError> for SourceError {
+    fn from(failed: VsphereCallError) -> Self {
         match failed {
-            CallFailed::Fault(fault) => Self::of(SourceErrorKind::Invalid, fault),
-            CallFailed::Lost(error) => error,
+            VsphereCallError::Fault(fault) => Self::from_cause(SourceErrorKind::Invalid, fault),
+            VsphereCallError::Lost(error) => error,
         }
     }
 }
@@ -77,36 +77,42 @@ impl From<CallFailed> for SourceError {
 /// A refusal, in vSphere's words.
 #[derive(Debug, thiserror::Error)]
 #[error("vSphere refuses {method}: {text}")]
-pub(super) struct Fault {
+pub(super) struct VsphereFault {
     method: String,
     /// Name of its type, such as `NotAuthenticated`.
     pub(super) kind: String,
     text: String,
 }
 
-impl Fault {
-    fn of(method: &str, fault: &Element) -> Self {
+impl VsphereFault {
+    fn from_xml(method: &str, fault: &XmlElement) -> Self {
         let detail = fault.child("detail").and_then(|detail| detail.children.first());
         // The simulator calls all of them `Fault` and tells only the type; vSphere does both.
         let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
         let kind = kind.map_or("", |kind| kind.rsplit(':').next().unwrap_or(kind));
         Self {
             method: method.to_owned(),
-            kind: plain(kind.strip_suffix("Fault").unwrap_or(kind)),
-            text: plain(fault.text_of("faultstring").unwrap_or("no reason")),
+            kind: plain_line(kind.strip_suffix("Fault").unwrap_or(kind)),
+            text: plain_line(fault.text_of("faultstring").unwrap_or("no reason")),
         }
     }
 }
 
 /// The element with which `envelope` answers a call of `method`.
-pub(super) fn response(method: &str, status: StatusCode, envelope: &[u8]) -> Result<Element, CallFailed> {
-    let body = Element::parse(envelope)
+pub(super) fn parse_response(
+    method: &str,
+    status: StatusCode,
+    envelope: &[u8],
+) -> Result<XmlElement, VsphereCallError> {
+    let body = XmlElement::parse(envelope)
         .ok()
         .filter(|envelope| envelope.name == "Envelope")
         .and_then(|envelope| envelope.into_child("Body"))
-        .and_then(first);
+        .and_then(first_child);
     match body {
-        Some(fault) if fault.name == "Fault" => Err(CallFailed::Fault(Fault::of(method, &fault))),
+        Some(fault) if fault.name == "Fault" => {
+            Err(VsphereCallError::Fault(VsphereFault::from_xml(method, &fault)))
+        }
         Some(response) if status.is_success() => Ok(response),
         _ => {
             let code = status.as_u16();
@@ -118,7 +124,7 @@ pub(super) fn response(method: &str, status: StatusCode, envelope: &[u8]) -> Res
 }
 
 /// The first child of `element`.
-pub(super) fn first(element: Element) -> Option<Element> {
+pub(super) fn first_child(element: XmlElement) -> Option<XmlElement> {
     element.children.into_iter().next()
 }
 
@@ -137,7 +143,8 @@ mod tests {
                 "<Envelope><Body><Fault><faultstring>no</faultstring><detail>{detail}</detail></Fault></Body></Envelope>"
             );
             let status = StatusCode::INTERNAL_SERVER_ERROR;
-            let Err(CallFailed::Fault(fault)) = response("Login", status, envelope.as_bytes()) else {
+            let Err(VsphereCallError::Fault(fault)) = parse_response("Login", status, envelope.as_bytes())
+            else {
                 panic!("{detail}")
             };
             assert_eq!(fault.kind, "NotAuthenticated", "{detail}");

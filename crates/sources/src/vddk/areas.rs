@@ -2,42 +2,47 @@
 
 use std::ops::Range;
 
-use datapath::changes::Changes;
+use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
 
-use crate::words::plain;
-use crate::xml::Element;
+use crate::words::plain_line;
+use crate::xml::XmlElement;
 
 /// Areas that are kept. Of more, neighbours become one, and what lies between them is read as well.
 const MAX_AREAS: usize = 1 << 18;
 
 /// Areas in order; none overlaps another.
 #[derive(Default)]
-pub(super) struct Areas {
+pub(super) struct ChangedAreas {
     list: Vec<Range<u64>>,
     /// Unchanged bytes between two areas that are read with them, since there are so many.
     gap: u64,
 }
 
-impl Areas {
+impl ChangedAreas {
     /// Adds those of `page`, which answers what changed from `offset` on. Returns the offset that the next page is about.
-    pub(super) fn add(&mut self, page: &Element, offset: u64, disk_bytes: u64) -> Result<u64, SourceError> {
-        let begin = number(page, "startOffset")?;
+    pub(super) fn add_page(
+        &mut self,
+        page: &XmlElement,
+        offset: u64,
+        disk_bytes: u64,
+    ) -> Result<u64, SourceError> {
+        let begin = parse_number(page, "startOffset")?;
         if begin != offset {
-            return Err(impossible(format!(
+            return Err(impossible_error(format!(
                 "what changed from byte {begin} on when asked from byte {offset} on"
             )));
         }
-        let end = begin.saturating_add(number(page, "length")?);
+        let end = begin.saturating_add(parse_number(page, "length")?);
         if end <= offset {
-            return Err(impossible(format!("nothing about byte {offset}")));
+            return Err(impossible_error(format!("nothing about byte {offset}")));
         }
         let mut areas: Vec<Range<u64>> = Vec::new();
-        for area in page.children("changedArea") {
-            let start = number(area, "start")?;
-            let end = start.saturating_add(number(area, "length")?);
+        for area in page.children_named("changedArea") {
+            let start = parse_number(area, "start")?;
+            let end = start.saturating_add(parse_number(area, "length")?);
             if start < offset || end > disk_bytes || start == end {
-                return Err(impossible(format!(
+                return Err(impossible_error(format!(
                     "a change of the bytes {start} to {end} behind byte {offset} of a disk of {disk_bytes} bytes"
                 )));
             }
@@ -45,20 +50,20 @@ impl Areas {
         }
         areas.sort_unstable_by_key(|area| area.start);
         if areas.windows(2).any(|pair| pair[0].end > pair[1].start) {
-            return Err(impossible("areas that overlap"));
+            return Err(impossible_error("areas that overlap"));
         }
         for area in areas {
-            self.push(area);
+            self.push_area(area);
         }
         Ok(end)
     }
 
     /// All of them, of a disk of `disk_bytes`.
-    pub(super) fn changes(self, disk_bytes: u64) -> Result<Changes, SourceError> {
-        Changes::new(disk_bytes, self.list).ok_or_else(|| impossible("areas that overlap"))
+    pub(super) fn into_changes(self, disk_bytes: u64) -> Result<ChangedRanges, SourceError> {
+        ChangedRanges::new(disk_bytes, self.list).ok_or_else(|| impossible_error("areas that overlap"))
     }
 
-    fn push(&mut self, area: Range<u64>) {
+    fn push_area(&mut self, area: Range<u64>) {
         match self.list.last_mut() {
             // An area that goes on beyond its page is told again in the next.
             Some(last) if area.start <= last.end.saturating_add(self.gap) => {
@@ -80,13 +85,13 @@ impl Areas {
 }
 
 /// The number in the child `name`, which is not negative.
-fn number(element: &Element, name: &str) -> Result<u64, SourceError> {
+fn parse_number(element: &XmlElement, name: &str) -> Result<u64, SourceError> {
     let text = element.text_of(name).unwrap_or_default();
     text.parse()
-        .map_err(|_| impossible(format!("a {name} of {:?}", plain(text))))
+        .map_err(|_| impossible_error(format!("a {name} of {:?}", plain_line(text))))
 }
 
-pub(super) fn impossible(what: impl std::fmt::Display) -> SourceError {
+pub(super) fn impossible_error(what: impl std::fmt::Display) -> SourceError {
     let message = format!("vSphere says impossible things about what changed: {what}; import the disk anew");
     SourceError::new(SourceErrorKind::Invalid, message)
 }
@@ -97,7 +102,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn page(begin: &str, length: &str, areas: &[(i64, i64)]) -> Element {
+    fn page(begin: &str, length: &str, areas: &[(i64, i64)]) -> XmlElement {
         let areas: String = areas
             .iter()
             .map(|(start, length)| {
@@ -105,17 +110,20 @@ mod tests {
             })
             .collect();
         let xml = format!("<x><startOffset>{begin}</startOffset><length>{length}</length>{areas}</x>");
-        Element::parse(xml.as_bytes()).unwrap()
+        XmlElement::parse(xml.as_bytes()).unwrap()
     }
 
     #[test]
     fn areas_are_sorted_and_joined_over_pages() {
-        let mut areas = Areas::default();
+        let mut areas = ChangedAreas::default();
         let first = page("0", "100", &[(50, 10), (0, 10), (60, 5), (90, 20)]);
-        assert_eq!(areas.add(&first, 0, 200).unwrap(), 100);
-        assert_eq!(areas.add(&page("100", "50", &[]), 100, 200).unwrap(), 150);
-        assert_eq!(areas.add(&page("150", "50", &[(199, 1)]), 150, 200).unwrap(), 200);
-        let changes = areas.changes(200).unwrap();
+        assert_eq!(areas.add_page(&first, 0, 200).unwrap(), 100);
+        assert_eq!(areas.add_page(&page("100", "50", &[]), 100, 200).unwrap(), 150);
+        assert_eq!(
+            areas.add_page(&page("150", "50", &[(199, 1)]), 150, 200).unwrap(),
+            200
+        );
+        let changes = areas.into_changes(200).unwrap();
         assert_eq!(changes.ranges()[..], [0..10, 50..65, 90..110, 199..200]);
     }
 
@@ -133,7 +141,10 @@ mod tests {
             (page("0", "100", &[(9, i64::MAX)]), "of a disk of 100 bytes"),
             (page("0", "100", &[(10, 10), (5, 6)]), "areas that overlap"),
         ] {
-            let message = Areas::default().add(&wrong, 0, 100).unwrap_err().to_string();
+            let message = ChangedAreas::default()
+                .add_page(&wrong, 0, 100)
+                .unwrap_err()
+                .to_string();
             assert!(message.contains(reason), "{message}");
             assert!(message.ends_with("import the disk anew"), "{message}");
         }
@@ -141,10 +152,10 @@ mod tests {
 
     #[test]
     fn areas_without_number_take_bounded_memory_and_all_are_read() {
-        let mut areas = Areas::default();
+        let mut areas = ChangedAreas::default();
         let count = 4 * MAX_AREAS as u64;
         for index in 0..count {
-            areas.push(index * MIB..index * MIB + 512);
+            areas.push_area(index * MIB..index * MIB + 512);
         }
         assert!(areas.list.len() <= MAX_AREAS);
         let mut at = areas.list.iter();

@@ -4,39 +4,41 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::Body;
+use datapath::source::SourceBody;
 use tokio_util::sync::CancellationToken;
 
-use super::disk::Found;
-use super::log::Log;
-use super::soap::Session;
+use super::disk::LocatedDisk;
+use super::log::ProgramLog;
+use super::soap::VsphereSession;
 use crate::network::Network;
-use crate::retry::lookup;
+use crate::retry::with_lookup_limit;
 
 /// What is known of a disk that is being read.
 #[derive(Clone)]
-pub(super) struct Reading {
+pub(super) struct VddkReadState {
     pub(super) endpoint: url::Url,
     pub(super) network: Arc<Network>,
-    pub(super) found: Found,
-    pub(super) log: Log,
+    pub(super) found: LocatedDisk,
+    pub(super) log: ProgramLog,
     /// Cancelled when nbdkit has ended.
     pub(super) gone: CancellationToken,
 }
 
-impl Reading {
+impl VddkReadState {
     /// `error`, with what nbdkit knows of its reason.
-    pub(super) fn explained(&self, error: SourceError) -> SourceError {
+    pub(super) fn explain_error(&self, error: SourceError) -> SourceError {
         // The connection to nbdkit is given up as soon as nbdkit is gone.
         let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
-        let reason = self.log.errors();
+        let reason = self.log.last_errors();
         match error.kind() {
             SourceErrorKind::Stopped if is_dead => {
                 let message = format!("nbdkit ended while the disk was read: {reason}");
-                SourceError::new(SourceErrorKind::Io, message).because(error)
+                SourceError::new(SourceErrorKind::Io, message).with_cause(error)
             }
             SourceErrorKind::Stopped => error,
-            kind if !reason.is_empty() => SourceError::new(kind, format!("{error}: {reason}")).because(error),
+            kind if !reason.is_empty() => {
+                SourceError::new(kind, format!("{error}: {reason}")).with_cause(error)
+            }
             _ => error,
         }
     }
@@ -47,8 +49,8 @@ impl Reading {
             return Ok(());
         }
         let checking = async {
-            let mut session = Session::open(&self.endpoint, &self.network).await?;
-            let unchanged = lookup(self.found.check_unchanged(&mut session)).await;
+            let mut session = VsphereSession::open(&self.endpoint, &self.network).await?;
+            let unchanged = with_lookup_limit(self.found.check_unchanged(&mut session)).await;
             session.close().await;
             unchanged
         };
@@ -56,7 +58,7 @@ impl Reading {
             .block_on(checking)
             .map_err(|error| match error.kind() {
                 SourceErrorKind::Stopped => error,
-                _ => SourceError::caused(
+                _ => SourceError::with_context(
                     SourceErrorKind::Changed,
                     "the snapshot is not what it was when reading began, begin this stage again",
                     error,
@@ -66,16 +68,16 @@ impl Reading {
 }
 
 /// The bytes of the disk. Their end is told when vSphere still has the snapshot.
-pub(super) struct DiskBody {
-    pub(super) bytes: Box<dyn Body>,
-    pub(super) reading: Reading,
+pub(super) struct VddkBody {
+    pub(super) bytes: Box<dyn SourceBody>,
+    pub(super) reading: VddkReadState,
     pub(super) is_checked: bool,
 }
 
-impl Body for DiskBody {
+impl SourceBody for VddkBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = self.bytes.next_chunk();
-        let chunk = chunk.map_err(|error| self.reading.explained(error))?;
+        let chunk = chunk.map_err(|error| self.reading.explain_error(error))?;
         if chunk.is_none() && !self.is_checked {
             self.reading.check_unchanged()?;
             self.is_checked = true;
@@ -85,6 +87,6 @@ impl Body for DiskBody {
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let skipped = self.bytes.skip_to(offset);
-        skipped.map_err(|error| self.reading.explained(error))
+        skipped.map_err(|error| self.reading.explain_error(error))
     }
 }

@@ -27,10 +27,10 @@ impl ChangeId {
 
     /// True if both are states of one tracking.
     pub(super) fn is_related(&self, other: &Self) -> bool {
-        self.tracking().eq_ignore_ascii_case(&other.tracking())
+        self.tracking_id().eq_ignore_ascii_case(&other.tracking_id())
     }
 
-    fn tracking(&self) -> String {
+    fn tracking_id(&self) -> String {
         let tracking = self.0.split('/').next().unwrap_or_default();
         tracking.replace([' ', '-'], "")
     }

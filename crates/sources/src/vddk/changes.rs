@@ -1,65 +1,68 @@
 //! Areas of a disk that changed, as vSphere's tracking of changed blocks knows them.
 
-use datapath::changes::Changes;
+use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
 
-use super::answer::{CallFailed, Fault};
-use super::areas::{Areas, impossible};
+use super::answer::{VsphereCallError, VsphereFault};
+use super::areas::{ChangedAreas, impossible_error};
 use super::change_id::{BEGIN_ANEW, ChangeId};
-use super::disk::Found;
-use super::soap::Session;
-use crate::xml::{Element, escaped};
+use super::disk::LocatedDisk;
+use super::soap::VsphereSession;
+use crate::xml::{XmlElement, escape_text};
 
 /// Answers that one disk may take. Each has some 2,000 areas of at least 64 KiB, so that these describe 8 TiB at the very least.
 const MAX_PAGES: usize = 1 << 16;
 
 /// Asks what changed on the disk that was `found`, page by page, since the state `since`; it has `disk_bytes` bytes.
-pub(super) async fn query(
-    session: &mut Session,
-    found: &Found,
+pub(super) async fn query_changes(
+    session: &mut VsphereSession,
+    found: &LocatedDisk,
     since: &ChangeId,
     disk_bytes: u64,
-) -> Result<Changes, SourceError> {
-    let mut areas = Areas::default();
+) -> Result<ChangedRanges, SourceError> {
+    let mut areas = ChangedAreas::default();
     let mut offset = 0;
     for _ in 0..MAX_PAGES {
         if offset >= disk_bytes {
             break;
         }
-        let page = ask(session, found, since, offset).await?;
-        offset = areas.add(&page, offset, disk_bytes)?;
+        let page = query_page(session, found, since, offset).await?;
+        offset = areas.add_page(&page, offset, disk_bytes)?;
     }
     if offset < disk_bytes {
-        return Err(impossible(format!("more than {MAX_PAGES} answers")));
+        return Err(impossible_error(format!("more than {MAX_PAGES} answers")));
     }
-    areas.changes(disk_bytes)
+    areas.into_changes(disk_bytes)
 }
 
-async fn ask(
-    session: &mut Session,
-    found: &Found,
+async fn query_page(
+    session: &mut VsphereSession,
+    found: &LocatedDisk,
     since: &ChangeId,
     offset: u64,
-) -> Result<Element, SourceError> {
-    let snapshot = found.snapshot.as_ref().map(|snapshot| snapshot.xml("snapshot"));
+) -> Result<XmlElement, SourceError> {
+    let snapshot = found
+        .snapshot
+        .as_ref()
+        .map(|snapshot| snapshot.to_xml("snapshot"));
     let arguments = format!(
         "{}<deviceKey>{}</deviceKey><startOffset>{offset}</startOffset><changeId>{}</changeId>",
         snapshot.unwrap_or_default(),
         found.disk.key,
-        escaped(&since.to_string())
+        escape_text(&since.to_string())
     );
     let answer = session
-        .call(&found.machine, "QueryChangedDiskAreas", &arguments)
+        .call_method(&found.machine, "QueryChangedDiskAreas", &arguments)
         .await;
     match answer {
         Ok(response) => Ok(response.into_child("returnval").unwrap_or_default()),
-        Err(CallFailed::Fault(fault)) => Err(explained(fault, since)),
-        Err(CallFailed::Lost(error)) => Err(error),
+        Err(VsphereCallError::Fault(fault)) => Err(explain_fault(fault, since)),
+        Err(VsphereCallError::Lost(error)) => Err(error),
     }
 }
 
 /// A refusal, with the advice that fits.
-fn explained(fault: Fault, since: &ChangeId) -> SourceError {
+fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
     let advice = match fault.kind.as_str() {
         "ManagedObjectNotFound" => {
             "the snapshot was removed meanwhile: begin this stage again with another".to_owned()
@@ -68,5 +71,5 @@ fn explained(fault: Fault, since: &ChangeId) -> SourceError {
         // `FileFault` and `InvalidArgument` mostly: it is off, or does not reach back to that state.
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),
     };
-    SourceError::caused(SourceErrorKind::Invalid, advice, fault)
+    SourceError::with_context(SourceErrorKind::Invalid, advice, fault)
 }

@@ -2,13 +2,13 @@
 
 use datapath::error::SourceError;
 
-use super::answer::Reference;
+use super::answer::ManagedObjectReference;
 use super::change_id::{BEGIN_ANEW, ChangeId};
-use super::soap::{Properties, Session};
+use super::soap::{ObjectProperties, VsphereSession};
 use crate::checkpoints::Checkpoints;
-use crate::error::invalid;
-use crate::words::plain;
-use crate::xml::Element;
+use crate::error::invalid_error;
+use crate::words::plain_line;
+use crate::xml::XmlElement;
 
 /// Longest chain of files below a disk: vSphere allows 32 snapshots, and upstream looks at 25.
 const MAX_PARENTS: usize = 32;
@@ -23,20 +23,20 @@ const DEVICES: &str = "config.hardware.device";
 
 /// The disk, and the state of it that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct LocatedDisk {
     /// The machine, like `vm-42`.
-    pub(super) machine: Reference,
+    pub(super) machine: ManagedObjectReference,
     /// The snapshot, if one was asked for.
-    pub(super) snapshot: Option<Reference>,
+    pub(super) snapshot: Option<ManagedObjectReference>,
     /// The disk as it is in that snapshot.
-    pub(super) disk: Disk,
+    pub(super) disk: VirtualDisk,
     /// The earlier state that the target holds, if only what changed since then is read.
-    pub(super) since: Option<Earlier>,
+    pub(super) since: Option<EarlierState>,
 }
 
 /// An earlier state of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Earlier {
+pub(super) enum EarlierState {
     /// vSphere knows what changed since then.
     Tracked(ChangeId),
     /// Nothing changed, if the vSphere is a simulator, as it seems.
@@ -45,7 +45,7 @@ pub(super) enum Earlier {
 
 /// A virtual disk, as a machine or one of its snapshots has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Disk {
+pub(super) struct VirtualDisk {
     /// Identifier that tells it from the others of its machine, in all snapshots alike: `diskObjectId`, or the key of the device
     /// where that is not known.
     id: String,
@@ -60,59 +60,62 @@ pub(super) struct Disk {
 }
 
 /// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` name.
-pub(super) async fn find(
-    session: &mut Session,
+pub(super) async fn find_disk(
+    session: &mut VsphereSession,
     uuid: &str,
     file: &str,
     checkpoints: &Checkpoints,
-) -> Result<Found, SourceError> {
-    let machine = match session.machine(uuid, true).await? {
+) -> Result<LocatedDisk, SourceError> {
+    let machine = match session.find_machine(uuid, true).await? {
         Some(machine) => Some(machine),
-        None => session.machine(uuid, false).await?,
+        None => session.find_machine(uuid, false).await?,
     };
-    let machine = machine.ok_or_else(|| missing(&format!("no machine with uuid {uuid}")))?;
-    let properties = session.properties(&machine, &[DEVICES, "snapshot"]).await?;
+    let machine = machine.ok_or_else(|| missing_error(&format!("no machine with uuid {uuid}")))?;
+    let properties = session.read_properties(&machine, &[DEVICES, "snapshot"]).await?;
     let tree = properties.get("snapshot");
-    let snapshots = Snapshots(tree.map(snapshots).transpose()?.unwrap_or_default());
-    let with_file = |properties: &Properties| properties.get(DEVICES).and_then(|all| disk_with(all, file));
+    let snapshots = MachineSnapshots(tree.map(list_snapshots).transpose()?.unwrap_or_default());
+    let with_file =
+        |properties: &ObjectProperties| properties.get(DEVICES).and_then(|all| disk_with(all, file));
     let mut disk = with_file(&properties);
     for (_, object) in &snapshots.0 {
         if disk.is_some() {
             break;
         }
-        disk = with_file(&session.properties(object, &[DEVICES]).await?);
+        disk = with_file(&session.read_properties(object, &[DEVICES]).await?);
     }
     let disk = disk.ok_or_else(|| {
-        missing(&format!(
+        missing_error(&format!(
             "no disk {file:?} in the machine {uuid} or its snapshots"
         ))
     })?;
     let Some(current) = &checkpoints.current else {
-        return Ok(Found {
+        return Ok(LocatedDisk {
             machine,
             snapshot: None,
-            disk: Disk {
+            disk: VirtualDisk {
                 file: file.to_owned(),
                 ..disk
             },
             since: None,
         });
     };
-    let snapshot = snapshots.get(current, uuid)?.clone();
-    let now = disk.at(session, &snapshot, current).await?;
+    let snapshot = snapshots.find_snapshot(current, uuid)?.clone();
+    let now = disk.at_snapshot(session, &snapshot, current).await?;
     check_file(&now.file)?;
     let since = match &checkpoints.previous {
         None => None,
         Some(previous) => Some(match ChangeId::parse(previous) {
-            Some(id) => Earlier::Tracked(now.since(current, id)?),
+            Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
-                let before = disk.at(session, snapshots.get(previous, uuid)?, previous).await?;
+                let before = disk
+                    .at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous)
+                    .await?;
                 before.check_size(&now)?;
                 now.later_than(&before, current, previous)?
             }
         }),
     };
-    Ok(Found {
+    Ok(LocatedDisk {
         machine,
         snapshot: Some(snapshot),
         disk: now,
@@ -120,27 +123,27 @@ pub(super) async fn find(
     })
 }
 
-impl Found {
+impl LocatedDisk {
     /// Fails if the snapshot that was read is no longer what it was: then nobody knows which state has been read.
-    pub(super) async fn check_unchanged(&self, session: &mut Session) -> Result<(), SourceError> {
+    pub(super) async fn check_unchanged(&self, session: &mut VsphereSession) -> Result<(), SourceError> {
         let Some(snapshot) = &self.snapshot else {
             return Ok(());
         };
-        let now = self.disk.at(session, snapshot, &snapshot.name).await?;
+        let now = self.disk.at_snapshot(session, snapshot, &snapshot.name).await?;
         if now == self.disk {
             return Ok(());
         }
-        Err(invalid(format!(
+        Err(invalid_error(format!(
             "the disk in the snapshot {} was {} when reading began and is {} now",
             snapshot.name,
-            plain(&self.disk.file),
-            plain(&now.file)
+            plain_line(&self.disk.file),
+            plain_line(&now.file)
         )))
     }
 }
 
-impl Disk {
-    fn of(device: &Element) -> Option<Self> {
+impl VirtualDisk {
+    fn from_device(device: &XmlElement) -> Option<Self> {
         let number = |name| device.text_of(name).and_then(|text| text.parse::<u64>().ok());
         let backing = device.child("backing")?;
         Some(Self {
@@ -156,18 +159,23 @@ impl Disk {
     }
 
     /// The same disk as it is in `snapshot`, which the user calls `name`: each snapshot has another file on top of the chain.
-    async fn at(&self, session: &mut Session, snapshot: &Reference, name: &str) -> Result<Self, SourceError> {
-        let properties = session.properties(snapshot, &[DEVICES]).await?;
+    async fn at_snapshot(
+        &self,
+        session: &mut VsphereSession,
+        snapshot: &ManagedObjectReference,
+        name: &str,
+    ) -> Result<Self, SourceError> {
+        let properties = session.read_properties(snapshot, &[DEVICES]).await?;
         let devices = properties.get(DEVICES).map_or(&[][..], |all| &all.children);
-        let mut disks = devices.iter().filter_map(Self::of);
+        let mut disks = devices.iter().filter_map(Self::from_device);
         let found = disks.find(|disk| disk.id == self.id);
-        found.ok_or_else(|| missing(&format!("no such disk in the snapshot {name:?}")))
+        found.ok_or_else(|| missing_error(&format!("no such disk in the snapshot {name:?}")))
     }
 
     /// The change id of the disk in the snapshot `name`.
-    fn tracked(&self, name: &str) -> Result<ChangeId, SourceError> {
+    fn require_change_id(&self, name: &str) -> Result<ChangeId, SourceError> {
         self.change_id.clone().ok_or_else(|| {
-            invalid(format!(
+            invalid_error(format!(
                 "vSphere did not track what changed on the disk {} in the snapshot {name:?}: {BEGIN_ANEW}",
                 self.file
             ))
@@ -175,12 +183,12 @@ impl Disk {
     }
 
     /// `id`, if the disk in the snapshot `current` is a later state of it.
-    fn since(&self, current: &str, id: ChangeId) -> Result<ChangeId, SourceError> {
-        let now = self.tracked(current)?;
+    fn check_related(&self, current: &str, id: ChangeId) -> Result<ChangeId, SourceError> {
+        let now = self.require_change_id(current)?;
         if now.is_related(&id) {
             return Ok(id);
         }
-        Err(invalid(format!(
+        Err(invalid_error(format!(
             "the change id {id} is that of another disk, or of a tracking that was begun anew since then: the disk {} has {now}; \
              {BEGIN_ANEW}",
             self.file
@@ -188,21 +196,23 @@ impl Disk {
     }
 
     /// The state `before`, of the snapshot `previous`, if vSphere knows what changed since then until `current`.
-    fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<Earlier, SourceError> {
+    fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<EarlierState, SourceError> {
         // VMware's simulator knows neither, and its disks never change.
         if self.capacity.or(before.capacity).is_none()
             && self.change_id.is_none()
             && before.change_id.is_none()
         {
             tracing::warn!("this vSphere tells no size of the disk: it is a simulator");
-            return Ok(Earlier::Same);
+            return Ok(EarlierState::Same);
         }
-        Ok(Earlier::Tracked(self.since(current, before.tracked(previous)?)?))
+        Ok(EarlierState::Tracked(
+            self.check_related(current, before.require_change_id(previous)?)?,
+        ))
     }
 
     fn check_size(&self, later: &Self) -> Result<(), SourceError> {
         match (self.capacity, later.capacity) {
-            (Some(before), Some(now)) if before != now => Err(invalid(format!(
+            (Some(before), Some(now)) if before != now => Err(invalid_error(format!(
                 "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it anew",
                 later.file
             ))),
@@ -212,28 +222,32 @@ impl Disk {
 }
 
 /// The snapshots of a machine with their names, parents first.
-struct Snapshots(Vec<(String, Reference)>);
+struct MachineSnapshots(Vec<(String, ManagedObjectReference)>);
 
-impl Snapshots {
+impl MachineSnapshots {
     /// The one with this name, or whose object has it.
-    fn get(&self, wanted: &str, uuid: &str) -> Result<&Reference, SourceError> {
+    fn find_snapshot(&self, wanted: &str, uuid: &str) -> Result<&ManagedObjectReference, SourceError> {
         self.0
             .iter()
             .find(|(name, object)| name == wanted || object.name == wanted)
             .map(|(_, object)| object)
-            .ok_or_else(|| missing(&format!("no snapshot {wanted:?} of the machine {uuid}")))
+            .ok_or_else(|| missing_error(&format!("no snapshot {wanted:?} of the machine {uuid}")))
     }
 }
 
 /// The disk of which `file` is the topmost file or one below that.
-fn disk_with(devices: &Element, file: &str) -> Option<Disk> {
-    let is_it = |device: &&Element| {
+fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
+    let is_it = |device: &&XmlElement| {
         let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
         parents
             .take(MAX_PARENTS)
             .any(|backing| backing.text_of("fileName") == Some(file))
     };
-    devices.children.iter().find(is_it).and_then(Disk::of)
+    devices
+        .children
+        .iter()
+        .find(is_it)
+        .and_then(VirtualDisk::from_device)
 }
 
 /// Refuses what cannot be the file of a disk: it becomes an argument of nbdkit.
@@ -241,43 +255,46 @@ fn check_file(file: &str) -> Result<(), SourceError> {
     if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
         return Ok(());
     }
-    Err(missing(&format!(
+    Err(missing_error(&format!(
         "a disk in {:?}, which can be no file",
-        plain(file)
+        plain_line(file)
     )))
 }
 
 /// All snapshots of a tree with their names, parents first.
-fn snapshots(info: &Element) -> Result<Vec<(String, Reference)>, SourceError> {
+fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
     let mut found = Vec::new();
-    let mut waiting: Vec<&Element> = info.children("rootSnapshotList").collect();
+    let mut waiting: Vec<&XmlElement> = info.children_named("rootSnapshotList").collect();
     while let Some(tree) = waiting.pop() {
         if found.len() == MAX_SNAPSHOTS {
             break;
         }
         if let Some(object) = tree.text_of("snapshot") {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found.push((name, Reference::found("VirtualMachineSnapshot", object)?));
+            found.push((
+                name,
+                ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?,
+            ));
         }
-        waiting.extend(tree.children("childSnapshotList"));
+        waiting.extend(tree.children_named("childSnapshotList"));
     }
     Ok(found)
 }
 
-fn missing(what: &str) -> SourceError {
-    invalid(format!("vSphere has {what}"))
+fn missing_error(what: &str) -> SourceError {
+    invalid_error(format!("vSphere has {what}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn element(xml: &str) -> Element {
-        Element::parse(xml.as_bytes()).unwrap()
+    fn element(xml: &str) -> XmlElement {
+        XmlElement::parse(xml.as_bytes()).unwrap()
     }
 
-    fn disk(change_id: Option<&str>, capacity: u64) -> Disk {
-        Disk {
+    fn disk(change_id: Option<&str>, capacity: u64) -> VirtualDisk {
+        VirtualDisk {
             id: "1-2000".to_owned(),
             key: 2000,
             file: "[a] vm/d-000002.vmdk".to_owned(),
@@ -305,7 +322,7 @@ mod tests {
     #[test]
     fn an_earlier_state_is_one_of_the_same_tracking_and_size() {
         let (tracked, before) = (disk(Some("52-61/8"), 512), ChangeId::parse("52-61/7").unwrap());
-        assert_eq!(tracked.since("now", before.clone()).unwrap(), before);
+        assert_eq!(tracked.check_related("now", before.clone()).unwrap(), before);
         let refused = |result: Result<ChangeId, SourceError>, reason: &str| {
             let message = result.unwrap_err().to_string();
             assert!(
@@ -314,19 +331,25 @@ mod tests {
             );
         };
         let other = ChangeId::parse("52-62/7").unwrap();
-        refused(tracked.since("now", other), "is that of another disk");
-        refused(disk(None, 512).since("now", before), "did not track what changed");
+        refused(tracked.check_related("now", other), "is that of another disk");
+        refused(
+            disk(None, 512).check_related("now", before),
+            "did not track what changed",
+        );
         refused(
             disk(None, 512)
                 .later_than(&tracked, "now", "then")
                 .map(|_| ChangeId::parse("0-0/0").unwrap()),
             "in the snapshot \"now\"",
         );
-        let simulated = Disk {
+        let simulated = VirtualDisk {
             capacity: None,
             ..disk(None, 0)
         };
-        assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), Earlier::Same);
+        assert_eq!(
+            simulated.later_than(&simulated, "b", "a").unwrap(),
+            EarlierState::Same
+        );
         assert!(tracked.check_size(&disk(None, 512)).is_ok());
         assert!(tracked.check_size(&disk(None, 1024)).is_err());
     }
@@ -338,7 +361,7 @@ mod tests {
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\
              </rootSnapshotList></val>",
         );
-        let names: Vec<_> = snapshots(&info)
+        let names: Vec<_> = list_snapshots(&info)
             .unwrap()
             .into_iter()
             .map(|(name, object)| (name, object.name))

@@ -17,7 +17,7 @@ const MAX_INFO_CHARS: usize = 253;
 
 /// Words of the library about itself and the host that it reads from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct VddkInfo {
+pub struct VddkLibraryInfo {
     /// Version of the VDDK library.
     pub version: String,
     /// The ESXi host that serves the disk.
@@ -26,24 +26,24 @@ pub struct VddkInfo {
 
 /// The last lines. Clones share them.
 #[derive(Clone, Default)]
-pub(super) struct Log(Arc<Mutex<Lines>>);
+pub(super) struct ProgramLog(Arc<Mutex<LogLines>>);
 
 #[derive(Default)]
-struct Lines {
+struct LogLines {
     last: VecDeque<String>,
-    info: VddkInfo,
+    info: VddkLibraryInfo,
 }
 
-impl Log {
+impl ProgramLog {
     /// Takes in everything from `pipe` until its end.
-    pub(super) fn follow(&self, pipe: impl Read) {
+    pub(super) fn follow_pipe(&self, pipe: impl Read) {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
         loop {
             line.clear();
             match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
                 Ok(0) | Err(_) => return,
-                Ok(_) => self.add(String::from_utf8_lossy(&line).trim_end()),
+                Ok(_) => self.add_line(String::from_utf8_lossy(&line).trim_end()),
             }
             // The rest of a long line is dropped: a password may stand in it whose name does not.
             while line.last() != Some(&b'\n') {
@@ -56,31 +56,31 @@ impl Log {
         }
     }
 
-    fn add(&self, line: &str) {
+    fn add_line(&self, line: &str) {
         // Both the argument and what the plugin says about it.
         if line.to_ascii_lowercase().contains("password") {
             return;
         }
         let mut lines = self.0.lock();
-        if let Some(version) = version(line) {
-            lines.info.version = printable::line(version, MAX_INFO_CHARS);
+        if let Some(version) = parse_version(line) {
+            lines.info.version = printable::escape_line(version, MAX_INFO_CHARS);
         }
-        if let Some(host) = host(line) {
-            lines.info.host = printable::line(host, MAX_INFO_CHARS);
+        if let Some(host) = parse_host(line) {
+            lines.info.host = printable::escape_line(host, MAX_INFO_CHARS);
         }
         if lines.last.len() == MAX_LINES {
             lines.last.pop_front();
         }
-        lines.last.push_back(printable::text(line).into_owned());
+        lines.last.push_back(printable::escape_text(line).into_owned());
     }
 
     /// Words of the library so far.
-    pub(super) fn info(&self) -> VddkInfo {
+    pub(super) fn library_info(&self) -> VddkLibraryInfo {
         self.0.lock().info.clone()
     }
 
     /// The last errors, as one text.
-    pub(super) fn errors(&self) -> String {
+    pub(super) fn last_errors(&self) -> String {
         let lines = self.0.lock();
         let errors: Vec<&str> = lines
             .last
@@ -91,12 +91,12 @@ impl Log {
     }
 
     /// The last line.
-    pub(super) fn last(&self) -> String {
+    pub(super) fn last_line(&self) -> String {
         self.0.lock().last.back().cloned().unwrap_or_default()
     }
 
     /// Writes all lines to our own log.
-    pub(super) fn print(&self) {
+    pub(super) fn log_lines(&self) {
         for line in &self.0.lock().last {
             tracing::info!("Log line from nbdkit: {line}");
         }
@@ -104,14 +104,14 @@ impl Log {
 }
 
 /// `… VMware VixDiskLib (7.0.3) Release build-18705163`.
-fn version(line: &str) -> Option<&str> {
+fn parse_version(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("VMware VixDiskLib (")?;
     let (version, build) = rest.split_once(')')?;
     build.contains("build-").then_some(version)
 }
 
 /// `… DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/disk.vmdk@esx1.example.com:902' (0x1e): …`.
-fn host(line: &str) -> Option<&str> {
+fn parse_host(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("DISKLIB-LINK  : Opened '")?;
     let (opened, _) = rest.split_once("' (0x")?;
     let (_, address) = opened.rsplit_once('@')?;
@@ -124,27 +124,27 @@ mod tests {
 
     #[test]
     fn the_library_and_the_host_are_found_and_passwords_are_not() {
-        let log = Log::default();
+        let log = ProgramLog::default();
         let text = "nbdkit: debug: VMware VixDiskLib (7.0.3) Release build-18705163\n\
                     nbdkit: vddk[1]: debug: config key=password, value=secret\n\
                     nbdkit: debug: DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/d.vmdk@esx1.example.com:902' (0x1e): custom\n\
                     nbdkit: vddk[1]: error: VixDiskLib_Open: something\n";
-        log.follow(text.as_bytes());
-        let expected = VddkInfo {
+        log.follow_pipe(text.as_bytes());
+        let expected = VddkLibraryInfo {
             version: "7.0.3".into(),
             host: "esx1.example.com".into(),
         };
-        assert_eq!(log.info(), expected);
+        assert_eq!(log.library_info(), expected);
         assert_eq!(log.0.lock().last.len(), 3);
-        assert_eq!(log.errors(), "VixDiskLib_Open: something");
+        assert_eq!(log.last_errors(), "VixDiskLib_Open: something");
     }
 
     #[test]
     fn only_the_last_lines_are_kept() {
-        let log = Log::default();
+        let log = ProgramLog::default();
         let text: String = (0..5000).map(|n| format!("{n}\n")).collect();
-        log.follow(text.as_bytes());
-        log.follow(vec![b'x'; 100_000].as_slice());
+        log.follow_pipe(text.as_bytes());
+        log.follow_pipe(vec![b'x'; 100_000].as_slice());
         let lines = log.0.lock();
         assert_eq!(lines.last.len(), MAX_LINES);
         assert!(lines.last.iter().all(|line| line.len() <= 4096));

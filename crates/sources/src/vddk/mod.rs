@@ -22,25 +22,25 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use datapath::changes::Changes;
+use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use url::Url;
 
-use self::body::{DiskBody, Reading};
+use self::body::{VddkBody, VddkReadState};
 use self::change_id::BEGIN_ANEW;
-use self::disk::{Earlier, Found};
-pub use self::log::VddkInfo;
-use self::nbdkit::{Disk, Nbdkit};
-pub use self::nbdkit::{Installation, RUN_WITH_PARENT};
+use self::disk::{EarlierState, LocatedDisk};
+pub use self::log::VddkLibraryInfo;
+use self::nbdkit::{NbdkitDisk, NbdkitProcess};
+pub use self::nbdkit::{RUN_WITH_PARENT, VddkInstallation};
 use self::pin::Thumbprint;
 pub use self::program::END_LIMIT;
-use self::soap::Session;
+use self::soap::VsphereSession;
 use super::nbd::{NbdSource, NbdUri};
 use super::network::Network;
-use super::retry::lookup;
+use super::retry::with_lookup_limit;
 use crate::checkpoints::Checkpoints;
-use crate::error::invalid;
+use crate::error::invalid_error;
 
 /// The disk, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,18 +60,18 @@ pub struct VddkOptions {
     /// about the server but its thumbprint.
     pub has_certificates: bool,
     /// Places of programs and libraries.
-    pub installation: Installation,
+    pub installation: VddkInstallation,
 }
 
 /// Particulars that come with an address.
 #[derive(Debug, Clone, Default)]
-pub struct VddkParticulars {
+pub struct VddkSourceOptions {
     /// The thumbprint of the server's certificate.
     pub thumbprint: Option<String>,
     /// True if certificates were given to verify servers with.
     pub has_certificates: bool,
     /// Places of programs and libraries.
-    pub installation: Installation,
+    pub installation: VddkInstallation,
 }
 
 impl VddkOptions {
@@ -80,9 +80,9 @@ impl VddkOptions {
     pub fn parse(
         address: &str,
         checkpoints: Checkpoints,
-        particulars: VddkParticulars,
+        particulars: VddkSourceOptions,
     ) -> Result<Self, SourceError> {
-        let VddkParticulars {
+        let VddkSourceOptions {
             thumbprint,
             has_certificates,
             installation,
@@ -102,7 +102,7 @@ impl VddkOptions {
             Some((endpoint, uuid, backing_file))
         });
         let (endpoint, uuid, backing_file) = parts.ok_or_else(|| {
-            invalid(
+            invalid_error(
                 "a VMware disk is named by vddk+https://VCENTER/?vm=UUID&disk=[DATASTORE] FOLDER/FILE.vmdk",
             )
         })?;
@@ -122,9 +122,9 @@ impl VddkOptions {
 pub struct VddkSource {
     // Before nbdkit, so that its connections are closed before nbdkit ends.
     disk: NbdSource,
-    nbdkit: Nbdkit,
-    changes: Option<Changes>,
-    reading: Reading,
+    nbdkit: NbdkitProcess,
+    changes: Option<ChangedRanges>,
+    reading: VddkReadState,
     name: String,
 }
 
@@ -133,15 +133,15 @@ impl VddkSource {
     pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
         check_architecture(std::env::consts::ARCH)?;
         if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
-            return Err(invalid("previous checkpoint set without current"));
+            return Err(invalid_error("previous checkpoint set without current"));
         }
         let Some(credentials) = &network.credentials else {
-            return Err(invalid("vSphere needs a user name and a password"));
+            return Err(invalid_error("vSphere needs a user name and a password"));
         };
-        let tls = trust(options, network)?;
-        let network = network.but(|network| network.tls = tls);
-        let (found, changes) = network.block_on(find(options, &network))?;
-        let disk = Disk {
+        let tls = tls_config(options, network)?;
+        let network = network.clone_with(|network| network.tls = tls);
+        let (found, changes) = network.block_on(locate_disk(options, &network))?;
+        let disk = NbdkitDisk {
             server: options.endpoint.host_str().unwrap_or_default(),
             user: credentials.user(),
             password: credentials.password(),
@@ -152,25 +152,25 @@ impl VddkSource {
         };
         // Waits for nbdkit end when it ends, not when patience does.
         let gone = network.stop.child_token();
-        let nbdkit = Nbdkit::start(&options.installation, &disk, &network.stop, gone.clone())?;
+        let nbdkit = NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {
             Some(snapshot) => format!("{} of {} in {snapshot}", disk.file, options.uuid),
             None => format!("{} of {}", disk.file, options.uuid),
         };
-        let reading = Reading {
+        let reading = VddkReadState {
             endpoint: options.endpoint.clone(),
             network: Arc::clone(&network),
-            log: nbdkit.log(),
+            log: nbdkit.program_log(),
             gone: gone.clone(),
             found,
         };
-        let uri = NbdUri::unix(&nbdkit.socket(), "");
-        let disk = match NbdSource::at(uri, &network.but(|network| network.stop = gone)) {
+        let uri = NbdUri::from_unix_path(&nbdkit.socket_path(), "");
+        let disk = match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
             Ok(disk) => disk,
             Err(error) => {
                 // The socket tells only that nbdkit is gone; its log tells what the library did not like.
-                nbdkit.end();
-                return Err(reading.explained(error));
+                nbdkit.end_process();
+                return Err(reading.explain_error(error));
             }
         };
         let is_test = options.installation.is_for_tests();
@@ -187,14 +187,14 @@ impl VddkSource {
     }
 
     /// Words of the library about itself so far; complete when the first byte has been read.
-    pub fn info(&self) -> VddkInfo {
-        self.nbdkit.info()
+    pub fn library_info(&self) -> VddkLibraryInfo {
+        self.nbdkit.library_info()
     }
 
-    /// Returns a function that tells what [`VddkSource::info`] does, also after the source is gone.
-    pub fn informer(&self) -> impl Fn() -> VddkInfo + use<> {
-        let log = self.nbdkit.log();
-        move || log.info()
+    /// Returns a function that tells what [`VddkSource::library_info`] does, also after the source is gone.
+    pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
+        let log = self.nbdkit.program_log();
+        move || log.library_info()
     }
 }
 
@@ -203,10 +203,10 @@ impl Source for VddkSource {
         self.name.clone()
     }
 
-    fn length(&self) -> Option<u64> {
+    fn total_bytes(&self) -> Option<u64> {
         match &self.changes {
-            Some(changes) => Some(changes.bytes()),
-            None => self.disk.length(),
+            Some(changes) => Some(changes.changed_bytes()),
+            None => self.disk.total_bytes(),
         }
     }
 
@@ -218,16 +218,16 @@ impl Source for VddkSource {
         true
     }
 
-    fn changes(&self) -> Option<&Changes> {
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
         self.changes.as_ref()
     }
 
-    fn body(&self) -> Result<Box<dyn Body>, SourceError> {
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let bytes = match &self.changes {
-            Some(changes) => self.disk.selected(changes.ranges()),
-            None => self.disk.body()?,
+            Some(changes) => self.disk.ranges_body(changes.ranges()),
+            None => self.disk.open_body()?,
         };
-        Ok(Box::new(DiskBody {
+        Ok(Box::new(VddkBody {
             bytes,
             reading: self.reading.clone(),
             is_checked: false,
@@ -236,18 +236,18 @@ impl Source for VddkSource {
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
         let bytes = self.disk.read_range(range);
-        bytes.map_err(|error| self.reading.explained(error))
+        bytes.map_err(|error| self.reading.explain_error(error))
     }
 }
 
 /// The disk, and what changed on it if an earlier state of it is given.
-async fn find(
+async fn locate_disk(
     options: &VddkOptions,
     network: &Arc<Network>,
-) -> Result<(Found, Option<Changes>), SourceError> {
-    let mut session = Session::open(&options.endpoint, network).await?;
+) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
+    let mut session = VsphereSession::open(&options.endpoint, network).await?;
     let (uuid, file) = (&options.uuid, &options.backing_file);
-    let found = lookup(disk::find(&mut session, uuid, file, &options.checkpoints)).await;
+    let found = with_lookup_limit(disk::find_disk(&mut session, uuid, file, &options.checkpoints)).await;
     let found = match found {
         Ok(found) => {
             let is_test = options.installation.is_for_tests();
@@ -260,33 +260,33 @@ async fn find(
 }
 
 async fn changes_of(
-    session: &mut Session,
-    found: Found,
+    session: &mut VsphereSession,
+    found: LocatedDisk,
     is_test: bool,
     network: &Network,
-) -> Result<(Found, Option<Changes>), SourceError> {
+) -> Result<(LocatedDisk, Option<ChangedRanges>), SourceError> {
     tracing::info!(?found, "vSphere knows the disk");
     let since = match &found.since {
         None => return Ok((found, None)),
         // CDI's own tests import from VMware's simulator in stages, with a plugin for tests. It is nowhere else believed.
-        Some(Earlier::Same) if is_test => return Ok((found, Changes::new(0, []))),
-        Some(Earlier::Same) => {
-            return Err(invalid(format!(
+        Some(EarlierState::Same) if is_test => return Ok((found, ChangedRanges::new(0, []))),
+        Some(EarlierState::Same) => {
+            return Err(invalid_error(format!(
                 "vSphere tells neither the size of the disk {} nor what changed on it: {BEGIN_ANEW}",
                 found.disk.file
             )));
         }
-        Some(Earlier::Tracked(since)) => since,
+        Some(EarlierState::Tracked(since)) => since,
     };
     let capacity = found.disk.capacity.ok_or_else(|| {
-        invalid(format!(
+        invalid_error(format!(
             "vSphere does not tell the size of the disk {}",
             found.disk.file
         ))
     })?;
     // No byte comes meanwhile, so the patience is that of the bytes.
     let limit = network.patience.no_progress_limit;
-    let changes = tokio::time::timeout(limit, changes::query(session, &found, since, capacity)).await;
+    let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
         let message = format!(
             "vSphere did not tell within {} s what changed since {since}",
@@ -296,20 +296,24 @@ async fn changes_of(
     })?;
     tracing::info!(
         "{} bytes of {capacity} changed since {since}, in {} areas",
-        changes.bytes(),
+        changes.changed_bytes(),
         changes.ranges().len()
     );
     Ok((found, Some(changes)))
 }
 
 /// `changes`, as those of the disk that nbdkit exports.
-fn on_exported(changes: Changes, disk: &NbdSource, is_test: bool) -> Result<Changes, SourceError> {
-    let (exported, told) = (disk.length().unwrap_or_default(), changes.disk_bytes());
+fn on_exported(
+    changes: ChangedRanges,
+    disk: &NbdSource,
+    is_test: bool,
+) -> Result<ChangedRanges, SourceError> {
+    let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
     let agreed = if is_test {
         // In CDI's tests the plugin serves a file of 46137344 bytes, whatever disk vSphere names:
         // one of 2 GiB. All changes have to lie in that file. That the target has room for the
         // file is checked before anything is written.
-        Changes::new(exported, changes.ranges().iter().cloned())
+        ChangedRanges::new(exported, changes.ranges().iter().cloned())
     } else {
         // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
         // look at different disks, or at states before and after a resize, and the bytes that
@@ -325,7 +329,10 @@ fn on_exported(changes: Changes, disk: &NbdSource, is_test: bool) -> Result<Chan
 }
 
 /// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
-fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::ClientConfig>, SourceError> {
+fn tls_config(
+    options: &VddkOptions,
+    network: &Arc<Network>,
+) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
     // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it is none. Elsewhere it is refused, for
     // who gives a thumbprint wants no other server.
@@ -343,7 +350,7 @@ fn trust(options: &VddkOptions, network: &Arc<Network>) -> Result<Arc<rustls::Cl
             let config = https::tls::insecure_client_config();
             config
                 .map(Arc::new)
-                .map_err(|error| SourceError::of(SourceErrorKind::Invalid, error))
+                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
         }
         _ => Ok(Arc::clone(&network.tls)),
     }
@@ -356,7 +363,9 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
         "aarch64" => "arm64",
         other => other,
     };
-    Err(invalid(format!("the {name} architecture does not support VDDK")))
+    Err(invalid_error(format!(
+        "the {name} architecture does not support VDDK"
+    )))
 }
 
 #[cfg(test)]
@@ -365,7 +374,8 @@ mod tests {
 
     #[test]
     fn an_address_names_vcenter_machine_and_disk() {
-        let parse = |address| VddkOptions::parse(address, Checkpoints::default(), VddkParticulars::default());
+        let parse =
+            |address| VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default());
         let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
         assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
         assert_eq!(

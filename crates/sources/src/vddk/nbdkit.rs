@@ -13,16 +13,16 @@ use std::process::Command;
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use tokio_util::sync::CancellationToken;
 
-use super::log::{Log, VddkInfo};
-use super::program::{Running, State};
-use crate::error::invalid;
+use super::log::{ProgramLog, VddkLibraryInfo};
+use super::program::{ProgramState, RunningProgram};
+use crate::error::invalid_error;
 
 /// Command of a keeper: a program follows it, which it runs and ends when its own standard input ends.
 pub const RUN_WITH_PARENT: &str = "run-with-parent";
 
 /// Places of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Installation {
+pub struct VddkInstallation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,
     /// A program that runs it so that it ends with us (see [`RUN_WITH_PARENT`]), if there is one.
@@ -35,13 +35,13 @@ pub struct Installation {
     pub config_file: PathBuf,
 }
 
-impl Default for Installation {
+impl Default for VddkInstallation {
     fn default() -> Self {
         Self::of_pod(|path| path.into())
     }
 }
 
-impl Installation {
+impl VddkInstallation {
     /// Their places in the pod of CDI; `at` maps its absolute paths.
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Installation {
 }
 
 /// Parameters of the plugin.
-pub(super) struct Disk<'a> {
+pub(super) struct NbdkitDisk<'a> {
     pub(super) server: &'a str,
     pub(super) user: &'a str,
     pub(super) password: &'a str,
@@ -67,18 +67,18 @@ pub(super) struct Disk<'a> {
 }
 
 /// A running nbdkit.
-pub(super) struct Nbdkit {
-    program: Running,
-    folder: Folder,
+pub(super) struct NbdkitProcess {
+    program: RunningProgram,
+    folder: PrivateFolder,
 }
 
-impl Installation {
+impl VddkInstallation {
     /// True if the side-car brought a plugin for tests.
     pub(super) fn is_for_tests(&self) -> bool {
         self.test_plugin.exists()
     }
 
-    fn plugin(&self) -> PathBuf {
+    fn plugin_path(&self) -> PathBuf {
         if self.is_for_tests() {
             self.test_plugin.clone()
         } else {
@@ -87,33 +87,33 @@ impl Installation {
     }
 
     /// Checks that the library and the plugin are there.
-    fn check(&self, stop: &CancellationToken) -> Result<(), SourceError> {
+    fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
         // CDI's image for tests brings a plugin and a disk, and no library.
         if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
-            return Err(invalid(format!(
+            return Err(invalid_error(format!(
                 "the VDDK library is missing: there is no {}. It comes from a side-car image, which the ConfigMap \
                  v2v-vmware or initImageURL of the DataVolume names",
                 self.library.join("lib64").display()
             )));
         }
-        let mut probe = self.command();
-        probe.arg("--dump-plugin").arg(self.plugin());
-        probe.arg(pair("libdir=", &self.library));
-        let mut probe = self.start(&mut probe, CancellationToken::new())?;
-        let state = match probe.wait(stop, || false)? {
-            State::Ended(status) if status.success() => return Ok(()),
+        let mut probe = self.nbdkit_command();
+        probe.arg("--dump-plugin").arg(self.plugin_path());
+        probe.arg(path_argument("libdir=", &self.library));
+        let mut probe = self.start_program(&mut probe, CancellationToken::new())?;
+        let state = match probe.wait_for_ready(stop, || false)? {
+            ProgramState::Ended(status) if status.success() => return Ok(()),
             state => state,
         };
-        probe.end();
+        probe.end_process();
         let message = format!(
             "nbdkit cannot load its plugin vddk and {state}: {}",
-            probe.log.last()
+            probe.log.last_line()
         );
-        Err(invalid(message))
+        Err(invalid_error(message))
     }
 
     /// nbdkit, without arguments yet.
-    fn command(&self) -> Command {
+    fn nbdkit_command(&self) -> Command {
         let mut command = match &self.keeper {
             None => Command::new(&self.nbdkit),
             Some(keeper) => {
@@ -127,9 +127,13 @@ impl Installation {
         command
     }
 
-    fn start(&self, command: &mut Command, gone: CancellationToken) -> Result<Running, SourceError> {
-        Running::start(command, self.keeper.is_some(), gone).map_err(|error| {
-            invalid(format!(
+    fn start_program(
+        &self,
+        command: &mut Command,
+        gone: CancellationToken,
+    ) -> Result<RunningProgram, SourceError> {
+        RunningProgram::start(command, self.keeper.is_some(), gone).map_err(|error| {
+            invalid_error(format!(
                 "cannot start {}, with which VMware disks are read: {}",
                 self.nbdkit.display(),
                 errno_text(&error)
@@ -137,19 +141,19 @@ impl Installation {
         })
     }
 
-    fn arguments(&self, disk: &Disk<'_>, folder: &Folder) -> Vec<OsString> {
+    fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
         // Per request, these would be more than all the rest.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
         arguments.extend(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"].map(Into::into));
-        arguments.extend(["--unix".into(), folder.socket().into_os_string()]);
-        arguments.extend(["--pidfile".into(), folder.pid().into_os_string()]);
-        arguments.push(self.plugin().into_os_string());
-        arguments.push(pair("libdir=", &self.library));
+        arguments.extend(["--unix".into(), folder.socket_path().into_os_string()]);
+        arguments.extend(["--pidfile".into(), folder.pid_path().into_os_string()]);
+        arguments.push(self.plugin_path().into_os_string());
+        arguments.push(path_argument("libdir=", &self.library));
         arguments.push(format!("server={}", disk.server).into());
         arguments.push(format!("user={}", disk.user).into());
-        arguments.push(pair("password=+", &folder.password()));
+        arguments.push(path_argument("password=+", &folder.password_path()));
         if let Some(thumbprint) = disk.thumbprint {
             arguments.push(format!("thumbprint={thumbprint}").into());
         }
@@ -159,35 +163,35 @@ impl Installation {
             arguments.push("transports=file:nbdssl:nbd".into());
         }
         if self.config_file.exists() {
-            arguments.push(pair("config=", &self.config_file));
+            arguments.push(path_argument("config=", &self.config_file));
         }
         arguments.push(format!("file={}", disk.file).into());
         arguments
     }
 }
 
-fn pair(name: &str, path: &Path) -> OsString {
+fn path_argument(name: &str, path: &Path) -> OsString {
     let mut text = OsString::from(name);
     text.push(path);
     text
 }
 
-impl Nbdkit {
+impl NbdkitProcess {
     /// Starts nbdkit and waits until it listens. Cancels `gone` when it ends.
     pub(super) fn start(
-        installation: &Installation,
-        disk: &Disk<'_>,
+        installation: &VddkInstallation,
+        disk: &NbdkitDisk<'_>,
         stop: &CancellationToken,
         gone: CancellationToken,
     ) -> Result<Self, SourceError> {
-        installation.check(stop)?;
-        let folder = Folder::create(disk.password).map_err(|error| {
+        installation.check_installation(stop)?;
+        let folder = PrivateFolder::create(disk.password).map_err(|error| {
             let message = format!("cannot prepare a folder for nbdkit: {}", errno_text(&error));
             SourceError::new(SourceErrorKind::Io, message)
         })?;
-        let mut command = installation.command();
-        command.args(installation.arguments(disk, &folder));
-        let program = installation.start(&mut command, gone)?;
+        let mut command = installation.nbdkit_command();
+        command.args(installation.nbdkit_arguments(disk, &folder));
+        let program = installation.start_program(&mut command, gone)?;
         let mut nbdkit = Self { program, folder };
         nbdkit.wait_until_ready(stop)?;
         nbdkit.folder.forget_password();
@@ -196,49 +200,49 @@ impl Nbdkit {
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
         // Written when it listens. To try the socket would be a connection that it complains about.
-        let pid = self.folder.pid();
-        let state = match self.program.wait(stop, || pid.exists())? {
-            State::Ready => return Ok(()),
+        let pid = self.folder.pid_path();
+        let state = match self.program.wait_for_ready(stop, || pid.exists())? {
+            ProgramState::Ready => return Ok(()),
             state => state,
         };
         // Until the pipe is at its end, not all was said.
-        self.program.end();
-        let message = format!("nbdkit {state}: {}", self.program.log.errors());
+        self.program.end_process();
+        let message = format!("nbdkit {state}: {}", self.program.log.last_errors());
         Err(SourceError::new(SourceErrorKind::Connect, message))
     }
 
     /// Path of its socket.
-    pub(super) fn socket(&self) -> PathBuf {
-        self.folder.socket()
+    pub(super) fn socket_path(&self) -> PathBuf {
+        self.folder.socket_path()
     }
 
     /// The log, which stays when nbdkit has ended.
-    pub(super) fn log(&self) -> Log {
+    pub(super) fn program_log(&self) -> ProgramLog {
         self.program.log.clone()
     }
 
     /// Words of the library about itself so far.
-    pub(super) fn info(&self) -> VddkInfo {
-        self.program.log.info()
+    pub(super) fn library_info(&self) -> VddkLibraryInfo {
+        self.program.log.library_info()
     }
 
     /// Ends it; all that it had to say is in its log then.
-    pub(super) fn end(mut self) {
-        self.program.end();
+    pub(super) fn end_process(mut self) {
+        self.program.end_process();
     }
 }
 
-impl Drop for Nbdkit {
+impl Drop for NbdkitProcess {
     fn drop(&mut self) {
-        self.program.end();
-        self.program.log.print();
+        self.program.end_process();
+        self.program.log.log_lines();
     }
 }
 
 /// A folder that only we can look into, with the socket and, for a moment, the password.
-struct Folder(PathBuf);
+struct PrivateFolder(PathBuf);
 
-impl Folder {
+impl PrivateFolder {
     fn create(password: &str) -> io::Result<Self> {
         // Fails if there is anything of that name already.
         let path = std::env::temp_dir().join(format!("cdi-vddk-{:016x}", fastrand::u64(..)));
@@ -248,31 +252,31 @@ impl Folder {
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(folder.password())?;
+            .open(folder.password_path())?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
     }
 
-    fn socket(&self) -> PathBuf {
+    fn socket_path(&self) -> PathBuf {
         self.0.join("nbd.sock")
     }
 
-    fn pid(&self) -> PathBuf {
+    fn pid_path(&self) -> PathBuf {
         self.0.join("nbd.pid")
     }
 
-    fn password(&self) -> PathBuf {
+    fn password_path(&self) -> PathBuf {
         self.0.join("password")
     }
 
     fn forget_password(&self) {
-        if let Err(error) = fs::remove_file(self.password()) {
+        if let Err(error) = fs::remove_file(self.password_path()) {
             tracing::warn!("cannot remove the password for nbdkit: {}", errno_text(&error));
         }
     }
 }
 
-impl Drop for Folder {
+impl Drop for PrivateFolder {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_dir_all(&self.0) {
             tracing::debug!("cannot remove {}: {}", self.0.display(), errno_text(&error));

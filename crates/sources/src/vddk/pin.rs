@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datapath::digest::{Checksum, ChecksumError, Digest};
+use datapath::digest::{Checksum, ChecksumError, RunningDigest};
 use datapath::error::{SourceError, SourceErrorKind};
 use https::tls;
 use rustls::{ClientConfig, Error};
@@ -26,14 +26,14 @@ impl Thumbprint {
             .map(Self)
             .map_err(|error: ChecksumError| {
                 let what = format!("{text:?} is not the thumbprint of a certificate");
-                SourceError::caused(SourceErrorKind::Invalid, what, error)
+                SourceError::with_context(SourceErrorKind::Invalid, what, error)
             })
     }
 
     fn is_of(&self, certificate: &[u8]) -> bool {
-        let mut digest = Digest::new(self.0.algorithm());
+        let mut digest = RunningDigest::new(self.0.algorithm());
         digest.update(certificate);
-        self.0.verify(&digest.finish()).is_ok()
+        self.0.verify(&digest.finish_digest()).is_ok()
     }
 
     /// A client that trusts the server with this certificate, and no other.
@@ -48,7 +48,7 @@ impl Thumbprint {
         let config = tls::pinned_client_config(is_it);
         config.map(Arc::new).map_err(|error| {
             let what = "cannot prepare a client for the server";
-            SourceError::caused(SourceErrorKind::Connect, what, error)
+            SourceError::with_context(SourceErrorKind::Connect, what, error)
         })
     }
 }

@@ -7,13 +7,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use datapath::error::{NoThread, SourceError, errno_text};
-use program::env::{ProcessEnv, Strings};
+use datapath::error::{SourceError, ThreadStartError, errno_text};
+use program::env::{NamedStrings, ProcessEnv};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio_util::sync::CancellationToken;
 
-use super::log::Log;
-use crate::network::stopped;
+use super::log::ProgramLog;
+use crate::network::stopped_error;
 
 /// Longest time until nbdkit listens: it loads the library, but connects only when a client connects to it.
 const START_LIMIT: Duration = Duration::from_secs(15);
@@ -31,13 +31,13 @@ const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 const POLL: Duration = Duration::from_millis(5);
 
 /// The fate of a program that was started.
-pub(super) enum State {
+pub(super) enum ProgramState {
     Ready,
     Ended(ExitStatus),
     Hanging,
 }
 
-impl fmt::Display for State {
+impl fmt::Display for ProgramState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ready => f.write_str("is ready"),
@@ -48,15 +48,15 @@ impl fmt::Display for State {
 }
 
 /// A program whose standard error is kept as a log.
-pub(super) struct Running {
+pub(super) struct RunningProgram {
     child: Child,
     /// True if the child is a keeper, which runs the program and ends it when its input ends: with us, at the latest.
     is_kept: bool,
-    pub(super) log: Log,
+    pub(super) log: ProgramLog,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts `command`, perhaps a keeper, with the environment that it needs, and without the keys and passwords of the pod. Cancels
     /// `gone` when it ends.
     pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
@@ -73,14 +73,14 @@ impl Running {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()?;
-        let log = Log::default();
+        let log = ProgramLog::default();
         let pipe = child.stderr.take();
         let follow = {
             let log = log.clone();
             move || {
                 // The pipe is at its end when the last one who could write into it is gone.
                 if let Some(pipe) = pipe {
-                    log.follow(pipe);
+                    log.follow_pipe(pipe);
                 }
                 gone.cancel();
             }
@@ -94,35 +94,35 @@ impl Running {
             }),
             Err(error) => {
                 child.kill().and_then(|()| child.wait())?;
-                Err(io::Error::other(NoThread(error)))
+                Err(io::Error::other(ThreadStartError(error)))
             }
         }
     }
 
     /// Waits until `is_ready`, or until the program ends or its time is over.
-    pub(super) fn wait(
+    pub(super) fn wait_for_ready(
         &mut self,
         stop: &CancellationToken,
         is_ready: impl Fn() -> bool,
-    ) -> Result<State, SourceError> {
+    ) -> Result<ProgramState, SourceError> {
         let start = Instant::now();
         while !is_ready() {
             if stop.is_cancelled() {
-                return Err(stopped());
+                return Err(stopped_error());
             }
             if let Some(status) = self.child.try_wait().ok().flatten() {
-                return Ok(State::Ended(status));
+                return Ok(ProgramState::Ended(status));
             }
             if start.elapsed() > START_LIMIT {
-                return Ok(State::Hanging);
+                return Ok(ProgramState::Hanging);
             }
             thread::sleep(POLL);
         }
-        Ok(State::Ready)
+        Ok(ProgramState::Ready)
     }
 
     /// Ends the program. Does nothing when that was done already.
-    pub(super) fn end(&mut self) {
+    pub(super) fn end_process(&mut self) {
         if self.reader.is_none() {
             return;
         }
@@ -167,8 +167,8 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
-        self.end();
+        self.end_process();
     }
 }

@@ -8,12 +8,12 @@ use datapath::error::SourceError;
 use http::{HeaderMap, Method, header};
 use url::Url;
 
-use super::answer::{CallFailed, Reference, first, response};
-use crate::credentials::Credentials;
-use crate::error::invalid;
-use crate::http::{Agent, USER_AGENT};
+use super::answer::{ManagedObjectReference, VsphereCallError, first_child, parse_response};
+use crate::credentials::BasicCredentials;
+use crate::error::invalid_error;
+use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
-use crate::xml::{Element, escaped};
+use crate::xml::{XmlElement, escape_text};
 
 /// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
@@ -22,54 +22,56 @@ const MAX_ANSWER_BYTES: usize = 8 << 20;
 const ACTION: &str = "urn:vim25/6.5";
 
 /// A session of a user who has logged in.
-pub(super) struct Session {
-    agent: Agent,
+pub(super) struct VsphereSession {
+    agent: HttpAgent,
     url: Url,
-    credentials: Credentials,
+    credentials: BasicCredentials,
     cookie: Option<String>,
     /// `ServiceContent`: the names of the managers.
-    content: Element,
+    content: XmlElement,
 }
 
 /// The fault of a call after the session has ended, half an hour after its last call or when an administrator ends it.
 const EXPIRED: &str = "NotAuthenticated";
 
-impl Session {
+impl VsphereSession {
     /// Logs in at `endpoint` with the credentials of `network`.
     pub(super) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
         let Some(credentials) = &network.credentials else {
-            return Err(invalid("vSphere needs a user name and a password"));
+            return Err(invalid_error("vSphere needs a user name and a password"));
         };
-        network.policy.reveal("the password of vSphere", endpoint)?;
+        network
+            .policy
+            .check_secret_target("the password of vSphere", endpoint)?;
         let mut session = Self {
-            agent: Agent::new(network, USER_AGENT)?,
-            url: sdk(endpoint),
+            agent: HttpAgent::new(network, USER_AGENT)?,
+            url: sdk_url(endpoint),
             credentials: credentials.clone(),
             cookie: None,
-            content: Element::default(),
+            content: XmlElement::default(),
         };
-        let root = Reference::new("ServiceInstance", "ServiceInstance");
-        let answer = session.call(&root, "RetrieveServiceContent", "").await?;
-        session.content = first(answer).ok_or_else(|| unexpected("RetrieveServiceContent"))?;
+        let root = ManagedObjectReference::new("ServiceInstance", "ServiceInstance");
+        let answer = session.call_method(&root, "RetrieveServiceContent", "").await?;
+        session.content = first_child(answer).ok_or_else(|| unexpected_error("RetrieveServiceContent"))?;
         session.log_in().await?;
         Ok(session)
     }
 
-    async fn log_in(&mut self) -> Result<(), CallFailed> {
+    async fn log_in(&mut self) -> Result<(), VsphereCallError> {
         let arguments = format!(
             "<userName>{}</userName><password>{}</password>",
-            escaped(self.credentials.user()),
-            escaped(self.credentials.password())
+            escape_text(self.credentials.user()),
+            escape_text(self.credentials.password())
         );
-        let manager = self.manager("SessionManager", "sessionManager")?;
-        self.ask(&manager, "Login", &arguments).await.map(drop)
+        let manager = self.manager_reference("SessionManager", "sessionManager")?;
+        self.send_call(&manager, "Login", &arguments).await.map(drop)
     }
 
     /// Ends the session; that it ends by itself later is good enough if this fails.
     pub(super) async fn close(mut self) {
         let ending = async {
-            let manager = self.manager("SessionManager", "sessionManager")?;
-            self.ask(&manager, "Logout", "").await
+            let manager = self.manager_reference("SessionManager", "sessionManager")?;
+            self.send_call(&manager, "Logout", "").await
         };
         if let Err(error) = ending.await {
             tracing::debug!("logging out of vSphere: {}", SourceError::from(error));
@@ -77,29 +79,29 @@ impl Session {
     }
 
     /// The machine with this uuid in any data centre; of its instance, or of its BIOS.
-    pub(super) async fn machine(
+    pub(super) async fn find_machine(
         &mut self,
         uuid: &str,
         of_instance: bool,
-    ) -> Result<Option<Reference>, SourceError> {
-        let index = self.manager("SearchIndex", "searchIndex")?;
+    ) -> Result<Option<ManagedObjectReference>, SourceError> {
+        let index = self.manager_reference("SearchIndex", "searchIndex")?;
         let arguments = format!(
             "<uuid>{}</uuid><vmSearch>true</vmSearch><instanceUuid>{of_instance}</instanceUuid>",
-            escaped(uuid)
+            escape_text(uuid)
         );
-        let found = first(self.call(&index, "FindByUuid", &arguments).await?);
+        let found = first_child(self.call_method(&index, "FindByUuid", &arguments).await?);
         found
-            .map(|found| Reference::found("VirtualMachine", &found.text))
+            .map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text))
             .transpose()
     }
 
     /// Some properties of an object: an element each, in any order, without those that are not set.
-    pub(super) async fn properties(
+    pub(super) async fn read_properties(
         &mut self,
-        object: &Reference,
+        object: &ManagedObjectReference,
         paths: &[&str],
-    ) -> Result<Properties, CallFailed> {
-        let collector = self.manager("PropertyCollector", "propertyCollector")?;
+    ) -> Result<ObjectProperties, VsphereCallError> {
+        let collector = self.manager_reference("PropertyCollector", "propertyCollector")?;
         let paths: String = paths
             .iter()
             .map(|path| format!("<pathSet>{path}</pathSet>"))
@@ -107,53 +109,65 @@ impl Session {
         let arguments = format!(
             "<specSet><propSet><type>{}</type>{paths}</propSet><objectSet>{}</objectSet></specSet><options/>",
             object.kind,
-            object.xml("obj")
+            object.to_xml("obj")
         );
-        let found = first(self.call(&collector, "RetrievePropertiesEx", &arguments).await?);
+        let found = first_child(
+            self.call_method(&collector, "RetrievePropertiesEx", &arguments)
+                .await?,
+        );
         let sets = found
             .into_iter()
             .flat_map(|found| found.children)
             .filter(|child| child.name == "objects")
             .flat_map(|object| object.children)
             .filter(|child| child.name == "propSet");
-        Ok(Properties(sets.collect()))
+        Ok(ObjectProperties(sets.collect()))
     }
 
-    fn manager(&self, kind: &'static str, element: &str) -> Result<Reference, SourceError> {
+    fn manager_reference(
+        &self,
+        kind: &'static str,
+        element: &str,
+    ) -> Result<ManagedObjectReference, SourceError> {
         let name = self.content.text_of(element);
-        name.map(|name| Reference::new(kind, name))
-            .ok_or_else(|| unexpected("RetrieveServiceContent"))
+        name.map(|name| ManagedObjectReference::new(kind, name))
+            .ok_or_else(|| unexpected_error("RetrieveServiceContent"))
     }
 
     /// Calls `method` of `this`; the answer is the element of its response. A session that has expired is renewed once.
-    pub(super) async fn call(
+    pub(super) async fn call_method(
         &mut self,
-        this: &Reference,
+        this: &ManagedObjectReference,
         method: &str,
         arguments: &str,
-    ) -> Result<Element, CallFailed> {
-        match self.ask(this, method, arguments).await {
-            Err(CallFailed::Fault(fault)) if fault.kind == EXPIRED => {
+    ) -> Result<XmlElement, VsphereCallError> {
+        match self.send_call(this, method, arguments).await {
+            Err(VsphereCallError::Fault(fault)) if fault.kind == EXPIRED => {
                 tracing::info!("the session with vSphere has expired: logging in again");
                 self.cookie = None;
                 self.log_in().await?;
-                self.ask(this, method, arguments).await
+                self.send_call(this, method, arguments).await
             }
             answer => answer,
         }
     }
 
-    async fn ask(&mut self, this: &Reference, method: &str, arguments: &str) -> Result<Element, CallFailed> {
+    async fn send_call(
+        &mut self,
+        this: &ManagedObjectReference,
+        method: &str,
+        arguments: &str,
+    ) -> Result<XmlElement, VsphereCallError> {
         let envelope = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\
              <Envelope xmlns=\"http://schemas.xmlsoap.org/soap/envelope/\"><Body>\
              <{method} xmlns=\"urn:vim25\">{}{arguments}</{method}></Body></Envelope>",
-            this.xml("_this")
+            this.to_xml("_this")
         );
         let make = || {
             let request = self
                 .agent
-                .request(Method::POST, self.url.clone())
+                .build_request(Method::POST, self.url.clone())
                 .header(header::CONTENT_TYPE, "text/xml; charset=utf-8")
                 .header("SOAPAction", ACTION)
                 .body(envelope.clone());
@@ -166,16 +180,16 @@ impl Session {
         if let Some(cookie) = session_cookie(&answer.headers) {
             self.cookie = Some(cookie);
         }
-        response(method, answer.status, &answer.body)
+        parse_response(method, answer.status, &answer.body)
     }
 }
 
-/// The finding of [`Session::properties`].
-pub(super) struct Properties(Vec<Element>);
+/// The finding of [`VsphereSession::read_properties`].
+pub(super) struct ObjectProperties(Vec<XmlElement>);
 
-impl Properties {
+impl ObjectProperties {
     /// The value at this path.
-    pub(super) fn get(&self, path: &str) -> Option<&Element> {
+    pub(super) fn get(&self, path: &str) -> Option<&XmlElement> {
         self.0
             .iter()
             .find(|set| set.text_of("name") == Some(path))
@@ -184,7 +198,7 @@ impl Properties {
 }
 
 /// URL for calls of vSphere: `/sdk` below its own.
-fn sdk(endpoint: &Url) -> Url {
+fn sdk_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = url.path().trim_end_matches('/');
     if !path.ends_with("/sdk") {
@@ -199,8 +213,8 @@ fn session_cookie(headers: &HeaderMap) -> Option<String> {
     Some(cookie.split(';').next()?.trim().to_owned())
 }
 
-fn unexpected(method: &str) -> SourceError {
-    invalid(format!("vSphere answers {method} with something else"))
+fn unexpected_error(method: &str) -> SourceError {
+    invalid_error(format!("vSphere answers {method} with something else"))
 }
 
 #[cfg(test)]
@@ -215,7 +229,7 @@ mod tests {
             ("https://vcenter/sdk", "https://vcenter/sdk"),
             ("https://proxy/vcenter/sdk/", "https://proxy/vcenter/sdk/"),
         ] {
-            assert_eq!(sdk(&Url::parse(endpoint).unwrap()).as_str(), expected);
+            assert_eq!(sdk_url(&Url::parse(endpoint).unwrap()).as_str(), expected);
         }
     }
 }

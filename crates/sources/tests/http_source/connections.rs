@@ -105,7 +105,7 @@ fn skipping_goes_on_at_the_offset() {
     let mut config = config(&origin.url("/disk.img"));
     connections(4)(&mut config);
     let source = open(config).unwrap();
-    let mut read = source.body().unwrap();
+    let mut read = source.open_body().unwrap();
     let first = read.next_chunk().unwrap().unwrap();
     assert!(body.starts_with(&first));
     read.skip_to(30_000_000).unwrap();

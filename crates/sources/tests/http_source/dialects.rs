@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use async_trait::async_trait;
 use datapath::error::SourceErrorKind;
-use sources::http::{Continuity, Dialect, RefusedRequest, Verdict};
+use sources::http::{ContinuityProof, RefusalVerdict, RefusedRequest, ServerDialect};
 use testkit::origin::Fault;
 use url::Url;
 
@@ -16,35 +16,39 @@ struct Token {
     text: Mutex<&'static str>,
     refusals: Mutex<Vec<(u16, String)>>,
     /// What it makes of a refusal.
-    verdict: Mutex<Vec<Verdict>>,
+    verdict: Mutex<Vec<RefusalVerdict>>,
     /// Where redirects may lead with the token.
     friend: Option<String>,
 }
 
 #[async_trait]
-impl Dialect for Token {
+impl ServerDialect for Token {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
         let token = self.text.lock().unwrap().parse().unwrap();
         request.headers_mut().insert("x-token", token);
         Ok(())
     }
 
-    fn accompanies(&self, to: &Url) -> bool {
+    fn is_same_service(&self, to: &Url) -> bool {
         self.friend
             .as_deref()
             .is_some_and(|friend| to.as_str().starts_with(friend))
     }
 
-    async fn refused(&self, refusal: RefusedRequest<'_>) -> Verdict {
+    async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
         let body = String::from_utf8_lossy(refusal.body).into_owned();
         let mut refusals = self.refusals.lock().unwrap();
         refusals.push((refusal.status.as_u16(), body));
         *self.text.lock().unwrap() = "new";
-        self.verdict.lock().unwrap().pop().unwrap_or(Verdict::Plain)
+        self.verdict
+            .lock()
+            .unwrap()
+            .pop()
+            .unwrap_or(RefusalVerdict::Plain)
     }
 }
 
-fn with(verdicts: Vec<Verdict>) -> Arc<Token> {
+fn with(verdicts: Vec<RefusalVerdict>) -> Arc<Token> {
     Arc::new(Token {
         text: Mutex::new("old"),
         verdict: Mutex::new(verdicts),
@@ -54,13 +58,13 @@ fn with(verdicts: Vec<Verdict>) -> Arc<Token> {
 
 fn speaking(url: &str, dialect: &Arc<Token>) -> HttpConfig {
     HttpConfig {
-        dialect: Some(Arc::clone(dialect) as Arc<dyn Dialect>),
+        dialect: Some(Arc::clone(dialect) as Arc<dyn ServerDialect>),
         ..config(url)
     }
 }
 
 fn fetch_speaking(origin: &Origin, dialect: &Arc<Token>) -> Result<Vec<u8>, SourceError> {
-    read_all(&mut *open(speaking(&origin.url("/disk.img"), dialect))?.body()?)
+    read_all(&mut *open(speaking(&origin.url("/disk.img"), dialect))?.open_body()?)
 }
 
 /// The token of every request.
@@ -83,7 +87,7 @@ fn wants_new_token() -> Script {
 #[test]
 fn a_new_token_is_tried_once() {
     let origin = start(wants_new_token());
-    let dialect = with(vec![Verdict::Again(None)]);
+    let dialect = with(vec![RefusalVerdict::Again(None)]);
     assert_eq!(fetch_speaking(&origin, &dialect).unwrap(), b"disk");
     assert_eq!(tokens(&origin), [Some("old".to_owned()), Some("new".to_owned())]);
     assert_eq!(dialect.refusals.lock().unwrap()[0].0, 403);
@@ -96,9 +100,9 @@ fn a_second_refusal_in_a_row_is_one() {
         ..Script::new("disk")
     });
     let dialect = with(vec![
-        Verdict::Again(None),
-        Verdict::Again(None),
-        Verdict::Again(None),
+        RefusalVerdict::Again(None),
+        RefusalVerdict::Again(None),
+        RefusalVerdict::Again(None),
     ]);
     let error = fetch_speaking(&origin, &dialect).unwrap_err();
     assert_eq!(
@@ -123,7 +127,7 @@ fn every_part_of_a_broken_transfer_is_authorized() {
 #[test]
 fn the_words_of_the_server_are_the_error() {
     let origin = start(wants_new_token());
-    let dialect = with(vec![Verdict::Described {
+    let dialect = with(vec![RefusalVerdict::Described {
         text: "NoSuchKey: nothing here".to_owned(),
         transient: false,
     }]);
@@ -134,7 +138,7 @@ fn the_words_of_the_server_are_the_error() {
 
 #[test]
 fn what_passes_is_waited_for() {
-    let dialect = with(vec![Verdict::Described {
+    let dialect = with(vec![RefusalVerdict::Described {
         text: "SlowDown".to_owned(),
         transient: true,
     }]);
@@ -175,13 +179,13 @@ fn a_refusal_may_name_another_place() {
         ..Script::new(body.clone())
     });
     let there = Url::parse(&elsewhere.url("/there")).unwrap();
-    let dialect = with(vec![Verdict::Again(Some(there))]);
+    let dialect = with(vec![RefusalVerdict::Again(Some(there))]);
     assert!(fetch_speaking(&start(wants_new_token()), &dialect).unwrap() == body);
     assert_eq!(tokens(&elsewhere), vec![Some("new".to_owned()); 2]);
 }
 
 /// The second request of a transfer that breaks once.
-fn resumed(continuity: Continuity, script: Script) -> (Result<Vec<u8>, SourceError>, Option<String>) {
+fn resumed(continuity: ContinuityProof, script: Script) -> (Result<Vec<u8>, SourceError>, Option<String>) {
     let origin = start(script);
     let result = fetch_with(&origin, |config| config.continuity = continuity);
     let header = origin.requests().get(1).and_then(|recorded| {
@@ -200,9 +204,9 @@ fn parts_are_joined_by_what_the_source_trusts() {
         ..Script::new(body.clone())
     };
     for (continuity, expected) in [
-        (Continuity::IfRange, Some("if-range: \"v1\"")),
-        (Continuity::IfMatch, Some("if-match: \"v1\"")),
-        (Continuity::Immutable, None),
+        (ContinuityProof::IfRange, Some("if-range: \"v1\"")),
+        (ContinuityProof::IfMatch, Some("if-match: \"v1\"")),
+        (ContinuityProof::Immutable, None),
     ] {
         let (result, header) = resumed(continuity, broken());
         assert!(result.unwrap() == body);
@@ -219,8 +223,8 @@ fn another_validator_is_another_object_unless_its_name_says_what_it_is() {
         ranges: testkit::origin::Ranges::Served,
         ..Script::new(body.clone())
     };
-    let (result, _) = resumed(Continuity::IfMatch, replaced());
+    let (result, _) = resumed(ContinuityProof::IfMatch, replaced());
     assert_eq!(result.unwrap_err().kind(), SourceErrorKind::Changed);
-    let (result, _) = resumed(Continuity::Immutable, replaced());
+    let (result, _) = resumed(ContinuityProof::Immutable, replaced());
     assert!(result.unwrap() == body);
 }

@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use datapath::error::SourceError;
-use datapath::source::{Body, Source};
+use datapath::source::{Source, SourceBody};
 use rustls::ClientConfig;
 use sources::http::{HttpConfig, HttpSource};
-use sources::{Network, Patience};
+use sources::{Network, RetryPolicy};
 use testkit::certs;
 use testkit::origin::{Origin, Script};
 use tokio::runtime::Runtime;
@@ -42,12 +42,12 @@ fn noise(len: usize) -> Bytes {
 
 /// The defaults with pauses of milliseconds.
 fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
-    let patience = Patience {
+    let patience = RetryPolicy {
         first_delay: Duration::from_millis(2),
         max_delay: Duration::from_millis(20),
         no_progress_limit: Duration::from_secs(20),
         idle_limit: Duration::from_secs(10),
-        ..Patience::default()
+        ..RetryPolicy::default()
     };
     let network = Network {
         patience,
@@ -80,7 +80,7 @@ fn start(script: Script) -> Origin {
     Origin::start(script).unwrap()
 }
 
-fn read_all(body: &mut dyn Body) -> Result<Vec<u8>, SourceError> {
+fn read_all(body: &mut dyn SourceBody) -> Result<Vec<u8>, SourceError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = body.next_chunk()? {
         assert!(!chunk.is_empty());
@@ -93,7 +93,7 @@ fn read_all(body: &mut dyn Body) -> Result<Vec<u8>, SourceError> {
 fn fetch_with(origin: &Origin, change: impl FnOnce(&mut HttpConfig)) -> Result<Vec<u8>, SourceError> {
     let mut config = config(&origin.url("/disk.img"));
     change(&mut config);
-    read_all(&mut *open(config)?.body()?)
+    read_all(&mut *open(config)?.open_body()?)
 }
 
 fn fetch(origin: &Origin) -> Result<Vec<u8>, SourceError> {

@@ -15,8 +15,8 @@ fn a_plain_get_hands_out_its_own_body() {
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/a/disk.img?signature=secret#top"))).unwrap();
     assert_eq!(source.name(), origin.url("/a/disk.img"));
-    assert_eq!(source.length(), Some(300_000));
-    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+    assert_eq!(source.total_bytes(), Some(300_000));
+    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     let requests = origin.requests();
     assert_eq!(requests.len(), 1, "one request, and no HEAD");
     let request = &requests[0].request;
@@ -41,7 +41,7 @@ fn tls_is_verified_against_the_given_roots() {
     let origin = Origin::start_tls(Script::new(body.clone()), authority.server_config().unwrap()).unwrap();
     let url = origin.url("/disk.img");
     let source = open(config_with(&url, authority.client_config().unwrap())).unwrap();
-    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
 
     let error = open(config(&url)).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
@@ -147,7 +147,7 @@ fn credentials_and_headers_are_sent() {
     let header = parse_header("X-Token: token", true).unwrap().unwrap();
     let origin = start(script());
     let bytes = fetch_with(&origin, |config| {
-        config.credentials = sources::Credentials::new("user", "p w");
+        config.credentials = sources::BasicCredentials::new("user", "p w");
         config.headers = vec![header.clone()];
     });
     assert_eq!(bytes.unwrap(), b"disk");
@@ -158,7 +158,7 @@ fn credentials_and_headers_are_sent() {
     with_user_info.headers = vec![header];
     let source = open(with_user_info).unwrap();
     assert_eq!(source.name(), origin.url("/disk"));
-    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), b"disk");
+    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), b"disk");
 
     assert_eq!(
         fetch(&start(script())).unwrap_err().kind(),
@@ -213,7 +213,7 @@ fn content_encodings_are_left_on_the_bytes_or_refused() {
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.content_encoding(), expected);
         assert_eq!(source.content_type(), Some("text/html"));
-        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), b"disk");
+        assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), b"disk");
     }
     for coding in ["br", "deflate", "gzip, gzip"] {
         let error = fetch(&encoded(coding)).unwrap_err();
@@ -231,8 +231,8 @@ fn bodies_without_a_length_are_read_to_their_end() {
             ..Script::new(body.clone())
         });
         let source = open(config(&origin.url("/"))).unwrap();
-        assert_eq!((source.length(), source.is_ranged()), (None, false));
-        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+        assert_eq!((source.total_bytes(), source.is_ranged()), (None, false));
+        assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     }
 }
 

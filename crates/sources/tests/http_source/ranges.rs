@@ -25,7 +25,7 @@ fn ranges_are_used_only_where_they_work() {
         assert_eq!(source.is_ranged(), is_ranged, "{ranges:?}");
         assert_eq!(source.is_ranged(), is_ranged);
         assert!(origin.requests().len() <= 2, "asked at most once");
-        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+        assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     }
     for etag in [None, Some("W/\"weak\"")] {
         let mut script = Script::new(body.clone());
@@ -48,7 +48,7 @@ fn a_server_that_serves_one_request_at_a_time_is_read_in_order() {
     network(&mut config).patience.idle_limit = Duration::from_millis(100);
     let source = open(config).unwrap();
     assert!(!source.is_ranged());
-    assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+    assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
 }
 
 #[test]
@@ -56,7 +56,7 @@ fn ranges_are_read_while_the_body_is_held_open() {
     let body = noise(20_000_000);
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
-    let mut reader = source.body().unwrap();
+    let mut reader = source.open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
     for range in [
         0..1,
@@ -137,7 +137,7 @@ fn a_small_gap_is_read_and_a_large_one_is_not_fetched() {
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
     assert!(source.is_ranged());
-    let mut reader = source.body().unwrap();
+    let mut reader = source.open_body().unwrap();
     reader.skip_to(1_000_001).unwrap();
     let chunk = reader.next_chunk().unwrap().unwrap();
     assert_eq!(chunk, body[1_000_001..][..chunk.len()]);
@@ -162,7 +162,7 @@ fn a_large_first_gap_leaves_the_first_response_unread() {
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
     assert!(source.is_ranged());
-    let mut reader = source.body().unwrap();
+    let mut reader = source.open_body().unwrap();
     reader.skip_to(49_000_000).unwrap();
     assert_eq!(read_all(&mut *reader).unwrap(), body[49_000_000..]);
     assert!(
@@ -178,6 +178,6 @@ fn a_source_opens_more_than_one_body() {
     let origin = start(Script::new(body.clone()));
     let source = open(config(&origin.url("/"))).unwrap();
     for _ in 0..2 {
-        assert_eq!(read_all(&mut *source.body().unwrap()).unwrap(), body);
+        assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
     }
 }

@@ -110,7 +110,7 @@ fn a_slow_reader_is_not_a_stalled_connection() {
     network(&mut config).patience.idle_limit = Duration::from_millis(50);
     network(&mut config).patience.no_progress_limit = Duration::from_millis(100);
     network(&mut config).bridge_bytes = 10_000;
-    let mut reader = open(config).unwrap().body().unwrap();
+    let mut reader = open(config).unwrap().open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!([first.to_vec(), read_all(&mut *reader).unwrap()].concat(), body);
@@ -374,7 +374,7 @@ fn stop_ends_a_stalled_read() {
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000)]));
     let stop = CancellationToken::new();
     let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
-    let mut reader = source.body().unwrap();
+    let mut reader = source.open_body().unwrap();
     let stopping = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(100));
         stop.cancel();
@@ -399,7 +399,7 @@ fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
     for round in 0..200 {
         let stop = CancellationToken::new();
         let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
-        let mut body = source.body().unwrap();
+        let mut body = source.open_body().unwrap();
         body.next_chunk().unwrap().unwrap();
         let stopping = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(round * 50));

@@ -1,6 +1,6 @@
 //! Redirects and proxies: where requests go, and what they carry there.
 
-use sources::Credentials;
+use sources::BasicCredentials;
 use sources::http::parse_header;
 use sources::proxy::ProxyConfig;
 use testkit::certs;
@@ -95,7 +95,7 @@ fn credentials_and_headers_stay_with_their_origin() {
     let elsewhere = other.url("/disk.img");
     let origin = start(redirecting(&[("/disk.img", "/same"), ("/same", &elsewhere)]));
     let bytes = fetch_with(&origin, |config| {
-        config.credentials = Credentials::new("user", "password");
+        config.credentials = BasicCredentials::new("user", "password");
         config.headers = vec![
             parse_header("X-Secret: s", true).unwrap().unwrap(),
             parse_header("Cookie: c", false).unwrap().unwrap(),
@@ -205,7 +205,7 @@ fn plain_http_goes_through_the_proxy_with_an_absolute_url() {
     let mut through = config("http://origin.invalid/disk.img");
     network(&mut through).proxy = proxies(&proxy);
     assert_eq!(
-        read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
+        read_all(&mut *open(through).unwrap().open_body().unwrap()).unwrap(),
         b"disk"
     );
     let seen = &proxy.requests()[0];
@@ -224,7 +224,7 @@ fn https_goes_through_a_tunnel_that_carries_our_user_agent() {
     let mut through = config_with(&url, authority.client_config().unwrap());
     network(&mut through).proxy = proxies(&proxy);
     assert_eq!(
-        read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
+        read_all(&mut *open(through).unwrap().open_body().unwrap()).unwrap(),
         b"disk"
     );
     let seen = &proxy.requests()[0];
@@ -245,7 +245,7 @@ fn socks_proxies_resolve_the_name_themselves() {
         let mut through = config("http://origin.invalid/disk.img");
         network(&mut through).proxy = proxies_at(&format!("{scheme}://{}", proxy.address()));
         assert_eq!(
-            read_all(&mut *open(through).unwrap().body().unwrap()).unwrap(),
+            read_all(&mut *open(through).unwrap().open_body().unwrap()).unwrap(),
             b"disk"
         );
     }

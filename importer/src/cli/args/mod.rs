@@ -16,7 +16,7 @@ use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::source::{ContentArgs, SourceArgs};
-pub use self::write::{JobArgs, Route, TransferArgs, WriteArgs};
+pub use self::write::{JobArgs, RouteOption, TransferArgs, WriteArgs};
 
 /// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
@@ -30,19 +30,19 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 /// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-importer")]
-pub struct Cli {
+pub struct ImporterCli {
     /// The limit of its memory.
     #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Transfer")]
     pub memory: Option<u64>,
 
     /// The command.
     #[command(subcommand)]
-    pub command: Command,
+    pub command: ImporterCommand,
 }
 
 /// The subcommands.
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum ImporterCommand {
     /// Write an image to a file or block device as a raw disk
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ImportArgs>),
@@ -213,7 +213,7 @@ mod tests {
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        ImporterCli::command().debug_assert();
     }
 
     #[test]

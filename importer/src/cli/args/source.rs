@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
-use datapath::options::Payload;
+use datapath::options::PayloadKind;
 use diskimage::Format;
-use program::command_line::values::Time;
-use sources::Patience;
-use sources::place::schemes;
+use program::command_line::values::DurationValue;
+use sources::RetryPolicy;
+use sources::place::url_schemes;
 use volume::limits::TransferLimits;
 
 /// What to read and how: shared by the subcommands.
@@ -105,8 +105,8 @@ pub struct SourceArgs {
     pub connections: Option<u8>,
 
     /// Give up after this time without a new byte (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = Time(Patience::default().no_progress_limit), help_heading = "Source")]
-    pub no_progress_timeout: Time,
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(RetryPolicy::default().no_progress_limit), help_heading = "Source")]
+    pub no_progress_timeout: DurationValue,
 
     /// Limits of the transfer.
     #[command(flatten, next_help_heading = "Source")]
@@ -117,7 +117,7 @@ pub struct SourceArgs {
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
     /// The format, if the content shall not decide
-    #[arg(long, value_name = "FORMAT", help_heading = "Source", help = format!("Take the image for this format ({}) instead of recognizing it by content", Format::list(Format::flag)))]
+    #[arg(long, value_name = "FORMAT", help_heading = "Source", help = format!("Take the image for this format ({}) instead of recognizing it by content", Format::list_readable(Format::flag_name)))]
     pub format: Option<Format>,
 
     /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
@@ -127,17 +127,17 @@ pub struct ContentArgs {
 
 impl ContentArgs {
     /// The image, or the archive that it is in.
-    pub fn payload(&self) -> Payload {
+    pub fn payload_kind(&self) -> PayloadKind {
         if self.ova {
-            Payload::Appliance(self.format)
+            PayloadKind::Appliance(self.format)
         } else {
-            Payload::Image(self.format)
+            PayloadKind::Image(self.format)
         }
     }
 }
 
 /// All schemes, for the help.
 fn source_help() -> String {
-    let schemes: Vec<&str> = schemes().collect();
+    let schemes: Vec<&str> = url_schemes().collect();
     format!("URL ({}), path, or `-` for standard input", schemes.join(", "))
 }

@@ -52,8 +52,8 @@ pub struct WriteArgs {
     pub size: Option<u64>,
 
     /// Route through an image
-    #[arg(long, value_enum, default_value_t = Route::Auto, help_heading = "Transfer")]
-    pub route: Route,
+    #[arg(long, value_enum, default_value_t = RouteOption::Auto, help_heading = "Transfer")]
+    pub route: RouteOption,
 
     /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Transfer")]
@@ -78,7 +78,7 @@ pub struct JobArgs {
 
 /// `--route`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Route {
+pub enum RouteOption {
     /// Its map first, where the source has ranges
     Auto,
     /// From the first byte to the last, with one request

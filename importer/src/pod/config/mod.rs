@@ -4,18 +4,18 @@ mod source;
 
 use std::path::PathBuf;
 
-use datapath::disk::Cache;
-use program::env::{EnvErrors, EnvReader, Strings, go_bool};
+use datapath::disk::CacheMode;
+use program::env::{EnvErrors, EnvReader, NamedStrings, go_bool};
 use program::{quantity, space};
 use sources::pod::PROXY;
-use volume::Wanted;
+use volume::DiskRequest;
 use volume::limits::TransferLimits;
-use volume::wording::Made;
+use volume::wording::ProductKind;
 
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
-pub(super) use self::source::{Remote, SourceConfig};
+pub(super) use self::source::{RemoteSource, SourceConfig};
 use super::SOURCE_VARIABLE;
-use super::message::{PROCESS, connect};
+use super::message::{PROCESS, connect_prefix};
 
 /// Kubernetes quantity: the size that was asked for.
 const IMAGE_SIZE: &str = "IMPORTER_IMAGE_SIZE";
@@ -35,7 +35,7 @@ const CACHE_MODE: &str = "CACHE_MODE";
 pub(super) struct Config {
     pub(super) source: SourceConfig,
     pub(super) owner_uid: String,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: DiskRequest,
     pub(super) ready_file: Option<PathBuf>,
     pub(super) done_file: Option<PathBuf>,
     pub(super) limits: TransferLimits,
@@ -43,40 +43,40 @@ pub(super) struct Config {
 
 impl Config {
     /// The product of the pod.
-    pub(super) fn made(&self) -> Made {
+    pub(super) fn product_kind(&self) -> ProductKind {
         match &self.source {
             SourceConfig::Remote(remote) => remote.made,
-            SourceConfig::Blank => Made::Disk,
+            SourceConfig::Blank => ProductKind::Disk,
         }
     }
 
     /// Reads all variables; every bad one is in the error.
-    pub(super) fn read(env: &dyn Strings) -> Result<Self, BadEnvironment> {
+    pub(super) fn from_env(env: &dyn NamedStrings) -> Result<Self, EnvironmentError> {
         let mut reader = EnvReader::new(env);
         // In the order in which upstream looks at them: `message` tells the first bad one.
-        let preallocate = reader.required(PREALLOCATION, go_bool);
-        let image_size = reader.parsed(IMAGE_SIZE, quantity::parse_bytes);
-        let source = SourceConfig::read(&mut reader, env);
+        let preallocate = reader.read_required(PREALLOCATION, go_bool);
+        let image_size = reader.read_parsed(IMAGE_SIZE, quantity::parse_bytes);
+        let source = SourceConfig::from_env(&mut reader, env);
         let config = Self {
             // A source that cannot be read has left an error, with which `finish` fails.
             source: source.unwrap_or(SourceConfig::Blank),
-            owner_uid: reader.text(OWNER_UID).unwrap_or_default(),
-            wanted: Wanted {
+            owner_uid: reader.read_text(OWNER_UID).unwrap_or_default(),
+            wanted: DiskRequest {
                 size: image_size,
-                overhead: space::overhead(&reader.text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
+                overhead: space::parse_overhead(&reader.read_text(FILESYSTEM_OVERHEAD).unwrap_or_default()),
                 preallocate: preallocate.unwrap_or(false),
-                cache: match reader.text(CACHE_MODE).as_deref() {
-                    Some("TRYNONE") => Cache::Direct,
-                    _ => Cache::Auto,
+                cache: match reader.read_text(CACHE_MODE).as_deref() {
+                    Some("TRYNONE") => CacheMode::Direct,
+                    _ => CacheMode::Auto,
                 },
             },
-            ready_file: reader.text(READY_FILE).map(Into::into),
-            done_file: reader.text(DONE_FILE).map(Into::into),
+            ready_file: reader.read_text(READY_FILE).map(Into::into),
+            done_file: reader.read_text(DONE_FILE).map(Into::into),
             limits: TransferLimits::of_pod(&mut reader),
         };
-        match reader.finish() {
+        match reader.into_result() {
             Ok(()) => Ok(config),
-            Err(errors) => Err(BadEnvironment {
+            Err(errors) => Err(EnvironmentError {
                 kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
                 errors,
             }),
@@ -86,15 +86,15 @@ impl Config {
 
 /// An environment that cannot be worked with.
 #[derive(Debug)]
-pub(super) struct BadEnvironment {
+pub(super) struct EnvironmentError {
     /// The kind of source, whether or not there is such a kind.
     kind: String,
     errors: EnvErrors,
 }
 
-impl BadEnvironment {
+impl EnvironmentError {
     /// Every bad variable, for the log.
-    pub(super) fn log(&self) {
+    pub(super) fn log_errors(&self) {
         for (name, reason) in self.errors.iter() {
             tracing::error!("environment variable {name}: {reason}");
         }
@@ -102,7 +102,7 @@ impl BadEnvironment {
 
     /// The termination message: what upstream's importer says about the first bad variable in the order in
     /// which it looks at them. Empty where it ends without one.
-    pub(super) fn message(&self) -> String {
+    pub(super) fn termination_message(&self) -> String {
         let is_silent =
             |name, reason: &str| name == PREALLOCATION || reason.starts_with("Unsupported content type");
         if self.errors.iter().any(|(name, reason)| is_silent(name, reason)) {
@@ -113,9 +113,9 @@ impl BadEnvironment {
             .next()
             .map_or_else(String::new, |(name, reason)| match name {
                 SOURCE_VARIABLE | CONTENT_TYPE => reason.to_owned(),
-                CHECKSUM => format!("{}invalid checksum: {reason}", connect(&self.kind)),
-                ENDPOINT | PROXY | PREVIOUS_CHECKPOINT => connect(&self.kind) + reason,
-                _ if name.starts_with(EXTRA_HEADER) => connect(&self.kind) + reason,
+                CHECKSUM => format!("{}invalid checksum: {reason}", connect_prefix(&self.kind)),
+                ENDPOINT | PROXY | PREVIOUS_CHECKPOINT => connect_prefix(&self.kind) + reason,
+                _ if name.starts_with(EXTRA_HEADER) => connect_prefix(&self.kind) + reason,
                 _ => format!("{PROCESS}environment variable {name}: {reason}"),
             })
     }
@@ -126,7 +126,7 @@ mod tests {
     use std::collections::HashMap;
 
     use super::*;
-    use sources::Place;
+    use sources::SourceLocation;
     use sources::http::parse_header;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -142,20 +142,20 @@ mod tests {
             .collect()
     }
 
-    fn remote(config: Config) -> Remote {
+    fn remote(config: Config) -> RemoteSource {
         match config.source {
             SourceConfig::Remote(remote) => *remote,
             SourceConfig::Blank => panic!("a remote source"),
         }
     }
 
-    fn refusal(pairs: &[(&str, &str)]) -> BadEnvironment {
-        Config::read(&environment(pairs)).unwrap_err()
+    fn refusal(pairs: &[(&str, &str)]) -> EnvironmentError {
+        Config::from_env(&environment(pairs)).unwrap_err()
     }
 
     #[test]
     fn what_the_controller_sends_is_understood() {
-        let config = Config::read(&environment(&[
+        let config = Config::from_env(&environment(&[
             (CONTENT_TYPE, "kubevirt"),
             (IMAGE_SIZE, "1288490188800m"),
             (FILESYSTEM_OVERHEAD, "0.06"),
@@ -174,10 +174,12 @@ mod tests {
             (Some(1_288_490_189), 0.06)
         );
         assert!(
-            config.wanted.preallocate && config.wanted.cache == Cache::Direct && config.ready_file.is_none()
+            config.wanted.preallocate
+                && config.wanted.cache == CacheMode::Direct
+                && config.ready_file.is_none()
         );
         let remote = remote(config);
-        let Place::Http { headers, .. } = remote.place else {
+        let SourceLocation::Http { headers, .. } = remote.place else {
             panic!("http")
         };
         assert_eq!(headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
@@ -190,7 +192,7 @@ mod tests {
         let sum = format!("md5:{}", "0".repeat(32));
         let read = |method| {
             let environment = environment(&[(CHECKSUM, &sum), ("IMPORTER_PULL_METHOD", method)]);
-            remote(Config::read(&environment).unwrap()).checksum.is_some()
+            remote(Config::from_env(&environment).unwrap()).checksum.is_some()
         };
         assert!(read(""));
         assert!(!read("node"));
@@ -203,7 +205,7 @@ mod tests {
         assert_eq!(names, [IMAGE_SIZE, ENDPOINT, CHECKSUM]);
         assert!(
             refusal
-                .message()
+                .termination_message()
                 .starts_with("Unable to process data: environment variable IMPORTER_IMAGE_SIZE: ")
         );
     }
@@ -245,13 +247,13 @@ mod tests {
             (vec![(PREALLOCATION, "yes"), (SOURCE_VARIABLE, "glance")], ""),
             (vec![(SOURCE_VARIABLE, "registry"), (CONTENT_TYPE, "archive")], ""),
         ] {
-            assert_eq!(refusal(&pairs).message(), message, "{pairs:?}");
+            assert_eq!(refusal(&pairs).termination_message(), message, "{pairs:?}");
         }
     }
 
     #[test]
     fn a_password_in_a_bad_endpoint_is_not_repeated() {
-        let message = refusal(&[(ENDPOINT, "http://user:hunter2@[bad/")]).message();
+        let message = refusal(&[(ENDPOINT, "http://user:hunter2@[bad/")]).termination_message();
         assert!(
             message.starts_with("Unable to connect to http data source: unable to parse endpoint"),
             "{message}"

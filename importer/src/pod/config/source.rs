@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use datapath::digest::Checksum;
-use program::env::{EnvReader, Strings};
-use program::paths::Paths;
+use program::env::{EnvReader, NamedStrings};
+use program::paths::PodPaths;
 use sources::http::parse_header;
 use sources::objects::ObjectOptions;
 use sources::place::STORES;
 use sources::pod::{CERT_DIR, PodNetwork};
 use sources::registry::RegistryOptions;
-use sources::vddk::{Installation, VddkOptions};
-use sources::{Checkpoints, Place};
+use sources::vddk::{VddkInstallation, VddkOptions};
+use sources::{Checkpoints, SourceLocation};
 use url::Url;
-use volume::wording::Made;
+use volume::wording::ProductKind;
 
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 
@@ -50,56 +50,57 @@ pub(crate) enum SourceConfig {
     /// A blank disk.
     Blank,
     /// An object on a network.
-    Remote(Box<Remote>),
+    Remote(Box<RemoteSource>),
 }
 
 /// An object on a network, and what it becomes.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteSource {
     pub(crate) network: PodNetwork,
-    pub(crate) place: Place,
+    pub(crate) place: SourceLocation,
     /// A side container with the user's image serves the disk.
     pub(crate) is_node_pull: bool,
-    pub(crate) made: Made,
+    pub(crate) made: ProductKind,
     /// Digest of the whole object.
     pub(crate) checksum: Option<Checksum>,
 }
 
-impl Remote {
+impl RemoteSource {
     /// True where upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not
     /// with the disk in it.
     pub(crate) fn needs_full_header(&self) -> bool {
-        !matches!(self.place, Place::Registry { .. })
+        !matches!(self.place, SourceLocation::Registry { .. })
     }
 
     /// Snapshot that the target must hold for the difference to it to make sense.
-    pub(crate) fn base(&self) -> Option<&str> {
-        base(&self.place)
+    pub(crate) fn base_snapshot(&self) -> Option<&str> {
+        location_base(&self.place)
     }
 }
 
-fn base(place: &Place) -> Option<&str> {
+fn location_base(place: &SourceLocation) -> Option<&str> {
     match place {
-        Place::ImageIo { checkpoints, .. } | Place::Vddk(VddkOptions { checkpoints, .. }) => {
-            checkpoints.base()
-        }
+        SourceLocation::ImageIo { checkpoints, .. }
+        | SourceLocation::Vddk(VddkOptions { checkpoints, .. }) => checkpoints.base_snapshot(),
         _ => None,
     }
 }
 
 fn read_checkpoints(reader: &EnvReader<'_>) -> Checkpoints {
     Checkpoints {
-        current: reader.text(CURRENT_CHECKPOINT),
-        previous: reader.text(PREVIOUS_CHECKPOINT),
+        current: reader.read_text(CURRENT_CHECKPOINT),
+        previous: reader.read_text(PREVIOUS_CHECKPOINT),
     }
 }
 
 impl SourceConfig {
     /// `None` when something was rejected.
-    pub(super) fn read(reader: &mut EnvReader<'_>, env: &dyn Strings) -> Option<Self> {
-        let kind = reader.text(SOURCE_VARIABLE).unwrap_or_default();
+    pub(super) fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
+        let kind = reader.read_text(SOURCE_VARIABLE).unwrap_or_default();
         // CDI's API treats a missing content type as a disk image.
-        let content = reader.text(CONTENT_TYPE).unwrap_or_else(|| "kubevirt".to_owned());
+        let content = reader
+            .read_text(CONTENT_TYPE)
+            .unwrap_or_else(|| "kubevirt".to_owned());
         if kind == "none" {
             return read_blank(reader, &content);
         }
@@ -107,17 +108,17 @@ impl SourceConfig {
         // All three look at their variables, whatever the others found.
         let place = read_place(reader, env, &kind);
         let checksum = read_checksum(reader);
-        let network = PodNetwork::read(reader, env);
+        let network = PodNetwork::from_env(reader, env);
         let (place, network) = (place?, network?);
-        let is_node_pull =
-            matches!(place, Place::Http { .. }) && reader.text(PULL_METHOD).as_deref() == Some("node");
-        Some(Self::Remote(Box::new(Remote {
+        let is_node_pull = matches!(place, SourceLocation::Http { .. })
+            && reader.read_text(PULL_METHOD).as_deref() == Some("node");
+        Some(Self::Remote(Box::new(RemoteSource {
             // A container of the same pod is asked directly: upstream verifies nothing there.
             checksum: checksum.filter(|_| !is_node_pull),
             network,
-            made: match base(&place) {
-                Some(_) if matches!(place, Place::Vddk(_)) => Made::Changes,
-                Some(_) => Made::Delta,
+            made: match location_base(&place) {
+                Some(_) if matches!(place, SourceLocation::Vddk(_)) => ProductKind::Changes,
+                Some(_) => ProductKind::Delta,
                 None => made,
             },
             place,
@@ -128,11 +129,11 @@ impl SourceConfig {
 
 fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig> {
     if content == "archive" {
-        reader.reject(CONTENT_TYPE, "Cannot create empty disk with content type archive");
+        reader.reject_variable(CONTENT_TYPE, "Cannot create empty disk with content type archive");
         return None;
     }
-    if reader.text(IMAGE_SIZE).is_none() {
-        reader.reject(
+    if reader.read_text(IMAGE_SIZE).is_none() {
+        reader.reject_variable(
             IMAGE_SIZE,
             "is not set or empty, and a blank disk has no other size",
         );
@@ -140,12 +141,12 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
     Some(SourceConfig::Blank)
 }
 
-fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Made> {
+fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<ProductKind> {
     // A store may hold what any HTTP server may.
     let is_store = STORES.iter().any(|store| store.name == kind);
     let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
-        ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(Made::Disk),
-        ("http", "archive") => return Some(Made::Directory),
+        ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(ProductKind::Disk),
+        ("http", "archive") => return Some(ProductKind::Directory),
         ("registry" | "imageio", content) => (
             CONTENT_TYPE,
             format!("Unsupported content type {content} when importing from {kind}"),
@@ -156,88 +157,88 @@ fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Ma
         ),
         (other, _) => (SOURCE_VARIABLE, format!("Unknown data source: {other}")),
     };
-    reader.reject(variable, reason);
+    reader.reject_variable(variable, reason);
     None
 }
 
-fn read_place(reader: &mut EnvReader<'_>, env: &dyn Strings, kind: &str) -> Option<Place> {
+fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) -> Option<SourceLocation> {
     match kind {
         "http" => read_http(reader),
-        "registry" => Some(Place::Registry {
-            reference: endpoint(reader)?,
+        "registry" => Some(SourceLocation::Registry {
+            reference: require_endpoint(reader)?,
             options: RegistryOptions {
-                architecture: reader.text(ARCHITECTURE),
+                architecture: reader.read_text(ARCHITECTURE),
             },
         }),
         "imageio" => {
-            let (api, disk_id) = (http_endpoint(reader), required(reader, DISK_ID));
-            Some(Place::ImageIo {
+            let (api, disk_id) = (http_endpoint(reader), require_text(reader, DISK_ID));
+            Some(SourceLocation::ImageIo {
                 api: api?,
                 disk_id: disk_id?,
                 checkpoints: read_checkpoints(reader),
             })
         }
-        "vddk" => read_vddk(reader, &Paths::from_env(env)),
-        _ => Some(Place::Object {
+        "vddk" => read_vddk(reader, &PodPaths::from_env(env)),
+        _ => Some(SourceLocation::Object {
             store: STORES.iter().find(|store| store.name == kind)?,
-            url: endpoint(reader)?,
+            url: require_endpoint(reader)?,
             options: ObjectOptions {
                 // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.
                 key_file: reader
-                    .text(GOOGLE_CREDENTIALS)
+                    .read_text(GOOGLE_CREDENTIALS)
                     .map(PathBuf::from)
-                    .filter(|file| *file == Paths::from_env(env).at(GOOGLE_SECRET)),
+                    .filter(|file| *file == PodPaths::from_env(env).resolve_path(GOOGLE_SECRET)),
                 ..ObjectOptions::default()
             },
         }),
     }
 }
 
-fn read_vddk(reader: &mut EnvReader<'_>, paths: &Paths) -> Option<Place> {
+fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocation> {
     let endpoint = http_endpoint(reader);
-    let (uuid, backing_file) = (required(reader, UUID), required(reader, BACKING_FILE));
+    let (uuid, backing_file) = (require_text(reader, UUID), require_text(reader, BACKING_FILE));
     let checkpoints = read_checkpoints(reader);
     // Here, before the disk of the stages until now would make place for another one.
     if checkpoints.previous.is_some() && checkpoints.current.is_none() {
-        reader.reject(PREVIOUS_CHECKPOINT, "previous checkpoint set without current");
+        reader.reject_variable(PREVIOUS_CHECKPOINT, "previous checkpoint set without current");
         return None;
     }
-    Some(Place::Vddk(VddkOptions {
+    Some(SourceLocation::Vddk(VddkOptions {
         endpoint: endpoint?,
         uuid: uuid?,
         backing_file: backing_file?,
-        thumbprint: reader.text(THUMBPRINT),
+        thumbprint: reader.read_text(THUMBPRINT),
         checkpoints,
-        has_certificates: reader.text(CERT_DIR).is_some(),
-        installation: Installation::of_pod(|path| paths.at(path)),
+        has_certificates: reader.read_text(CERT_DIR).is_some(),
+        installation: VddkInstallation::of_pod(|path| paths.resolve_path(path)),
     }))
 }
 
-fn required(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
-    let text = reader.text(name);
+fn require_text(reader: &mut EnvReader<'_>, name: &str) -> Option<String> {
+    let text = reader.read_text(name);
     if text.is_none() {
-        reader.reject(name, "is not set or empty");
+        reader.reject_variable(name, "is not set or empty");
     }
     text
 }
 
-fn read_http(reader: &mut EnvReader<'_>) -> Option<Place> {
+fn read_http(reader: &mut EnvReader<'_>) -> Option<SourceLocation> {
     let endpoint = http_endpoint(reader);
     let mut headers = Vec::new();
     for (name, line) in reader.with_prefix(EXTRA_HEADER) {
         match parse_header(&line, false) {
             Ok(header) => headers.extend(header),
-            Err(error) => reader.reject(&name, error.to_string()),
+            Err(error) => reader.reject_variable(&name, error.to_string()),
         }
     }
-    Some(Place::Http {
+    Some(SourceLocation::Http {
         url: endpoint?,
         headers,
     })
 }
 
 fn read_checksum(reader: &mut EnvReader<'_>) -> Option<Checksum> {
-    let checksum = reader.parsed(CHECKSUM, |text| {
+    let checksum = reader.read_parsed(CHECKSUM, |text| {
         // Blanks are as good as nothing.
         if text.trim().is_empty() {
             Ok(None)
@@ -248,23 +249,23 @@ fn read_checksum(reader: &mut EnvReader<'_>) -> Option<Checksum> {
     checksum.flatten()
 }
 
-fn endpoint(reader: &mut EnvReader<'_>) -> Option<String> {
-    let text = reader.text(ENDPOINT);
+fn require_endpoint(reader: &mut EnvReader<'_>) -> Option<String> {
+    let text = reader.read_text(ENDPOINT);
     if text.is_none() {
-        reader.reject(ENDPOINT, format!("endpoint \"{ENDPOINT}\" is missing or blank"));
+        reader.reject_variable(ENDPOINT, format!("endpoint \"{ENDPOINT}\" is missing or blank"));
     }
     text
 }
 
 fn http_endpoint(reader: &mut EnvReader<'_>) -> Option<Url> {
-    let text = endpoint(reader)?;
+    let text = require_endpoint(reader)?;
     // The text is not repeated: it may hold a password.
     let problem = match Url::parse(&text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(url),
         Ok(url) => format!("unsupported protocol scheme {:?}", url.scheme()),
         Err(error) => error.to_string(),
     };
-    reader.reject(
+    reader.reject_variable(
         ENDPOINT,
         format!("unable to parse endpoint \"{ENDPOINT}\": {problem}"),
     );

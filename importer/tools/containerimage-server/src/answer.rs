@@ -10,15 +10,15 @@ use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use crate::contents;
-use crate::disk::Disk;
-use crate::range::Wanted;
+use crate::disk::ServedDisk;
+use crate::range::RequestedRange;
 
 /// The body of an answer.
 pub(crate) type Body = BoxBody<Bytes, io::Error>;
 
 /// The disk and the variables that are served.
-pub(crate) struct Site {
-    disk: Disk,
+pub(crate) struct ServedContent {
+    disk: ServedDisk,
     /// The JSON at [`INFO`].
     info: Bytes,
     modified: HeaderValue,
@@ -27,9 +27,9 @@ pub(crate) struct Site {
 /// The path where the importer reads the container's environment.
 const INFO: &str = "/info";
 
-impl Site {
+impl ServedContent {
     /// A site with `disk` under its name, and the variables of `environment` at [`INFO`].
-    pub(crate) fn new(disk: Disk, environment: &[(String, String)]) -> Self {
+    pub(crate) fn new(disk: ServedDisk, environment: &[(String, String)]) -> Self {
         let variables: Vec<String> = environment
             .iter()
             .map(|(name, value)| format!("{name}={value}"))
@@ -43,9 +43,9 @@ impl Site {
     }
 
     /// The answer to a request. Nothing is read of its body.
-    pub(crate) fn answer<B>(&self, request: &Request<B>) -> Response<Body> {
+    pub(crate) fn answer_request<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = words(
+            let mut answer = text_response(
                 StatusCode::METHOD_NOT_ALLOWED,
                 "only GET and HEAD are served here\n",
             );
@@ -55,28 +55,28 @@ impl Site {
         }
         let path = request.uri().path();
         if path == INFO {
-            return typed(StatusCode::OK, "application/json", self.info.clone());
+            return typed_response(StatusCode::OK, "application/json", self.info.clone());
         }
         // There is one name. Whatever is not that name is not there: no path leads to another file.
         let named = path
             .strip_prefix('/')
             .map(|name| percent_decode_str(name).collect::<Vec<u8>>());
         if named.as_ref() == Some(&self.disk.name) {
-            self.disk(request.method(), request.headers())
+            self.disk_response(request.method(), request.headers())
         } else {
-            words(StatusCode::NOT_FOUND, "404 page not found\n")
+            text_response(StatusCode::NOT_FOUND, "404 page not found\n")
         }
     }
 
-    fn disk(&self, method: &Method, headers: &HeaderMap) -> Response<Body> {
+    fn disk_response(&self, method: &Method, headers: &HeaderMap) -> Response<Body> {
         let length = self.disk.length;
-        let (status, range, content_range) = match self.wanted(headers) {
-            Wanted::Whole => (StatusCode::OK, 0..length, None),
-            Wanted::Part(range) => {
+        let (status, range, content_range) = match self.requested_range(headers) {
+            RequestedRange::Whole => (StatusCode::OK, 0..length, None),
+            RequestedRange::Part(range) => {
                 let text = format!("bytes {}-{}/{length}", range.start, range.end - 1);
                 (StatusCode::PARTIAL_CONTENT, range, Some(text))
             }
-            Wanted::Unsatisfiable => {
+            RequestedRange::Unsatisfiable => {
                 let text = format!("bytes */{length}");
                 (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
             }
@@ -84,13 +84,13 @@ impl Site {
         // A HEAD gets the headers of the GET, the length included, by which importers decide how to read.
         let size = range.end - range.start;
         let body = if *method == Method::HEAD || range.is_empty() {
-            nothing()
+            empty_body()
         } else {
-            match contents::of(Arc::clone(&self.disk.file), range) {
+            match contents::stream_range(Arc::clone(&self.disk.file), range) {
                 Ok(contents) => BodyExt::boxed(StreamBody::new(contents)),
                 Err(error) => {
                     tracing::error!("{error}");
-                    return words(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
+                    return text_response(StatusCode::SERVICE_UNAVAILABLE, format!("{error}\n"));
                 }
             }
         };
@@ -112,23 +112,23 @@ impl Site {
     }
 
     /// A range holds for the file that `If-Range` means: for any other, all of it is what the client needs (RFC 9110 §13.1.5).
-    fn wanted(&self, headers: &HeaderMap) -> Wanted {
+    fn requested_range(&self, headers: &HeaderMap) -> RequestedRange {
         let is_meant = headers
             .get(header::IF_RANGE)
             .is_none_or(|validator| *validator == self.disk.tag || *validator == self.modified);
         let range = headers.get(header::RANGE).and_then(|range| range.to_str().ok());
         match range.filter(|_| is_meant) {
-            Some(range) => Wanted::of(range, self.disk.length),
-            None => Wanted::Whole,
+            Some(range) => RequestedRange::from_header(range, self.disk.length),
+            None => RequestedRange::Whole,
         }
     }
 }
 
-fn words(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    typed(status, "text/plain; charset=utf-8", text.into())
+fn text_response(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
+    typed_response(status, "text/plain; charset=utf-8", text.into())
 }
 
-fn typed(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
+fn typed_response(status: StatusCode, content_type: &'static str, body: Bytes) -> Response<Body> {
     let mut answer = Response::new(BodyExt::boxed(Full::new(body).map_err(|never| match never {})));
     *answer.status_mut() = status;
     let content_type = HeaderValue::from_static(content_type);
@@ -136,6 +136,6 @@ fn typed(status: StatusCode, content_type: &'static str, body: Bytes) -> Respons
     answer
 }
 
-fn nothing() -> Body {
+fn empty_body() -> Body {
     BodyExt::boxed(Full::default().map_err(|never| match never {}))
 }

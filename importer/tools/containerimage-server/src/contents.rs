@@ -19,15 +19,15 @@ const CHUNK_BYTES: u64 = 256 << 10;
 /// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the
 /// answer. A disk may be slow, and nothing else may wait for it: a thread reads, and is a chunk
 /// ahead.
-pub(crate) fn of(
+pub(crate) fn stream_range(
     file: Arc<File>,
     range: Range<u64>,
 ) -> Result<impl Stream<Item = io::Result<Frame<Bytes>>>, ThreadError> {
     let (sender, chunks) = mpsc::channel(1);
-    threads::start(move || {
+    threads::start_thread(move || {
         let mut at = range.start;
         while at < range.end {
-            let chunk = read(&file, at, CHUNK_BYTES.min(range.end - at));
+            let chunk = read_chunk(&file, at, CHUNK_BYTES.min(range.end - at));
             let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
             // Nobody wants more when the connection is gone.
             if sender.blocking_send(chunk).is_err() || length == 0 {
@@ -43,7 +43,7 @@ pub(crate) fn of(
 }
 
 /// At least one byte at `at`, and `wanted` at most.
-fn read(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
+fn read_chunk(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     loop {
         match rustix::io::pread(file, spare_capacity(&mut chunk), at) {

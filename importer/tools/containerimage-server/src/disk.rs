@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::HeaderValue;
-use program::paths::Paths;
+use program::paths::PodPaths;
 use rustix::fs::{Advice, Mode, OFlags};
 
 /// Folders that only the image of an operating system for bootc has.
@@ -17,7 +17,7 @@ const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
 /// The reasons why an image cannot be served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NoDisk {
+pub(crate) enum ServedDiskError {
     /// Its disk is yet to be made of it.
     #[error(
         "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
@@ -47,7 +47,7 @@ pub(crate) enum NoDisk {
 
 /// A disk that is open: whatever happens to its name, these bytes are served.
 #[derive(Debug, Clone)]
-pub(crate) struct Disk {
+pub(crate) struct ServedDisk {
     /// Its name in the folder, in whatever encoding that is.
     pub(crate) name: Vec<u8>,
     pub(crate) file: Arc<File>,
@@ -58,28 +58,28 @@ pub(crate) struct Disk {
     pub(crate) tag: HeaderValue,
 }
 
-impl Disk {
+impl ServedDisk {
     /// Finds the one file in `dir`. `paths` are those of the container.
-    pub(crate) fn find(dir: &Path, paths: &Paths) -> Result<Self, NoDisk> {
-        let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.at(folder));
+    pub(crate) fn find_disk(dir: &Path, paths: &PodPaths) -> Result<Self, ServedDiskError> {
+        let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.resolve_path(folder));
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
-            return Err(NoDisk::Bootc(folder));
+            return Err(ServedDiskError::Bootc(folder));
         }
-        let files = files_in(dir).map_err(|cause| NoDisk::Io {
+        let files = files_in(dir).map_err(|cause| ServedDiskError::Io {
             path: dir.to_owned(),
             cause,
         })?;
         match files.as_slice() {
             [path] => Self::open(path),
-            files => Err(NoDisk::NotOne {
+            files => Err(ServedDiskError::NotOne {
                 dir: dir.to_owned(),
                 found: files.len(),
             }),
         }
     }
 
-    fn open(path: &Path) -> Result<Self, NoDisk> {
-        let failed = |cause| NoDisk::Io {
+    fn open(path: &Path) -> Result<Self, ServedDiskError> {
+        let failed = |cause| ServedDiskError::Io {
             path: path.to_owned(),
             cause,
         };
@@ -89,7 +89,7 @@ impl Disk {
         let file = File::from(file);
         let metadata = file.metadata().map_err(failed)?;
         if !metadata.is_file() {
-            return Err(NoDisk::NotAFile(path.to_owned()));
+            return Err(ServedDiskError::NotAFile(path.to_owned()));
         }
         // The kernel reads further ahead then; without it everything works as well.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
@@ -127,8 +127,10 @@ mod tests {
     use super::*;
 
     fn refusal(dir: &Path) -> String {
-        let paths = Paths::from_prefix(dir.join("root").to_str());
-        Disk::find(&dir.join("disk"), &paths).unwrap_err().to_string()
+        let paths = PodPaths::from_prefix(dir.join("root").to_str());
+        ServedDisk::find_disk(&dir.join("disk"), &paths)
+            .unwrap_err()
+            .to_string()
     }
 
     #[test]
@@ -138,7 +140,7 @@ mod tests {
         fs::create_dir_all(dir.join("lost+found")).unwrap();
         assert!(refusal(folder.path()).ends_with("must hold one file, the disk, but holds 0"));
         fs::write(dir.join("a b.img"), "12345").unwrap();
-        let disk = Disk::find(&dir, &Paths::from_prefix(folder.path().to_str())).unwrap();
+        let disk = ServedDisk::find_disk(&dir, &PodPaths::from_prefix(folder.path().to_str())).unwrap();
         assert_eq!((disk.name.as_slice(), disk.length), (&b"a b.img"[..], 5));
         fs::write(dir.join("second"), "").unwrap();
         assert!(refusal(folder.path()).starts_with("Invalid container image: "));
@@ -179,8 +181,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, "12345").unwrap();
-        let before = Disk::open(&path).unwrap().tag;
-        assert_eq!(Disk::open(&path).unwrap().tag, before);
+        let before = ServedDisk::open(&path).unwrap().tag;
+        assert_eq!(ServedDisk::open(&path).unwrap().tag, before);
         let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(1);
         File::options()
             .write(true)
@@ -188,6 +190,6 @@ mod tests {
             .unwrap()
             .set_modified(later)
             .unwrap();
-        assert_ne!(Disk::open(&path).unwrap().tag, before);
+        assert_ne!(ServedDisk::open(&path).unwrap().tag, before);
     }
 }

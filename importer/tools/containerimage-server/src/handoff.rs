@@ -10,13 +10,13 @@ use std::time::Duration;
 const POLL: Duration = Duration::from_secs(1);
 
 /// The ready file, as long as the disk is served.
-pub(crate) struct Ready {
+pub(crate) struct ReadyFile {
     file: PathBuf,
 }
 
-impl Ready {
+impl ReadyFile {
     /// Writes the disk's name to `file`. The importer looks for the file all the time: it appears with its whole content.
-    pub(crate) fn announce(file: &Path, name: &[u8]) -> io::Result<Self> {
+    pub(crate) fn announce_disk(file: &Path, name: &[u8]) -> io::Result<Self> {
         let mut unfinished = file.as_os_str().to_owned();
         unfinished.push(".new");
         let unfinished = PathBuf::from(unfinished);
@@ -34,7 +34,7 @@ impl Ready {
     }
 }
 
-impl Drop for Ready {
+impl Drop for ReadyFile {
     fn drop(&mut self) {
         if let Err(error) = fs::remove_file(&self.file) {
             tracing::warn!("cannot remove {}: {error}", self.file.display());
@@ -43,7 +43,7 @@ impl Drop for Ready {
 }
 
 /// Waits until `file` appears, and removes it.
-pub(crate) async fn done(file: &Path) {
+pub(crate) async fn wait_for_done(file: &Path) {
     let mut polls = tokio::time::interval(POLL);
     loop {
         polls.tick().await;

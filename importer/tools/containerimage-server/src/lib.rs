@@ -22,15 +22,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use program::env::Strings;
-use program::flags::{self, FlagError, Flags, OwnFlag};
+use program::env::NamedStrings;
+use program::flags::{self, FlagError, KlogFlags, OwnFlag};
 use program::logging::{self, LogFormat, LogOptions};
 use program::panics;
-use program::paths::Paths;
+use program::paths::PodPaths;
 use program::signal;
 use tokio::runtime::Builder;
 
-use self::serve::{Config, Ended};
+use self::serve::{ServeConfig, ServeOutcome};
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
@@ -63,44 +63,44 @@ const FLAGS: [OwnFlag; 4] = [
 ];
 
 /// Serves the disk that `arguments` name, until the importer is done.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let arguments = arguments.iter().map(|word| word.to_string_lossy().into_owned());
-    let config = flags::parse(&FLAGS, arguments).and_then(|flags| {
-        let port = number(&flags, PORT)?;
+    let config = flags::parse_flags(&FLAGS, arguments).and_then(|flags| {
+        let port = parse_port(&flags, PORT)?;
         Ok((flags, port))
     });
     let (flags, port) = match config {
         Ok(config) => config,
         Err(error) => {
-            say(&format!("{error}\n{}", flags::usage(PROGRAM, &FLAGS)));
+            print_stderr(&format!("{error}\n{}", flags::usage_text(PROGRAM, &FLAGS)));
             return ExitCode::from(FlagError::EXIT_CODE);
         }
     };
     if flags.help {
-        say(&flags::usage(PROGRAM, &FLAGS));
+        print_stderr(&flags::usage_text(PROGRAM, &FLAGS));
         return ExitCode::SUCCESS;
     }
     if flags.version {
-        return print(&format!("{PROGRAM} {}\n", *program::VERSION));
+        return print_stdout(&format!("{PROGRAM} {}\n", *program::VERSION));
     }
     logging::init(LogOptions {
         format: LogFormat::Klog,
         verbosity: flags.verbosity.max(VERBOSITY),
         program: PROGRAM,
     });
-    let path = |(name, default): (&str, &str)| PathBuf::from(flags.own(name).unwrap_or(default));
-    let config = Config {
+    let path = |(name, default): (&str, &str)| PathBuf::from(flags.own_value(name).unwrap_or(default));
+    let config = ServeConfig {
         port,
         image_dir: path(IMAGE_DIR),
         ready_file: path(READY_FILE),
         done_file: path(DONE_FILE),
-        paths: Paths::from_env(env),
+        paths: PodPaths::from_env(env),
         // Everything: the importer makes labels of some of it.
         environment: env.with_prefix(""),
     };
     // One thread: there is one client, and files are read by threads of their own.
-    panics::catch();
-    let ended = panics::guard(|| {
+    panics::install_hook();
+    let ended = panics::catch_panic(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         runtime.block_on(run(&config))
@@ -114,20 +114,20 @@ pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
     }
 }
 
-async fn run(config: &Config) -> Result<u8, String> {
-    let shutdown = signal::watch().map_err(|error| format!("cannot watch for signals: {error}"))?;
-    match serve::run(config, shutdown.token()).await {
-        Ok(Ended::Done) => {
+async fn run(config: &ServeConfig) -> Result<u8, String> {
+    let shutdown = signal::watch_signals().map_err(|error| format!("cannot watch for signals: {error}"))?;
+    match serve::run(config, shutdown.cancel_token()).await {
+        Ok(ServeOutcome::Done) => {
             tracing::info!("Importer has completed");
             Ok(0)
         }
-        Ok(Ended::Stopped) => Ok(shutdown.signal().map_or(1, signal::Signal::exit_code)),
+        Ok(ServeOutcome::Stopped) => Ok(shutdown.first_signal().map_or(1, signal::StopSignal::exit_code)),
         Err(failure) => Err(failure.to_string()),
     }
 }
 
-fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError> {
-    let text = flags.own(name).unwrap_or(default);
+fn parse_port(flags: &KlogFlags, (name, default): (&str, &str)) -> Result<u16, FlagError> {
+    let text = flags.own_value(name).unwrap_or(default);
     text.parse().map_err(|_| FlagError::Value {
         name: name.to_owned(),
         value: text.to_owned(),
@@ -136,11 +136,11 @@ fn number(flags: &Flags, (name, default): (&str, &str)) -> Result<u16, FlagError
 }
 
 /// Prints a line for people on stderr. If that is closed, the line is lost.
-fn say(text: &str) {
+fn print_stderr(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }
 
-fn print(text: &str) -> ExitCode {
+fn print_stdout(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The meaning of a `Range` header for a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum RequestedRange {
     /// All of it: there is no header, it makes no sense, or it names several ranges, which a server need not heed (§14.2).
     Whole,
     /// These bytes, at least one.
@@ -16,9 +16,9 @@ pub(crate) enum Wanted {
     Unsatisfiable,
 }
 
-impl Wanted {
+impl RequestedRange {
     /// The bytes that `header` asks for of a file of `length` bytes.
-    pub(crate) fn of(header: &str, length: u64) -> Self {
+    pub(crate) fn from_header(header: &str, length: u64) -> Self {
         let Some((unit, range)) = header.split_once('=') else {
             return Self::Whole;
         };
@@ -28,7 +28,7 @@ impl Wanted {
         if !unit.trim().eq_ignore_ascii_case("bytes") {
             return Self::Whole;
         }
-        let range = match (number(first), number(last)) {
+        let range = match (parse_digits(first), parse_digits(last)) {
             (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length),
             (Some(first), None) if last.is_empty() => first..length,
             // The number of bytes at the end.
@@ -44,7 +44,7 @@ impl Wanted {
 }
 
 /// Digits and nothing else; more of them than a file can have bytes are as good as the most that it can have.
-fn number(text: &str) -> Option<u64> {
+fn parse_digits(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn ranges_are_read_as_rfc_9110_has_them() {
-        use Wanted::{Part, Unsatisfiable, Whole};
+        use RequestedRange::{Part, Unsatisfiable, Whole};
         for (header, wanted) in [
             ("bytes=0-0", Part(0..1)),
             ("bytes=0-999", Part(0..10)),
@@ -79,14 +79,18 @@ mod tests {
             ("lines=0-1", Whole),
             ("", Whole),
         ] {
-            assert_eq!(Wanted::of(header, 10), wanted, "{header:?}");
+            assert_eq!(RequestedRange::from_header(header, 10), wanted, "{header:?}");
         }
     }
 
     #[test]
     fn an_empty_file_has_no_range() {
         for header in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
-            assert_eq!(Wanted::of(header, 0), Wanted::Unsatisfiable, "{header}");
+            assert_eq!(
+                RequestedRange::from_header(header, 0),
+                RequestedRange::Unsatisfiable,
+                "{header}"
+            );
         }
     }
 }

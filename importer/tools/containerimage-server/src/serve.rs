@@ -10,14 +10,14 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use program::paths::Paths;
+use program::paths::PodPaths;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use crate::answer::Site;
-use crate::disk::{Disk, NoDisk};
-use crate::handoff::{self, Ready};
+use crate::answer::ServedContent;
+use crate::disk::{ServedDisk, ServedDiskError};
+use crate::handoff::{self, ReadyFile};
 
 /// Connections at once. The importer needs a few; more wait until one of these ends.
 const MAX_CONNECTIONS: usize = 64;
@@ -29,17 +29,17 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The disk that is served, and the files that tell of it.
-pub(crate) struct Config {
+pub(crate) struct ServeConfig {
     pub(crate) port: u16,
     pub(crate) image_dir: PathBuf,
     pub(crate) ready_file: PathBuf,
     pub(crate) done_file: PathBuf,
-    pub(crate) paths: Paths,
+    pub(crate) paths: PodPaths,
     pub(crate) environment: Vec<(String, String)>,
 }
 
 /// The end of the server.
-pub(crate) enum Ended {
+pub(crate) enum ServeOutcome {
     /// The importer has what it wanted.
     Done,
     /// The server was told to stop.
@@ -48,9 +48,9 @@ pub(crate) enum Ended {
 
 /// The reasons why nothing is served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ServeFailed {
+pub(crate) enum ImageServeError {
     #[error(transparent)]
-    Image(#[from] NoDisk),
+    Image(#[from] ServedDiskError),
     #[error("Failed listening on localhost:{port}: {cause}")]
     Listen { port: u16, cause: io::Error },
     #[error("Failed creating \"ready\" file {}: {cause}", path.display())]
@@ -58,9 +58,12 @@ pub(crate) enum ServeFailed {
 }
 
 /// Serves the disk until the importer is done, or `stop`.
-pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<Ended, ServeFailed> {
-    let disk = Disk::find(&config.image_dir, &config.paths)?;
-    let listen = |cause| ServeFailed::Listen {
+pub(crate) async fn run(
+    config: &ServeConfig,
+    stop: &CancellationToken,
+) -> Result<ServeOutcome, ImageServeError> {
+    let disk = ServedDisk::find_disk(&config.image_dir, &config.paths)?;
+    let listen = |cause| ImageServeError::Listen {
         port: config.port,
         cause,
     };
@@ -70,10 +73,11 @@ pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<End
     let port = socket.local_addr().map_err(listen)?.port();
     // `localhost` may be either; a pod without IPv6 has but one.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
-    let ready = Ready::announce(&config.ready_file, &disk.name).map_err(|cause| ServeFailed::Ready {
-        path: config.ready_file.clone(),
-        cause,
-    })?;
+    let ready =
+        ReadyFile::announce_disk(&config.ready_file, &disk.name).map_err(|cause| ImageServeError::Ready {
+            path: config.ready_file.clone(),
+            cause,
+        })?;
     tracing::info!(
         "Serving {} on HTTP port: {port}",
         config
@@ -81,25 +85,25 @@ pub(crate) async fn run(config: &Config, stop: &CancellationToken) -> Result<End
             .join(String::from_utf8_lossy(&disk.name).as_ref())
             .display()
     );
-    let site = Arc::new(Site::new(disk, &config.environment));
+    let site = Arc::new(ServedContent::new(disk, &config.environment));
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     for socket in second.into_iter().chain([socket]) {
-        tokio::spawn(accept(socket, Arc::clone(&site), Arc::clone(&places)));
+        tokio::spawn(accept_connections(socket, Arc::clone(&site), Arc::clone(&places)));
     }
     let ended = tokio::select! {
-        () = handoff::done(&config.done_file) => Ended::Done,
-        () = stop.cancelled() => Ended::Stopped,
+        () = handoff::wait_for_done(&config.done_file) => ServeOutcome::Done,
+        () = stop.cancelled() => ServeOutcome::Stopped,
     };
     drop(ready);
     Ok(ended)
 }
 
-async fn accept(socket: TcpListener, site: Arc<Site>, places: Arc<Semaphore>) {
+async fn accept_connections(socket: TcpListener, site: Arc<ServedContent>, places: Arc<Semaphore>) {
     // It is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match socket.accept().await {
             Ok((stream, _)) => {
-                tokio::spawn(serve(stream, Arc::clone(&site), place));
+                tokio::spawn(serve_connection(stream, Arc::clone(&site), place));
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot accept a connection");
@@ -109,10 +113,10 @@ async fn accept(socket: TcpListener, site: Arc<Site>, places: Arc<Semaphore>) {
     }
 }
 
-async fn serve(stream: TcpStream, site: Arc<Site>, place: OwnedSemaphorePermit) {
-    program::sockets::prepare(&stream);
+async fn serve_connection(stream: TcpStream, site: Arc<ServedContent>, place: OwnedSemaphorePermit) {
+    program::sockets::prepare_socket(&stream);
     let service = service_fn(move |request| {
-        let answer = site.answer(&request);
+        let answer = site.answer_request(&request);
         tracing::debug!(
             method = %request.method(),
             path = request.uri().path(),

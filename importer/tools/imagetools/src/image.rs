@@ -15,7 +15,7 @@ const BLOCK_BYTES: u64 = 512;
 
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct ImageSummary {
     pub(crate) format: Format,
     /// Bytes of the disk.
     pub(crate) virtual_size: u64,
@@ -31,7 +31,7 @@ pub(crate) struct Facts {
 
 /// The reason why there is nothing to tell.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Unknown {
+pub(crate) enum InspectionError {
     /// There is no image at that path that we may read.
     #[error("{0}")]
     Path(io::Error),
@@ -45,30 +45,30 @@ pub(crate) enum Unknown {
 
 /// Looks at the file or block device `path`. Without a `format` the content decides, as in QEMU: what has no signature of an
 /// image is a raw disk, a fixed VHD included.
-pub(crate) fn look(path: &Path, format: Option<Format>) -> Result<Facts, Unknown> {
+pub(crate) fn inspect_image(path: &Path, format: Option<Format>) -> Result<ImageSummary, InspectionError> {
     // Before it is opened: a pipe would be waited for.
-    let metadata = std::fs::metadata(path).map_err(Unknown::Path)?;
+    let metadata = std::fs::metadata(path).map_err(InspectionError::Path)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(Unknown::Path(io::Error::other(
+        return Err(InspectionError::Path(io::Error::other(
             "neither a regular file nor a block device",
         )));
     }
-    let mut file = File::open(path).map_err(Unknown::Path)?;
-    let length = file.seek(SeekFrom::End(0)).map_err(Unknown::Read)?;
-    let mut facts = match (format, head(&file, DETECT_BYTES)?) {
+    let mut file = File::open(path).map_err(InspectionError::Path)?;
+    let length = file.seek(SeekFrom::End(0)).map_err(InspectionError::Read)?;
+    let mut facts = match (format, read_head(&file, DETECT_BYTES)?) {
         (Some(Format::Vhd), head) if !head.starts_with(vhd::COOKIE) => fixed_vhd(&file, length)?,
-        (wanted, head) => match Format::decide(&head, wanted)? {
-            Format::Raw => raw(length),
-            format => mapped(&file, format)?,
+        (wanted, head) => match Format::resolve_wanted(&head, wanted)? {
+            Format::Raw => raw_summary(length),
+            format => inspect_mapped(&file, format)?,
         },
     };
     facts.actual_size = metadata.blocks().saturating_mul(BLOCK_BYTES);
     Ok(facts)
 }
 
-fn raw(length: u64) -> Facts {
-    Facts {
+fn raw_summary(length: u64) -> ImageSummary {
+    ImageSummary {
         format: Format::Raw,
         virtual_size: length.next_multiple_of(SECTOR_BYTES),
         actual_size: 0,
@@ -78,36 +78,36 @@ fn raw(length: u64) -> Facts {
     }
 }
 
-fn fixed_vhd(file: &File, length: u64) -> Result<Facts, Unknown> {
+fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> {
     let mut last = [0; vhd::FOOTER_BYTES];
     let at = length.saturating_sub(last.len() as u64);
     let last = match file.read_exact_at(&mut last, at) {
         Ok(()) => last.as_slice(),
         // The parser says what is wrong with what there is.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
-        Err(error) => return Err(Unknown::Read(error)),
+        Err(error) => return Err(InspectionError::Read(error)),
     };
-    Ok(Facts {
+    Ok(ImageSummary {
         format: Format::Vhd,
         virtual_size: vhd::fixed_size(last, length)?,
-        ..raw(0)
+        ..raw_summary(0)
     })
 }
 
 /// An image with a map, of which the head tells all.
-fn mapped(file: &File, format: Format) -> Result<Facts, Unknown> {
-    let mut head = head(file, HEAD_BYTES)?;
+fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, InspectionError> {
+    let mut head = read_head(file, HEAD_BYTES)?;
     let (image, backing_file) = loop {
-        match open(format, &head) {
+        match open_image(format, &head) {
             // There may be more of it.
             Err(ImageError::ShortHeader { needed, .. }) if is_more(needed, head.len()) => {
-                head = self::head(file, usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES))?;
+                head = self::read_head(file, usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES))?;
             }
             opened => break opened?,
         }
     };
-    let facts = image.facts();
-    Ok(Facts {
+    let facts = image.head_facts();
+    Ok(ImageSummary {
         format,
         virtual_size: facts.virtual_size,
         actual_size: 0,
@@ -122,7 +122,7 @@ fn is_more(needed: u64, length: usize) -> bool {
     needed > length as u64 && length >= HEAD_BYTES && needed <= MAX_HEAD_BYTES as u64
 }
 
-fn open(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
+fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
     match Image::open(format, head) {
         Err(ImageError::BackingFile(_)) => {
             let (image, name) = Image::open_delta(head)?;
@@ -133,7 +133,7 @@ fn open(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageErr
 }
 
 /// The first `length` bytes, or all there are.
-fn head(file: &File, length: usize) -> Result<Vec<u8>, Unknown> {
+fn read_head(file: &File, length: usize) -> Result<Vec<u8>, InspectionError> {
     let mut head = vec![0; length];
     let mut filled = 0;
     while let Some(room) = head.get_mut(filled..).filter(|room| !room.is_empty()) {
@@ -141,7 +141,7 @@ fn head(file: &File, length: usize) -> Result<Vec<u8>, Unknown> {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(Unknown::Read(error)),
+            Err(error) => return Err(InspectionError::Read(error)),
         }
     }
     head.truncate(filled);

@@ -11,7 +11,7 @@ use program::command_line;
 use serde::Serialize;
 use serde_json::ser::{PrettyFormatter, Serializer};
 
-use crate::image::{self, Facts};
+use crate::image::{self, ImageSummary};
 
 /// Answer to everything else.
 const NOT_QEMU: &str = "This is not QEMU's qemu-img but the `info` of cdi-workers under its name, and it can nothing else: \
@@ -25,19 +25,19 @@ const NOT_QEMU: &str = "This is not QEMU's qemu-img but the `info` of cdi-worker
     after_help = NOT_QEMU,
     disable_help_subcommand = true
 )]
-struct Cli {
+struct QemuImgCli {
     #[command(subcommand)]
-    command: Command,
+    command: QemuImgCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum QemuImgCommand {
     /// Show format and sizes of an image. No other file is opened, a backing file neither.
     Info {
         /// How to print.
-        #[arg(long, value_enum, default_value_t = Output::Human)]
-        output: Output,
-        #[arg(short, long, help = format!("The format, if the content shall not decide: {}", Format::list(Format::qemu_name)))]
+        #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
+        output: OutputFormat,
+        #[arg(short, long, help = format!("The format, if the content shall not decide: {}", Format::list_readable(Format::qemu_name)))]
         format: Option<Format>,
         /// Accepted: an image is never locked.
         #[arg(short = 'U', long)]
@@ -48,15 +48,15 @@ enum Command {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Output {
+enum OutputFormat {
     Human,
     Json,
 }
 
 /// Does what `words` ask for, of which the first is the program's name.
 pub fn main(words: &[OsString]) -> ExitCode {
-    let printed = match Cli::try_parse_from(words) {
-        Ok(Cli { command }) => info(command),
+    let printed = match QemuImgCli::try_parse_from(words) {
+        Ok(QemuImgCli { command }) => image_info(command),
         Err(asked) if !asked.use_stderr() => Ok(asked.to_string()),
         Err(wrong) => {
             let text = wrong.to_string();
@@ -65,38 +65,38 @@ pub fn main(words: &[OsString]) -> ExitCode {
         }
     };
     let ended = printed.and_then(|text| {
-        let printed = command_line::print(text.as_bytes());
+        let printed = command_line::print_stdout(text.as_bytes());
         printed.map_err(|error| format!("cannot write to stdout: {error}"))
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
-            command_line::complain("qemu-img", sentence);
+            command_line::print_error("qemu-img", sentence);
             ExitCode::FAILURE
         }
     }
 }
 
-fn info(command: Command) -> Result<String, String> {
-    let Command::Info {
+fn image_info(command: QemuImgCommand) -> Result<String, String> {
+    let QemuImgCommand::Info {
         output,
         format,
         filename,
         force_share: _,
     } = command;
-    let facts = image::look(&filename, format)
+    let facts = image::inspect_image(&filename, format)
         .map_err(|cause| format!("Could not open '{}': {cause}", filename.display()))?;
-    let shown = Shown::of(&facts, filename.display().to_string());
+    let shown = QemuImageInfo::from_summary(&facts, filename.display().to_string());
     match output {
-        Output::Human => Ok(shown.to_string()),
-        Output::Json => shown.json().map_err(|error| error.to_string()),
+        OutputFormat::Human => Ok(shown.to_string()),
+        OutputFormat::Json => shown.to_json().map_err(|error| error.to_string()),
     }
 }
 
 /// The names and the order of QEMU's `ImageInfo` (`qapi/block-core.json`), as far as an image's head tells.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
-struct Shown {
+struct QemuImageInfo {
     virtual_size: u64,
     filename: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -108,8 +108,8 @@ struct Shown {
     dirty_flag: bool,
 }
 
-impl Shown {
-    fn of(facts: &Facts, filename: String) -> Self {
+impl QemuImageInfo {
+    fn from_summary(facts: &ImageSummary, filename: String) -> Self {
         Self {
             virtual_size: facts.virtual_size,
             filename,
@@ -121,27 +121,27 @@ impl Shown {
         }
     }
 
-    fn json(&self) -> serde_json::Result<String> {
+    fn to_json(&self) -> serde_json::Result<String> {
         let mut bytes = Vec::new();
         let mut serializer = Serializer::with_formatter(&mut bytes, PrettyFormatter::with_indent(b"    "));
         self.serialize(&mut serializer)?;
         bytes.push(b'\n');
-        Ok(printable::json(&String::from_utf8_lossy(&bytes)).into_owned())
+        Ok(printable::escape_json(&String::from_utf8_lossy(&bytes)).into_owned())
     }
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for QemuImageInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Names come from users and images: what would draw on the terminal is made visible.
-        writeln!(f, "image: {}", printable::text(&self.filename))?;
+        writeln!(f, "image: {}", printable::escape_text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
         writeln!(
             f,
             "virtual size: {} ({} bytes)",
-            Size(self.virtual_size),
+            HumanSize(self.virtual_size),
             self.virtual_size
         )?;
-        writeln!(f, "disk size: {}", Size(self.actual_size))?;
+        writeln!(f, "disk size: {}", HumanSize(self.actual_size))?;
         if let Some(bytes) = self.cluster_size {
             writeln!(f, "cluster_size: {bytes}")?;
         }
@@ -149,16 +149,16 @@ impl fmt::Display for Shown {
             writeln!(f, "cleanly shut down: no")?;
         }
         if let Some(name) = &self.backing_filename {
-            writeln!(f, "backing file: {}", printable::text(name))?;
+            writeln!(f, "backing file: {}", printable::escape_text(name))?;
         }
         Ok(())
     }
 }
 
 /// Bytes in the largest unit of which there is about one, with three digits, as QEMU writes sizes: `1.5 GiB`.
-struct Size(u64);
+struct HumanSize(u64);
 
-impl fmt::Display for Size {
+impl fmt::Display for HumanSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
         let mut number = self.0 as f64;
@@ -204,7 +204,7 @@ mod tests {
             (20 << 30, "20 GiB"),
             (u64::MAX, "16 EiB"),
         ] {
-            assert_eq!(Size(bytes).to_string(), text, "{bytes}");
+            assert_eq!(HumanSize(bytes).to_string(), text, "{bytes}");
         }
     }
 }

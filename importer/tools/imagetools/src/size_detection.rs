@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use program::env::Strings;
-use program::exit::Exit;
-use program::flags::{Flags, OwnFlag};
-use program::job::{self, Ended};
-use program::paths::Paths;
+use program::env::NamedStrings;
+use program::exit::ExitReason;
+use program::flags::{KlogFlags, OwnFlag};
+use program::job::{self, JobOutcome};
+use program::paths::PodPaths;
 use program::report::{self, ReportError};
-use program::signal::Shutdown;
+use program::signal::ShutdownRequest;
 
-use crate::image::{self, Unknown};
+use crate::image::{self, InspectionError};
 
 const PROGRAM: &str = "cdi-image-size-detection";
 
@@ -36,26 +36,26 @@ const FLAGS: [OwnFlag; 2] = [
 
 /// The reason why there is no size.
 #[derive(Debug, thiserror::Error)]
-enum DetectionFailed {
+enum SizeDetectionError {
     #[error("One or more mandatory parameters are missing: -{IMAGE_PATH}")]
     NoPath,
     #[error("the scheme {0:?} of the image is not {FILE_SCHEME:?}")]
     Scheme(String),
     #[error("Unable to extract information from '{}': {cause}", path.display())]
-    Image { path: PathBuf, cause: Unknown },
+    Image { path: PathBuf, cause: InspectionError },
     #[error("Unable to write the size: {0}")]
     Report(#[from] ReportError),
 }
 
-impl DetectionFailed {
+impl SizeDetectionError {
     /// Code by which the controller tells failures apart (contract, appendix B).
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoPath | Self::Scheme(_) => 1,
             Self::Image { cause, .. } => match cause {
-                Unknown::Image(_) => 2,
-                Unknown::Path(_) => 3,
-                Unknown::Read(_) => 5,
+                InspectionError::Image(_) => 2,
+                InspectionError::Path(_) => 3,
+                InspectionError::Read(_) => 5,
             },
             Self::Report(_) => 4,
         }
@@ -63,46 +63,46 @@ impl DetectionFailed {
 }
 
 /// Writes the size of the disk that `arguments` name into the termination message.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
-    let message = Paths::from_env(env).termination_log();
-    program::start::start(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
+    let message = PodPaths::from_env(env).termination_log();
+    program::start::start_pod(PROGRAM, &FLAGS, arguments, env, |flags, shutdown| {
         run(flags, message, shutdown)
     })
 }
 
-async fn run(flags: Flags, message: PathBuf, shutdown: Shutdown) -> ExitCode {
-    let work = move || detect(&flags, &message);
+async fn run(flags: KlogFlags, message: PathBuf, shutdown: ShutdownRequest) -> ExitCode {
+    let work = move || detect_size(&flags, &message);
     // Nothing to clean up: a signal ends it at once, also while the volume does not answer.
-    match job::run(&shutdown, Duration::ZERO, || (), work).await {
-        Ended::Returned(Ok(bytes)) => {
+    match job::run_job(&shutdown, Duration::ZERO, || (), work).await {
+        JobOutcome::Returned(Ok(bytes)) => {
             tracing::info!("Size-detection binary has completed: {bytes} bytes");
-            Exit::Done.into()
+            ExitReason::Done.into()
         }
-        Ended::Returned(Err(failure)) => {
+        JobOutcome::Returned(Err(failure)) => {
             tracing::error!("{failure}");
             failure.exit_code().into()
         }
-        Ended::Failed(sentence) => {
+        JobOutcome::Failed(sentence) => {
             tracing::error!("{sentence}");
-            Exit::Internal.into()
+            ExitReason::Internal.into()
         }
-        Ended::Overdue(signal) => Exit::Signalled(signal).into(),
+        JobOutcome::Overdue(signal) => ExitReason::Signalled(signal).into(),
     }
 }
 
 /// Bytes of the disk, which are in the file `message` then.
-fn detect(flags: &Flags, message: &Path) -> Result<u64, DetectionFailed> {
-    let scheme = flags.own(SCHEME).unwrap_or(FILE_SCHEME);
+fn detect_size(flags: &KlogFlags, message: &Path) -> Result<u64, SizeDetectionError> {
+    let scheme = flags.own_value(SCHEME).unwrap_or(FILE_SCHEME);
     if scheme != FILE_SCHEME {
-        return Err(DetectionFailed::Scheme(scheme.to_owned()));
+        return Err(SizeDetectionError::Scheme(scheme.to_owned()));
     }
-    let path = flags.own(IMAGE_PATH).filter(|path| !path.is_empty());
-    let path = PathBuf::from(path.ok_or(DetectionFailed::NoPath)?);
-    match image::look(&path, None) {
+    let path = flags.own_value(IMAGE_PATH).filter(|path| !path.is_empty());
+    let path = PathBuf::from(path.ok_or(SizeDetectionError::NoPath)?);
+    match image::inspect_image(&path, None) {
         Ok(facts) => {
             report::write_text(message, &facts.virtual_size.to_string())?;
             Ok(facts.virtual_size)
         }
-        Err(cause) => Err(DetectionFailed::Image { path, cause }),
+        Err(cause) => Err(SizeDetectionError::Image { path, cause }),
     }
 }

@@ -9,11 +9,11 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use program::env::{EnvErrors, EnvReader, Strings};
-use program::exit::Exit;
-use program::flags::{FlagError, Flags, OwnFlag};
-use program::paths::Paths;
-use program::signal::Signal;
+use program::env::{EnvErrors, EnvReader, NamedStrings};
+use program::exit::ExitReason;
+use program::flags::{FlagError, KlogFlags, OwnFlag};
+use program::paths::PodPaths;
+use program::signal::StopSignal;
 use program::threads;
 use program::{cluster, command_line};
 use sources::pod::PodNetwork;
@@ -21,7 +21,7 @@ use sources::registry::resolve_digest;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use self::cron::{Cron, CronError};
+use self::cron::{CronError, DataImportCron};
 
 const PROGRAM: &str = "cdi-source-update-poller";
 
@@ -51,7 +51,7 @@ const OWN_FLAGS: [OwnFlag; 4] = [
 
 /// The reason why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
-enum PollFailed {
+enum PollError {
     #[error(transparent)]
     Missing(#[from] FlagError),
     #[error("{0}")]
@@ -59,7 +59,7 @@ enum PollFailed {
     #[error("Failed getting the digest of {url}: {cause}")]
     Digest { url: String, cause: String },
     #[error("Failed to find the way to Kubernetes: {0}")]
-    NoCluster(#[from] cluster::NoCluster),
+    NoCluster(#[from] cluster::ClusterConfigError),
     #[error(transparent)]
     Cron(#[from] CronError),
     #[error("cannot write to stdout: {0}")]
@@ -67,61 +67,65 @@ enum PollFailed {
 }
 
 /// Compares what `arguments` name with what the DataImportCron knows, and tells it.
-pub fn main(arguments: &[OsString], env: &dyn Strings) -> ExitCode {
+pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
-    program::start::start(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
-        let polling = poll(&flags, env, shutdown.token());
-        match shutdown.token().run_until_cancelled(polling).await {
-            Some(Ok(())) => Exit::Done,
+    program::start::start_pod(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
+        let polling = poll_registry(&flags, env, shutdown.cancel_token());
+        match shutdown.cancel_token().run_until_cancelled(polling).await {
+            Some(Ok(())) => ExitReason::Done,
             // As upstream, which ends by the exit code of Go's `log.Fatal`.
             Some(Err(failure)) => {
                 tracing::error!("{failure}");
-                Exit::Internal
+                ExitReason::Internal
             }
-            None => Exit::Signalled(shutdown.signal().unwrap_or(Signal::Terminate)),
+            None => ExitReason::Signalled(shutdown.first_signal().unwrap_or(StopSignal::Terminate)),
         }
     })
 }
 
-async fn poll(flags: &Flags, env: &dyn Strings, stop: &CancellationToken) -> Result<(), PollFailed> {
-    let [namespace, name, url] = flags.mandatory([NAMESPACE, CRON, URL])?;
-    let digest = digest(&url, flags, env, stop).await?;
-    command_line::print(format!("Digest is {digest}\n").as_bytes())?;
-    let cron = Cron::new(cluster::config(flags, env).await?, &namespace, &name)?;
-    let changed = cron.report(&digest).await?;
+async fn poll_registry(
+    flags: &KlogFlags,
+    env: &dyn NamedStrings,
+    stop: &CancellationToken,
+) -> Result<(), PollError> {
+    let [namespace, name, url] = flags.required_values([NAMESPACE, CRON, URL])?;
+    let digest = fetch_digest(&url, flags, env, stop).await?;
+    command_line::print_stdout(format!("Digest is {digest}\n").as_bytes())?;
+    let cron = DataImportCron::new(cluster::client_config(flags, env).await?, &namespace, &name)?;
+    let changed = cron.report_digest(&digest).await?;
     let said = if changed {
         "Digest updated"
     } else {
         "No digest update"
     };
-    command_line::print(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
+    command_line::print_stdout(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
     Ok(())
 }
 
 /// The digest of what the registry has at `url`: that of the index if it is one.
-async fn digest(
+async fn fetch_digest(
     url: &str,
-    flags: &Flags,
-    env: &dyn Strings,
+    flags: &KlogFlags,
+    env: &dyn NamedStrings,
     stop: &CancellationToken,
-) -> Result<String, PollFailed> {
-    let failed = |cause: String| PollFailed::Digest {
+) -> Result<String, PollError> {
+    let failed = |cause: String| PollError::Digest {
         url: url.to_owned(),
         cause,
     };
     let mut reader = EnvReader::new(env);
-    let network = PodNetwork::read(&mut reader, env);
-    reader.finish().map_err(PollFailed::Environment)?;
+    let network = PodNetwork::from_env(&mut reader, env);
+    reader.into_result().map_err(PollError::Environment)?;
     let mut network = network.ok_or_else(|| failed("the environment does not say how".to_owned()))?;
-    if let Some(folder) = flags.own(CERT_DIR).filter(|folder| !folder.is_empty()) {
+    if let Some(folder) = flags.own_value(CERT_DIR).filter(|folder| !folder.is_empty()) {
         network.cert_dir = Some(folder.into());
     }
     let network = network
-        .open(&Paths::from_env(env), Handle::current(), stop.clone())
+        .open_network(&PodPaths::from_env(env), Handle::current(), stop.clone())
         .map_err(|error| failed(error.to_string()))?;
     let reference = url.to_owned();
     // It waits for its answers on a thread of its own.
-    let asked = threads::run(move || resolve_digest(&reference, &Arc::new(network))).await;
+    let asked = threads::run_blocking(move || resolve_digest(&reference, &Arc::new(network))).await;
     let asked = asked.map_err(|error| failed(error.to_string()))?;
     asked.map_err(|error| failed(error.to_string()))
 }

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use program::command_line::{self, Shell};
 
-use self::offer::{Line, Offer};
-use super::args::Cli;
-use super::quietly;
+use self::offer::{CompletionLine, CompletionOffer};
+use super::args::PluginCli;
+use super::run_quietly;
 use crate::cluster::Cluster;
 
 /// The name under which kubectl looks for a program that completes what follows `kubectl cdi`.
@@ -24,7 +24,7 @@ const WITH_FILES: &str = ":0";
 const WITHOUT_FILES: &str = ":4";
 
 /// The script of a shell for which there is one that asks this program.
-pub(super) fn script(shell: Shell) -> Option<&'static str> {
+pub(super) fn completion_script(shell: Shell) -> Option<&'static str> {
     match shell {
         Shell::Bash => Some(include_str!("kubectl-cdi.bash")),
         Shell::Fish => Some(include_str!("kubectl-cdi.fish")),
@@ -34,20 +34,20 @@ pub(super) fn script(shell: Shell) -> Option<&'static str> {
 }
 
 /// Prints the candidates for the last of `words`.
-pub(super) fn run(words: &[OsString]) -> ExitCode {
+pub(super) fn print_completions(words: &[OsString]) -> ExitCode {
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let mut command = command_line::command::<Cli>();
+    let mut command = command_line::build_command::<PluginCli>();
     command.build();
     let (mut text, mut end) = (String::new(), WITHOUT_FILES);
-    let line = Line::read(&command, &words);
-    match line.offer() {
-        Offer::Files => end = WITH_FILES,
-        Offer::Words(candidates) => text = candidates.concat(),
-        Offer::Targets => {
+    let line = CompletionLine::parse_words(&command, &words);
+    match line.last_word_offer() {
+        CompletionOffer::Files => end = WITH_FILES,
+        CompletionOffer::Words(candidates) => text = candidates.concat(),
+        CompletionOffer::Targets => {
             // A shell shows nothing but candidates, so there is none where the cluster cannot be asked.
-            let listing = quietly(async {
-                let cluster = Cluster::connect(&line.reach()).await?;
-                Ok(cluster.names().await)
+            let listing = run_quietly(async {
+                let cluster = Cluster::connect(&line.cluster_options()).await?;
+                Ok(cluster.list_targets().await)
             });
             let names = listing.unwrap_or_default().into_iter();
             let names = names.map(|name| name.to_string());
@@ -57,7 +57,7 @@ pub(super) fn run(words: &[OsString]) -> ExitCode {
             }
         }
     }
-    match command_line::print(format!("{text}{end}\n").as_bytes()) {
+    match command_line::print_stdout(format!("{text}{end}\n").as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-use crate::cluster::Reach;
+use crate::cluster::ClusterOptions;
 
 /// What may stand in the place of a word.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Offer {
+pub(super) enum CompletionOffer {
     /// These lines: a word, and behind a tab what it means.
     Words(Vec<String>),
     /// The path of a file.
@@ -20,7 +20,7 @@ pub(super) enum Offer {
 }
 
 /// A line up to the word that is not finished.
-pub(super) struct Line<'a> {
+pub(super) struct CompletionLine<'a> {
     /// The command whose arguments these are.
     command: &'a Command,
     /// Flags that are given, with their values.
@@ -35,9 +35,9 @@ pub(super) struct Line<'a> {
     pub(super) last: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> CompletionLine<'a> {
     /// The line of `words`, the arguments of `command`.
-    pub(super) fn read(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
+    pub(super) fn parse_words(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
         let (last, before) = words
             .split_last()
             .map_or(("", words), |(last, before)| (last, before));
@@ -50,12 +50,12 @@ impl<'a> Line<'a> {
             last,
         };
         for word in before {
-            line.add(word);
+            line.add_word(word);
         }
         line
     }
 
-    fn add(&mut self, word: &'a str) {
+    fn add_word(&mut self, word: &'a str) {
         if let Some(flag) = self.pending.take() {
             self.given.push((flag, word));
         } else if self.is_literal {
@@ -67,8 +67,8 @@ impl<'a> Line<'a> {
                 Some((name, value)) => (name, Some(value)),
                 None => (long, None),
             };
-            if let Some(flag) = self.flag(name) {
-                self.note(flag, value);
+            if let Some(flag) = self.find_flag(name) {
+                self.note_flag(flag, value);
             }
         } else if let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.is_empty()) {
             self.add_letters(letters);
@@ -90,20 +90,20 @@ impl<'a> Line<'a> {
                 .get(at + letter.len_utf8()..)
                 .filter(|rest| !rest.is_empty());
             let is_valued = flag.get_action().takes_values();
-            self.note(flag, rest.filter(|_| is_valued));
+            self.note_flag(flag, rest.filter(|_| is_valued));
             if is_valued {
                 return;
             }
         }
     }
 
-    fn flag(&self, long: &str) -> Option<&'a Arg> {
+    fn find_flag(&self, long: &str) -> Option<&'a Arg> {
         self.command
             .get_arguments()
             .find(|flag| flag.get_long() == Some(long))
     }
 
-    fn note(&mut self, flag: &'a Arg, value: Option<&'a str>) {
+    fn note_flag(&mut self, flag: &'a Arg, value: Option<&'a str>) {
         match value {
             None if flag.get_action().takes_values() => self.pending = Some(flag),
             value => self.given.push((flag, value.unwrap_or_default())),
@@ -111,19 +111,19 @@ impl<'a> Line<'a> {
     }
 
     /// What may stand in the place of the last word.
-    pub(super) fn offer(&self) -> Offer {
+    pub(super) fn last_word_offer(&self) -> CompletionOffer {
         if let Some(flag) = self.pending {
-            return self.values(flag, "");
+            return self.value_offer(flag, "");
         }
         if self.last.starts_with('-') && !self.is_literal {
             return match self.last.split_once('=') {
                 Some((name, _)) => {
-                    let flag = name.strip_prefix("--").and_then(|long| self.flag(long));
-                    flag.map_or(Offer::Words(Vec::new()), |flag| {
-                        self.values(flag, &format!("{name}="))
+                    let flag = name.strip_prefix("--").and_then(|long| self.find_flag(long));
+                    flag.map_or(CompletionOffer::Words(Vec::new()), |flag| {
+                        self.value_offer(flag, &format!("{name}="))
                     })
                 }
-                None => self.flags(),
+                None => self.flag_offer(),
             };
         }
         if self.command.has_subcommands() {
@@ -131,27 +131,29 @@ impl<'a> Line<'a> {
                 .command
                 .get_subcommands()
                 .filter(|command| !command.is_hide_set());
-            return self.words(commands.map(|command| (command.get_name().to_owned(), command.get_about())));
+            return self.matching_words(
+                commands.map(|command| (command.get_name().to_owned(), command.get_about())),
+            );
         }
         match self.command.get_positionals().nth(self.positionals) {
-            Some(positional) => self.values(positional, ""),
-            None => Offer::Words(Vec::new()),
+            Some(positional) => self.value_offer(positional, ""),
+            None => CompletionOffer::Words(Vec::new()),
         }
     }
 
-    fn values(&self, argument: &Arg, prefix: &str) -> Offer {
+    fn value_offer(&self, argument: &Arg, prefix: &str) -> CompletionOffer {
         if argument.get_id() == "target" {
-            return Offer::Targets;
+            return CompletionOffer::Targets;
         }
         if argument.get_value_hint() == ValueHint::FilePath {
-            return Offer::Files;
+            return CompletionOffer::Files;
         }
         let values = argument.get_possible_values();
         let values = values.iter().filter(|value| !value.is_hide_set());
-        self.words(values.map(|value| (format!("{prefix}{}", value.get_name()), value.get_help())))
+        self.matching_words(values.map(|value| (format!("{prefix}{}", value.get_name()), value.get_help())))
     }
 
-    fn flags(&self) -> Offer {
+    fn flag_offer(&self) -> CompletionOffer {
         let may_stand = |flag: &&Arg| {
             let is_given = self
                 .given
@@ -161,22 +163,27 @@ impl<'a> Line<'a> {
                 && (!is_given || matches!(flag.get_action(), ArgAction::Count | ArgAction::Append))
         };
         let flags = self.command.get_arguments().filter(may_stand);
-        self.words(flags.filter_map(|flag| Some((format!("--{}", flag.get_long()?), flag.get_help()))))
+        self.matching_words(
+            flags.filter_map(|flag| Some((format!("--{}", flag.get_long()?), flag.get_help()))),
+        )
     }
 
     /// Those that begin as the last word does.
-    fn words<'b>(&self, all: impl Iterator<Item = (String, Option<&'b StyledStr>)>) -> Offer {
+    fn matching_words<'b>(
+        &self,
+        all: impl Iterator<Item = (String, Option<&'b StyledStr>)>,
+    ) -> CompletionOffer {
         let fitting = all.filter(|(word, _)| word.starts_with(self.last));
-        Offer::Words(fitting.map(|(word, help)| line(&word, help)).collect())
+        CompletionOffer::Words(fitting.map(|(word, help)| candidate_line(&word, help)).collect())
     }
 
     /// The way to the cluster, as the flags on the line say it.
-    pub(super) fn reach(&self) -> Reach {
+    pub(super) fn cluster_options(&self) -> ClusterOptions {
         let value = |name: &str| {
             let mut given = self.given.iter().filter(|(flag, _)| flag.get_id() == name);
             given.next_back().map(|&(_, value)| value.to_owned())
         };
-        Reach {
+        ClusterOptions {
             kubeconfig: value("kubeconfig").map(PathBuf::from),
             context: value("context"),
             namespace: value("namespace"),
@@ -184,7 +191,7 @@ impl<'a> Line<'a> {
     }
 }
 
-fn line(word: &str, help: Option<&StyledStr>) -> String {
+fn candidate_line(word: &str, help: Option<&StyledStr>) -> String {
     let help = help.map(ToString::to_string).unwrap_or_default();
     match help.lines().next() {
         Some(first) => format!("{word}\t{first}\n"),
@@ -196,23 +203,23 @@ fn line(word: &str, help: Option<&StyledStr>) -> String {
 mod tests {
     use program::command_line;
 
-    use super::super::super::args::Cli;
+    use super::super::super::args::PluginCli;
     use super::*;
 
-    fn read<T>(words: &[&str], look: impl FnOnce(&Line<'_>) -> T) -> T {
-        let mut command = command_line::command::<Cli>();
+    fn read<T>(words: &[&str], look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
+        let mut command = command_line::build_command::<PluginCli>();
         command.build();
         let words: Vec<_> = words.iter().map(|word| Cow::Borrowed(*word)).collect();
-        look(&Line::read(&command, &words))
+        look(&CompletionLine::parse_words(&command, &words))
     }
 
-    fn offer(words: &[&str]) -> Offer {
-        read(words, |line| line.offer())
+    fn offer(words: &[&str]) -> CompletionOffer {
+        read(words, |line| line.last_word_offer())
     }
 
     /// The candidates, without what they mean.
     fn candidates(words: &[&str]) -> Vec<String> {
-        let Offer::Words(lines) = offer(words) else {
+        let CompletionOffer::Words(lines) = offer(words) else {
             panic!("no words: {words:?}");
         };
         let word = |line: &String| line.trim_end().split('\t').next().map(str::to_owned);
@@ -231,14 +238,14 @@ mod tests {
             &["upload", "--", "-a.raw", ""],
             &["import", "https://example.org/a", "--secret", "s", ""],
         ] {
-            assert_eq!(offer(words), Offer::Targets, "{words:?}");
+            assert_eq!(offer(words), CompletionOffer::Targets, "{words:?}");
         }
         for words in [
             &["upload", ""][..],
             &["upload", "./a"],
             &["status", "--kubeconfig", ""],
         ] {
-            assert_eq!(offer(words), Offer::Files, "{words:?}");
+            assert_eq!(offer(words), CompletionOffer::Files, "{words:?}");
         }
         for words in [
             &["upload", "a.raw", "dv/a", ""][..],
@@ -246,7 +253,7 @@ mod tests {
             &["import", ""],
             &["status", "--nothing="],
         ] {
-            assert_eq!(offer(words), Offer::Words(Vec::new()), "{words:?}");
+            assert_eq!(offer(words), CompletionOffer::Words(Vec::new()), "{words:?}");
         }
     }
 
@@ -272,7 +279,7 @@ mod tests {
         assert_eq!(candidates(&["upload", "--dry-run="]), ["--dry-run=client"]);
         assert_eq!(candidates(&["upload", "--insecure", "--ins"]), ["--instancetype"]);
         assert!(candidates(&["upload", "-"]).contains(&"--help".to_owned()));
-        let Offer::Words(lines) = offer(&["sta"]) else {
+        let CompletionOffer::Words(lines) = offer(&["sta"]) else {
             panic!("no words");
         };
         assert_eq!(
@@ -285,13 +292,13 @@ mod tests {
     fn the_cluster_is_that_of_the_line() {
         let words = ["token", "--context=lab", "-nvms", "--kubeconfig", "/k", ""];
         read(&words, |line| {
-            let reach = line.reach();
+            let reach = line.cluster_options();
             assert_eq!(reach.context.as_deref(), Some("lab"));
             assert_eq!(reach.namespace.as_deref(), Some("vms"));
             assert_eq!(reach.kubeconfig, Some(PathBuf::from("/k")));
         });
         read(&[], |line| {
-            assert_eq!((line.last, line.reach().namespace), ("", None))
+            assert_eq!((line.last, line.cluster_options().namespace), ("", None))
         });
     }
 }

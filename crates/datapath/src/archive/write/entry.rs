@@ -5,7 +5,7 @@ pub(super) const NAME_BYTES: usize = 100;
 
 /// A part of a sparse file that holds data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Region {
+pub struct DataRegion {
     /// Its offset in the file. A multiple of 512.
     pub offset: u64,
     /// Bytes. A multiple of 512, unless the region ends where the file does.
@@ -14,7 +14,7 @@ pub struct Region {
 
 /// Attributes of every entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Meta {
+pub struct EntryAttributes {
     /// Permissions with setuid, setgid and the sticky bit.
     pub mode: u32,
     /// The owner's number.
@@ -27,7 +27,7 @@ pub struct Meta {
 
 /// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum NewEntryKind<'a> {
     /// A file whose bytes follow the header.
     File {
         /// Bytes of the file.
@@ -39,7 +39,7 @@ pub enum Kind<'a> {
         /// Bytes of the file, holes included.
         size: u64,
         /// The parts with data.
-        regions: &'a [Region],
+        regions: &'a [DataRegion],
     },
     /// Another name of the file with this one.
     HardLink(&'a [u8]),
@@ -65,8 +65,8 @@ pub enum Kind<'a> {
     },
 }
 
-impl Kind<'_> {
-    pub(super) fn typeflag(&self) -> u8 {
+impl NewEntryKind<'_> {
+    pub(super) fn type_flag(&self) -> u8 {
         match self {
             Self::File { .. } => b'0',
             Self::HardLink(_) => b'1',
@@ -88,7 +88,7 @@ impl Kind<'_> {
         }
     }
 
-    pub(super) fn target(&self) -> &[u8] {
+    pub(super) fn link_target(&self) -> &[u8] {
         match self {
             Self::HardLink(target) | Self::Symlink(target) => target,
             _ => &[],

@@ -4,5 +4,5 @@ mod entry;
 mod fields;
 mod header;
 
-pub use self::entry::{Kind, Meta, Region};
-pub use self::header::{MAX_REGIONS, end_bytes, header, more_regions, padding};
+pub use self::entry::{DataRegion, EntryAttributes, NewEntryKind};
+pub use self::header::{MAX_REGIONS, encode_header, end_bytes, more_regions, padding_bytes};

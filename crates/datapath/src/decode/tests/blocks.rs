@@ -158,7 +158,7 @@ fn the_first_of_several_errors_is_reported() {
     }
     for threads in [1, 4] {
         match decode_error(read_all(
-            Codec::Xz.decoder(pieces(&packed, &[4096]), &limits(threads)),
+            Codec::Xz.new_decoder(pieces(&packed, &[4096]), &limits(threads)),
         )) {
             Err(DecodeError::Corrupt { offset, .. }) => assert!(offset <= first_block as u64, "{offset}"),
             other => panic!("{:?}", other.map(|unpacked| unpacked.len())),
@@ -187,7 +187,7 @@ struct Endless {
     pulled: Arc<AtomicUsize>,
 }
 
-impl Chunks for Endless {
+impl ChunkStream for Endless {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         self.pulled.fetch_add(self.block.len(), Ordering::Relaxed);
         Ok(Some(self.block.clone()))
@@ -205,7 +205,7 @@ fn a_decoder_can_be_dropped_at_any_time() {
                 block: stream.clone(),
                 pulled: Arc::clone(&pulled),
             };
-            let mut decoder = Codec::Xz.decoder(Box::new(source), &limits(3));
+            let mut decoder = Codec::Xz.new_decoder(Box::new(source), &limits(3));
             let mut received = 0;
             for _ in 0..chunks {
                 let chunk = match any_order {
@@ -226,7 +226,7 @@ fn a_chunk_that_cannot_begin_like_that_is_corrupt_even_where_the_file_ends_in_it
     let [(packed, _), _] = small();
     // Another chunk that needs properties, with some that LZMA2 does not know (the fifth byte), and then nothing.
     let cut = [&packed[..101], &[10, 3, 49, 0, 0, 0, 0, 0, 0, 234]].concat();
-    let outcome = unpack_with(Codec::Xz, &cut, &[64], &Limits::default());
+    let outcome = unpack_with(Codec::Xz, &cut, &[64], &DecodeLimits::default());
     assert!(matches!(outcome, Err(DecodeError::Corrupt { .. })), "{outcome:?}");
 }
 
@@ -249,7 +249,7 @@ proptest! {
             })
             .collect();
         let packed = blocks(Check::Crc64, &parts);
-        prop_assert!(unpack_with(Codec::Xz, &packed, &sizes, &Limits::default()).unwrap() == data);
+        prop_assert!(unpack_with(Codec::Xz, &packed, &sizes, &DecodeLimits::default()).unwrap() == data);
     }
 
     #[test]
@@ -261,7 +261,7 @@ proptest! {
         let [(packed, data), _] = small();
         let kept = &packed[skip.min(packed.len())..];
         let damaged = [&packed[..start.min(packed.len())], &noise, kept].concat();
-        if let Ok(unpacked) = unpack_with(Codec::Xz, &damaged, &[64], &Limits::default()) {
+        if let Ok(unpacked) = unpack_with(Codec::Xz, &damaged, &[64], &DecodeLimits::default()) {
             prop_assert!(unpacked == data || unpacked == data.repeat(2));
         }
     }

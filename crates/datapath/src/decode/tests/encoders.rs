@@ -3,17 +3,17 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::encode::{Encoding, PIECE_BYTES, Piece};
+use crate::encode::{Encoding, PIECE_BYTES, VolumePiece};
 
 const ENCODINGS: [(Encoding, Codec); 2] = [(Encoding::Zstd, Codec::Zstd), (Encoding::Snappy, Codec::Snappy)];
 
 /// A stream of pieces, some of which are squeezed.
-fn encode(encoding: Encoding, pieces: &[(Piece, bool)]) -> Vec<u8> {
+fn encode(encoding: Encoding, pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
     // Two encoders, as two threads have them.
-    let mut encoders = [encoding.encoder(), encoding.encoder()];
-    let mut stream = encoding.start().to_vec();
+    let mut encoders = [encoding.new_encoder(), encoding.new_encoder()];
+    let mut stream = encoding.stream_header().to_vec();
     for (index, (piece, squeeze)) in pieces.iter().enumerate() {
-        let blocks = encoders[index % 2].encode(piece.clone(), *squeeze);
+        let blocks = encoders[index % 2].encode_piece(piece.clone(), *squeeze);
         for block in blocks {
             stream.extend_from_slice(&block.head);
             stream.extend_from_slice(&block.body);
@@ -22,27 +22,27 @@ fn encode(encoding: Encoding, pieces: &[(Piece, bool)]) -> Vec<u8> {
     stream
 }
 
-fn expanded(pieces: &[(Piece, bool)]) -> Vec<u8> {
+fn expanded(pieces: &[(VolumePiece, bool)]) -> Vec<u8> {
     let mut all = Vec::new();
     for (piece, _) in pieces {
         match piece {
-            Piece::Data(bytes) => all.extend_from_slice(bytes),
-            Piece::Zeros(count) => all.resize(all.len() + usize::try_from(*count).unwrap(), 0),
+            VolumePiece::Data(bytes) => all.extend_from_slice(bytes),
+            VolumePiece::Zeros(count) => all.resize(all.len() + usize::try_from(*count).unwrap(), 0),
         }
     }
     all
 }
 
-fn data(bytes: Vec<u8>, squeeze: bool) -> (Piece, bool) {
-    (Piece::Data(bytes.into()), squeeze)
+fn data(bytes: Vec<u8>, squeeze: bool) -> (VolumePiece, bool) {
+    (VolumePiece::Data(bytes.into()), squeeze)
 }
 
 /// A volume with everything in it.
-fn volume() -> Vec<(Piece, bool)> {
+fn volume() -> Vec<(VolumePiece, bool)> {
     let holed = [&sample(40_000)[..], &[0; 70_000], &sample(5)].concat();
     vec![
         data(sample(PIECE_BYTES), true),
-        (Piece::Zeros(1_000_000), false),
+        (VolumePiece::Zeros(1_000_000), false),
         data(sample(512), false),
         data(holed.clone(), true),
         data(holed, false),
@@ -58,7 +58,7 @@ fn a_volume_survives_however_its_stream_is_cut() {
     for (encoding, codec) in ENCODINGS {
         let packed = encode(encoding, &pieces);
         for sizes in [&[1 << 20][..], &[4096], &[1, 7, 70_000]] {
-            let unpacked = unpack_with(codec, &packed, sizes, &Limits::default()).unwrap();
+            let unpacked = unpack_with(codec, &packed, sizes, &DecodeLimits::default()).unwrap();
             assert!(unpacked == expanded(&pieces), "{codec}, {sizes:?}");
         }
     }
@@ -67,9 +67,9 @@ fn a_volume_survives_however_its_stream_is_cut() {
 #[test]
 fn data_of_a_device_is_aligned_as_on_the_disk() {
     let pieces = [data(sample(PIECE_BYTES), true), data(sample(PIECE_BYTES), false)];
-    let mut decoder = Codec::Zstd.decoder(
+    let mut decoder = Codec::Zstd.new_decoder(
         self::pieces(&encode(Encoding::Zstd, &pieces), &[5000]),
-        &Limits::default(),
+        &DecodeLimits::default(),
     );
     let mut offset = 0;
     while let Some(chunk) = decoder.next_chunk().unwrap() {
@@ -79,7 +79,7 @@ fn data_of_a_device_is_aligned_as_on_the_disk() {
     assert_eq!(offset, 2 * PIECE_BYTES);
 }
 
-fn any_piece() -> impl Strategy<Value = (Piece, bool)> {
+fn any_piece() -> impl Strategy<Value = (VolumePiece, bool)> {
     let bytes = prop_oneof![
         (1..PIECE_BYTES).prop_map(sample),
         (1..PIECE_BYTES).prop_map(|length| vec![0; length]),
@@ -92,8 +92,8 @@ fn any_piece() -> impl Strategy<Value = (Piece, bool)> {
         .concat())
     ];
     let piece = prop_oneof![
-        4 => bytes.prop_map(|bytes| Piece::Data(bytes.into())),
-        1 => (1..4_000_000_u64).prop_map(Piece::Zeros),
+        4 => bytes.prop_map(|bytes| VolumePiece::Data(bytes.into())),
+        1 => (1..4_000_000_u64).prop_map(VolumePiece::Zeros),
     ];
     (piece, any::<bool>())
 }

@@ -1,9 +1,9 @@
 //! What a stack of layers may cost together: memory, and bytes that decode to nothing.
 
-use super::super::open;
+use super::super::open_layers;
 use super::super::stack::open_clone;
 use super::*;
-use crate::memory::{Budget, Exceeded};
+use crate::memory::{MemoryBudget, MemoryLimitError};
 
 /// A beginning, and then the same bytes for ever.
 struct Endless {
@@ -12,14 +12,14 @@ struct Endless {
 }
 
 /// `first`, and then `then` for ever, many at once.
-fn endless(first: &[u8], then: &[u8]) -> Box<dyn Chunks> {
+fn endless(first: &[u8], then: &[u8]) -> Box<dyn ChunkStream> {
     Box::new(Endless {
         first: Some(Bytes::copy_from_slice(first)).filter(|first| !first.is_empty()),
         then: then.repeat(10_000 / then.len()).into(),
     })
 }
 
-impl Chunks for Endless {
+impl ChunkStream for Endless {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         Ok(Some(self.first.take().unwrap_or_else(|| self.then.clone())))
     }
@@ -27,8 +27,8 @@ impl Chunks for Endless {
 
 const SPARE: u64 = 1 << 20;
 
-fn impatient() -> Limits {
-    Limits {
+fn impatient() -> DecodeLimits {
+    DecodeLimits {
         spare_bytes: SPARE,
         ..limits(2)
     }
@@ -71,7 +71,8 @@ fn streams_that_decode_to_nothing_end() {
         ("a name without end", NAMED.to_vec(), b"name".to_vec()),
         ("empty blocks", STORED.to_vec(), EMPTY_BLOCK.to_vec()),
     ] {
-        let outcome = open(endless(&first, &then), &impatient()).and_then(|decoded| read_all(decoded.stream));
+        let outcome =
+            open_layers(endless(&first, &then), &impatient()).and_then(|decoded| read_all(decoded.stream));
         assert_barren(what, outcome, SPARE + 20_000);
     }
     // Padding (framing_format.txt §4.6).
@@ -93,7 +94,8 @@ fn an_outer_layer_makes_no_endless_padding_for_an_inner_one() {
         (packed.len() as u64) < SPARE,
         "the outer layer alone is no offence"
     );
-    let outcome = open(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    let outcome =
+        open_layers(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
     // Chunks between the layers are large.
     assert_barren("gzip in zstd", outcome, SPARE + (256 << 10));
 }
@@ -102,7 +104,8 @@ fn an_outer_layer_makes_no_endless_padding_for_an_inner_one() {
 fn little_for_much_is_refused_as_well() {
     // A byte in every thousand.
     let member = [pack(Codec::Gzip, b"x"), pack(Codec::Gzip, b"").repeat(50)].concat();
-    let outcome = open(endless(&[], &member), &impatient()).and_then(|decoded| read_all(decoded.stream));
+    let outcome =
+        open_layers(endless(&[], &member), &impatient()).and_then(|decoded| read_all(decoded.stream));
     assert_barren("a byte now and then", outcome, SPARE + 20_000);
 }
 
@@ -119,11 +122,11 @@ fn indexes_and_padding_of_real_streams_are_no_offence() {
         };
         let packed = [&stream[..], trailing].concat();
         // Threads that decode xz read ahead.
-        let limits = Limits {
+        let limits = DecodeLimits {
             spare_bytes: 8 << 20,
             ..limits(2)
         };
-        let decoded = open(pieces(&packed, &[100_000]), &limits).unwrap();
+        let decoded = open_layers(pieces(&packed, &[100_000]), &limits).unwrap();
         assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
     }
 }
@@ -152,16 +155,16 @@ fn the_windows_of_all_layers_are_taken_from_one_budget() {
         .concat();
     }
     let unpack_in = |bytes| {
-        let limits = Limits {
-            memory: Budget::new(bytes),
+        let limits = DecodeLimits {
+            memory: MemoryBudget::new(bytes),
             ..limits(1)
         };
-        decode_error(open(pieces(&packed, &[7]), &limits).and_then(|decoded| read_all(decoded.stream)))
+        decode_error(open_layers(pieces(&packed, &[7]), &limits).and_then(|decoded| read_all(decoded.stream)))
     };
     assert_eq!(unpack_in(3 * each).unwrap(), b"content");
     match unpack_in(3 * each - 1) {
         Err(DecodeError::Memory { codec, exceeded }) => {
-            let expected = Exceeded {
+            let expected = MemoryLimitError {
                 needed: each,
                 available: each - 1,
                 limit: 3 * each - 1,
@@ -177,16 +180,16 @@ fn every_layer_gives_its_memory_back() {
     let data = sample(100_000);
     for codec in CODECS {
         let packed = pack(codec, &data);
-        let memory = Budget::new(64 << 20);
+        let memory = MemoryBudget::new(64 << 20);
         for threads in [1, 3] {
-            let limits = Limits {
+            let limits = DecodeLimits {
                 memory: memory.clone(),
                 ..limits(threads)
             };
-            let decoded = open(pieces(&packed, &[4096]), &limits).unwrap();
+            let decoded = open_layers(pieces(&packed, &[4096]), &limits).unwrap();
             assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
             assert_eq!(
-                memory.grant().available(),
+                memory.empty_grant().available_bytes(),
                 64 << 20,
                 "{codec} with {threads} threads"
             );

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::memory::{Budget, Exceeded};
+use crate::memory::{MemoryBudget, MemoryLimitError};
 
 #[test]
 fn every_codec_gives_back_what_was_packed() {
@@ -12,7 +12,7 @@ fn every_codec_gives_back_what_was_packed() {
             let data = sample(length);
             let packed = pack(codec, &data);
             for size in [usize::MAX, 4096] {
-                let unpacked = unpack_with(codec, &packed, &[size], &Limits::default());
+                let unpacked = unpack_with(codec, &packed, &[size], &DecodeLimits::default());
                 assert!(
                     unpacked.unwrap() == data,
                     "{codec}, {length} bytes in chunks of {size}"
@@ -28,7 +28,7 @@ fn members_that_follow_each_other_are_one_stream() {
     for codec in CODECS {
         let packed = [&first[..], b"", &second].map(|data| pack(codec, data)).concat();
         for size in [1, 2, 7, 4096] {
-            let unpacked = unpack_with(codec, &packed, &[size], &Limits::default());
+            let unpacked = unpack_with(codec, &packed, &[size], &DecodeLimits::default());
             assert!(
                 unpacked.unwrap() == [&first[..], &second].concat(),
                 "{codec} in chunks of {size}"
@@ -188,9 +188,9 @@ fn skippable_frames_are_passed_over() {
         skippable(0x5E, 9),
     ]
     .concat();
-    assert_eq!(super::super::sniff(&packed), Some(Codec::Zstd));
+    assert_eq!(super::super::sniff_codec(&packed), Some(Codec::Zstd));
     for size in [1, 4096] {
-        let unpacked = unpack_with(Codec::Zstd, &packed, &[size], &Limits::default());
+        let unpacked = unpack_with(Codec::Zstd, &packed, &[size], &DecodeLimits::default());
         assert_eq!(unpacked.unwrap(), data.repeat(2));
     }
     let cut = unpack(Codec::Zstd, &packed[..packed.len() - 1]);
@@ -227,16 +227,16 @@ fn windows_over_the_limit_are_refused_with_both_numbers() {
 
     for (codec, packed) in [(Codec::Zstd, with_zstd), (Codec::Xz, with_xz)] {
         let unpack_in = |bytes| {
-            let limits = Limits {
-                memory: Budget::new(bytes),
-                ..Limits::default()
+            let limits = DecodeLimits {
+                memory: MemoryBudget::new(bytes),
+                ..DecodeLimits::default()
             };
             unpack_with(codec, &packed, &[1], &limits)
         };
         assert_eq!(unpack_in(WINDOW + STATE).unwrap(), b"small");
         match unpack_in(WINDOW / 2) {
             Err(DecodeError::Memory { exceeded, .. }) => {
-                let Exceeded {
+                let MemoryLimitError {
                     needed,
                     available,
                     limit,
@@ -276,7 +276,7 @@ proptest! {
     ) {
         let members: Vec<Vec<u8>> = lengths.iter().map(|length| sample(*length)).collect();
         let packed: Vec<u8> = members.iter().flat_map(|data| pack(codec, data)).collect();
-        let unpacked = unpack_with(codec, &packed, &sizes, &Limits::default()).unwrap();
+        let unpacked = unpack_with(codec, &packed, &sizes, &DecodeLimits::default()).unwrap();
         prop_assert!(unpacked == members.concat());
     }
 
@@ -289,7 +289,7 @@ proptest! {
         let mut packed = pack(codec, &sample(600));
         packed.truncate(start);
         packed.extend_from_slice(&noise);
-        if let Ok(unpacked) = unpack_with(codec, &packed, &[64], &Limits::default()) {
+        if let Ok(unpacked) = unpack_with(codec, &packed, &[64], &DecodeLimits::default()) {
             prop_assert_eq!(unpacked, sample(600));
         }
     }

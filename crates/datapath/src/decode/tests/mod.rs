@@ -15,9 +15,9 @@ use std::num::NonZeroUsize;
 
 use bytes::Bytes;
 
-use super::{Codec, Limits};
+use super::{Codec, DecodeLimits};
 use crate::buffer::CHUNK_BYTES;
-use crate::chunks::Chunks;
+use crate::chunks::ChunkStream;
 use crate::error::{DecodeError, Error};
 
 /// Those that are found by content.
@@ -30,7 +30,7 @@ struct Pieces {
     handed_out: usize,
 }
 
-impl Chunks for Pieces {
+impl ChunkStream for Pieces {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let size = self.sizes[self.handed_out % self.sizes.len()].min(self.bytes.len());
         self.handed_out += 1;
@@ -38,7 +38,7 @@ impl Chunks for Pieces {
     }
 }
 
-fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn Chunks> {
+fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
     Box::new(Pieces {
         bytes: Bytes::copy_from_slice(bytes),
         sizes: sizes.to_vec(),
@@ -47,14 +47,14 @@ fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn Chunks> {
 }
 
 /// The default limits with `threads` threads.
-fn limits(threads: usize) -> Limits {
-    Limits {
+fn limits(threads: usize) -> DecodeLimits {
+    DecodeLimits {
         threads: NonZeroUsize::new(threads).unwrap(),
-        ..Limits::default()
+        ..DecodeLimits::default()
     }
 }
 
-fn read_all(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
+fn read_all(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
     let mut all = Vec::new();
     while let Some(chunk) = stream.next_chunk()? {
         assert!(!chunk.is_empty() && chunk.len() <= CHUNK_BYTES);
@@ -65,7 +65,7 @@ fn read_all(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
 }
 
 /// Reads a stream whose chunks may come in any order.
-fn read_placed(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
+fn read_placed(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
     let mut placed = BTreeMap::new();
     let mut received = 0;
     while let Some((offset, chunk)) = stream.next_placed(received)? {
@@ -83,14 +83,19 @@ fn read_placed(mut stream: impl Chunks) -> Result<Vec<u8>, Error> {
 }
 
 /// Decodes in all the ways that `codec` can be decoded, which have to agree.
-fn unpack_with(codec: Codec, packed: &[u8], sizes: &[usize], given: &Limits) -> Result<Vec<u8>, DecodeError> {
+fn unpack_with(
+    codec: Codec,
+    packed: &[u8],
+    sizes: &[usize],
+    given: &DecodeLimits,
+) -> Result<Vec<u8>, DecodeError> {
     let decoder = |threads| {
-        let Limits { threads, .. } = limits(threads);
-        let limits = Limits {
+        let DecodeLimits { threads, .. } = limits(threads);
+        let limits = DecodeLimits {
             threads,
             ..given.clone()
         };
-        codec.decoder(pieces(packed, sizes), &limits)
+        codec.new_decoder(pieces(packed, sizes), &limits)
     };
     let alone = decode_error(read_all(decoder(1)));
     if codec == Codec::Xz {
@@ -120,7 +125,7 @@ fn assert_same(one: &Result<Vec<u8>, DecodeError>, other: &Result<Vec<u8>, Decod
 }
 
 fn unpack(codec: Codec, packed: &[u8]) -> Result<Vec<u8>, DecodeError> {
-    unpack_with(codec, packed, &[4096], &Limits::default())
+    unpack_with(codec, packed, &[4096], &DecodeLimits::default())
 }
 
 /// One member of `codec`, with all the checksums that it can have.

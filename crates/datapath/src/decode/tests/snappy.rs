@@ -32,7 +32,7 @@ fn unpack_chunks(chunks: &[&[u8]]) -> Result<Vec<u8>, DecodeError> {
     for sizes in [&[1][..], &[7, 70_000]] {
         assert_same(
             &whole,
-            &unpack_with(Codec::Snappy, &stream, sizes, &Limits::default()),
+            &unpack_with(Codec::Snappy, &stream, sizes, &DecodeLimits::default()),
         );
     }
     whole
@@ -161,7 +161,7 @@ fn a_stream_ends_between_chunks_or_is_truncated() {
 
 #[test]
 fn it_is_never_found_by_content() {
-    assert_eq!(crate::decode::sniff(IDENTIFIER), None);
+    assert_eq!(crate::decode::sniff_codec(IDENTIFIER), None);
 }
 
 proptest! {
@@ -182,7 +182,7 @@ proptest! {
         encoder.write_all(&data).unwrap();
         let packed = encoder.into_inner().unwrap();
         let packed = if packed.is_empty() { IDENTIFIER.to_vec() } else { packed };
-        let read = unpack_with(Codec::Snappy, &packed, &sizes, &Limits::default()).unwrap();
+        let read = unpack_with(Codec::Snappy, &packed, &sizes, &DecodeLimits::default()).unwrap();
         prop_assert!(read == data);
     }
 }

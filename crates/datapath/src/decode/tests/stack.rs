@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::super::{Decoded, MAX_LAYERS, open};
+use super::super::{DecodedStream, MAX_LAYERS, open_layers};
 use super::*;
 use crate::error::{SourceError, SourceErrorKind};
 
 fn open_all(packed: &[u8], size: usize) -> Result<(Vec<Codec>, Vec<u8>), Error> {
-    let open_with = |threads| open(pieces(packed, &[size]), &limits(threads));
-    let Decoded { layers, stream } = open_with(1)?;
+    let open_with = |threads| open_layers(pieces(packed, &[size]), &limits(threads));
+    let DecodedStream { layers, stream } = open_with(1)?;
     let data = read_all(stream)?;
     assert!(read_all(open_with(2)?.stream)? == data);
     assert!(read_placed(open_with(3)?.stream)? == data);
@@ -98,7 +98,7 @@ struct Breaking {
     stopped: bool,
 }
 
-impl Chunks for Breaking {
+impl ChunkStream for Breaking {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self.head.take() {
             Some(head) => Ok(Some(head)),
@@ -118,7 +118,8 @@ fn errors_of_the_source_come_out_as_they_are() {
                 head: Some(head.clone()),
                 stopped,
             };
-            let outcome = open(Box::new(source), &limits(threads)).and_then(|found| read_all(found.stream));
+            let outcome =
+                open_layers(Box::new(source), &limits(threads)).and_then(|found| read_all(found.stream));
             match outcome {
                 Err(Error::Stopped) => assert!(stopped),
                 Err(Error::Source(error)) => {
@@ -132,11 +133,11 @@ fn errors_of_the_source_come_out_as_they_are() {
 
 /// A source that counts what is pulled from it.
 struct Counted {
-    inner: Box<dyn Chunks>,
+    inner: Box<dyn ChunkStream>,
     pulled: Arc<AtomicUsize>,
 }
 
-impl Chunks for Counted {
+impl ChunkStream for Counted {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let chunk = self.inner.next_chunk()?;
         self.pulled
@@ -158,7 +159,8 @@ fn a_bomb_is_read_no_further_than_needed() {
         inner: pieces(&packed, &[512]),
         pulled: Arc::clone(&pulled),
     };
-    let Decoded { layers, mut stream } = open(Box::new(source), &Limits::default()).unwrap();
+    let DecodedStream { layers, mut stream } =
+        open_layers(Box::new(source), &DecodeLimits::default()).unwrap();
     assert_eq!(layers, [Codec::Gzip; 2]);
     let (mut read, mut buffers) = (0, BTreeSet::new());
     while read < WANTED {

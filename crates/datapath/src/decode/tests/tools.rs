@@ -3,7 +3,7 @@
 use std::io::Seek;
 use std::process::{Command, Stdio};
 
-use super::super::open;
+use super::super::open_layers;
 use super::*;
 use crate::memory::{PROCESS_BYTES, RESERVE_BYTES};
 
@@ -42,7 +42,7 @@ fn what_the_tools_write_is_read() {
         (Codec::Bzip2, "bzip2 -1 -c"),
     ] {
         let packed = run(command, &data);
-        let found = open(pieces(&packed, &[10_000]), &Limits::default()).unwrap();
+        let found = open_layers(pieces(&packed, &[10_000]), &DecodeLimits::default()).unwrap();
         assert_eq!(found.layers, [codec], "{command}");
         assert!(read_all(found.stream).unwrap() == data, "{command}");
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE};
-use crate::encode::{Encoding, Piece};
+use crate::encode::{Encoding, VolumePiece};
 
 /// A block of `length` times `byte`.
 fn block(kind: u32, byte: u8, length: usize, is_last: bool) -> Vec<u8> {
@@ -28,12 +28,14 @@ fn frame(blocks: &[(u32, u8, usize)]) -> Vec<u8> {
 #[test]
 fn a_terabyte_of_zeros_is_counted() {
     let zeros = Encoding::Zstd.zeros_at_once();
-    let blocks = Encoding::Zstd.encoder().encode(Piece::Zeros(zeros), false);
+    let blocks = Encoding::Zstd
+        .new_encoder()
+        .encode_piece(VolumePiece::Zeros(zeros), false);
     let frame = [&blocks[0].head[..], &blocks[0].body].concat();
     let frames = usize::try_from((1 << 40) / zeros).unwrap();
-    let mut decoder = Codec::Zstd.decoder(
+    let mut decoder = Codec::Zstd.new_decoder(
         pieces(&frame.repeat(frames), &[1 << 18, 3000]),
-        &Limits::default(),
+        &DecodeLimits::default(),
     );
     let (started, mut bytes) = (Instant::now(), 0);
     while let Some(chunk) = decoder.next_chunk().unwrap() {
@@ -75,7 +77,7 @@ proptest! {
         let stream: Vec<u8> = frames.iter().flat_map(|blocks| frame(blocks)).collect();
         let mut expected = Vec::new();
         zstd::Decoder::new(&stream[..]).unwrap().read_to_end(&mut expected).unwrap();
-        let unpacked = unpack_with(Codec::Zstd, &stream, &[size], &Limits::default()).unwrap();
+        let unpacked = unpack_with(Codec::Zstd, &stream, &[size], &DecodeLimits::default()).unwrap();
         prop_assert!(unpacked == expected);
     }
 }

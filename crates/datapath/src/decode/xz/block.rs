@@ -2,8 +2,8 @@
 //!
 //! Section numbers are those of the .xz file format 1.2.
 
-use super::super::decoder::Fault;
-use super::framing::{corrupt, crc32, vli};
+use super::super::decoder::EngineError;
+use super::framing::{crc32, fail_corrupt, read_vli};
 
 /// The filter id of LZMA2 (§5.3.1), which is always the last of the chain.
 const LZMA2: u64 = 0x21;
@@ -11,7 +11,7 @@ const LZMA2: u64 = 0x21;
 /// The largest dictionary size code; it stands for 4 GiB - 1 (§5.3.1).
 const MAX_DICTIONARY_CODE: u8 = 40;
 
-/// Bytes at the beginning of an LZMA2 chunk that [`chunk`] wants to see.
+/// Bytes at the beginning of an LZMA2 chunk that [`parse_chunk_header`] wants to see.
 pub(super) const CHUNK_HEADER_BYTES: usize = 6;
 
 /// Bytes of the block header that begins with `first` (§3.1.1).
@@ -21,15 +21,15 @@ pub(super) fn block_header_bytes(first: u8) -> usize {
 
 /// Parses a whole block header. Returns the bytes of dictionary that decoding the block can touch: no more than the
 /// block has, if its header says so. What does not matter for that is left to the decoder to verify.
-pub(super) fn block_header(bytes: &[u8]) -> Result<u64, Fault> {
+pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
     let Some((fields, crc)) = bytes.split_last_chunk() else {
-        return corrupt("its block header is too short");
+        return fail_corrupt("its block header is too short");
     };
     if crc32(fields) != u32::from_le_bytes(*crc) {
-        return corrupt("the CRC32 of a block header does not match");
+        return fail_corrupt("the CRC32 of a block header does not match");
     }
     let [_, flags, fields @ ..] = fields else {
-        return corrupt("its block header is too short");
+        return fail_corrupt("its block header is too short");
     };
     let mut fields = fields;
     let mut field = |is_present: bool| match is_present {
@@ -41,25 +41,25 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, Fault> {
     let filters = (flags & 0x03) + 1;
     // Filters before the last one need no memory that matters; their properties are for the decoder to refuse.
     for _ in 1..filters {
-        filter(&mut fields)?;
+        read_filter(&mut fields)?;
     }
-    let dictionary = match filter(&mut fields)? {
+    let dictionary = match read_filter(&mut fields)? {
         (LZMA2, &[code]) => dictionary_bytes(code)?,
-        _ => return corrupt("the last filter of a block is not LZMA2"),
+        _ => return fail_corrupt("the last filter of a block is not LZMA2"),
     };
     Ok(dictionary.min(uncompressed.unwrap_or(u64::MAX)))
 }
 
 /// An integer that has to end within the block header.
-fn header_vli(fields: &mut &[u8]) -> Result<u64, Fault> {
-    match vli(fields)? {
+fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
+    match read_vli(fields)? {
         Some(value) => Ok(value),
-        None => corrupt("the fields of a block header are longer than it is"),
+        None => fail_corrupt("the fields of a block header are longer than it is"),
     }
 }
 
 /// Cuts filter flags off the fields of a block header: the filter's id and its properties (§3.1.5).
-fn filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), Fault> {
+fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError> {
     let id = header_vli(fields)?;
     let length = header_vli(fields)?;
     let properties = usize::try_from(length)
@@ -70,22 +70,22 @@ fn filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), Fault> {
             *fields = rest;
             Ok((id, properties))
         }
-        None => corrupt("the fields of a block header are longer than it is"),
+        None => fail_corrupt("the fields of a block header are longer than it is"),
     }
 }
 
 /// Bytes of the dictionary that the only property of LZMA2 stands for (§5.3.1).
-fn dictionary_bytes(code: u8) -> Result<u64, Fault> {
+fn dictionary_bytes(code: u8) -> Result<u64, EngineError> {
     match code {
         0..MAX_DICTIONARY_CODE => Ok((2 | u64::from(code & 1)) << (code / 2 + 11)),
         MAX_DICTIONARY_CODE => Ok(u64::from(u32::MAX)),
-        _ => corrupt("the dictionary size of a block is reserved"),
+        _ => fail_corrupt("the dictionary size of a block is reserved"),
     }
 }
 
 /// The next part of the LZMA2 data of a block.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Chunk {
+pub(super) enum Lzma2Chunk {
     /// The end marker, one byte.
     End,
     /// A chunk.
@@ -102,19 +102,19 @@ pub(super) enum Chunk {
 /// The .xz specification leaves LZMA2 to the reference implementation (XZ Embedded, `xz_dec_lzma2.c`): a control byte
 /// that is 0 at the end, 1 or 2 before an uncompressed chunk, and from 0x80 the upper bits of a compressed chunk's
 /// decoded size; then the sizes less one, big-endian; then a property byte if the control byte is at least 0xC0.
-pub(super) fn chunk(head: &[u8]) -> Result<Option<Chunk>, Fault> {
+pub(super) fn parse_chunk_header(head: &[u8]) -> Result<Option<Lzma2Chunk>, EngineError> {
     let size = |high, low| u64::from(u16::from_be_bytes([high, low])) + 1;
     Ok(match *head {
-        [0, ..] => Some(Chunk::End),
-        [1 | 2, high, low, ..] => Some(Chunk::Data {
+        [0, ..] => Some(Lzma2Chunk::End),
+        [1 | 2, high, low, ..] => Some(Lzma2Chunk::Data {
             bytes: 3 + size(high, low),
             decoded: size(high, low),
         }),
-        [control @ 0x80..=0xFF, high, low, packed_high, packed_low, ..] => Some(Chunk::Data {
+        [control @ 0x80..=0xFF, high, low, packed_high, packed_low, ..] => Some(Lzma2Chunk::Data {
             bytes: 5 + u64::from(control >= 0xC0) + size(packed_high, packed_low),
             decoded: (u64::from(control & 0x1F) << 16) + size(high, low),
         }),
-        [3..=0x7F, ..] => return corrupt("the compressed data of a block has an invalid control byte"),
+        [3..=0x7F, ..] => return fail_corrupt("the compressed data of a block has an invalid control byte"),
         _ => None,
     })
 }
@@ -174,10 +174,10 @@ mod tests {
 
     #[test]
     fn chunk_sizes_are_read_as_the_reference_does() {
-        let data = |bytes, decoded| Some(Chunk::Data { bytes, decoded });
+        let data = |bytes, decoded| Some(Lzma2Chunk::Data { bytes, decoded });
         for (head, found) in [
             (&[][..], None),
-            (&[0], Some(Chunk::End)),
+            (&[0], Some(Lzma2Chunk::End)),
             (&[1, 0, 0], data(4, 1)),
             (&[2, 0xFF, 0xFF, 9], data(3 + 65536, 65536)),
             (&[1, 0], None),
@@ -186,15 +186,15 @@ mod tests {
             (&[0xFF, 0xFF, 0xFF, 0xFF, 0xFF], data(6 + 65536, 2 << 20)),
             (&[0xE0, 0, 0, 0], None),
         ] {
-            assert_eq!(chunk(head).unwrap(), found, "{head:?}");
+            assert_eq!(parse_chunk_header(head).unwrap(), found, "{head:?}");
         }
-        assert!(chunk(&[3]).is_err() && chunk(&[0x7F, 0, 0]).is_err());
+        assert!(parse_chunk_header(&[3]).is_err() && parse_chunk_header(&[0x7F, 0, 0]).is_err());
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_parsed_or_refused(flags: u8, bytes in prop::collection::vec(any::<u8>(), 0..64)) {
-            if let Ok(Some(Chunk::Data { bytes, decoded })) = chunk(&bytes) {
+            if let Ok(Some(Lzma2Chunk::Data { bytes, decoded })) = parse_chunk_header(&bytes) {
                 prop_assert!(bytes <= (64 << 10) + 6 && decoded <= 2 << 20);
             }
             if let Ok(dictionary) = block_header(&sealed(flags, &bytes)) {

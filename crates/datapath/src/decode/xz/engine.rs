@@ -1,13 +1,13 @@
-//! liblzma's stream decoder, as an [`Engine`].
+//! liblzma's stream decoder, as an [`DecoderEngine`].
 
 use liblzma::stream::{Action, Error, Status, Stream, TELL_UNSUPPORTED_CHECK};
 
-use super::super::decoder::{Engine, Fault, Padding, cut};
+use super::super::decoder::{DecoderEngine, EngineError, MemberPadding, advance_input};
 use super::framing::HEADER_MAGIC as MAGIC;
-use crate::buffer::Filling;
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
-use crate::memory::Grant;
-use crate::options::Limits;
+use crate::memory::MemoryGrant;
+use crate::options::DecodeLimits;
 
 /// True if an xz stream begins with `head`.
 pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
@@ -15,28 +15,28 @@ pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
 }
 
 /// liblzma's stream decoder, one for every stream of the file.
-pub(super) struct Xz {
+pub(super) struct XzEngine {
     stream: Stream,
     /// The memory that its dictionary is taken from; `None` if the caller has seen to that.
-    grant: Option<Grant>,
+    grant: Option<MemoryGrant>,
 }
 
-impl Xz {
+impl XzEngine {
     /// A decoder whose dictionary was granted already.
-    pub(super) fn granted() -> Result<Self, Fault> {
-        let stream = Self::stream(u64::MAX)?;
+    pub(super) fn without_memory_limit() -> Result<Self, EngineError> {
+        let stream = Self::new_stream(u64::MAX)?;
         Ok(Self { stream, grant: None })
     }
 
-    fn stream(memory_bytes: u64) -> Result<Stream, Fault> {
+    fn new_stream(memory_bytes: u64) -> Result<Stream, EngineError> {
         // Without the flag a check that liblzma does not know would be skipped in silence.
         Stream::new_stream_decoder(memory_bytes.max(1), TELL_UNSUPPORTED_CHECK)
-            .map_err(|error| Fault::Corrupt(error.to_string()))
+            .map_err(|error| EngineError::Corrupt(error.to_string()))
     }
 
     /// The memory that the current block asks for, which becomes the stream's limit. The bindings do not tell, but the limit
     /// can be set to nothing less: the need is found by halving. Nothing is allocated by this.
-    fn needed(&mut self) -> u64 {
+    fn needed_memory(&mut self) -> u64 {
         let (mut too_small, mut enough) = (self.stream.memlimit(), u64::MAX);
         while enough - too_small > 1 {
             let middle = too_small + (enough - too_small) / 2;
@@ -49,8 +49,8 @@ impl Xz {
     }
 
     /// liblzma stops at a block that needs more than its limit, and goes on when it has that.
-    fn ask_for_memory(&mut self) -> Result<(), Fault> {
-        let needed = self.needed();
+    fn ask_for_memory(&mut self) -> Result<(), EngineError> {
+        let needed = self.needed_memory();
         match &mut self.grant {
             Some(grant) => Ok(grant.grow_to(needed)?),
             None => Ok(()),
@@ -58,47 +58,49 @@ impl Xz {
     }
 }
 
-fn fault(error: &Error) -> Fault {
+fn engine_error(error: &Error) -> EngineError {
     match error {
-        Error::UnsupportedCheck => Fault::Corrupt("its integrity check is of an unknown type".to_owned()),
-        other => Fault::Corrupt(other.to_string()),
+        Error::UnsupportedCheck => {
+            EngineError::Corrupt("its integrity check is of an unknown type".to_owned())
+        }
+        other => EngineError::Corrupt(other.to_string()),
     }
 }
 
-impl Engine for Xz {
+impl DecoderEngine for XzEngine {
     const CODEC: Codec = Codec::Xz;
     const HEAD_BYTES: usize = MAGIC.len() + 1;
     /// Stream padding, §2.2.
-    const PADDING: Padding = Padding::Words;
+    const PADDING: MemberPadding = MemberPadding::Words;
 
-    fn begins(head: &[u8]) -> bool {
+    fn is_member_start(head: &[u8]) -> bool {
         begins_stream(head)
     }
 
-    fn new(limits: &Limits) -> Result<Self, Fault> {
+    fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
         Ok(Self {
-            stream: Self::stream(0)?,
-            grant: Some(limits.memory.grant()),
+            stream: Self::new_stream(0)?,
+            grant: Some(limits.memory.empty_grant()),
         })
     }
 
-    fn begin(&mut self, _head: &[u8]) -> Result<(), Fault> {
-        self.stream = Self::stream(self.grant.as_ref().map_or(u64::MAX, Grant::bytes))?;
+    fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {
+        self.stream = Self::new_stream(self.grant.as_ref().map_or(u64::MAX, MemoryGrant::granted_bytes))?;
         Ok(())
     }
 
-    fn step(&mut self, input: &mut &[u8], output: &mut Filling) -> Result<bool, Fault> {
+    fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError> {
         let before = (self.stream.total_in(), self.stream.total_out());
-        let outcome = self.stream.process(input, output.room(), Action::Run);
-        cut(input, self.stream.total_in() - before.0);
-        output.filled(self.stream.total_out() - before.1);
+        let outcome = self.stream.process(input, output.spare_capacity(), Action::Run);
+        advance_input(input, self.stream.total_in() - before.0);
+        output.mark_filled(self.stream.total_out() - before.1);
         match outcome {
             Ok(status) => Ok(status == Status::StreamEnd),
             Err(Error::MemLimit) => {
                 self.ask_for_memory()?;
-                self.step(input, output)
+                self.decode_step(input, output)
             }
-            Err(error) => Err(fault(&error)),
+            Err(error) => Err(engine_error(&error)),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use flate2::Crc;
 
-use super::super::decoder::{Fault, cut};
+use super::super::decoder::{EngineError, advance_input};
 
 /// Bytes of a stream header (§2.1.1), and of a stream footer (§2.1.2).
 pub(super) const STREAM_HEADER_BYTES: usize = 12;
@@ -27,11 +27,11 @@ pub(super) struct StreamFlags([u8; 2]);
 
 impl StreamFlags {
     /// From the two bytes of §2.1.1.2.
-    fn new(bytes: [u8; 2]) -> Result<Self, Fault> {
+    fn new(bytes: [u8; 2]) -> Result<Self, EngineError> {
         match bytes {
             [0, 0 | 1 | 4 | 10] => Ok(Self(bytes)),
-            [0, 0..=15] => corrupt("its integrity check is of an unknown type"),
-            _ => corrupt("its stream flags are not supported"),
+            [0, 0..=15] => fail_corrupt("its integrity check is of an unknown type"),
+            _ => fail_corrupt("its stream flags are not supported"),
         }
     }
 
@@ -47,8 +47,8 @@ impl StreamFlags {
 }
 
 /// The fault that `reason` describes.
-pub(super) fn corrupt<T>(reason: &str) -> Result<T, Fault> {
-    Err(Fault::Corrupt(reason.to_owned()))
+pub(super) fn fail_corrupt<T>(reason: &str) -> Result<T, EngineError> {
+    Err(EngineError::Corrupt(reason.to_owned()))
 }
 
 /// CRC32 as in §6, which is that of gzip.
@@ -59,44 +59,44 @@ pub(super) fn crc32(bytes: &[u8]) -> u32 {
 }
 
 /// Parses a stream header, whose magic bytes are known to be there (§2.1.1).
-pub(super) fn stream_header(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<StreamFlags, Fault> {
+pub(super) fn stream_header(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<StreamFlags, EngineError> {
     let [_, _, _, _, _, _, first, second, crc @ ..] = *bytes;
     if crc32(&[first, second]) != u32::from_le_bytes(crc) {
-        return corrupt("the CRC32 of its stream header does not match");
+        return fail_corrupt("the CRC32 of its stream header does not match");
     }
     StreamFlags::new([first, second])
 }
 
 /// Parses a stream footer: the flags, and the bytes of the index (§2.1.2).
-pub(super) fn stream_footer(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<(StreamFlags, u64), Fault> {
+pub(super) fn stream_footer(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<(StreamFlags, u64), EngineError> {
     let [a, b, c, d, size @ .., first, second, y, z] = *bytes;
     if [y, z] != FOOTER_MAGIC {
-        return corrupt("its stream footer does not end with the magic bytes");
+        return fail_corrupt("its stream footer does not end with the magic bytes");
     }
     if crc32(&bytes[4..10]) != u32::from_le_bytes([a, b, c, d]) {
-        return corrupt("the CRC32 of its stream footer does not match");
+        return fail_corrupt("the CRC32 of its stream footer does not match");
     }
     let index_bytes = (u64::from(u32::from_le_bytes(size)) + 1) * 4;
     Ok((StreamFlags::new([first, second])?, index_bytes))
 }
 
 /// Cuts a multibyte integer off `bytes` (§1.2); `None` if they end before it does.
-pub(super) fn vli(bytes: &mut &[u8]) -> Result<Option<u64>, Fault> {
+pub(super) fn read_vli(bytes: &mut &[u8]) -> Result<Option<u64>, EngineError> {
     let mut value = 0;
     for (index, &byte) in bytes.iter().take(MAX_VLI_BYTES).enumerate() {
         value |= u64::from(byte & 0x7F) << (7 * index);
         if byte & 0x80 == 0 {
             if byte == 0 && index > 0 {
-                return corrupt("an integer is longer than it needs to be");
+                return fail_corrupt("an integer is longer than it needs to be");
             }
-            cut(bytes, index as u64 + 1);
+            advance_input(bytes, index as u64 + 1);
             return Ok(Some(value));
         }
     }
     if bytes.len() < MAX_VLI_BYTES {
         return Ok(None);
     }
-    corrupt("an integer has more than 63 bits")
+    fail_corrupt("an integer has more than 63 bits")
 }
 
 #[cfg(test)]
@@ -164,15 +164,15 @@ mod tests {
             let bytes = encoded(value);
             let all = [&bytes[..], &tail].concat();
             let mut rest = &all[..];
-            prop_assert_eq!(vli(&mut rest).unwrap(), Some(value));
+            prop_assert_eq!(read_vli(&mut rest).unwrap(), Some(value));
             prop_assert_eq!(rest, &tail[..]);
-            prop_assert_eq!(vli(&mut &bytes[..bytes.len() - 1]).unwrap(), None);
+            prop_assert_eq!(read_vli(&mut &bytes[..bytes.len() - 1]).unwrap(), None);
         }
 
         #[test]
         fn only_the_shortest_encoding_is_read(bytes in prop::collection::vec(any::<u8>(), 0..12)) {
             let mut rest = &bytes[..];
-            if let Ok(Some(value)) = vli(&mut rest) {
+            if let Ok(Some(value)) = read_vli(&mut rest) {
                 prop_assert_eq!(&encoded(value)[..], &bytes[..bytes.len() - rest.len()]);
             }
         }

@@ -3,23 +3,23 @@
 use flate2::Crc;
 use sha2::{Digest, Sha256};
 
-use super::super::decoder::{Fault, cut};
-use super::framing::{MAX_VLI_BYTES, corrupt, vli};
+use super::super::decoder::{EngineError, advance_input};
+use super::framing::{MAX_VLI_BYTES, fail_corrupt, read_vli};
 
-/// Bytes at the cursor that [`Index::step`] wants to see, unless the stream ends before: a record is two integers.
+/// Bytes at the cursor that [`XzIndexReader::read_field`] wants to see, unless the stream ends before: a record is two integers.
 pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
 
 /// The sizes of all blocks of a stream in constant memory, as a hostile file has millions of them: two such lists are
 /// equal if their lengths and digests are.
 #[derive(Default)]
-pub(super) struct Blocks {
+pub(super) struct BlockListDigest {
     count: u64,
     digest: Sha256,
 }
 
-impl Blocks {
+impl BlockListDigest {
     /// Adds a block: its size without padding (.xz §4.3), and what it decodes to.
-    pub(super) fn add(&mut self, unpadded: u64, decoded: u64) {
+    pub(super) fn add_block(&mut self, unpadded: u64, decoded: u64) {
         self.count += 1;
         self.digest.update(unpadded.to_le_bytes());
         self.digest.update(decoded.to_le_bytes());
@@ -27,15 +27,15 @@ impl Blocks {
 }
 
 /// Reads an index (.xz §4) behind its indicator byte.
-pub(super) struct Index {
-    seen: Blocks,
-    listed: Blocks,
+pub(super) struct XzIndexReader {
+    seen: BlockListDigest,
+    listed: BlockListDigest,
     crc: Crc,
     bytes: u64,
-    place: Place,
+    place: IndexPosition,
 }
 
-enum Place {
+enum IndexPosition {
     Count,
     Records,
     Padding,
@@ -44,7 +44,7 @@ enum Place {
 
 /// Progress in reading an index.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum IndexProgress {
     /// The index goes on.
     More,
     /// The index is complete, and agrees with the blocks.
@@ -53,104 +53,104 @@ pub(super) enum Progress {
     Short,
 }
 
-impl Index {
+impl XzIndexReader {
     /// An index that has to list the blocks `seen`.
-    pub(super) fn new(seen: Blocks) -> Self {
+    pub(super) fn new(seen: BlockListDigest) -> Self {
         Self {
             seen,
-            listed: Blocks::default(),
+            listed: BlockListDigest::default(),
             crc: Crc::new(),
             bytes: 0,
-            place: Place::Count,
+            place: IndexPosition::Count,
         }
     }
 
     /// Bytes that were read, the indicator and the CRC32 included.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn consumed_bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The indicator, which the caller has recognised.
-    pub(super) fn indicator(&mut self, byte: u8) {
-        self.count(&[byte]);
+    pub(super) fn add_indicator(&mut self, byte: u8) {
+        self.count_bytes(&[byte]);
     }
 
     /// Reads one field from `head`, which is cut by what was used.
-    pub(super) fn step(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+    pub(super) fn read_field(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let before = *head;
         let progress = match self.place {
-            Place::Count => self.record_count(head),
-            Place::Records if self.listed.count < self.seen.count => self.record(head),
-            Place::Records => self.end_of_records(),
-            Place::Padding => self.padding(head),
-            Place::Checksum => return self.checksum(head),
+            IndexPosition::Count => self.record_count(head),
+            IndexPosition::Records if self.listed.count < self.seen.count => self.read_record(head),
+            IndexPosition::Records => self.end_of_records(),
+            IndexPosition::Padding => self.read_padding(head),
+            IndexPosition::Checksum => return self.read_checksum(head),
         }?;
-        self.count(&before[..before.len() - head.len()]);
+        self.count_bytes(&before[..before.len() - head.len()]);
         Ok(progress)
     }
 
-    fn count(&mut self, bytes: &[u8]) {
+    fn count_bytes(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
         self.bytes += bytes.len() as u64;
     }
 
     /// §4.2.
-    fn record_count(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
-        let Some(count) = vli(head)? else {
-            return Ok(Progress::Short);
+    fn record_count(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
+        let Some(count) = read_vli(head)? else {
+            return Ok(IndexProgress::Short);
         };
         if count != self.seen.count {
             let seen = self.seen.count;
-            return corrupt(&format!("its index lists {count} blocks, it has {seen}"));
+            return fail_corrupt(&format!("its index lists {count} blocks, it has {seen}"));
         }
-        self.place = Place::Records;
-        Ok(Progress::More)
+        self.place = IndexPosition::Records;
+        Ok(IndexProgress::More)
     }
 
     /// §4.3.
-    fn record(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+    fn read_record(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let mut rest = *head;
-        let (Some(unpadded), Some(decoded)) = (vli(&mut rest)?, vli(&mut rest)?) else {
-            return Ok(Progress::Short);
+        let (Some(unpadded), Some(decoded)) = (read_vli(&mut rest)?, read_vli(&mut rest)?) else {
+            return Ok(IndexProgress::Short);
         };
         *head = rest;
-        self.listed.add(unpadded, decoded);
-        Ok(Progress::More)
+        self.listed.add_block(unpadded, decoded);
+        Ok(IndexProgress::More)
     }
 
-    fn end_of_records(&mut self) -> Result<Progress, Fault> {
+    fn end_of_records(&mut self) -> Result<IndexProgress, EngineError> {
         if self.listed.digest.clone().finalize() != self.seen.digest.clone().finalize() {
-            return corrupt("the sizes in its index are not those of its blocks");
+            return fail_corrupt("the sizes in its index are not those of its blocks");
         }
-        self.place = Place::Padding;
-        Ok(Progress::More)
+        self.place = IndexPosition::Padding;
+        Ok(IndexProgress::More)
     }
 
     /// §4.4.
-    fn padding(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+    fn read_padding(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let zeros = self.bytes.next_multiple_of(4) - self.bytes;
         let Some(padding) = usize::try_from(zeros).ok().and_then(|zeros| head.get(..zeros)) else {
-            return Ok(Progress::Short);
+            return Ok(IndexProgress::Short);
         };
         if padding.iter().any(|byte| *byte != 0) {
-            return corrupt("the padding of its index is not zero");
+            return fail_corrupt("the padding of its index is not zero");
         }
-        cut(head, zeros);
-        self.place = Place::Checksum;
-        Ok(Progress::More)
+        advance_input(head, zeros);
+        self.place = IndexPosition::Checksum;
+        Ok(IndexProgress::More)
     }
 
     /// §4.5.
-    fn checksum(&mut self, head: &mut &[u8]) -> Result<Progress, Fault> {
+    fn read_checksum(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let Some((crc, rest)) = head.split_first_chunk() else {
-            return Ok(Progress::Short);
+            return Ok(IndexProgress::Short);
         };
         if self.crc.sum() != u32::from_le_bytes(*crc) {
-            return corrupt("the CRC32 of its index does not match");
+            return fail_corrupt("the CRC32 of its index does not match");
         }
         self.bytes += crc.len() as u64;
         *head = rest;
-        Ok(Progress::Complete)
+        Ok(IndexProgress::Complete)
     }
 }
 
@@ -170,17 +170,17 @@ mod tests {
 
     const TWO: [u8; 7] = [2, 0xE8, 7, 0xAC, 2, 60, 7];
 
-    fn read(bytes: &[u8]) -> Result<(Progress, u64), Fault> {
-        let mut seen = Blocks::default();
-        seen.add(1000, 300);
-        seen.add(60, 7);
-        let mut index = Index::new(seen);
+    fn read(bytes: &[u8]) -> Result<(IndexProgress, u64), EngineError> {
+        let mut seen = BlockListDigest::default();
+        seen.add_block(1000, 300);
+        seen.add_block(60, 7);
+        let mut index = XzIndexReader::new(seen);
         let (indicator, mut rest) = bytes.split_first().unwrap();
-        index.indicator(*indicator);
+        index.add_indicator(*indicator);
         loop {
-            match index.step(&mut rest)? {
-                Progress::More => {}
-                progress => return Ok((progress, index.bytes())),
+            match index.read_field(&mut rest)? {
+                IndexProgress::More => {}
+                progress => return Ok((progress, index.consumed_bytes())),
             }
         }
     }
@@ -189,9 +189,9 @@ mod tests {
     fn an_index_of_the_blocks_is_complete() {
         let bytes = sealed(&TWO);
         let (progress, length) = read(&bytes).unwrap();
-        assert_eq!((progress, length), (Progress::Complete, bytes.len() as u64));
+        assert_eq!((progress, length), (IndexProgress::Complete, bytes.len() as u64));
         for end in 1..bytes.len() {
-            assert_eq!(read(&bytes[..end]).unwrap().0, Progress::Short, "{end}");
+            assert_eq!(read(&bytes[..end]).unwrap().0, IndexProgress::Short, "{end}");
         }
     }
 
@@ -207,7 +207,7 @@ mod tests {
             (&[2, 0xE8, 7, 0xAC, 2, 60, 8], "the sizes in its index"),
             (&[2, 0xE9, 7, 0xAC, 2, 60, 7], "the sizes in its index"),
         ] {
-            let Err(Fault::Corrupt(found)) = read(&sealed(fields)) else {
+            let Err(EngineError::Corrupt(found)) = read(&sealed(fields)) else {
                 panic!("{fields:?} is accepted");
             };
             assert!(found.starts_with(reason), "{found}");
@@ -221,7 +221,7 @@ mod tests {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                !matches!(read(&damaged), Ok((Progress::Complete, _))),
+                !matches!(read(&damaged), Ok((IndexProgress::Complete, _))),
                 "bit {bit}"
             );
         }

@@ -1,7 +1,7 @@
 //! xz, the .xz file format 1.2 (tukaani.org/xz/xz-file-format.txt).
 //!
 //! A stream consists of blocks that are compressed independently; `xz -T` writes one for every 24 MiB or so. With one
-//! thread, liblzma decodes the streams as they come ([`Xz`]). With more, [`Parallel`] finds the blocks ([`walk`],
+//! thread, liblzma decodes the streams as they come ([`XzEngine`]). With more, [`ParallelXzReader`] finds the blocks ([`walk`],
 //! [`mod@block`]), verifies itself what lies around them ([`framing`], [`index`]), and hands them to threads ([`pool`],
 //! [`state`], [`worker`]) whose decoder is the same.
 //!
@@ -20,19 +20,19 @@ mod state;
 mod walk;
 mod worker;
 
-use super::decoder::Decoder;
-use crate::chunks::Chunks;
-use crate::options::Limits;
+use super::decoder::LayerDecoder;
+use crate::chunks::ChunkStream;
+use crate::options::DecodeLimits;
 
-use self::engine::Xz;
+use self::engine::XzEngine;
 pub(super) use self::engine::begins_stream;
-use self::parallel::Parallel;
-use self::worker::Workers;
+use self::parallel::ParallelXzReader;
+use self::worker::DecoderThreads;
 
 /// Decodes `inner` with as many threads as the limits and the system allow.
-pub(super) fn decoder(inner: Box<dyn Chunks>, limits: &Limits) -> Box<dyn Chunks> {
-    match Workers::start(limits) {
-        Some(workers) => Box::new(Parallel::new(inner, workers)),
-        None => Box::new(Decoder::<Xz>::new(inner, limits)),
+pub(super) fn new_decoder(inner: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Box<dyn ChunkStream> {
+    match DecoderThreads::start(limits) {
+        Some(workers) => Box::new(ParallelXzReader::new(inner, workers)),
+        None => Box::new(LayerDecoder::<XzEngine>::new(inner, limits)),
     }
 }

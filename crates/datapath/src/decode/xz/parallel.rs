@@ -2,23 +2,23 @@
 
 use bytes::Bytes;
 
-use super::pool::Step;
+use super::pool::ReaderStep;
 use super::state::Placed;
-use super::walk::{Part, Walk};
-use super::worker::Workers;
-use crate::chunks::Chunks;
+use super::walk::{XzFilePart, XzFileWalk};
+use super::worker::DecoderThreads;
+use crate::chunks::ChunkStream;
 use crate::error::{DecodeError, Error};
 
 /// The reader: feeds the workers and hands out what they decode, on the thread that pulls.
-pub(super) struct Parallel {
-    walk: Walk,
-    workers: Workers,
-    rest: Rest,
+pub(super) struct ParallelXzReader {
+    walk: XzFileWalk,
+    workers: DecoderThreads,
+    rest: RemainingInput,
     in_any_order: bool,
 }
 
 /// The rest of the file.
-enum Rest {
+enum RemainingInput {
     More,
     /// Nothing is left, and everything around the blocks was verified.
     End,
@@ -26,26 +26,30 @@ enum Rest {
     Bad(DecodeError),
 }
 
-impl Parallel {
-    pub(super) fn new(inner: Box<dyn Chunks>, workers: Workers) -> Self {
+impl ParallelXzReader {
+    pub(super) fn new(inner: Box<dyn ChunkStream>, workers: DecoderThreads) -> Self {
         Self {
-            walk: Walk::new(inner),
+            walk: XzFileWalk::new(inner),
             workers,
-            rest: Rest::More,
+            rest: RemainingInput::More,
             in_any_order: false,
         }
     }
 
     fn next(&mut self) -> Result<Option<Placed>, Error> {
         loop {
-            match self.workers.pool.step(matches!(self.rest, Rest::More)) {
-                Step::Deliver(chunk) => return Ok(Some(chunk)),
-                Step::Fail(error) => return Err(error.into()),
-                Step::Feed => self.feed()?,
-                Step::Done => {
-                    return match std::mem::replace(&mut self.rest, Rest::End) {
-                        Rest::Bad(error) => Err(error.into()),
-                        Rest::More | Rest::End => Ok(None),
+            match self
+                .workers
+                .pool
+                .next_step(matches!(self.rest, RemainingInput::More))
+            {
+                ReaderStep::Deliver(chunk) => return Ok(Some(chunk)),
+                ReaderStep::Fail(error) => return Err(error.into()),
+                ReaderStep::Feed => self.feed_pool()?,
+                ReaderStep::Done => {
+                    return match std::mem::replace(&mut self.rest, RemainingInput::End) {
+                        RemainingInput::Bad(error) => Err(error.into()),
+                        RemainingInput::More | RemainingInput::End => Ok(None),
                     };
                 }
             }
@@ -53,16 +57,16 @@ impl Parallel {
     }
 
     /// Reads a part of the file. An error in it has to wait: a block before may be bad as well.
-    fn feed(&mut self) -> Result<(), Error> {
+    fn feed_pool(&mut self) -> Result<(), Error> {
         let pool = &self.workers.pool;
         match self.walk.next_part() {
-            Ok(Some(Part::Begin(block))) => pool.begin(block),
-            Ok(Some(Part::Bytes(bytes))) => pool.feed(bytes),
-            Ok(Some(Part::End(decoded))) => pool.complete(decoded),
-            Ok(None) => self.rest = Rest::End,
+            Ok(Some(XzFilePart::Begin(block))) => pool.begin_block(block),
+            Ok(Some(XzFilePart::Bytes(bytes))) => pool.feed_bytes(bytes),
+            Ok(Some(XzFilePart::End(decoded))) => pool.complete_block(decoded),
+            Ok(None) => self.rest = RemainingInput::End,
             Err(Error::Decode(error)) => {
-                pool.cut();
-                self.rest = Rest::Bad(error);
+                pool.end_input();
+                self.rest = RemainingInput::Bad(error);
             }
             Err(other) => return Err(other),
         }
@@ -70,7 +74,7 @@ impl Parallel {
     }
 }
 
-impl Chunks for Parallel {
+impl ChunkStream for ParallelXzReader {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         Ok(self.next()?.map(|(_, bytes)| bytes))
     }

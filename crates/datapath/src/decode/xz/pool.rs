@@ -14,12 +14,12 @@ use parking_lot::{Condvar, Mutex};
 use bytes::Bytes;
 
 use super::decoder::BlockDecoder;
-use super::state::{Extent, Food, Placed, State, Taken};
-use super::walk::Block;
+use super::state::{AssignedBlock, BlockExtent, Placed, PoolState, WorkerInput};
+use super::walk::XzBlock;
 use crate::error::DecodeError;
 
 /// The next thing that the reader has to do.
-pub(super) enum Step {
+pub(super) enum ReaderStep {
     /// Take this chunk.
     Deliver(Placed),
     /// Feed more of the file.
@@ -32,65 +32,65 @@ pub(super) enum Step {
 
 /// The state, with a bell for each side that may wait for it to change.
 #[derive(Default)]
-pub(super) struct Pool {
-    state: Mutex<State>,
+pub(super) struct BlockPool {
+    state: Mutex<PoolState>,
     reader: Condvar,
     workers: Condvar,
 }
 
-impl Pool {
+impl BlockPool {
     /// Changes the state in a way that workers may wait for.
-    fn for_workers(&self, change: impl FnOnce(&mut State)) {
+    fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
         change(&mut self.state.lock());
         self.workers.notify_all();
     }
 }
 
 /// The reader's side.
-impl Pool {
+impl BlockPool {
     /// Lets chunks be delivered in any order from now on.
     pub(super) fn allow_any_order(&self) {
         self.for_workers(|state| state.any_order = true);
     }
 
     /// Waits until there is something to do. It is not `Feed` unless the reader `has_more`, nor `Done` if so.
-    pub(super) fn step(&self, has_more: bool) -> Step {
+    pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
         let mut state = self.state.lock();
         loop {
             if let Some(chunk) = state.take_ready() {
                 drop(state);
                 self.workers.notify_all();
-                return Step::Deliver(chunk);
+                return ReaderStep::Deliver(chunk);
             }
             if let Some(error) = state.take_failure() {
-                return Step::Fail(error);
+                return ReaderStep::Fail(error);
             }
             match has_more {
-                true if state.is_hungry() => return Step::Feed,
-                false if state.is_done() => return Step::Done,
+                true if state.is_hungry() => return ReaderStep::Feed,
+                false if state.is_done() => return ReaderStep::Done,
                 _ => self.reader.wait(&mut state),
             }
         }
     }
 
     /// A block begins.
-    pub(super) fn begin(&self, block: Block) {
-        self.for_workers(|state| state.begin(block));
+    pub(super) fn begin_block(&self, block: XzBlock) {
+        self.for_workers(|state| state.begin_block(block));
     }
 
     /// Adds bytes to the block that began last.
-    pub(super) fn feed(&self, bytes: Bytes) {
-        self.for_workers(|state| state.feed(bytes));
+    pub(super) fn feed_bytes(&self, bytes: Bytes) {
+        self.for_workers(|state| state.feed_bytes(bytes));
     }
 
     /// The block that began last is complete and decodes to `decoded` bytes.
-    pub(super) fn complete(&self, decoded: u64) {
-        self.for_workers(|state| state.end(Extent::Whole(decoded)));
+    pub(super) fn complete_block(&self, decoded: u64) {
+        self.for_workers(|state| state.end_block(BlockExtent::Whole(decoded)));
     }
 
     /// Ends the feeding, also in the middle of the block that began last.
-    pub(super) fn cut(&self) {
-        self.for_workers(|state| state.end(Extent::Cut));
+    pub(super) fn end_input(&self) {
+        self.for_workers(|state| state.end_block(BlockExtent::Cut));
     }
 
     /// Makes the workers return soon.
@@ -100,9 +100,9 @@ impl Pool {
 }
 
 /// The workers' side.
-impl Pool {
+impl BlockPool {
     /// Waits for a block; `None` when the workers should return.
-    pub(super) fn take(&self) -> Option<Taken> {
+    pub(super) fn take_block(&self) -> Option<AssignedBlock> {
         let mut state = self.state.lock();
         while !state.closed {
             if let Some(taken) = state.take_block() {
@@ -114,7 +114,7 @@ impl Pool {
     }
 
     /// Waits for bytes of the block `number`.
-    pub(super) fn food(&self, number: u64) -> Food {
+    pub(super) fn take_input(&self, number: u64) -> WorkerInput {
         let mut state = self.state.lock();
         loop {
             if let Some(food) = state.take_food(number) {
@@ -127,7 +127,7 @@ impl Pool {
     }
 
     /// Hands over a chunk of the block `number` that belongs at `offset`; waits for room. `false` if it is not needed.
-    pub(super) fn deliver(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
+    pub(super) fn deliver_chunk(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {
             self.workers.wait(&mut state);
@@ -142,8 +142,8 @@ impl Pool {
     }
 
     /// The block `number` is decoded, and its decoder can be used again; or it is given up.
-    pub(super) fn finish(&self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
-        self.for_workers(|state| state.finish(number, outcome));
+    pub(super) fn finish_block(&self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
+        self.for_workers(|state| state.finish_block(number, outcome));
         self.reader.notify_one();
     }
 }
@@ -155,8 +155,8 @@ pub(super) mod tests {
     use super::super::state::{AHEAD_BYTES, READY_BYTES, WAITING_BYTES};
     use super::*;
 
-    pub(in super::super) fn block(dictionary: u64) -> Block {
-        Block {
+    pub(in super::super) fn block(dictionary: u64) -> XzBlock {
+        XzBlock {
             stream_header: [0; 12],
             dictionary,
             start: 0,
@@ -173,17 +173,17 @@ pub(super) mod tests {
     }
 
     /// A pool with `blocks` blocks, all taken.
-    fn pool(blocks: u64) -> Pool {
-        let pool = Pool::default();
+    fn pool(blocks: u64) -> BlockPool {
+        let pool = BlockPool::default();
         for number in 0..blocks {
-            pool.begin(block(0));
-            assert_eq!(pool.take().unwrap().number, number);
+            pool.begin_block(block(0));
+            assert_eq!(pool.take_block().unwrap().number, number);
         }
         pool
     }
 
     /// Checks that `action` does not return before `release` was called, and does then.
-    fn waits(pool: &Pool, action: impl FnOnce() + Send, release: impl FnOnce(&Pool)) {
+    fn waits(pool: &BlockPool, action: impl FnOnce() + Send, release: impl FnOnce(&BlockPool)) {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(action);
             std::thread::sleep(Duration::from_millis(20));
@@ -197,12 +197,12 @@ pub(super) mod tests {
     fn the_reader_feeds_until_enough_waits() {
         let pool = pool(1);
         for _ in 0..WAITING_BYTES / (1 << 20) {
-            assert!(matches!(pool.step(true), Step::Feed));
-            pool.feed(bytes(1 << 20));
+            assert!(matches!(pool.next_step(true), ReaderStep::Feed));
+            pool.feed_bytes(bytes(1 << 20));
         }
-        let feed = || assert!(matches!(pool.step(true), Step::Feed));
+        let feed = || assert!(matches!(pool.next_step(true), ReaderStep::Feed));
         waits(&pool, feed, |pool| {
-            assert!(matches!(pool.food(0), Food::Bytes(_)))
+            assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_)))
         });
     }
 
@@ -211,13 +211,13 @@ pub(super) mod tests {
         let pool = pool(2);
         let half = AHEAD_BYTES / 2;
         let start = u64::try_from(half).unwrap();
-        assert!(pool.deliver(1, start, bytes(half)));
-        let deliver = || assert!(pool.deliver(1, 2 * start, bytes(half)));
+        assert!(pool.deliver_chunk(1, start, bytes(half)));
+        let deliver = || assert!(pool.deliver_chunk(1, 2 * start, bytes(half)));
         waits(&pool, deliver, |pool| {
             // The oldest block's chunk does not wait, and makes room when it is read.
-            assert!(pool.deliver(0, 0, bytes(half)));
+            assert!(pool.deliver_chunk(0, 0, bytes(half)));
             for expected in [0, start] {
-                assert!(matches!(pool.step(true), Step::Deliver((at, _)) if at == expected));
+                assert!(matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected));
             }
         });
     }
@@ -226,44 +226,44 @@ pub(super) mod tests {
     fn in_any_order_what_is_ready_is_delivered() {
         let pool = pool(2);
         pool.allow_any_order();
-        assert!(pool.deliver(1, 1000, bytes(READY_BYTES)));
-        let deliver = || assert!(pool.deliver(0, 0, bytes(1)));
+        assert!(pool.deliver_chunk(1, 1000, bytes(READY_BYTES)));
+        let deliver = || assert!(pool.deliver_chunk(0, 0, bytes(1)));
         waits(&pool, deliver, |pool| {
-            assert!(matches!(pool.step(false), Step::Deliver((1000, _))));
+            assert!(matches!(pool.next_step(false), ReaderStep::Deliver((1000, _))));
         });
-        assert!(matches!(pool.step(false), Step::Deliver((0, _))));
+        assert!(matches!(pool.next_step(false), ReaderStep::Deliver((0, _))));
     }
 
     #[test]
     fn the_first_bad_block_is_reported_when_none_before_it_can_fail() {
         let pool = pool(4);
-        pool.finish(3, bad(3));
-        assert!(!pool.deliver(4, 0, bytes(1)), "what follows is not needed");
-        pool.finish(0, Ok(None));
+        pool.finish_block(3, bad(3));
+        assert!(!pool.deliver_chunk(4, 0, bytes(1)), "what follows is not needed");
+        pool.finish_block(0, Ok(None));
         let fail = || {
-            let step = pool.step(true);
+            let step = pool.next_step(true);
             assert!(matches!(
                 step,
-                Step::Fail(DecodeError::Truncated { offset: 1, .. })
+                ReaderStep::Fail(DecodeError::Truncated { offset: 1, .. })
             ));
         };
         waits(&pool, fail, |pool| {
-            pool.finish(2, bad(2));
-            pool.finish(1, bad(1));
+            pool.finish_block(2, bad(2));
+            pool.finish_block(1, bad(1));
         });
     }
 
     #[test]
     fn closing_wakes_workers_that_wait() {
         let empty = pool(0);
-        waits(&empty, || assert!(empty.take().is_none()), Pool::close);
+        waits(&empty, || assert!(empty.take_block().is_none()), BlockPool::close);
 
         let starved = pool(1);
-        let starve = || assert!(matches!(starved.food(0), Food::Nothing));
-        waits(&starved, starve, Pool::close);
+        let starve = || assert!(matches!(starved.take_input(0), WorkerInput::Nothing));
+        waits(&starved, starve, BlockPool::close);
 
         let full = pool(1);
-        let deliver = || assert!(!full.deliver(0, 1, bytes(AHEAD_BYTES + 1)));
-        waits(&full, deliver, Pool::close);
+        let deliver = || assert!(!full.deliver_chunk(0, 1, bytes(AHEAD_BYTES + 1)));
+        waits(&full, deliver, BlockPool::close);
     }
 }

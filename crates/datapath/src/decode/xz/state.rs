@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::decoder::BlockDecoder;
-use super::walk::Block;
+use super::walk::XzBlock;
 use crate::error::DecodeError;
 
 /// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: the 24 MiB
@@ -36,7 +36,7 @@ const BLOCK_OVERHEAD_BYTES: usize = 256;
 pub(super) type Placed = (u64, Bytes);
 
 /// Input of a worker for its block.
-pub(super) enum Food {
+pub(super) enum WorkerInput {
     /// More bytes of the block.
     Bytes(Bytes),
     /// All bytes of the block have come, and decode to this number.
@@ -46,17 +46,17 @@ pub(super) enum Food {
 }
 
 /// A block for a worker.
-pub(super) struct Taken {
+pub(super) struct AssignedBlock {
     /// The number of the block.
     pub(super) number: u64,
     /// Facts about it.
-    pub(super) block: Block,
+    pub(super) block: XzBlock,
     /// A decoder that has done its work on another block.
     pub(super) decoder: Option<BlockDecoder>,
 }
 
 /// The part of a block that is there.
-pub(super) enum Extent {
+pub(super) enum BlockExtent {
     /// More is to come.
     Arriving,
     /// All of the block is there, and decodes to this number of bytes.
@@ -66,17 +66,17 @@ pub(super) enum Extent {
 }
 
 /// A block that is not decoded yet.
-struct Pending {
-    block: Block,
+struct PendingBlock {
+    block: XzBlock,
     pieces: VecDeque<Bytes>,
-    extent: Extent,
+    extent: BlockExtent,
 }
 
 /// The bookkeeping. Blocks have numbers, in their order.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct PoolState {
     /// Blocks that are not decoded yet; those before `untaken` have workers.
-    blocks: BTreeMap<u64, Pending>,
+    blocks: BTreeMap<u64, PendingBlock>,
     begun: u64,
     untaken: u64,
     /// Dictionaries of the blocks that have workers.
@@ -97,12 +97,12 @@ pub(super) struct State {
     pub(super) closed: bool,
 }
 
-fn cost(bytes: &Bytes) -> usize {
+fn piece_cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_OVERHEAD_BYTES
 }
 
 /// The reader's side.
-impl State {
+impl PoolState {
     /// True if more can be fed.
     pub(super) fn is_hungry(&self) -> bool {
         let excess = self.dictionaries.saturating_sub(DICTIONARY_BYTES);
@@ -117,11 +117,11 @@ impl State {
         self.blocks.is_empty() && self.ready.is_empty()
     }
 
-    pub(super) fn begin(&mut self, block: Block) {
-        let pending = Pending {
+    pub(super) fn begin_block(&mut self, block: XzBlock) {
+        let pending = PendingBlock {
             block,
             pieces: VecDeque::new(),
-            extent: Extent::Arriving,
+            extent: BlockExtent::Arriving,
         };
         self.blocks.insert(self.begun, pending);
         self.begun += 1;
@@ -129,8 +129,8 @@ impl State {
     }
 
     /// Adds to the block that began last, unless its worker has given it up.
-    pub(super) fn feed(&mut self, bytes: Bytes) {
-        let cost = cost(&bytes);
+    pub(super) fn feed_bytes(&mut self, bytes: Bytes) {
+        let cost = piece_cost(&bytes);
         if let Some(pending) = self.last_begun() {
             pending.pieces.push_back(bytes);
             self.waiting_bytes += cost;
@@ -138,15 +138,15 @@ impl State {
     }
 
     /// Ends the block that began last.
-    pub(super) fn end(&mut self, extent: Extent) {
+    pub(super) fn end_block(&mut self, extent: BlockExtent) {
         if let Some(pending) = self.last_begun()
-            && matches!(pending.extent, Extent::Arriving)
+            && matches!(pending.extent, BlockExtent::Arriving)
         {
             pending.extent = extent;
         }
     }
 
-    fn last_begun(&mut self) -> Option<&mut Pending> {
+    fn last_begun(&mut self) -> Option<&mut PendingBlock> {
         let last = self.begun.checked_sub(1)?;
         self.blocks.get_mut(&last)
     }
@@ -157,7 +157,7 @@ impl State {
             return None;
         }
         let (offset, bytes) = first.remove_entry();
-        self.ready_bytes -= cost(&bytes);
+        self.ready_bytes -= piece_cost(&bytes);
         self.delivered += bytes.len() as u64;
         Some((offset, bytes))
     }
@@ -173,14 +173,14 @@ impl State {
 }
 
 /// The workers' side.
-impl State {
+impl PoolState {
     /// True if the result of a block does not matter, as one before it is bad or the reader is gone.
     pub(super) fn is_abandoned(&self, number: u64) -> bool {
         self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
     }
 
     /// The next block, unless its dictionary has to wait for others to be given back.
-    pub(super) fn take_block(&mut self) -> Option<Taken> {
+    pub(super) fn take_block(&mut self) -> Option<AssignedBlock> {
         if self.closed || self.failure.is_some() {
             return None;
         }
@@ -198,7 +198,7 @@ impl State {
         if dictionaries.saturating_add(idle) > DICTIONARY_BYTES {
             self.idle.clear();
         }
-        Some(Taken {
+        Some(AssignedBlock {
             number,
             block,
             decoder,
@@ -206,21 +206,21 @@ impl State {
     }
 
     /// Takes what there is for the block `number`; `None` if its worker has to wait.
-    pub(super) fn take_food(&mut self, number: u64) -> Option<Food> {
+    pub(super) fn take_food(&mut self, number: u64) -> Option<WorkerInput> {
         if self.is_abandoned(number) {
-            return Some(Food::Nothing);
+            return Some(WorkerInput::Nothing);
         }
         let Some(pending) = self.blocks.get_mut(&number) else {
-            return Some(Food::Nothing);
+            return Some(WorkerInput::Nothing);
         };
         if let Some(bytes) = pending.pieces.pop_front() {
-            self.waiting_bytes -= cost(&bytes);
-            return Some(Food::Bytes(bytes));
+            self.waiting_bytes -= piece_cost(&bytes);
+            return Some(WorkerInput::Bytes(bytes));
         }
         match pending.extent {
-            Extent::Arriving => None,
-            Extent::Whole(decoded) => Some(Food::Whole(decoded)),
-            Extent::Cut => Some(Food::Nothing),
+            BlockExtent::Arriving => None,
+            BlockExtent::Whole(decoded) => Some(WorkerInput::Whole(decoded)),
+            BlockExtent::Cut => Some(WorkerInput::Nothing),
         }
     }
 
@@ -230,18 +230,18 @@ impl State {
             true => (READY_BYTES, self.ready.is_empty()),
             false => (AHEAD_BYTES, offset == self.delivered),
         };
-        is_next || self.ready_bytes + cost(bytes) <= limit
+        is_next || self.ready_bytes + piece_cost(bytes) <= limit
     }
 
     pub(super) fn add_ready(&mut self, offset: u64, bytes: Bytes) {
-        self.ready_bytes += cost(&bytes);
+        self.ready_bytes += piece_cost(&bytes);
         self.ready.insert(offset, bytes);
     }
 
     /// The block `number` is decoded, and its decoder can be used again; or it is given up.
-    pub(super) fn finish(&mut self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
+    pub(super) fn finish_block(&mut self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
         if let Some(pending) = self.blocks.remove(&number) {
-            let pieces: usize = pending.pieces.iter().map(cost).sum();
+            let pieces: usize = pending.pieces.iter().map(piece_cost).sum();
             self.waiting_bytes -= pieces + BLOCK_OVERHEAD_BYTES;
             self.dictionaries -= pending.block.dictionary;
         }
@@ -260,20 +260,20 @@ mod tests {
 
     #[test]
     fn tiny_blocks_cost_more_than_their_bytes() {
-        let mut state = State::default();
+        let mut state = PoolState::default();
         let mut blocks = 0;
         while state.is_hungry() {
-            state.begin(block(0));
-            state.feed(bytes(1));
-            state.end(Extent::Whole(1));
+            state.begin_block(block(0));
+            state.feed_bytes(bytes(1));
+            state.end_block(BlockExtent::Whole(1));
             blocks += 1;
         }
         assert!(blocks < WAITING_BYTES / 300, "{blocks} blocks of a byte");
 
-        while let Some(Taken { number, .. }) = state.take_block() {
-            assert!(matches!(state.take_food(number), Some(Food::Bytes(_))));
-            assert!(matches!(state.take_food(number), Some(Food::Whole(1))));
-            state.finish(number, Ok(None));
+        while let Some(AssignedBlock { number, .. }) = state.take_block() {
+            assert!(matches!(state.take_food(number), Some(WorkerInput::Bytes(_))));
+            assert!(matches!(state.take_food(number), Some(WorkerInput::Whole(1))));
+            state.finish_block(number, Ok(None));
         }
         assert!(state.is_done());
         assert_eq!(state.waiting_bytes, 0);
@@ -281,36 +281,36 @@ mod tests {
 
     #[test]
     fn large_dictionaries_take_turns() {
-        let mut state = State::default();
+        let mut state = PoolState::default();
         for dictionary in [
             DICTIONARY_BYTES * 2,
             DICTIONARY_BYTES / 2,
             DICTIONARY_BYTES / 2,
             1,
         ] {
-            state.begin(block(dictionary));
+            state.begin_block(block(dictionary));
         }
         let first = state.take_block().unwrap().number;
         assert!(state.take_block().is_none(), "nothing beside a large one");
-        state.feed(bytes(1 << 20));
+        state.feed_bytes(bytes(1 << 20));
         assert!(
             !state.is_hungry(),
             "the large one has taken the memory of what waits"
         );
-        state.finish(first, Ok(None));
+        state.finish_block(first, Ok(None));
         assert!(state.take_block().is_some() && state.take_block().is_some());
         assert!(state.take_block().is_none(), "three are too many");
     }
 
     #[test]
     fn what_is_left_of_a_bad_block_is_forgotten() {
-        let mut state = State::default();
-        state.begin(block(1));
-        state.feed(bytes(1000));
+        let mut state = PoolState::default();
+        state.begin_block(block(1));
+        state.feed_bytes(bytes(1000));
         state.take_block().unwrap();
-        state.finish(0, Err(DecodeError::Empty));
-        state.feed(bytes(1000));
-        state.end(Extent::Whole(1));
+        state.finish_block(0, Err(DecodeError::Empty));
+        state.feed_bytes(bytes(1000));
+        state.end_block(BlockExtent::Whole(1));
         assert_eq!((state.waiting_bytes, state.dictionaries), (0, 0));
         assert!(!state.is_hungry() && state.take_failure().is_some());
     }

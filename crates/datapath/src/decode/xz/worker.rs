@@ -4,31 +4,31 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use super::super::decoder::{Engine, Fault};
+use super::super::decoder::{DecoderEngine, EngineError};
 use super::decoder::BlockDecoder;
-use super::pool::Pool;
-use super::state::{Food, Taken};
-use super::walk::Block;
-use crate::buffer::Filling;
+use super::pool::BlockPool;
+use super::state::{AssignedBlock, WorkerInput};
+use super::walk::XzBlock;
+use crate::buffer::ChunkBuffer;
 use crate::codec::Codec;
 use crate::error::DecodeError;
-use crate::options::Limits;
+use crate::options::DecodeLimits;
 
 /// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
 /// dictionaries of the usual sizes.
 const MAX_THREADS: usize = 4;
 
 /// The threads; they end when this is dropped.
-pub(super) struct Workers {
+pub(super) struct DecoderThreads {
     /// The state that is shared with them.
-    pub(super) pool: Arc<Pool>,
+    pub(super) pool: Arc<BlockPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Workers {
+impl DecoderThreads {
     /// Starts as many threads as `limits` allows and the system lets start. `None` if that is no more than one: the thread that
     /// reads can decode as well.
-    pub(super) fn start(limits: &Limits) -> Option<Self> {
+    pub(super) fn start(limits: &DecodeLimits) -> Option<Self> {
         let wanted = limits.threads.get().min(MAX_THREADS);
         if wanted < 2 {
             return None;
@@ -42,7 +42,7 @@ impl Workers {
             let limits = limits.clone();
             let started = Builder::new()
                 .name("xz".to_owned())
-                .spawn(move || work(&pool, &limits));
+                .spawn(move || run_worker(&pool, &limits));
             match started {
                 Ok(thread) => workers.threads.push(thread),
                 Err(error) => tracing::debug!(%error, "could not start another thread to decode xz"),
@@ -52,7 +52,7 @@ impl Workers {
     }
 }
 
-impl Drop for Workers {
+impl Drop for DecoderThreads {
     fn drop(&mut self) {
         self.pool.close();
         for thread in self.threads.drain(..) {
@@ -63,52 +63,55 @@ impl Drop for Workers {
 }
 
 /// Decodes block after block, until no more are needed: the life of a thread.
-fn work(pool: &Pool, limits: &Limits) {
-    let worker = Worker { pool, limits };
-    while let Some(taken) = pool.take() {
+fn run_worker(pool: &BlockPool, limits: &DecodeLimits) {
+    let worker = DecoderWorker { pool, limits };
+    while let Some(taken) = pool.take_block() {
         let (number, block) = (taken.number, taken.block);
-        pool.finish(number, guarded(&block, || worker.decode(taken)));
+        pool.finish_block(number, catch_panic(&block, || worker.decode_block(taken)));
     }
 }
 
 /// The outcome of `decode` for `block`; a panic is an error, or the reader would wait for ever.
-fn guarded<T>(block: &Block, decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, DecodeError> {
+fn catch_panic<T>(
+    block: &XzBlock,
+    decode: impl FnOnce() -> Result<T, DecodeError>,
+) -> Result<T, DecodeError> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|_| {
         let reason = "internal error, please report it: a decoding thread panicked".to_owned();
-        Err(Fault::Corrupt(reason).at(Codec::Xz, block.start))
+        Err(EngineError::Corrupt(reason).into_decode_error(Codec::Xz, block.start))
     })
 }
 
-struct Worker<'p> {
-    pool: &'p Pool,
-    limits: &'p Limits,
+struct DecoderWorker<'p> {
+    pool: &'p BlockPool,
+    limits: &'p DecodeLimits,
 }
 
-impl Worker<'_> {
+impl DecoderWorker<'_> {
     /// Decodes a block, as far as it is there and somebody needs it. Returns the decoder if it is ready for another.
-    fn decode(&self, taken: Taken) -> Result<Option<BlockDecoder>, DecodeError> {
-        let Taken {
+    fn decode_block(&self, taken: AssignedBlock) -> Result<Option<BlockDecoder>, DecodeError> {
+        let AssignedBlock {
             number,
             block,
             decoder: used,
         } = taken;
-        let mut decoder = BlockDecoder::ready(used, &block, self.limits)
-            .map_err(|fault| fault.at(Codec::Xz, block.start))?;
+        let mut decoder = BlockDecoder::for_block(used, &block, self.limits)
+            .map_err(|fault| fault.into_decode_error(Codec::Xz, block.start))?;
         let mut at = block.start;
         let mut offset = block.offset;
-        let mut output = Filling::new(offset);
+        let mut output = ChunkBuffer::new(offset);
         let decoded = loop {
-            let bytes = match self.pool.food(number) {
-                Food::Bytes(bytes) => bytes,
-                Food::Whole(decoded) => break decoded,
-                Food::Nothing => return Ok(None),
+            let bytes = match self.pool.take_input(number) {
+                WorkerInput::Bytes(bytes) => bytes,
+                WorkerInput::Whole(decoded) => break decoded,
+                WorkerInput::Nothing => return Ok(None),
             };
             let mut input = &bytes[..];
             loop {
                 let before = (input.len(), output.len());
-                let outcome = decoder.engine.step(&mut input, &mut output);
+                let outcome = decoder.engine.decode_step(&mut input, &mut output);
                 at += (before.0 - input.len()) as u64;
-                outcome.map_err(|fault| fault.at(Codec::Xz, at))?;
+                outcome.map_err(|fault| fault.into_decode_error(Codec::Xz, at))?;
                 if output.is_full() {
                     // There may be more to come of the same input.
                     if !self.hand_out(number, &mut offset, &mut output) {
@@ -117,7 +120,8 @@ impl Worker<'_> {
                 } else if input.is_empty() {
                     break;
                 } else if (input.len(), output.len()) == before {
-                    return Err(Fault::Corrupt("the decoder makes no progress".to_owned()).at(Codec::Xz, at));
+                    return Err(EngineError::Corrupt("the decoder makes no progress".to_owned())
+                        .into_decode_error(Codec::Xz, at));
                 }
             }
         };
@@ -126,17 +130,17 @@ impl Worker<'_> {
         }
         if offset - block.offset != decoded {
             let reason = format!("a block of {decoded} bytes decodes to {}", offset - block.offset);
-            return Err(Fault::Corrupt(reason).at(Codec::Xz, at));
+            return Err(EngineError::Corrupt(reason).into_decode_error(Codec::Xz, at));
         }
         Ok(Some(decoder))
     }
 
     /// Delivers `output`, which belongs at `offset`, and leaves an empty buffer and the offset behind it.
-    fn hand_out(&self, number: u64, offset: &mut u64, output: &mut Filling) -> bool {
+    fn hand_out(&self, number: u64, offset: &mut u64, output: &mut ChunkBuffer) -> bool {
         let at = *offset;
         *offset += output.len() as u64;
-        let chunk = std::mem::replace(output, Filling::new(*offset)).freeze();
-        self.pool.deliver(number, at, chunk)
+        let chunk = std::mem::replace(output, ChunkBuffer::new(*offset)).freeze();
+        self.pool.deliver_chunk(number, at, chunk)
     }
 }
 
@@ -149,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_of_its_block() {
-        let block = Block {
+        let block = XzBlock {
             stream_header: [0; STREAM_HEADER_BYTES],
             dictionary: 0,
             start: 77,
@@ -157,22 +161,22 @@ mod tests {
         };
         // Quiet: the hook of the test harness would print a panic that is wanted.
         let outcome: Result<(), DecodeError> =
-            guarded(&block, || std::panic::resume_unwind(Box::new("wanted")));
+            catch_panic(&block, || std::panic::resume_unwind(Box::new("wanted")));
         assert!(
             matches!(outcome, Err(DecodeError::Corrupt { offset: 77, .. })),
             "{outcome:?}"
         );
-        assert!(guarded(&block, || Ok(())).is_ok());
+        assert!(catch_panic(&block, || Ok(())).is_ok());
     }
 
     #[test]
     fn dropping_the_workers_ends_their_threads() {
-        let limits = |threads| Limits {
+        let limits = |threads| DecodeLimits {
             threads: NonZeroUsize::new(threads).unwrap(),
-            ..Limits::default()
+            ..DecodeLimits::default()
         };
-        assert!(Workers::start(&limits(1)).is_none());
-        let workers = Workers::start(&limits(100)).unwrap();
+        assert!(DecoderThreads::start(&limits(1)).is_none());
+        let workers = DecoderThreads::start(&limits(100)).unwrap();
         assert_eq!(workers.threads.len(), MAX_THREADS);
         let pool = Arc::clone(&workers.pool);
         drop(workers);

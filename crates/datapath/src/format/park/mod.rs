@@ -8,14 +8,14 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
-use diskimage::{Facts, Host};
+use diskimage::{HeadFacts, Host};
 
-use self::scratch::Scratch;
-use self::slots::Slots;
+use self::scratch::ScratchFile;
+use self::slots::TargetSlots;
 use crate::disk::{HELD_BYTES, Writer};
 use crate::error::{Error, FormatError};
-use crate::memory::{Budget, Grant, Held};
-use crate::options::Writing;
+use crate::memory::{HeldMemory, MemoryBudget, MemoryGrant};
+use crate::options::WriteOptions;
 use crate::zeros::is_zero;
 
 /// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB; with 32 MiB there was too
@@ -30,7 +30,7 @@ const BOOK_STEP: u64 = 64 << 10;
 
 /// The place of a parked cluster.
 #[derive(Debug, Clone)]
-enum Place {
+enum ParkedLocation {
     /// All zeros: nothing to keep.
     Zero,
     Memory(Bytes),
@@ -40,89 +40,99 @@ enum Place {
 }
 
 /// The parked clusters of one image.
-pub struct Park {
+pub struct ParkedClusters {
     cluster: u64,
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, ParkedLocation>,
     memory_bytes: u64,
-    held: Held,
+    held: HeldMemory,
     /// All bytes that wait, wherever.
     parked_bytes: u64,
     budget: u64,
-    slots: Slots,
-    scratch: Option<Scratch>,
+    slots: TargetSlots,
+    scratch: Option<ScratchFile>,
     scratch_dir: Option<PathBuf>,
     /// The cluster read last from the target or scratch: several compressed clusters lie in one.
     last_read: Option<(u64, Bytes)>,
     /// Memory of the places and slots.
-    book: Grant,
+    book: MemoryGrant,
 }
 
-impl Park {
+impl ParkedClusters {
     /// For an image of which `facts` are known, onto the target of `writer`.
-    pub(crate) fn new(facts: &Facts, writer: &Writer<'_>, writing: &Writing, memory: &Budget) -> Self {
+    pub(crate) fn new(
+        facts: &HeadFacts,
+        writer: &Writer<'_>,
+        writing: &WriteOptions,
+        memory: &MemoryBudget,
+    ) -> Self {
         // Nothing is ever put where there is no unit.
         let cluster = facts.parking_unit.unwrap_or(HELD_BYTES);
         Self {
             cluster,
             places: HashMap::new(),
             memory_bytes: 0,
-            held: Held::default(),
+            held: HeldMemory::default(),
             parked_bytes: 0,
             budget: MEMORY_BYTES,
-            slots: Slots::new(cluster, facts.virtual_size, writer.disk().spare_capacity()),
+            slots: TargetSlots::new(cluster, facts.virtual_size, writer.disk().spare_capacity()),
             scratch: None,
             scratch_dir: writing.scratch.clone(),
             last_read: None,
-            book: memory.grant(),
+            book: memory.empty_grant(),
         }
     }
 
     /// Holds the memory for another place.
     fn hold_book(&mut self) -> Result<(), Error> {
         let places = (self.places.len() as u64 + 1) * PLACE_BYTES;
-        let wanted = (places + self.slots.bytes()).next_multiple_of(BOOK_STEP);
-        if wanted != self.book.bytes() {
+        let wanted = (places + self.slots.memory_bytes()).next_multiple_of(BOOK_STEP);
+        if wanted != self.book.granted_bytes() {
             self.book.resize(wanted).map_err(FormatError::Waiting)?;
         }
         Ok(())
     }
 
     /// The guest range is about to be written for good: whatever is parked there moves elsewhere.
-    pub fn claim(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn claim_range(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
         self.hold_book()?;
-        for (slot, host) in self.slots.claim(guest, length, writer)? {
-            let bytes = self.slots.read(slot, writer)?;
-            self.slots.free(slot, writer)?;
+        for (slot, host) in self.slots.claim_range(guest, length, writer)? {
+            let bytes = self.slots.read_slot(slot, writer)?;
+            self.slots.free_slot(slot, writer)?;
             self.parked_bytes -= self.cluster;
             self.places.remove(&host);
-            self.store(host, bytes, writer)?;
+            self.store_cluster(host, bytes, writer)?;
         }
         Ok(())
     }
 
     /// Keeps a cluster.
-    pub fn put(&mut self, host: u64, pieces: &[Bytes], writer: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn park_cluster(
+        &mut self,
+        host: u64,
+        pieces: &[Bytes],
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Error> {
         self.hold_book()?;
         if pieces.iter().all(|piece| is_zero(piece)) {
-            self.places.insert(host, Place::Zero);
+            self.places.insert(host, ParkedLocation::Zero);
             return Ok(());
         }
         // A copy: the pieces hold on to network buffers much larger than themselves.
         let mut bytes = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        self.store(host, bytes.freeze(), writer)
+        self.store_cluster(host, bytes.freeze(), writer)
     }
 
-    fn store(&mut self, host: u64, bytes: Bytes, writer: &mut Writer<'_>) -> Result<(), Error> {
+    fn store_cluster(&mut self, host: u64, bytes: Bytes, writer: &mut Writer<'_>) -> Result<(), Error> {
         self.parked_bytes += self.cluster;
         let place = if self.memory_bytes + self.cluster <= self.budget {
             self.set_memory(self.memory_bytes + self.cluster);
-            Place::Memory(bytes)
-        } else if let Some(slot) = self.slots.put(host, &bytes, writer)? {
-            Place::Slot(slot)
+            ParkedLocation::Memory(bytes)
+        } else if let Some(slot) = self.slots.write_cluster(host, &bytes, writer)? {
+            ParkedLocation::Slot(slot)
         } else {
-            self.scratch()?.put(host, &bytes)?;
-            Place::Scratch
+            self.scratch_file()?.write_cluster(host, &bytes)?;
+            ParkedLocation::Scratch
         };
         self.places.insert(host, place);
         Ok(())
@@ -130,10 +140,10 @@ impl Park {
 
     fn set_memory(&mut self, bytes: u64) {
         self.memory_bytes = bytes;
-        self.held.set(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self.held.set_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
     }
 
-    fn scratch(&mut self) -> Result<&mut Scratch, Error> {
+    fn scratch_file(&mut self) -> Result<&mut ScratchFile, Error> {
         let refused = FormatError::Parking {
             parked: self.parked_bytes,
             budget: self.budget,
@@ -143,23 +153,23 @@ impl Park {
         };
         if self.scratch.is_none() {
             tracing::info!(directory = %dir.display(), parked = self.parked_bytes, "using scratch space");
-            self.scratch = Some(Scratch::open(dir)?);
+            self.scratch = Some(ScratchFile::open(dir)?);
         }
         self.scratch.as_mut().ok_or_else(|| refused.into())
     }
 
     /// The bytes of a parked cluster.
-    pub fn get(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<Bytes, Error> {
+    pub fn read_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<Bytes, Error> {
         if let Some((last, bytes)) = &self.last_read
             && *last == host
         {
             return Ok(bytes.clone());
         }
         let bytes = match self.places.get(&host) {
-            Some(Place::Memory(bytes)) => return Ok(bytes.clone()),
-            Some(Place::Zero) => Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)]),
-            Some(Place::Slot(slot)) => self.slots.read(*slot, writer)?,
-            Some(Place::Scratch) => self.scratch()?.get(host)?,
+            Some(ParkedLocation::Memory(bytes)) => return Ok(bytes.clone()),
+            Some(ParkedLocation::Zero) => Bytes::from(vec![0; usize::try_from(self.cluster).unwrap_or(0)]),
+            Some(ParkedLocation::Slot(slot)) => self.slots.read_slot(*slot, writer)?,
+            Some(ParkedLocation::Scratch) => self.scratch_file()?.read_cluster(host)?,
             None => {
                 let missing = diskimage::Error::RefcountContradiction {
                     what: "a cluster",
@@ -173,19 +183,19 @@ impl Park {
     }
 
     /// A parked cluster is not needed any more.
-    pub fn remove(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
+    pub fn remove_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
         match self.places.remove(&host) {
-            None | Some(Place::Zero) => return Ok(()),
-            Some(Place::Memory(_)) => self.set_memory(self.memory_bytes - self.cluster),
-            Some(Place::Slot(slot)) => self.slots.free(slot, writer)?,
-            Some(Place::Scratch) => {}
+            None | Some(ParkedLocation::Zero) => return Ok(()),
+            Some(ParkedLocation::Memory(_)) => self.set_memory(self.memory_bytes - self.cluster),
+            Some(ParkedLocation::Slot(slot)) => self.slots.free_slot(slot, writer)?,
+            Some(ParkedLocation::Scratch) => {}
         }
         self.parked_bytes -= self.cluster;
         Ok(())
     }
 
     /// The image is complete: leaves no trace on the target.
-    pub fn finish(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
-        self.slots.finish(writer)
+    pub fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
+        self.slots.finish_parking(writer)
     }
 }

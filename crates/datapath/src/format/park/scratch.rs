@@ -11,14 +11,14 @@ use rustix::fs::{Mode, OFlags};
 use crate::error::TargetError;
 
 /// Parked clusters one after the other.
-pub(super) struct Scratch {
+pub(super) struct ScratchFile {
     dir: PathBuf,
     file: File,
     end: u64,
     clusters: HashMap<u64, (u64, usize)>,
 }
 
-impl Scratch {
+impl ScratchFile {
     pub(super) fn open(dir: &Path) -> Result<Self, TargetError> {
         let error = |source| TargetError::new("create scratch file in", dir, source);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
@@ -42,7 +42,7 @@ impl Scratch {
         })
     }
 
-    pub(super) fn put(&mut self, host: u64, bytes: &[u8]) -> Result<(), TargetError> {
+    pub(super) fn write_cluster(&mut self, host: u64, bytes: &[u8]) -> Result<(), TargetError> {
         self.file
             .write_all_at(bytes, self.end)
             .map_err(|source| TargetError::new("write scratch file in", &self.dir, source))?;
@@ -51,7 +51,7 @@ impl Scratch {
         Ok(())
     }
 
-    pub(super) fn get(&self, host: u64) -> Result<Bytes, TargetError> {
+    pub(super) fn read_cluster(&self, host: u64) -> Result<Bytes, TargetError> {
         let (offset, length) = self.clusters.get(&host).copied().unwrap_or_default();
         let mut bytes = vec![0; length];
         self.file

@@ -18,26 +18,26 @@ use crate::error::Error;
 
 /// Guest clusters that have their final content: bit sets of 4096 clusters, only where there are any.
 #[derive(Default)]
-struct Finals {
+struct FinalClusters {
     sets: BTreeMap<u64, Box<[u64; 64]>>,
 }
 
-impl Finals {
+impl FinalClusters {
     fn insert(&mut self, cluster: u64) {
         let set = self
             .sets
             .entry(cluster / 4096)
             .or_insert_with(|| Box::new([0; 64]));
-        set[Self::word(cluster)] |= 1 << (cluster % 64);
+        set[Self::word_index(cluster)] |= 1 << (cluster % 64);
     }
 
     fn contains(&self, cluster: u64) -> bool {
         self.sets
             .get(&(cluster / 4096))
-            .is_some_and(|set| set[Self::word(cluster)] >> (cluster % 64) & 1 == 1)
+            .is_some_and(|set| set[Self::word_index(cluster)] >> (cluster % 64) & 1 == 1)
     }
 
-    fn word(cluster: u64) -> usize {
+    fn word_index(cluster: u64) -> usize {
         usize::try_from(cluster % 4096 / 64).unwrap_or(0)
     }
 }
@@ -49,14 +49,14 @@ const SLOT_BYTES: u64 = 48;
 const SET_BYTES: u64 = 576;
 
 /// The slots of a target; slot `n` is the range of guest cluster `n` (or behind the disk, where there is room).
-pub(super) struct Slots {
+pub(super) struct TargetSlots {
     cluster: u64,
     /// Slots below are never used: the held first MiB.
     first: u64,
     /// Slots from here on are in use, final, or in `free`.
     next: u64,
     top: u64,
-    finals: Finals,
+    finals: FinalClusters,
     /// Host offset of the cluster that waits in a slot.
     taken: HashMap<u64, u64>,
     free: Vec<u64>,
@@ -66,7 +66,7 @@ pub(super) struct Slots {
     cut_off: u64,
 }
 
-impl Slots {
+impl TargetSlots {
     /// For a disk of `virtual_size` bytes on a target that holds `capacity`. A file is let grow to twice its size.
     pub(super) fn new(cluster: u64, virtual_size: u64, capacity: u64) -> Self {
         let top = capacity.min(virtual_size.saturating_mul(2)) / cluster;
@@ -75,7 +75,7 @@ impl Slots {
             first: HELD_BYTES.div_ceil(cluster),
             next: top,
             top,
-            finals: Finals::default(),
+            finals: FinalClusters::default(),
             taken: HashMap::new(),
             free: Vec::new(),
             stale: BTreeSet::new(),
@@ -84,14 +84,14 @@ impl Slots {
     }
 
     /// Bytes of memory that the book of slots takes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(super) fn memory_bytes(&self) -> u64 {
         let slots = self.taken.len() + self.free.len() + self.stale.len();
         slots as u64 * SLOT_BYTES + self.finals.sets.len() as u64 * SET_BYTES
     }
 
     /// Marks the clusters of a guest range as final and makes stale ones zero. Returns the slots in it that are
     /// taken, with whose cluster they hold: to be read and freed before the range is written.
-    pub(super) fn claim(
+    pub(super) fn claim_range(
         &mut self,
         guest: u64,
         length: u64,
@@ -102,7 +102,7 @@ impl Slots {
         for cluster in guest / self.cluster..=last {
             self.finals.insert(cluster);
             if self.stale.remove(&cluster) {
-                self.zero(cluster..cluster + 1, writer)?;
+                self.zero_slots(cluster..cluster + 1, writer)?;
             }
             if let Some(host) = self.taken.get(&cluster) {
                 taken.push((cluster, *host));
@@ -112,7 +112,7 @@ impl Slots {
     }
 
     /// Writes a cluster into a free slot; `None` if there is none, or no space behind it.
-    pub(super) fn put(
+    pub(super) fn write_cluster(
         &mut self,
         host: u64,
         bytes: &[u8],
@@ -149,17 +149,17 @@ impl Slots {
         None
     }
 
-    pub(super) fn read(&self, slot: u64, writer: &Writer<'_>) -> Result<Bytes, Error> {
+    pub(super) fn read_slot(&self, slot: u64, writer: &Writer<'_>) -> Result<Bytes, Error> {
         let mut bytes = vec![0; usize::try_from(self.cluster).unwrap_or(0)];
-        writer.disk().read(slot * self.cluster, &mut bytes)?;
+        writer.disk().read_at(slot * self.cluster, &mut bytes)?;
         Ok(bytes.into())
     }
 
     /// A slot is not needed any more.
-    pub(super) fn free(&mut self, slot: u64, writer: &Writer<'_>) -> Result<(), Error> {
+    pub(super) fn free_slot(&mut self, slot: u64, writer: &Writer<'_>) -> Result<(), Error> {
         self.taken.remove(&slot);
         if self.finals.contains(slot) {
-            return self.zero(slot..slot + 1, writer);
+            return self.zero_slots(slot..slot + 1, writer);
         }
         self.free.push(slot);
         self.stale.insert(slot);
@@ -167,20 +167,20 @@ impl Slots {
     }
 
     /// Ends the parking, when nothing waits any more: slots that were used read as zeros again.
-    pub(super) fn finish(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
+    pub(super) fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
         let mut stale = std::mem::take(&mut self.stale).into_iter().peekable();
         while let Some(first) = stale.next() {
             let mut end = first + 1;
             while stale.next_if_eq(&end).is_some() {
                 end += 1;
             }
-            self.zero(first..end, writer)?;
+            self.zero_slots(first..end, writer)?;
         }
         Ok(())
     }
 
     /// Zeroes `slots`. On a target that was not zero to begin with, the filling of gaps does that later.
-    fn zero(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
+    fn zero_slots(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
         let disk = writer.disk();
         let end = if disk.is_device() {
             slots.end

@@ -1,6 +1,6 @@
 //! The part that may follow a raw disk.
 
-use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, Trailer, vhd};
+use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, TrailerKind, vhd};
 
 use crate::error::{Error, FormatError};
 use crate::source::Source;
@@ -10,30 +10,30 @@ pub const SECTOR: u64 = 512;
 
 /// Meaning that the last bytes of the stream may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndingKind {
     /// Bytes of the disk, whatever they look like.
     Disk,
-    /// A [`Trailer`], if they are one.
+    /// A [`TrailerKind`], if they are one.
     Sniffed,
     /// The footer of a fixed VHD, or the image is refused.
     Footer,
 }
 
-impl Ending {
+impl EndingKind {
     /// Bytes of the disk if a footer says so: `last` are the last ones of the stream, which has `length`.
     pub fn disk_size(self, last: &[u8; TRAILER_BYTES], length: u64) -> Result<Option<u64>, Error> {
         match self {
             Self::Disk => Ok(None),
             Self::Footer => Ok(Some(vhd::fixed_size(last, length)?)),
-            Self::Sniffed => match Trailer::detect(last, length) {
+            Self::Sniffed => match TrailerKind::detect(last, length) {
                 None => Ok(None),
-                Some(Trailer::FixedVhd { virtual_size }) => Ok(Some(virtual_size)),
-                Some(Trailer::Dmg) => Err(ImageError::UnsupportedFormat(Format::Dmg).into()),
+                Some(TrailerKind::FixedVhd { virtual_size }) => Ok(Some(virtual_size)),
+                Some(TrailerKind::Dmg) => Err(ImageError::UnsupportedFormat(Format::Dmg).into()),
             },
         }
     }
 
-    /// [`Ending::disk_size`] before the stream comes, from a source of `length` bytes that has ranges.
+    /// [`EndingKind::disk_size`] before the stream comes, from a source of `length` bytes that has ranges.
     pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);

@@ -4,5 +4,5 @@ mod copy;
 mod footer;
 mod tail;
 
-pub use self::copy::{Copied, copy, length};
-pub use self::footer::{Ending, SECTOR};
+pub use self::copy::{CopiedDisk, copy_raw, measure_disk};
+pub use self::footer::{EndingKind, SECTOR};

@@ -13,7 +13,7 @@ use crate::error::Error;
 
 /// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit
 /// onto the disk. What does not begin like one is passed on untouched.
-pub(super) struct Tail {
+pub(super) struct TailBuffer {
     /// The end of the last byte so far.
     end: u64,
     /// The bytes before `end`, with zeros before those of a shorter stream; those that are still missing in a stream that comes in any order will be filled in.
@@ -26,7 +26,7 @@ pub(super) struct Tail {
     held: Vec<(u64, Bytes)>,
 }
 
-impl Default for Tail {
+impl Default for TailBuffer {
     fn default() -> Self {
         Self {
             end: 0,
@@ -38,19 +38,19 @@ impl Default for Tail {
     }
 }
 
-impl Tail {
+impl TailBuffer {
     /// Takes the bytes at `offset` of the stream; `write` gets what is not held back, earlier parts included.
-    pub(super) fn pass(
+    pub(super) fn pass_through(
         &mut self,
         offset: u64,
         mut bytes: Bytes,
         mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.remember(offset, &bytes);
+        self.record_last_bytes(offset, &bytes);
         let sector = self.end.saturating_sub(1) / SECTOR * SECTOR;
         if sector > self.sector {
             // What was held is not the last sector.
-            self.release(&mut write)?;
+            self.release_held(&mut write)?;
             self.sector = sector;
             self.is_plain = false;
         }
@@ -62,7 +62,7 @@ impl Tail {
         let at = offset.max(sector);
         self.is_plain |= !may_be_footer(at - sector, part);
         if self.is_plain {
-            self.release(&mut write)?;
+            self.release_held(&mut write)?;
             return write(offset, bytes);
         }
         self.held.push((at, Bytes::copy_from_slice(part)));
@@ -75,7 +75,7 @@ impl Tail {
     }
 
     /// Passes on what was held: it is part of the disk.
-    pub(super) fn release(
+    pub(super) fn release_held(
         &mut self,
         mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -84,7 +84,7 @@ impl Tail {
     }
 
     /// Copies the part of the bytes that lies among the last ones so far.
-    fn remember(&mut self, offset: u64, bytes: &[u8]) {
+    fn record_last_bytes(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset.saturating_add(bytes.len() as u64);
         if end > self.end {
             let moved = usize::try_from(end - self.end).unwrap_or(usize::MAX);
@@ -115,12 +115,12 @@ mod tests {
     use super::*;
 
     /// Passes `pieces` of `stream`; returns what was written, and the tail.
-    fn pass(stream: &[u8], pieces: &[(usize, usize)]) -> (Vec<Option<u8>>, Tail) {
+    fn pass(stream: &[u8], pieces: &[(usize, usize)]) -> (Vec<Option<u8>>, TailBuffer) {
         let mut written = vec![None; stream.len()];
-        let mut tail = Tail::default();
+        let mut tail = TailBuffer::default();
         for (start, end) in pieces {
             let bytes = Bytes::copy_from_slice(&stream[*start..*end]);
-            tail.pass(*start as u64, bytes, |offset, bytes| {
+            tail.pass_through(*start as u64, bytes, |offset, bytes| {
                 let at = usize::try_from(offset).unwrap();
                 for (place, byte) in written[at..].iter_mut().zip(bytes) {
                     assert_eq!(place.replace(byte), None, "written twice");
@@ -181,7 +181,7 @@ mod tests {
             let last = &stream[stream.len().saturating_sub(512)..];
             prop_assert!(tail.last.ends_with(last));
 
-            tail.release(|offset, bytes| {
+            tail.release_held(|offset, bytes| {
                 let at = usize::try_from(offset).unwrap();
                 written[at..at + bytes.len()].copy_from_slice(&bytes.iter().map(|byte| Some(*byte)).collect::<Vec<_>>());
                 Ok(())
@@ -194,8 +194,8 @@ mod tests {
     fn ordinary_bytes_pass_without_a_copy() {
         let chunk = Bytes::from(vec![7; 100_000]);
         let mut places = Vec::new();
-        Tail::default()
-            .pass(0, chunk.clone(), |_, bytes| {
+        TailBuffer::default()
+            .pass_through(0, chunk.clone(), |_, bytes| {
                 places.push((bytes.as_ptr(), bytes.len()));
                 Ok(())
             })

@@ -1,12 +1,12 @@
 //! Dirty bitmaps: a directory, a table each, and the clusters that the tables name (qcow2.rst, "Bitmaps extension").
 
-use super::clusters::{Clusters, Use};
+use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
 use crate::findings::Findings;
 use crate::offsets::Host;
-use crate::qcow2::header::Header;
-use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, words};
-use crate::wants::{Batch, Table};
+use crate::qcow2::header::Qcow2Header;
+use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, table_entries};
+use crate::wants::{LoadedTable, RangeBatch};
 use crate::{Error, Format};
 
 /// The fixed part of an entry of the directory.
@@ -28,7 +28,7 @@ const RESERVED: u64 = 0xff00_0000_0000_01fe;
 const ALL_ONES: u64 = 1;
 
 /// Asks for the directory.
-pub(super) fn begin(header: &Header, tables: &mut Batch) {
+pub(super) fn queue_directory(header: &Qcow2Header, tables: &mut RangeBatch) {
     if let Some(directory) = &header.bitmaps {
         let length = directory.end - directory.start;
         tables.push_table(directory.start, length, BITMAPS, 0);
@@ -36,70 +36,76 @@ pub(super) fn begin(header: &Header, tables: &mut Batch) {
 }
 
 /// Asks for the tables of all bitmaps. QEMU does not open an image of which it cannot read the directory.
-pub(super) fn learn(
-    header: &Header,
+pub(super) fn check_directory(
+    header: &Qcow2Header,
     directory: &[u8],
-    clusters: &mut Clusters,
+    clusters: &mut ClusterTable,
     findings: &mut Findings,
-    tables: &mut Batch,
+    tables: &mut RangeBatch,
 ) -> Result<(), Error> {
     let Some(place) = &header.bitmaps else {
         return Ok(());
     };
-    clusters.count(Use::Other, place.start, place.end - place.start, 1, findings);
+    clusters.count_references(
+        ClusterUse::Other,
+        place.start,
+        place.end - place.start,
+        1,
+        findings,
+    );
     // To the end of the directory, not to the number in the header: QEMU refuses an image where the two differ.
     let (mut at, mut count) = (0, 0);
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;
-        let bitmap = Bitmap::parse(header, entry).ok_or_else(|| {
+        let bitmap = BitmapEntry::parse(header, entry).ok_or_else(|| {
             let what = format!("the directory of bitmaps is wrong at {at:#x}");
-            Format::Qcow2.corrupt(what, place.start)
+            Format::Qcow2.corrupt_error(what, place.start)
         })?;
         let length = bitmap.table_entries * 8;
-        clusters.count(Use::Other, bitmap.table_offset, length, 1, findings);
+        clusters.count_references(ClusterUse::Other, bitmap.table_offset, length, 1, findings);
         tables.push_table(bitmap.table_offset, length, BITMAP_TABLE, 0);
         at += bitmap.bytes;
     }
     if count != header.bitmap_count {
         let said = header.bitmap_count;
         let what = format!("the directory has {count} bitmaps, the header says {said}");
-        return Err(Format::Qcow2.corrupt(what, place.start));
+        return Err(Format::Qcow2.corrupt_error(what, place.start));
     }
     Ok(())
 }
 
 /// The clusters of one bitmap.
 pub(super) fn learn_table(
-    header: &Header,
-    table: Table<'_>,
-    clusters: &mut Clusters,
+    header: &Qcow2Header,
+    table: LoadedTable<'_>,
+    clusters: &mut ClusterTable,
     findings: &mut Findings,
 ) -> Result<(), Error> {
-    for entry in words(table.bytes) {
+    for entry in table_entries(table.bytes) {
         let host = Host(entry & OFFSET_MASK);
         let is_place = host == Host(0) || entry & ALL_ONES == 0 && host.is_multiple_of(header.cluster_size());
         if entry & RESERVED != 0 || !is_place {
             let what = format!("the table of a bitmap has an entry {entry:#x}");
-            return Err(Format::Qcow2.corrupt(what, table.host));
+            return Err(Format::Qcow2.corrupt_error(what, table.host));
         }
         if host != Host(0) {
-            clusters.count(Use::Other, host, header.cluster_size(), 1, findings);
+            clusters.count_references(ClusterUse::Other, host, header.cluster_size(), 1, findings);
         }
     }
     Ok(())
 }
 
 /// An entry of the directory.
-struct Bitmap {
+struct BitmapEntry {
     /// Bytes of the entry.
     bytes: usize,
     table_offset: Host,
     table_entries: u64,
 }
 
-impl Bitmap {
+impl BitmapEntry {
     /// Reads an entry, if it is as QEMU wants it.
-    fn parse(header: &Header, entry: &[u8]) -> Option<Self> {
+    fn parse(header: &Qcow2Header, entry: &[u8]) -> Option<Self> {
         let table_offset = Host(be64(entry, 0)?);
         let table_entries = u64::from(be32(entry, 8)?);
         let flags = be32(entry, 12)?;
@@ -134,7 +140,7 @@ impl Bitmap {
 }
 
 /// Bytes of a bitmap of the disk: whole words of 64 bits.
-fn needed_bytes(header: &Header, granularity: u8) -> u64 {
+fn needed_bytes(header: &Qcow2Header, granularity: u8) -> u64 {
     let bits = header.virtual_size.div_ceil(1 << granularity.min(63));
     bits.div_ceil(64) * 8
 }

@@ -1,11 +1,13 @@
 //! Entries of L2 tables.
 
-use super::clusters::{Clusters, Use};
+use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::be64;
 use crate::findings::Findings;
 use crate::offsets::Host;
-use crate::qcow2::header::Header;
-use crate::qcow2::table::{COMPRESSED, COPIED, OFFSET_MASK, SUBCLUSTERS, ZERO, compressed, low_half};
+use crate::qcow2::header::Qcow2Header;
+use crate::qcow2::table::{
+    COMPRESSED, COPIED, OFFSET_MASK, SUBCLUSTERS, ZERO, compressed_location, low_half,
+};
 
 /// Bits of standard L2 entries that mean nothing: 1-8 and 56-61.
 const RESERVED: u64 = 0x3f00_0000_0000_01fe;
@@ -19,8 +21,8 @@ pub(super) struct L2Uses {
 }
 
 /// One entry, and the references to its table.
-struct Entry<'a> {
-    header: &'a Header,
+struct L2Entry<'a> {
+    header: &'a Qcow2Header,
     uses: &'a L2Uses,
     /// Its place in the image.
     at: Host,
@@ -31,11 +33,11 @@ struct Entry<'a> {
 }
 
 /// Looks at each entry of an L2 table.
-pub(super) fn learn(
-    header: &Header,
+pub(super) fn check_entries(
+    header: &Qcow2Header,
     uses: &L2Uses,
     table: &[u8],
-    clusters: &mut Clusters,
+    clusters: &mut ClusterTable,
     findings: &mut Findings,
 ) {
     let width = if header.extended_l2 { 16 } else { 8 };
@@ -45,7 +47,7 @@ pub(super) fn learn(
         } else {
             0
         };
-        let entry = Entry {
+        let entry = L2Entry {
             header,
             uses,
             at: uses.host.saturating_add(at as u64),
@@ -62,46 +64,47 @@ pub(super) fn learn(
     }
 }
 
-impl Entry<'_> {
-    fn look_at_compressed(&self, clusters: &mut Clusters, findings: &mut Findings) {
+impl L2Entry<'_> {
+    fn look_at_compressed(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
         if self.entry & COPIED != 0 {
-            findings.error(|| self.said("of a compressed cluster says that the refcount is one"));
+            findings.add_error(|| self.error_text("of a compressed cluster says that the refcount is one"));
         }
         if (self.stored, self.zero) != (0, 0) {
-            findings.error(|| self.said("of a compressed cluster has subclusters"));
+            findings.add_error(|| self.error_text("of a compressed cluster has subclusters"));
             // Neither does QEMU.
             return;
         }
-        let (host, length) = compressed(self.header, self.entry & !COPIED);
+        let (host, length) = compressed_location(self.header, self.entry & !COPIED);
         if self.uses.is_active {
             findings.data_bytes += length;
         }
-        clusters.count(Use::Compressed, host, length, self.uses.times, findings);
+        clusters.count_references(ClusterUse::Compressed, host, length, self.uses.times, findings);
     }
 
-    fn look_at_standard(&self, clusters: &mut Clusters, findings: &mut Findings) {
+    fn look_at_standard(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
         // A mistake in an entry does not end the look at it: QEMU counts the reference nevertheless.
         if self.entry & RESERVED != 0 {
-            findings.error(|| self.said("has reserved bits set"));
+            findings.add_error(|| self.error_text("has reserved bits set"));
         }
         let host = Host(self.entry & OFFSET_MASK);
         let is_zero = self.entry & ZERO != 0 && !self.header.extended_l2;
         if is_zero && self.header.version < 3 {
-            findings
-                .error_unknown_to_qemu(|| self.said("is of a zero cluster, which version 2 does not have"));
+            findings.error_unknown_to_qemu(|| {
+                self.error_text("is of a zero cluster, which version 2 does not have")
+            });
         }
         if host == Host(0) {
             if self.stored != 0 {
-                findings.error(|| self.said("has subclusters stored in no cluster"));
+                findings.add_error(|| self.error_text("has subclusters stored in no cluster"));
             }
             return;
         }
         if self.stored & self.zero != 0 {
-            findings.error(|| self.said("has subclusters that are both stored and zero"));
+            findings.add_error(|| self.error_text("has subclusters that are both stored and zero"));
         }
         let cluster = self.header.cluster_size();
         if !host.is_multiple_of(cluster) {
-            findings.error(|| self.said("refers to no beginning of a cluster"));
+            findings.add_error(|| self.error_text("refers to no beginning of a cluster"));
         }
         if self.uses.is_active {
             let has_data = if self.header.extended_l2 {
@@ -112,10 +115,10 @@ impl Entry<'_> {
             findings.data_bytes += if has_data { cluster } else { 0 };
             clusters.compare_flag(host, self.entry, findings);
         }
-        clusters.count(Use::Data, host, cluster, self.uses.times, findings);
+        clusters.count_references(ClusterUse::Data, host, cluster, self.uses.times, findings);
     }
 
-    fn said(&self, what: &str) -> String {
+    fn error_text(&self, what: &str) -> String {
         format!("the L2 entry {:#x} at {:#x} {what}", self.entry, self.at)
     }
 }

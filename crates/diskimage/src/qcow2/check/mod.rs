@@ -6,18 +6,18 @@ mod clusters;
 mod entries;
 mod snapshots;
 
-use self::clusters::{Clusters, Use};
+use self::clusters::{ClusterTable, ClusterUse};
 use self::entries::L2Uses;
-use super::header::Header;
+use super::header::Qcow2Header;
 use super::table::{
     BITMAP_TABLE, BITMAPS, L1, L2, OFFSET_MASK, REFCOUNT_BLOCK, REFCOUNT_TABLE, SNAPSHOT_L1, SNAPSHOTS,
-    bytes_per_block, words,
+    bytes_per_block, table_entries,
 };
 use crate::Error;
 use crate::findings::Findings;
-use crate::layout::Check;
+use crate::layout::ImageCheck;
 use crate::offsets::Host;
-use crate::wants::{Batch, Table, bytes_of};
+use crate::wants::{LoadedTable, RangeBatch, bytes_of};
 
 /// Bits of L1 entries that mean nothing: 0-8 and 56-62.
 const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
@@ -26,9 +26,9 @@ const REFCOUNT_TABLE_RESERVED: u64 = 0x1ff;
 
 /// The check of an image.
 pub(super) struct Qcow2Check {
-    header: Header,
-    clusters: Clusters,
-    phase: Phase,
+    header: Qcow2Header,
+    clusters: ClusterTable,
+    phase: CheckPhase,
     /// The places of L2 tables that L1 tables name; true for those that the disk's own names. Known when all L1 tables have come.
     l2_tables: Vec<(Host, bool)>,
     /// References to the L2 tables that are being looked at, in their order.
@@ -36,36 +36,36 @@ pub(super) struct Qcow2Check {
 }
 
 /// The tables that come next. Refcounts come first: they are known before what is compared with them.
-enum Phase {
+enum CheckPhase {
     Tables,
     L2Tables,
     End,
 }
 
 impl Qcow2Check {
-    pub(super) fn new(header: Header, image_length: u64) -> Self {
+    pub(super) fn new(header: Qcow2Header, image_length: u64) -> Self {
         Self {
-            clusters: Clusters::new(header.cluster_bits, image_length),
+            clusters: ClusterTable::new(header.cluster_bits, image_length),
             header,
-            phase: Phase::Tables,
+            phase: CheckPhase::Tables,
             l2_tables: Vec::new(),
             l2_uses: Vec::new(),
         }
     }
 
-    fn begin_tables(&mut self, findings: &mut Findings, tables: &mut Batch) {
+    fn begin_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
         let bytes = self.header.l1_size * 8;
         if bytes > 0 {
             self.clusters
-                .count(Use::L1, self.header.l1_offset, bytes, 1, findings);
+                .count_references(ClusterUse::L1, self.header.l1_offset, bytes, 1, findings);
             tables.push_table(self.header.l1_offset, bytes, L1, 0);
         }
-        snapshots::begin(&self.header, tables);
-        bitmaps::begin(&self.header, tables);
+        snapshots::queue_table(&self.header, tables);
+        bitmaps::queue_directory(&self.header, tables);
     }
 
     /// Each table is looked at once, however often it is referred to.
-    fn begin_l2_tables(&mut self, tables: &mut Batch) {
+    fn begin_l2_tables(&mut self, tables: &mut RangeBatch) {
         self.l2_tables.sort_unstable();
         for same in self.l2_tables.chunk_by(|one, other| one.0 == other.0) {
             let Some((host, _)) = same.first() else { continue };
@@ -82,47 +82,54 @@ impl Qcow2Check {
         self.l2_tables = Vec::new();
     }
 
-    fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings, blocks: &mut Batch) {
-        for (index, entry) in words(table).enumerate() {
+    fn learn_refcount_table(&mut self, table: &[u8], findings: &mut Findings, blocks: &mut RangeBatch) {
+        for (index, entry) in table_entries(table).enumerate() {
             let host = Host(entry & !REFCOUNT_TABLE_RESERVED);
             if entry == 0 {
                 continue;
             }
             // What is no block, or behind the end, is an error and is not read: QEMU goes on with the other blocks as well.
             if entry != host.0 || !self.is_aligned(host) {
-                findings
-                    .error(|| format!("refcount table entry {index} is {entry:#x}, which no block can have"));
+                findings.add_error(|| {
+                    format!("refcount table entry {index} is {entry:#x}, which no block can have")
+                });
                 continue;
             }
-            if host >= self.clusters.end() {
-                findings.error(|| {
+            if host >= self.clusters.clusters_end() {
+                findings.add_error(|| {
                     format!("the refcount block {index} at {host:#x} is behind the end of the image")
                 });
                 continue;
             }
-            self.clusters
-                .count(Use::RefcountBlock, host, self.header.cluster_size(), 1, findings);
+            self.clusters.count_references(
+                ClusterUse::RefcountBlock,
+                host,
+                self.header.cluster_size(),
+                1,
+                findings,
+            );
             let counts_from = (index as u64).saturating_mul(bytes_per_block(&self.header));
             blocks.push_table(host, self.header.cluster_size(), REFCOUNT_BLOCK, counts_from);
         }
     }
 
-    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, findings: &mut Findings, batch: &mut Batch) {
-        for (index, entry) in words(bytes).enumerate() {
+    fn learn_l1(&mut self, bytes: &[u8], is_active: bool, findings: &mut Findings, batch: &mut RangeBatch) {
+        for (index, entry) in table_entries(bytes).enumerate() {
             if entry == 0 {
                 continue;
             }
             let host = Host(entry & OFFSET_MASK);
             if entry & L1_RESERVED != 0 {
-                findings.error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
+                findings.add_error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
             }
             // Both are no place of a table: what is there is not looked at.
             if host == Host(0) || !self.is_aligned(host) {
-                findings.error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));
+                findings
+                    .add_error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));
                 continue;
             }
             self.clusters
-                .count(Use::L2, host, self.header.cluster_size(), 1, findings);
+                .count_references(ClusterUse::L2, host, self.header.cluster_size(), 1, findings);
             if is_active {
                 self.clusters.compare_flag(host, entry, findings);
             }
@@ -137,48 +144,59 @@ impl Qcow2Check {
     }
 }
 
-impl Check for Qcow2Check {
-    fn begin(&mut self, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
-        self.clusters.begin(tables);
+impl ImageCheck for Qcow2Check {
+    fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
+        self.clusters.allocate_counts(tables);
         let (host, length) = (
             self.header.refcount_table_offset,
             self.header.refcount_table_bytes,
         );
+        self.clusters.count_references(
+            ClusterUse::Header,
+            Host(0),
+            self.header.cluster_size(),
+            1,
+            findings,
+        );
         self.clusters
-            .count(Use::Header, Host(0), self.header.cluster_size(), 1, findings);
-        self.clusters.count(Use::Refcounts, host, length, 1, findings);
+            .count_references(ClusterUse::Refcounts, host, length, 1, findings);
         tables.push_table(host, length, REFCOUNT_TABLE, 0);
         Ok(())
     }
 
-    fn next(&mut self, findings: &mut Findings, tables: &mut Batch) {
+    fn queue_next_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
         match self.phase {
-            Phase::Tables => {
-                self.phase = Phase::L2Tables;
+            CheckPhase::Tables => {
+                self.phase = CheckPhase::L2Tables;
                 self.begin_tables(findings, tables);
             }
-            Phase::L2Tables => {
-                self.phase = Phase::End;
+            CheckPhase::L2Tables => {
+                self.phase = CheckPhase::End;
                 self.begin_l2_tables(tables);
             }
-            Phase::End => {}
+            CheckPhase::End => {}
         }
     }
 
-    fn learn(&mut self, table: Table<'_>, findings: &mut Findings, tables: &mut Batch) -> Result<(), Error> {
+    fn check_table(
+        &mut self,
+        table: LoadedTable<'_>,
+        findings: &mut Findings,
+        tables: &mut RangeBatch,
+    ) -> Result<(), Error> {
         let bytes = table.bytes;
         match table.kind {
             REFCOUNT_TABLE => self.learn_refcount_table(bytes, findings, tables),
             REFCOUNT_BLOCK => self.clusters.learn_block(&self.header, table),
             L1 => self.learn_l1(bytes, true, findings, tables),
             SNAPSHOT_L1 => self.learn_l1(bytes, false, findings, tables),
-            SNAPSHOTS => snapshots::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
-            BITMAPS => bitmaps::learn(&self.header, bytes, &mut self.clusters, findings, tables)?,
+            SNAPSHOTS => snapshots::check_table(&self.header, bytes, &mut self.clusters, findings, tables)?,
+            BITMAPS => bitmaps::check_directory(&self.header, bytes, &mut self.clusters, findings, tables)?,
             BITMAP_TABLE => bitmaps::learn_table(&self.header, table, &mut self.clusters, findings)?,
             _ => {
                 let uses = self.l2_uses.binary_search_by_key(&table.host, |uses| uses.host);
                 if let Some(uses) = uses.ok().and_then(|index| self.l2_uses.get(index)) {
-                    entries::learn(&self.header, uses, bytes, &mut self.clusters, findings);
+                    entries::check_entries(&self.header, uses, bytes, &mut self.clusters, findings);
                 }
             }
         }
@@ -186,12 +204,12 @@ impl Check for Qcow2Check {
     }
 
     fn memory_bytes(&self) -> u64 {
-        self.clusters.bytes()
+        self.clusters.memory_bytes()
             + bytes_of::<(Host, bool)>(self.l2_tables.capacity())
             + bytes_of::<L2Uses>(self.l2_uses.capacity())
     }
 
-    fn finish(&mut self, findings: &mut Findings) {
-        self.clusters.compare(findings);
+    fn finish_check(&mut self, findings: &mut Findings) {
+        self.clusters.compare_refcounts(findings);
     }
 }

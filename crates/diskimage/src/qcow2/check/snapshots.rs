@@ -1,12 +1,12 @@
 //! Snapshots: a table of entries of any length, and an L1 table each (qcow2.rst, "Snapshots").
 
-use super::clusters::{Clusters, Use};
+use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
 use crate::findings::Findings;
 use crate::offsets::Host;
-use crate::qcow2::header::{Header, MAX_L1_ENTRIES};
+use crate::qcow2::header::{MAX_L1_ENTRIES, Qcow2Header};
 use crate::qcow2::table::{SNAPSHOT_L1, SNAPSHOTS};
-use crate::wants::Batch;
+use crate::wants::RangeBatch;
 use crate::{Error, Format};
 
 /// The fixed part of an entry.
@@ -20,7 +20,7 @@ const MAX_ENTRY_BYTES: u64 = ENTRY_BYTES + 1024 + 2 * 0xffff + 8;
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
 /// Asks for the table. Its length is not known before it is read.
-pub(super) fn begin(header: &Header, tables: &mut Batch) {
+pub(super) fn queue_table(header: &Qcow2Header, tables: &mut RangeBatch) {
     let length = (u64::from(header.snapshots) * MAX_ENTRY_BYTES).min(MAX_TABLE_BYTES);
     if length > 0 {
         tables.push_table(header.snapshot_table_offset, length, SNAPSHOTS, 0);
@@ -28,12 +28,12 @@ pub(super) fn begin(header: &Header, tables: &mut Batch) {
 }
 
 /// Asks for the L1 tables of all snapshots.
-pub(super) fn learn(
-    header: &Header,
+pub(super) fn check_table(
+    header: &Qcow2Header,
     table: &[u8],
-    clusters: &mut Clusters,
+    clusters: &mut ClusterTable,
     findings: &mut Findings,
-    tables: &mut Batch,
+    tables: &mut RangeBatch,
 ) -> Result<(), Error> {
     let mut at = 0usize;
     for index in 0..header.snapshots {
@@ -45,29 +45,39 @@ pub(super) fn learn(
         let extra = number(36);
         if extra > MAX_EXTRA_BYTES {
             let what = format!("snapshot {index} has {extra} bytes of extra data");
-            return Err(broken(header, what));
+            return Err(snapshots_error(header, what));
         }
         if header.version >= 3 && extra < MIN_EXTRA_BYTES {
-            findings.error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
+            findings.add_error(|| format!("snapshot {index} has only {extra} bytes of extra data"));
         }
         let names = [12, 14].map(|place| usize::from(be16(entry, place).unwrap_or(0)));
         at += 40 + extra as usize + names[0] + names[1];
         if at as u64 > MAX_TABLE_BYTES {
-            return Err(broken(header, format!("{} snapshots take {at} bytes", index + 1)));
+            return Err(snapshots_error(
+                header,
+                format!("{} snapshots take {at} bytes", index + 1),
+            ));
         }
         if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
-            findings
-                .error(|| format!("snapshot {index} has an L1 table of {l1_size} entries at {l1_offset:#x}"));
+            findings.add_error(|| {
+                format!("snapshot {index} has an L1 table of {l1_size} entries at {l1_offset:#x}")
+            });
         } else if l1_size > 0 {
-            clusters.count(Use::L1, l1_offset, l1_size * 8, 1, findings);
+            clusters.count_references(ClusterUse::L1, l1_offset, l1_size * 8, 1, findings);
             tables.push_table(l1_offset, l1_size * 8, SNAPSHOT_L1, index.into());
         }
     }
-    clusters.count(Use::Other, header.snapshot_table_offset, at as u64, 1, findings);
+    clusters.count_references(
+        ClusterUse::Other,
+        header.snapshot_table_offset,
+        at as u64,
+        1,
+        findings,
+    );
     Ok(())
 }
 
 /// QEMU does not open an image of which it cannot read the snapshots.
-fn broken(header: &Header, what: String) -> Error {
-    Format::Qcow2.corrupt(what, header.snapshot_table_offset)
+fn snapshots_error(header: &Qcow2Header, what: String) -> Error {
+    Format::Qcow2.corrupt_error(what, header.snapshot_table_offset)
 }

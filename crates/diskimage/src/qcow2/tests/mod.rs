@@ -2,15 +2,15 @@
 
 use testkit::images::qcow2::{Guest, Qcow2};
 
-use super::Header;
+use super::Qcow2Header;
 use crate::Error;
 
 mod references;
 
-fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Header, Error> {
+fn patched(patch: impl FnOnce(&mut Vec<u8>)) -> Result<Qcow2Header, Error> {
     let mut bytes = Qcow2::new(9, vec![Guest::Data(1)]).build().image;
     patch(&mut bytes);
-    Header::parse(&bytes)
+    Qcow2Header::parse(&bytes)
 }
 
 #[test]
@@ -125,15 +125,15 @@ fn extensions_of_large_clusters_are_waited_for() {
     let length = 100_000_u32;
     image[104..108].copy_from_slice(&[0x12; 4]);
     image[108..112].copy_from_slice(&length.to_be_bytes());
-    let short = Header::parse(&image[..65_536]).unwrap_err();
+    let short = Qcow2Header::parse(&image[..65_536]).unwrap_err();
     assert!(
         matches!(short, Error::ShortHeader { needed: 100_112, .. }),
         "{short}"
     );
-    assert!(Header::parse(&image).is_ok());
+    assert!(Qcow2Header::parse(&image).is_ok());
     image[108..112].copy_from_slice(&(length + 40_000).to_be_bytes());
     assert!(
-        Header::parse(&image[..65_536])
+        Qcow2Header::parse(&image[..65_536])
             .unwrap_err()
             .to_string()
             .contains("extensions end")

@@ -177,7 +177,7 @@ fn tables_too_big_for_qemu_are_refused_in_its_words_whatever_the_grain() {
         put64(&mut image, 20, grain);
         // Grain tables of 512 entries.
         put32(&mut image, 44, 512);
-        Image::open(Format::Vmdk, &image).map(|image| image.facts())
+        Image::open(Format::Vmdk, &image).map(|image| image.head_facts())
     };
     for grain in [128, 3456] {
         let most = 512 * grain * (32 << 20);
@@ -197,7 +197,7 @@ fn limits_of_the_header_have_both_sides() {
     let patched = |at: usize, bytes: &[u8]| {
         let mut image = vmdk(Tables::First, false).build();
         image[at..at + bytes.len()].copy_from_slice(bytes);
-        Image::open(Format::Vmdk, &image).map(|image| image.facts())
+        Image::open(Format::Vmdk, &image).map(|image| image.head_facts())
     };
     for (at, good, bad) in [
         (4, 3u64, 4u64),

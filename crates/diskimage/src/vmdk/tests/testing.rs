@@ -7,7 +7,7 @@ use bytes::Bytes;
 use flate2::read::ZlibDecoder;
 
 use crate::stream::testing;
-use crate::{Error, Format, Guest, Host, Image, Sink};
+use crate::{Error, Format, Guest, GuestSink, Host, Image};
 
 /// The disk, and what waits.
 pub(super) struct Array {
@@ -17,17 +17,17 @@ pub(super) struct Array {
     grain: usize,
 }
 
-impl Sink for Array {
+impl GuestSink for Array {
     type Error = Error;
 
-    fn data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_data(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let at = usize::try_from(guest.0).unwrap();
         self.disk[at..at + bytes.len()].copy_from_slice(&bytes);
         Ok(())
     }
 
     /// As QEMU: a stream with its checksum, not longer than a grain, at least as long as the disk.
-    fn compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
+    fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let failed = |reason: String| Error::CompressedCluster {
             guest,
             cluster_size: self.grain as u64,
@@ -47,17 +47,17 @@ impl Sink for Array {
         Ok(())
     }
 
-    fn park(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
+    fn park_unit(&mut self, host: Host, pieces: &[Bytes]) -> Result<(), Error> {
         self.parked.insert(host, pieces.concat().into());
         self.most_parked = self.most_parked.max(self.parked.len());
         Ok(())
     }
 
-    fn parked(&mut self, host: Host) -> Result<Bytes, Error> {
+    fn read_parked(&mut self, host: Host) -> Result<Bytes, Error> {
         Ok(self.parked[&host].clone())
     }
 
-    fn forget(&mut self, host: Host) -> Result<(), Error> {
+    fn drop_parked(&mut self, host: Host) -> Result<(), Error> {
         self.parked.remove(&host).unwrap();
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Sink for Array {
 
 fn open(image: &[u8]) -> Result<(Image, Array), Error> {
     let opened = Image::open(Format::Vmdk, image)?;
-    let facts = opened.facts();
+    let facts = opened.head_facts();
     let array = Array {
         // Damage can make it as large as it likes.
         disk: vec![0; usize::try_from(facts.virtual_size.min(64 << 20)).unwrap()],

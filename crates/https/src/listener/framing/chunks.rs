@@ -5,7 +5,7 @@
 
 /// A place in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Chunks {
+pub(super) enum ChunkedBodyState {
     /// Before the first digit of a size.
     Start,
     /// Within the digits, which mean this so far. Zeros in front may be as many as they like.
@@ -32,15 +32,15 @@ pub(super) enum Chunks {
     End,
 }
 
-impl Chunks {
+impl ChunkedBodyState {
     /// The place behind `byte`, which is none of the data; `None` if it must not be there.
-    pub(super) fn next(self, byte: u8) -> Option<Self> {
+    pub(super) fn next_state(self, byte: u8) -> Option<Self> {
         let next = match (self, byte) {
-            (Self::Start, _) => Self::Size(digit(byte)?),
+            (Self::Start, _) => Self::Size(hex_digit(byte)?),
             (Self::Size(size) | Self::Blank(size), b' ' | b'\t') => Self::Blank(size),
             (Self::Size(size) | Self::Blank(size), b';') => Self::Extension(size),
             (Self::Size(size) | Self::Blank(size) | Self::Extension(size), b'\r') => Self::SizeEnd(size),
-            (Self::Size(size), _) => Self::Size(size.checked_mul(16)?.checked_add(digit(byte)?)?),
+            (Self::Size(size), _) => Self::Size(size.checked_mul(16)?.checked_add(hex_digit(byte)?)?),
             (Self::Extension(_) | Self::TrailerStart | Self::Trailer, b'\n') => return None,
             (Self::Extension(size), _) => Self::Extension(size),
             (Self::SizeEnd(0), b'\n') => Self::TrailerStart,
@@ -58,6 +58,6 @@ impl Chunks {
     }
 }
 
-fn digit(byte: u8) -> Option<u64> {
+fn hex_digit(byte: u8) -> Option<u64> {
     char::from(byte).to_digit(16).map(u64::from)
 }

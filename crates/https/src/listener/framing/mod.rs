@@ -2,7 +2,7 @@
 //!
 //! A request with both `Transfer-Encoding` and `Content-Length` "ought to be handled as an error" (RFC 9112 §6.1): where
 //! one reader believes the one and the next reader the other, a second request can hide in the body of the first. hyper
-//! believes the encoding and says nothing, so [`Watched`] reads along, and spoils the head of such a request: hyper
+//! believes the encoding and says nothing, so [`FramingGuard`] reads along, and spoils the head of such a request: hyper
 //! answers 400 and closes the connection. So are requests with other encodings than `chunked`, also below or beside it:
 //! hyper hands out their bytes as if they had none.
 //!
@@ -24,7 +24,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use self::chunks::Chunks;
+use self::chunks::ChunkedBodyState;
 
 /// Bytes of a line of a head that are looked at; the names and numbers that matter are shorter.
 const LINE_BYTES: usize = 64;
@@ -34,20 +34,20 @@ const SPOILED: u8 = 0;
 
 /// Follows the framing of HTTP/1.1 requests through a stream.
 #[derive(Debug)]
-enum Framing {
+enum RequestFraming {
     /// In a head, or in front of one.
-    Head(Head),
+    Head(RequestHead),
     /// In a body, with this number of bytes left.
     Length(u64),
     /// In a body in chunks.
-    Chunked(Chunks),
+    Chunked(ChunkedBodyState),
     /// Behind what cannot be followed.
     Lost,
 }
 
 /// The headers of the head that is being read, as far as they have come.
 #[derive(Debug, Default)]
-struct Head {
+struct RequestHead {
     /// The request line was read.
     has_begun: bool,
     length: Option<u64>,
@@ -60,20 +60,20 @@ struct Head {
     is_line_filled: bool,
 }
 
-impl Default for Framing {
+impl Default for RequestFraming {
     fn default() -> Self {
-        Self::Head(Head::default())
+        Self::Head(RequestHead::default())
     }
 }
 
-impl Framing {
+impl RequestFraming {
     /// Reads along and returns how many of `bytes` may be seen. If those are not all, the last of them is spoiled.
-    fn read(&mut self, bytes: &mut [u8]) -> usize {
+    fn scan_bytes(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = 0;
         while let Some(byte) = bytes.get_mut(at) {
             let byte = match self {
-                Self::Length(left) | Self::Chunked(Chunks::Data(left)) if *left > 0 => {
-                    at += take(left, bytes.len() - at);
+                Self::Length(left) | Self::Chunked(ChunkedBodyState::Data(left)) if *left > 0 => {
+                    at += take_bytes(left, bytes.len() - at);
                     continue;
                 }
                 Self::Length(_) => {
@@ -83,7 +83,7 @@ impl Framing {
                 _ => byte,
             };
             at += 1;
-            if let Err(Unclear) = self.pass(*byte) {
+            if let Err(AmbiguousHeadError) = self.scan_byte(*byte) {
                 *byte = SPOILED;
                 *self = Self::Lost;
                 break;
@@ -93,14 +93,14 @@ impl Framing {
     }
 
     /// Moves on behind a byte that is not one of a body.
-    fn pass(&mut self, byte: u8) -> Result<(), Unclear> {
+    fn scan_byte(&mut self, byte: u8) -> Result<(), AmbiguousHeadError> {
         let next = match self {
-            Self::Head(head) => head.pass(byte)?,
-            Self::Chunked(chunks) => match chunks.next(byte).ok_or(Unclear)? {
-                Chunks::End => Some(Self::default()),
+            Self::Head(head) => head.scan_byte(byte)?,
+            Self::Chunked(chunks) => match chunks.next_state(byte).ok_or(AmbiguousHeadError)? {
+                ChunkedBodyState::End => Some(Self::default()),
                 next => Some(Self::Chunked(next)),
             },
-            Self::Length(_) | Self::Lost => return Err(Unclear),
+            Self::Length(_) | Self::Lost => return Err(AmbiguousHeadError),
         };
         if let Some(next) = next {
             *self = next;
@@ -110,7 +110,7 @@ impl Framing {
 }
 
 /// Counts as many of `length` bytes as are left, and returns their number.
-fn take(left: &mut u64, length: usize) -> usize {
+fn take_bytes(left: &mut u64, length: usize) -> usize {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
     *left = left.saturating_sub(taken.try_into().unwrap_or(u64::MAX));
     taken
@@ -118,11 +118,11 @@ fn take(left: &mut u64, length: usize) -> usize {
 
 /// A head that may be read in two ways, or in none.
 #[derive(Debug)]
-struct Unclear;
+struct AmbiguousHeadError;
 
-impl Head {
+impl RequestHead {
     /// Takes in a byte; at the end of the head says what follows.
-    fn pass(&mut self, byte: u8) -> Result<Option<Framing>, Unclear> {
+    fn scan_byte(&mut self, byte: u8) -> Result<Option<RequestFraming>, AmbiguousHeadError> {
         if byte != b'\n' {
             self.is_line_filled |= byte != b'\r';
             if self.line.len() < LINE_BYTES {
@@ -133,7 +133,7 @@ impl Head {
         let line = std::mem::take(&mut self.line);
         if std::mem::take(&mut self.is_line_filled) {
             if std::mem::replace(&mut self.has_begun, true) {
-                self.header(&line);
+                self.parse_header(&line);
             }
             return Ok(None);
         }
@@ -142,15 +142,15 @@ impl Head {
             return Ok(None);
         }
         match (self.is_chunked, self.length) {
-            _ if self.is_odd => Err(Unclear),
-            (true, Some(_)) => Err(Unclear),
-            (true, None) => Ok(Some(Framing::Chunked(Chunks::Start))),
-            (false, None | Some(0)) => Ok(Some(Framing::default())),
-            (false, Some(length)) => Ok(Some(Framing::Length(length))),
+            _ if self.is_odd => Err(AmbiguousHeadError),
+            (true, Some(_)) => Err(AmbiguousHeadError),
+            (true, None) => Ok(Some(RequestFraming::Chunked(ChunkedBodyState::Start))),
+            (false, None | Some(0)) => Ok(Some(RequestFraming::default())),
+            (false, Some(length)) => Ok(Some(RequestFraming::Length(length))),
         }
     }
 
-    fn header(&mut self, line: &[u8]) {
+    fn parse_header(&mut self, line: &[u8]) {
         let Some(colon) = line.iter().position(|byte| *byte == b':') else {
             return;
         };
@@ -170,35 +170,35 @@ impl Head {
 
 /// A connection whose requests are watched.
 #[derive(Debug)]
-pub(super) struct Watched<S> {
+pub(super) struct FramingGuard<S> {
     stream: S,
-    framing: Framing,
+    framing: RequestFraming,
 }
 
-impl<S> Watched<S> {
+impl<S> FramingGuard<S> {
     pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
-            framing: Framing::default(),
+            framing: RequestFraming::default(),
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if let Framing::Lost = this.framing {
+        if let RequestFraming::Lost = this.framing {
             // The end of the stream.
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         let seen = match buffer.filled_mut().get_mut(before..) {
-            Some(new) => this.framing.read(new),
+            Some(new) => this.framing.scan_bytes(new),
             None => 0,
         };
         buffer.set_filled(before + seen);
@@ -206,7 +206,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for FramingGuard<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

@@ -50,11 +50,11 @@ pub(super) async fn first_byte(stream: &TcpStream) -> io::Result<()> {
 }
 
 /// Completes the handshake of `stream` with the newest `config`.
-pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     config: &watch::Receiver<Arc<ServerConfig>>,
-) -> io::Result<tls::Stream<Wire<S>>> {
-    let mut wire = Wire::new(stream);
+) -> io::Result<tls::Stream<HelloReader<S>>> {
+    let mut wire = HelloReader::new(stream);
     poll_fn(|cx| wire.poll_hello(cx)).await?;
     let config = Arc::clone(&config.borrow());
     // In a box: it is needed for a moment, and large.
@@ -66,7 +66,7 @@ pub(super) async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
 /// The connection below TLS. During the handshake it gives out whole records, and not many bytes in all: a record that is not whole
 /// takes as much memory as it has bytes.
 #[derive(Debug)]
-pub(super) struct Wire<S> {
+pub(super) struct HelloReader<S> {
     stream: S,
     /// The handshake is complete: nothing is looked at any more.
     is_over: bool,
@@ -83,7 +83,7 @@ pub(super) struct Wire<S> {
 
 /// The reasons for which a client is not waited for.
 #[derive(Debug, thiserror::Error)]
-enum Refused {
+enum HandshakeError {
     #[error("{received} bytes have come, and more than {most} are not waited for")]
     Bytes { received: usize, most: usize },
     #[error("it has come in more than {MAX_RECORDS} pieces")]
@@ -92,13 +92,13 @@ enum Refused {
     NoHello,
 }
 
-impl From<Refused> for io::Error {
-    fn from(error: Refused) -> Self {
+impl From<HandshakeError> for io::Error {
+    fn from(error: HandshakeError) -> Self {
         Self::new(io::ErrorKind::InvalidData, error)
     }
 }
 
-impl<S> Wire<S> {
+impl<S> HelloReader<S> {
     fn new(stream: S) -> Self {
         Self {
             stream,
@@ -112,7 +112,7 @@ impl<S> Wire<S> {
     }
 
     /// Gives out what waits, as far as there is room.
-    fn give(&mut self, buffer: &mut ReadBuf<'_>) {
+    fn copy_waiting(&mut self, buffer: &mut ReadBuf<'_>) {
         let rest = self.waiting.get(self.given..).unwrap_or_default();
         let length = rest.len().min(buffer.remaining());
         buffer.put_slice(rest.get(..length).unwrap_or_default());
@@ -125,15 +125,15 @@ impl<S> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> Wire<S> {
+impl<S: AsyncRead + Unpin> HelloReader<S> {
     /// Reads until the record that begins at `start` of what waits is whole; the handshake may have `most` bytes until then.
     fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
         loop {
-            let missing = missing(self.waiting.get(start..).unwrap_or_default());
+            let missing = missing_bytes(self.waiting.get(start..).unwrap_or_default());
             if missing == 0 {
                 self.records += 1;
                 return Poll::Ready(if self.records > MAX_RECORDS {
-                    Err(Refused::Records.into())
+                    Err(HandshakeError::Records.into())
                 } else {
                     Ok(())
                 });
@@ -142,7 +142,7 @@ impl<S: AsyncRead + Unpin> Wire<S> {
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
             if room == 0 {
-                return Poll::Ready(Err(Refused::Bytes { received, most }.into()));
+                return Poll::Ready(Err(HandshakeError::Bytes { received, most }.into()));
             }
             let mut piece = [0; PIECE_BYTES];
             let mut piece = ReadBuf::new(piece.get_mut(..room).unwrap_or_default());
@@ -158,14 +158,14 @@ impl<S: AsyncRead + Unpin> Wire<S> {
 
     /// Reads the records of a ClientHello.
     fn poll_hello(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while let Some(last) = unfinished(&self.waiting)? {
+        while let Some(last) = find_unfinished_record(&self.waiting)? {
             ready!(self.poll_record(cx, last, HELLO_BYTES))?;
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for HelloReader<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -181,10 +181,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Wire<S> {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        if this.given == 0 && missing(&this.waiting) > 0 {
+        if this.given == 0 && missing_bytes(&this.waiting) > 0 {
             ready!(this.poll_record(cx, 0, HANDSHAKE_BYTES))?;
         }
-        this.give(buffer);
+        this.copy_waiting(buffer);
         Poll::Ready(Ok(()))
     }
 }
@@ -198,20 +198,20 @@ fn record_length(record: &[u8]) -> usize {
 }
 
 /// Bytes that are missing of a record.
-fn missing(record: &[u8]) -> usize {
+fn missing_bytes(record: &[u8]) -> usize {
     record_length(record).saturating_sub(record.len())
 }
 
 /// The place in `bytes`, the first of a client, of the record that is missing to a whole ClientHello, or of which a part is; `None`
 /// if it is whole.
-fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
+fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError> {
     let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
     loop {
         let record = bytes.get(at..).unwrap_or_default();
         if record.first().is_some_and(|kind| *kind != HANDSHAKE) {
-            return Err(Refused::NoHello);
+            return Err(HandshakeError::NoHello);
         }
-        if missing(record) > 0 {
+        if missing_bytes(record) > 0 {
             return Ok(Some(at));
         }
         let payload = record
@@ -225,7 +225,7 @@ fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
         at += record_length(record);
         let [kind, message @ ..] = header;
         if length >= MESSAGE_HEADER && kind != CLIENT_HELLO {
-            return Err(Refused::NoHello);
+            return Err(HandshakeError::NoHello);
         }
         let [high, middle, low] = message.map(usize::from);
         if length >= MESSAGE_HEADER && length - MESSAGE_HEADER >= (high << 16 | middle << 8 | low) {
@@ -234,7 +234,7 @@ fn unfinished(bytes: &[u8]) -> Result<Option<usize>, Refused> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for HelloReader<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
     }

@@ -30,10 +30,10 @@ fn in_records(hello: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 /// The end of a handshake that begins with `sent`, when nothing follows for a while.
-async fn greeted(sent: &[u8]) -> Option<Result<Wire<DuplexStream>, String>> {
+async fn greeted(sent: &[u8]) -> Option<Result<HelloReader<DuplexStream>, String>> {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(sent).await.unwrap();
-    let mut wire = Wire::new(server);
+    let mut wire = HelloReader::new(server);
     let hello = poll_fn(|cx| wire.poll_hello(cx));
     let ended = tokio::time::timeout(std::time::Duration::from_millis(10), hello)
         .await
@@ -149,7 +149,7 @@ async fn data_may_come_along_with_the_end_of_the_handshake() {
         stream
     };
     let listening = async {
-        let mut stream = accept(far, &config).await.unwrap();
+        let mut stream = accept_tls(far, &config).await.unwrap();
         let mut received = Vec::new();
         stream.read_to_end(&mut received).await.unwrap();
         received

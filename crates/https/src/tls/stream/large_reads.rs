@@ -56,7 +56,7 @@ impl<S> LargeReads<S> {
         self.buffer.capacity() > 0
     }
 
-    fn adapt(&mut self, read: usize) {
+    fn adapt_read_size(&mut self, read: usize) {
         if read >= self.read_bytes {
             self.read_bytes = (self.read_bytes * 2).min(MAX_READ_BYTES);
         } else if read < self.read_bytes / 4 {
@@ -76,7 +76,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for LargeReads<S> {
             let mut piece = BytesMut::with_capacity(this.read_bytes);
             // While it is waited for more, the piece is not kept.
             let read = ready!(poll_read_buf(Pin::new(&mut this.io), cx, &mut piece))?;
-            this.adapt(read);
+            this.adapt_read_size(read);
             this.buffer = piece;
         }
         let length = this.buffer.len().min(buffer.remaining());

@@ -63,16 +63,16 @@ impl<S> Stream<S> {
     }
 
     /// The protocol above TLS that was agreed on (RFC 7301).
-    pub fn protocol(&self) -> Option<&[u8]> {
-        self.state().alpn_protocol()
+    pub fn alpn_protocol(&self) -> Option<&[u8]> {
+        self.connection_state().alpn_protocol()
     }
 
     /// The certificate of the peer, if it has shown one.
-    pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
-        self.state().peer_certificates().and_then(<[_]>::first)
+    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.connection_state().peer_certificates().and_then(<[_]>::first)
     }
 
-    fn state(&self) -> &CommonState {
+    fn connection_state(&self) -> &CommonState {
         self.tls.get_ref().1
     }
 }

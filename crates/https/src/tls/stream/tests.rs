@@ -19,15 +19,15 @@ fn name() -> ServerName<'static> {
 fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let server = SelfSigned::generate(NAME).unwrap().server_config().unwrap();
     let mut client = tls::insecure_client_config().unwrap();
-    let mut provider = (*program::crypto::provider()).clone();
+    let mut provider = (*program::crypto::crypto_provider()).clone();
     provider
         .cipher_suites
         .retain(|suite| matches!(suite, rustls::SupportedCipherSuite::Tls13(_)) == is_new);
     let chosen = provider.cipher_suites[suite % provider.cipher_suites.len()];
     provider.cipher_suites = vec![chosen];
     let version = if is_new { &version::TLS13 } else { &version::TLS12 };
-    let verifier = Arc::new(tls::verify::Verifier {
-        trust: tls::verify::Trust::Everyone,
+    let verifier = Arc::new(tls::verify::ServerVerifier {
+        trust: tls::verify::ServerTrust::Everyone,
         provider: Arc::new(provider.clone()),
     });
     let built = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);

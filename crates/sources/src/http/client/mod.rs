@@ -11,16 +11,16 @@ use parking_lot::Mutex;
 use reqwest::Response;
 use url::{Origin, Url};
 
-use crate::address::{origin, printable};
-use crate::credentials::Credentials;
+use crate::address::{printable_url, url_origin};
+use crate::credentials::BasicCredentials;
 use crate::http::agent;
-use crate::http::cause::{Route, transport_failure};
+use crate::http::cause::{RequestRoute, transport_failure};
 use crate::http::config::HttpConfig;
-use crate::http::dialect::{self, Dialect, Verdict};
-use crate::http::headers::Header;
-use crate::http::promise::{Promise, keeps_promise};
+use crate::http::dialect::{self, RefusalVerdict, ServerDialect};
+use crate::http::headers::ExtraHeader;
+use crate::http::promise::{IntegrityGuarantee, keeps_promise};
 use crate::network::Network;
-use crate::retry::AttemptFailed;
+use crate::retry::AttemptError;
 
 /// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
 const RESERVED: [HeaderName; 10] = [
@@ -40,12 +40,12 @@ const RESERVED: [HeaderName; 10] = [
 const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
 
 /// Sends requests on behalf of one import.
-pub(super) struct Client {
+pub(super) struct ObjectClient {
     http: reqwest::Client,
     start: Url,
-    credentials: Option<Credentials>,
+    credentials: Option<BasicCredentials>,
     headers: HeaderMap,
-    dialect: Option<Arc<dyn Dialect>>,
+    dialect: Option<Arc<dyn ServerDialect>>,
     network: Arc<Network>,
     is_named: bool,
     is_checked: bool,
@@ -57,7 +57,7 @@ pub(super) struct Client {
 
 /// The part of the object that a request asks for.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct ObjectRange {
     /// Offset of the first byte.
     pub(super) start: u64,
     /// Offset after the last byte; the end of the object when `None`.
@@ -66,15 +66,18 @@ pub(super) struct Part {
     pub(super) condition: Option<(HeaderName, HeaderValue)>,
 }
 
-impl Client {
+impl ObjectClient {
     pub(super) fn new(config: &HttpConfig) -> Result<Self, SourceError> {
         let headers = extra_headers(&config.headers);
-        let http = agent::client(&config.network, &config.user_agent)?;
+        let http = agent::build_client(&config.network, &config.user_agent)?;
         let mut start = config.url.clone();
-        let credentials = config.credentials.clone().or_else(|| Credentials::of_url(&start));
+        let credentials = config
+            .credentials
+            .clone()
+            .or_else(|| BasicCredentials::of_url(&start));
         strip_user_info(&mut start);
         if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
-            config.network.policy.reveal(&secret, &start)?;
+            config.network.policy.check_secret_target(&secret, &start)?;
         }
         start.set_fragment(None);
         Ok(Self {
@@ -97,38 +100,42 @@ impl Client {
     }
 
     /// The URL at which the import began, before any redirect.
-    pub(super) fn start(&self) -> &Url {
+    pub(super) fn start_url(&self) -> &Url {
         &self.start
     }
 
     /// The request to `url`, for the sentence about its failure.
-    pub(super) fn route(&self, url: &Url) -> Route {
-        let mut shown = self.shown(url);
+    pub(super) fn request_route(&self, url: &Url) -> RequestRoute {
+        let mut shown = self.display_url(url);
         if *url != self.start {
-            shown.push_str(&format!(" (to which {} led)", self.shown(&self.start)));
+            shown.push_str(&format!(" (to which {} led)", self.display_url(&self.start)));
         }
-        Route::new(url, shown, &self.network.proxy)
+        RequestRoute::new(url, shown, &self.network.proxy)
     }
 
     /// A silent server is named; other failures have named theirs.
-    pub(super) fn name_silence(&self, failure: AttemptFailed) -> AttemptFailed {
-        match failure.kind() {
-            SourceErrorKind::Stalled => failure.at(&self.shown(&self.start)),
+    pub(super) fn name_silence(&self, failure: AttemptError) -> AttemptError {
+        match failure.error_kind() {
+            SourceErrorKind::Stalled => failure.with_context(&self.display_url(&self.start)),
             _ => failure,
         }
     }
 
     /// A URL for sentences. If the source has a name of its own, paths tell nothing more or are secrets.
-    fn shown(&self, url: &Url) -> String {
+    fn display_url(&self, url: &Url) -> String {
         if self.is_named {
-            origin(url)
+            url_origin(url)
         } else {
-            printable(url)
+            printable_url(url)
         }
     }
 
     /// One answer that the dialect has no more to say about, and where it came from.
-    async fn send(&self, url: &Url, part: Option<&Part>) -> Result<(Response, Url), AttemptFailed> {
+    async fn send_authorized(
+        &self,
+        url: &Url,
+        part: Option<&ObjectRange>,
+    ) -> Result<(Response, Url), AttemptError> {
         let mut url = url.clone();
         let mut is_first = true;
         loop {
@@ -137,21 +144,21 @@ impl Client {
             let Some(dialect) = dialect.filter(|_| dialect::is_refusal(&response)) else {
                 return Ok((response, url));
             };
-            match dialect::ask(dialect, &url, response, &self.route(&url)).await? {
+            match dialect::judge_response(dialect, &url, response, &self.request_route(&url)).await? {
                 // Once: a server that refuses every new token or region would be asked for ever.
-                (Verdict::Again(elsewhere), _) if is_first => {
+                (RefusalVerdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
                         url = elsewhere;
                     }
                     is_first = false;
                 }
-                (Verdict::Described { text, transient }, response) => {
+                (RefusalVerdict::Described { text, transient }, response) => {
                     let kind = SourceErrorKind::Status(response.status().as_u16());
                     let error = SourceError::new(kind, text);
-                    return Err(AttemptFailed::answered(error, transient, response.headers()));
+                    return Err(AttemptError::from_response(error, transient, response.headers()));
                 }
-                (Verdict::Plain | Verdict::Again(_), response) => return Ok((response, url)),
+                (RefusalVerdict::Plain | RefusalVerdict::Again(_), response) => return Ok((response, url)),
             }
         }
     }
@@ -159,14 +166,14 @@ impl Client {
     async fn send_once(
         &self,
         url: &Url,
-        part: Option<&Part>,
-        dialect: Option<&dyn Dialect>,
-    ) -> Result<Response, AttemptFailed> {
+        part: Option<&ObjectRange>,
+        dialect: Option<&dyn ServerDialect>,
+    ) -> Result<Response, AttemptError> {
         // Here, and not where redirects are read: resumed and relocated requests pass as well.
-        self.network.policy.visit(url).map_err(AttemptFailed::Final)?;
-        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptFailed::Final)?;
-        if promise != Promise::Kept {
-            self.is_warned.call_once(|| promise.warn());
+        self.network.policy.check_url(url).map_err(AttemptError::Final)?;
+        let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
+        if promise != IntegrityGuarantee::Kept {
+            self.is_warned.call_once(|| promise.warn_downgrade());
         }
         let mut target = url.clone();
         strip_user_info(&mut target);
@@ -174,15 +181,18 @@ impl Client {
         if let Some(credentials) = self.credentials_for(url) {
             request = request.basic_auth(credentials.user(), Some(credentials.password()));
         }
-        let failed = |error| transport_failure(error, &self.route(url));
+        let failed = |error| transport_failure(error, &self.request_route(url));
         let mut request = request.build().map_err(failed)?;
         if let Some(dialect) = dialect {
-            dialect.authorize(&mut request).await.map_err(AttemptFailed::of)?;
+            dialect
+                .authorize(&mut request)
+                .await
+                .map_err(AttemptError::from_error)?;
         }
         self.http.execute(request).await.map_err(failed)
     }
 
-    fn headers_for(&self, url: &Url, part: Option<&Part>) -> HeaderMap {
+    fn headers_for(&self, url: &Url, part: Option<&ObjectRange>) -> HeaderMap {
         let mut headers = self.own_headers(url);
         // Progress, checksum and ranges all count bytes of the object as it is stored.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -207,7 +217,7 @@ fn strip_user_info(url: &mut Url) {
 }
 
 /// The secret, if there is one, in what goes to the first origin with each request.
-fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<String> {
+fn secret_of(credentials: Option<&BasicCredentials>, headers: &HeaderMap) -> Option<String> {
     let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
     let header = headers.iter().find(|(name, value)| is_secret(name, value));
     match (credentials, header) {
@@ -217,7 +227,7 @@ fn secret_of(credentials: Option<&Credentials>, headers: &HeaderMap) -> Option<S
     }
 }
 
-fn extra_headers(extras: &[Header]) -> HeaderMap {
+fn extra_headers(extras: &[ExtraHeader]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for extra in extras {
         if RESERVED.contains(&extra.name) {

@@ -8,34 +8,34 @@ use http::{HeaderMap, StatusCode, header};
 use reqwest::Response;
 use url::Url;
 
-use super::{Client, Part};
-use crate::credentials::Credentials;
-use crate::error::invalid;
-use crate::retry::AttemptFailed;
+use super::{ObjectClient, ObjectRange};
+use crate::credentials::BasicCredentials;
+use crate::error::invalid_error;
+use crate::retry::AttemptError;
 
 /// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
 /// is 10 to 20.
 const MAX_REDIRECTS: usize = 10;
 
-impl Client {
+impl ObjectClient {
     /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
     /// came from.
-    pub(in crate::http) async fn get(
+    pub(in crate::http) async fn follow_redirects(
         &self,
         url: &Url,
-        part: Option<&Part>,
-    ) -> Result<(Response, Url), AttemptFailed> {
+        part: Option<&ObjectRange>,
+    ) -> Result<(Response, Url), AttemptError> {
         let mut url = url.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let (response, asked) = self.send(&url, part).await?;
+            let (response, asked) = self.send_authorized(&url, part).await?;
             url = asked;
-            match redirect_target(&response, &url, &self.shown(&url))? {
+            match redirect_target(&response, &url, &self.display_url(&url))? {
                 None => return Ok((response, url)),
                 Some(target) => {
                     // Only a place that hears secrets itself can introduce another one: a redirect of a CDN introduces none.
                     if let Some(dialect) = &self.dialect
                         && self.is_acquainted(&url)
-                        && dialect.accompanies(&target)
+                        && dialect.is_same_service(&target)
                     {
                         self.get_acquainted(&target);
                     }
@@ -45,9 +45,9 @@ impl Client {
         }
         let message = format!(
             "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
-            self.shown(&url)
+            self.display_url(&url)
         );
-        Err(AttemptFailed::lasting(SourceErrorKind::Invalid, message))
+        Err(AttemptError::new_final(SourceErrorKind::Invalid, message))
     }
 
     /// True if the dialect is spoken to the server of `url`.
@@ -71,9 +71,9 @@ impl Client {
     }
 
     /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.
-    pub(super) fn credentials_for(&self, url: &Url) -> Option<Credentials> {
+    pub(super) fn credentials_for(&self, url: &Url) -> Option<BasicCredentials> {
         if !self.is_same_origin(url) {
-            return Credentials::of_url(url);
+            return BasicCredentials::of_url(url);
         }
         // An explicit `Authorization` is more specific than user and password, and two make no request.
         let explicit = self.headers.contains_key(header::AUTHORIZATION);
@@ -85,7 +85,7 @@ impl Client {
     }
 }
 
-fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, AttemptFailed> {
+fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Option<Url>, AttemptError> {
     let redirects = matches!(
         response.status(),
         StatusCode::MOVED_PERMANENTLY
@@ -99,7 +99,7 @@ fn redirect_target(response: &Response, from: &Url, shown: &str) -> Result<Optio
     };
     let refused = |reason: &str| {
         let message = format!("{shown} redirects to a place that cannot be followed: {reason}",);
-        AttemptFailed::Final(invalid(message))
+        AttemptError::Final(invalid_error(message))
     };
     let location = std::str::from_utf8(location.as_bytes()).map_err(|_| refused("Location is not text"))?;
     let mut target = from.join(location).map_err(|error| refused(&error.to_string()))?;

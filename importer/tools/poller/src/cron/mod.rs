@@ -30,7 +30,7 @@ const UNPROCESSABLE: u16 = 422;
 pub(super) enum CronError {
     #[error("{0:?} cannot be the name of an object or a namespace")]
     Name(String),
-    #[error("Failed to connect to Kubernetes: {}", program::report::chain(.0))]
+    #[error("Failed to connect to Kubernetes: {}", program::report::error_chain(.0))]
     Client(kube::Error),
     #[error("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
     Call {
@@ -43,26 +43,26 @@ pub(super) enum CronError {
 
 /// The part of it that is read.
 #[derive(Deserialize)]
-struct Object {
-    metadata: Metadata,
+struct CronObject {
+    metadata: CronMetadata,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Metadata {
+struct CronMetadata {
     annotations: Option<BTreeMap<String, String>>,
     #[serde(default)]
     resource_version: String,
 }
 
 /// A DataImportCron, to be read and changed.
-pub(super) struct Cron {
+pub(super) struct DataImportCron {
     client: Client,
     namespace: String,
     name: String,
 }
 
-impl Cron {
+impl DataImportCron {
     /// The DataImportCron `namespace/name` of this cluster.
     pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
         for part in [namespace, name] {
@@ -85,51 +85,58 @@ impl Cron {
     }
 
     /// Notes that it was looked just now and that `digest` was found. True if that is news.
-    pub(super) async fn report(&self, digest: &str) -> Result<bool, CronError> {
+    pub(super) async fn report_digest(&self, digest: &str) -> Result<bool, CronError> {
         let mut attempts = 1..=ATTEMPTS;
         loop {
             attempts.next();
-            let found = self.get().await?;
+            let found = self.get_metadata().await?;
             let known = found.annotations.as_ref().and_then(|all| all.get(DESIRED_DIGEST));
             let is_news = known.is_none_or(|known| known != digest);
-            let changes = patch(&found, is_news.then_some(digest));
-            match self.change(&changes).await {
+            let changes = build_patch(&found, is_news.then_some(digest));
+            match self.send_patch(&changes).await {
                 Ok(()) => return Ok(is_news),
                 Err(kube::Error::Api(status)) if status.code == UNPROCESSABLE && !attempts.is_empty() => {
                     tracing::debug!("somebody else was faster: {}", status.message);
                 }
-                Err(error) => return Err(self.failed("updating", &error)),
+                Err(error) => return Err(self.call_error("updating", &error)),
             }
         }
     }
 
-    async fn get(&self) -> Result<Metadata, CronError> {
-        let asked = self.ask(Method::GET, "application/json", Vec::new()).await;
-        let object = asked.map_err(|error| self.failed("getting", &error))?;
+    async fn get_metadata(&self) -> Result<CronMetadata, CronError> {
+        let asked = self
+            .send_request(Method::GET, "application/json", Vec::new())
+            .await;
+        let object = asked.map_err(|error| self.call_error("getting", &error))?;
         Ok(object.metadata)
     }
 
     /// The failure, in the API server's own words where it has said something.
-    fn failed(&self, doing: &'static str, error: &kube::Error) -> CronError {
+    fn call_error(&self, doing: &'static str, error: &kube::Error) -> CronError {
         CronError::Call {
             doing,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             cause: match error {
                 kube::Error::Api(status) => status.message.clone(),
-                other => program::report::chain(other),
+                other => program::report::error_chain(other),
             },
         }
     }
 
-    async fn change(&self, changes: &Value) -> kube::Result<()> {
+    async fn send_patch(&self, changes: &Value) -> kube::Result<()> {
         let body = changes.to_string().into_bytes();
-        self.ask(Method::PATCH, "application/json-patch+json", body)
+        self.send_request(Method::PATCH, "application/json-patch+json", body)
             .await
             .map(drop)
     }
 
-    async fn ask(&self, method: Method, content_type: &str, body: Vec<u8>) -> kube::Result<Object> {
+    async fn send_request(
+        &self,
+        method: Method,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> kube::Result<CronObject> {
         let Self { namespace, name, .. } = self;
         let request = Request::builder()
             .method(method)
@@ -145,7 +152,7 @@ impl Cron {
 }
 
 /// The JSON Patch (RFC 6902) that notes the time and, if there is one, a new digest.
-fn patch(found: &Metadata, digest: Option<&str>) -> Value {
+fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let mut changes = Vec::new();
     if found.annotations.is_none() {
         // The empty map would replace annotations that were added meanwhile: the version shows that none were.

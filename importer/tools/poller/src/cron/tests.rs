@@ -17,7 +17,7 @@ fn steps(changes: &Value) -> Vec<String> {
 
 #[test]
 fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
-    let mut found = Metadata {
+    let mut found = CronMetadata {
         annotations: None,
         resource_version: "7".to_owned(),
     };
@@ -27,13 +27,13 @@ fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
         "add /metadata/annotations/cdi.kubevirt.io~1storage.import.lastCronTime",
         "add /metadata/annotations/cdi.kubevirt.io~1storage.import.sourceDesiredDigest",
     ];
-    assert_eq!(steps(&patch(&found, Some("sha256:1"))), all);
+    assert_eq!(steps(&build_patch(&found, Some("sha256:1"))), all);
     found.annotations = Some(BTreeMap::new());
-    assert_eq!(steps(&patch(&found, None)), all[2..3]);
+    assert_eq!(steps(&build_patch(&found, None)), all[2..3]);
 }
 
 /// A DataImportCron without annotations, whose first `refusals` patches come too late; and the methods of all requests.
-fn cron(refusals: usize) -> (Cron, Arc<Mutex<Vec<Method>>>) {
+fn cron(refusals: usize) -> (DataImportCron, Arc<Mutex<Vec<Method>>>) {
     let methods = Arc::<Mutex<Vec<Method>>>::default();
     let seen = Arc::clone(&methods);
     let service = service_fn(move |request: Request<Body>| {
@@ -52,7 +52,7 @@ fn cron(refusals: usize) -> (Cron, Arc<Mutex<Vec<Method>>>) {
         *answer.status_mut() = status;
         async move { Ok::<_, Infallible>(answer) }
     });
-    let cron = Cron {
+    let cron = DataImportCron {
         client: Client::new(service, "default"),
         namespace: "default".to_owned(),
         name: "cron".to_owned(),
@@ -69,7 +69,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 fn who_comes_too_late_looks_again_but_not_for_ever() {
     let (late, methods) = run(async {
         let (cron, methods) = cron(2);
-        (cron.report("sha256:1").await, methods)
+        (cron.report_digest("sha256:1").await, methods)
     });
     assert!(late.unwrap());
     let expected = [Method::GET, Method::PATCH];
@@ -80,7 +80,7 @@ fn who_comes_too_late_looks_again_but_not_for_ever() {
 
     let (never, methods) = run(async {
         let (cron, methods) = cron(usize::MAX);
-        (cron.report("sha256:1").await, methods)
+        (cron.report_digest("sha256:1").await, methods)
     });
     let sentence = "Failed updating DataImportCron, cronNamespace default cronName cron: test failed";
     assert_eq!(never.unwrap_err().to_string(), sentence);

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::super::{Framing, Watched};
+use super::super::{FramingGuard, RequestFraming};
 
 /// The parts of streams: whole lines and pieces of lines. `N` becomes a number that no other request has.
 const PIECES: [&str; 36] = [
@@ -212,7 +212,8 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
                 Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
             }
         });
-        let serving = http1::Builder::new().serve_connection(TokioIo::new(Watched::new(server)), service);
+        let serving =
+            http1::Builder::new().serve_connection(TokioIo::new(FramingGuard::new(server)), service);
         let talking = async {
             for piece in sent.chunks(piece) {
                 // It may have closed the connection.
@@ -235,7 +236,7 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
 
 /// The words where the guard thinks that requests begin: the second one from there on.
 fn followed(sent: &[u8]) -> Vec<String> {
-    let mut framing = Framing::default();
+    let mut framing = RequestFraming::default();
     let mut found = Vec::new();
     let mut is_between = true;
     for (at, byte) in sent.iter().enumerate() {
@@ -244,12 +245,12 @@ fn followed(sent: &[u8]) -> Vec<String> {
             let target = words.nth(1).unwrap_or_default();
             found.push(String::from_utf8_lossy(target).into_owned());
         }
-        framing.read(&mut [*byte]);
+        framing.scan_bytes(&mut [*byte]);
         is_between = match &framing {
-            Framing::Head(head) => !head.has_begun && !head.is_line_filled,
-            Framing::Length(left) => *left == 0,
-            Framing::Chunked(_) => false,
-            Framing::Lost => break,
+            RequestFraming::Head(head) => !head.has_begun && !head.is_line_filled,
+            RequestFraming::Length(left) => *left == 0,
+            RequestFraming::Chunked(_) => false,
+            RequestFraming::Lost => break,
         };
     }
     found

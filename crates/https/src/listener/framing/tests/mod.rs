@@ -9,12 +9,12 @@ use super::*;
 /// The bytes of `text` that hyper gets to see, when it arrives in pieces of this size.
 fn seen(text: &str, piece: usize) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
-    let mut framing = Framing::default();
+    let mut framing = RequestFraming::default();
     let mut seen = Vec::new();
     for piece in bytes.chunks_mut(piece) {
-        let length = framing.read(piece);
+        let length = framing.scan_bytes(piece);
         seen.extend_from_slice(&piece[..length]);
-        if let Framing::Lost = framing {
+        if let RequestFraming::Lost = framing {
             break;
         }
     }
@@ -137,13 +137,13 @@ fn chunks_that_cannot_be_followed_are_spoiled_where_that_shows() {
 proptest! {
     #[test]
     fn of_random_bytes_a_beginning_is_seen_as_it_came(bytes in prop::collection::vec(any::<u8>(), 0..300), piece in 1..300_usize) {
-        let mut framing = Framing::default();
+        let mut framing = RequestFraming::default();
         let mut copy = bytes.clone();
         for (piece, original) in copy.chunks_mut(piece).zip(bytes.chunks(piece)) {
-            let length = framing.read(piece);
+            let length = framing.scan_bytes(piece);
             let same = piece.iter().zip(original).take_while(|(a, b)| a == b).count();
             prop_assert!(length == piece.len() && same == length || same + 1 >= length);
-            if let Framing::Lost = framing {
+            if let RequestFraming::Lost = framing {
                 break;
             }
         }
