@@ -50,6 +50,11 @@ impl Victim<'_> {
         self.fault.is_some_and(|fault| fault.group.name == group)
     }
 
+    /// True if the program ended for want of memory, as if it were killed.
+    pub(crate) fn has_aborted(&self, finished: &Finished) -> bool {
+        self.is_of("memory") && OUT_OF_MEMORY.contains(&finished.code())
+    }
+
     /// Fails the test unless the program has said how it ended. True if it says that all is well.
     #[track_caller]
     pub(crate) fn has_succeeded(&self, finished: &Finished) -> bool {
@@ -59,7 +64,7 @@ impl Victim<'_> {
             self.fault.is_some() || code == 0,
             "exit code {code} without a fault: {said}"
         );
-        let is_out_of_memory = self.is_of("memory") && OUT_OF_MEMORY.contains(&code);
+        let is_out_of_memory = self.has_aborted(finished);
         assert!(
             (0..=LAST_CODE).contains(&code) || is_out_of_memory,
             "exit code {code}: {said}"

@@ -395,18 +395,20 @@ fn stop_ends_a_stalled_read() {
 /// A chunk that the pump cannot hand over any more because of the stop is not the end of the object.
 #[test]
 fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
-    let origin = start(Script::new(noise(32 << 20)));
+    const BYTES: usize = 32 << 20;
+    let origin = start(Script::new(noise(BYTES)));
     for round in 0..200 {
         let stop = CancellationToken::new();
         let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
         let mut body = source.open_body().unwrap();
-        body.next_chunk().unwrap().unwrap();
+        let first = body.next_chunk().unwrap().unwrap();
         let stopping = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_micros(round * 50));
             stop.cancel();
         });
         match read_all(&mut *body) {
-            Ok(bytes) => panic!("round {round}: the object ended after {} bytes", bytes.len()),
+            // On a busy machine all of it may come before the stop.
+            Ok(bytes) => assert_eq!(first.len() + bytes.len(), BYTES, "round {round}"),
             Err(error) => assert_eq!(error.kind(), SourceErrorKind::Stopped, "{error}"),
         }
         stopping.join().unwrap();
