@@ -1,22 +1,29 @@
 //! The observer of a pod's import, for log and metrics.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::Error;
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Stage, TransferPhase};
-use program::metrics::{Counter, MetricsRegistry, ProgressMetric};
-use volume::figures::TransferMetrics;
+use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
+use program::metrics::{MetricsRegistry, ProgressMetric};
+use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
 use volume::watch::{self, PhaseTracker};
 use volume::wording::ProductKind;
+
+const DEPRECATED: DeprecatedNames = &[
+    ("source_bytes", "cdi_importer_source_bytes_total"),
+    ("target_bytes", "cdi_importer_target_bytes_total"),
+    ("retries", "cdi_importer_retries_total"),
+    ("errors", "cdi_importer_errors_total"),
+    ("stage_seconds", "cdi_importer_stage_seconds_total"),
+];
 
 /// Logs the phases by CDI's names and drives the progress that its controllers scrape.
 #[derive(Debug)]
 pub(crate) struct PodWatch {
     progress: ProgressMetric,
-    source_bytes: Counter,
-    target_bytes: Counter,
-    figures: TransferMetrics,
+    counted: CountedTransfer,
     phases: PhaseTracker,
 }
 
@@ -29,19 +36,10 @@ impl PodWatch {
         made: ProductKind,
     ) -> Self {
         let (name, help) = progress;
+        let metrics = TransferMetrics::new(registry, "importer", writer_troubles(), DEPRECATED);
         Self {
             progress: registry.add_progress(name, help, owner_uid),
-            source_bytes: registry.add_counter(
-                "cdi_importer_source_bytes_total",
-                "Bytes of the source that are consumed.",
-                &[],
-            ),
-            target_bytes: registry.add_counter(
-                "cdi_importer_target_bytes_total",
-                "Bytes that were handed to the target.",
-                &[],
-            ),
-            figures: TransferMetrics::new(registry, "cdi_importer"),
+            counted: CountedTransfer::new(Arc::new(metrics)),
             phases: PhaseTracker::new(made),
         }
     }
@@ -53,7 +51,7 @@ impl PodWatch {
 
     /// The import ends with `error`.
     pub(crate) fn record_failure(&self, error: &Error) {
-        self.figures.record_failure(error);
+        self.counted.metrics.record_failure(error.stage_and_kind());
     }
 
     /// Everything is verified and on the disk: 100 %.
@@ -72,25 +70,22 @@ impl Observer for PodWatch {
     }
 
     fn source_position(&self, position: u64, total: Option<u64>) {
-        // Calls come from one thread, in order; a position that went back (a restart) adds nothing.
-        self.source_bytes
-            .add(position.saturating_sub(self.source_bytes.value()));
+        self.counted.record_bytes(ByteCount::Source, position);
         if let Some(total) = total {
             self.progress.record_bytes(position, total);
         }
     }
 
-    fn target_written(&self, bytes: u64) {
-        self.target_bytes
-            .add(bytes.saturating_sub(self.target_bytes.value()));
+    fn record_bytes(&self, count: ByteCount, total: u64) {
+        self.counted.record_bytes(count, total);
     }
 
-    fn record_retry(&self, _stage: Stage) {
-        self.figures.record_retry();
+    fn record_retry(&self, stage: Stage) {
+        self.counted.record_retry(stage);
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {
-        self.figures.record_time(stage, time);
+        self.counted.record_time(stage, time);
     }
 }
 

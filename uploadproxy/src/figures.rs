@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use program::metrics::{Counter, Gauge, MetricsRegistry};
+use program::metrics::{Counter, Gauge, MetricsRegistry, SecondsCounter};
 
 use crate::outcome::RequestOutcome;
 
@@ -14,6 +14,8 @@ pub(crate) struct ProxyMetrics {
     pub(crate) active: Gauge,
     /// Bytes of bodies that were forwarded.
     pub(crate) bytes: Counter,
+    seconds: SecondsCounter,
+    /// The same, under an old name.
     milliseconds: Counter,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
 }
@@ -32,9 +34,14 @@ impl Default for ProxyMetrics {
                 "Bytes that were taken from clients for upload servers.",
                 &[],
             ),
+            seconds: registry.add_seconds_counter(
+                "cdi_uploadproxy_upload_seconds_total",
+                "Time that all requests with a valid token have taken together.",
+                &[],
+            ),
             milliseconds: registry.add_counter(
                 "cdi_uploadproxy_upload_milliseconds_total",
-                "Milliseconds that all requests with a valid token have taken together.",
+                "Deprecated and gone with the next release: use cdi_uploadproxy_upload_seconds_total.",
                 &[],
             ),
             outcomes: RequestOutcome::ALL.map(|outcome| {
@@ -60,6 +67,7 @@ impl ProxyMetrics {
 
     /// An upload took so long.
     pub(crate) fn add_time(&self, time: Duration) {
+        self.seconds.add_time(time);
         self.milliseconds
             .add(time.as_millis().try_into().unwrap_or(u64::MAX));
     }

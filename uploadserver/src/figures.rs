@@ -4,15 +4,21 @@ use std::sync::Arc;
 
 use datapath::memory;
 use program::metrics::{Counter, Gauge, MetricsRegistry};
-use volume::figures::TransferMetrics as Transfers;
+use volume::figures::{DeprecatedNames, TransferMetrics, writer_troubles};
 
 use crate::job::UploadJob;
+
+const DEPRECATED: DeprecatedNames = &[
+    ("source_bytes", "cdi_uploadserver_received_bytes_total"),
+    ("target_bytes", "cdi_uploadserver_written_bytes_total"),
+    ("retries", "cdi_uploadserver_retries_total"),
+    ("errors", "cdi_uploadserver_errors_total"),
+    ("stage_seconds", "cdi_uploadserver_stage_seconds_total"),
+];
 
 /// Its series.
 pub(crate) struct ServerMetrics {
     registry: MetricsRegistry,
-    received: Counter,
-    written: Counter,
     successes: Counter,
     failures: Counter,
     percent: Gauge,
@@ -20,7 +26,7 @@ pub(crate) struct ServerMetrics {
     states: [(&'static str, Gauge); 6],
     held: Gauge,
     /// Those of its transfers.
-    pub(crate) transfers: Arc<Transfers>,
+    pub(crate) transfers: Arc<TransferMetrics>,
 }
 
 impl Default for ServerMetrics {
@@ -39,16 +45,6 @@ impl Default for ServerMetrics {
             (state, registry.add_gauge("cdi_uploadserver_state", help, &labels))
         };
         Self {
-            received: registry.add_counter(
-                "cdi_uploadserver_received_bytes_total",
-                "Bytes of images that were received.",
-                &[],
-            ),
-            written: registry.add_counter(
-                "cdi_uploadserver_written_bytes_total",
-                "Bytes that were written to the target.",
-                &[],
-            ),
             successes: outcome("success"),
             failures: outcome("failure"),
             percent: registry.add_gauge(
@@ -63,23 +59,21 @@ impl Default for ServerMetrics {
             ),
             states: ["idle", "uploading", "waiting", "processing", "done", "failed"].map(state),
             held: registry.add_gauge("cdi_uploadserver_held_bytes", "Memory that data takes.", &[]),
-            transfers: Arc::new(Transfers::new(&registry, "cdi_uploadserver")),
+            transfers: Arc::new(TransferMetrics::new(
+                &registry,
+                "uploadserver",
+                writer_troubles(),
+                DEPRECATED,
+            )),
             registry,
         }
     }
 }
 
 impl ServerMetrics {
-    /// Counts what an upload has moved since it was last counted.
-    pub(crate) fn catch_up(&self, job: &UploadJob) {
-        let (received, written) = job.progress.take_moved_bytes();
-        self.received.add(received);
-        self.written.add(written);
-    }
-
     /// An upload has ended.
     pub(crate) fn count_upload(&self, job: &UploadJob, is_success: bool) {
-        self.catch_up(job);
+        job.progress.count_received();
         if is_success {
             &self.successes
         } else {

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use datapath::disk::PrefixCrc;
 use datapath::facts::ImageFacts;
-use datapath::observe::{Observer, Stage, TransferPhase};
+use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
-use volume::figures::TransferMetrics as Transfers;
+use volume::figures::{CountedTransfer, TransferMetrics};
 use volume::watch::{self, PhaseTracker};
 use volume::wording::ProductKind;
 
@@ -105,7 +105,7 @@ pub(crate) struct UploadJob {
 
 impl UploadJob {
     /// A job that has not begun. Its stages are counted by `transfers`.
-    pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<Transfers>) -> Self {
+    pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<TransferMetrics>) -> Self {
         let outlook = Sender::new(JobState::Running);
         // Names that cannot be guessed: 128 bits.
         let id = format!("{:032x}", fastrand::u128(..));
@@ -193,17 +193,14 @@ pub(crate) struct UploadProgress {
     pub(crate) total: Option<u64>,
     /// Bytes that came over the network.
     pub(crate) received: Arc<AtomicU64>,
-    written: AtomicU64,
-    /// The part of both that is in the metrics already.
-    counted: [AtomicU64; 2],
     phases: PhaseTracker,
     facts: OnceLock<ImageFacts>,
-    pub(crate) transfers: Arc<Transfers>,
+    pub(crate) counted: CountedTransfer,
     outlook: Sender<JobState>,
 }
 
 impl UploadProgress {
-    fn new(outlook: Sender<JobState>, plan: &UploadPlan, transfers: Arc<Transfers>) -> Self {
+    fn new(outlook: Sender<JobState>, plan: &UploadPlan, transfers: Arc<TransferMetrics>) -> Self {
         Self {
             phases: PhaseTracker::new(match plan.content {
                 BodyContent::Archive => ProductKind::Directory,
@@ -214,10 +211,8 @@ impl UploadProgress {
             began: Instant::now(),
             total: plan.total,
             received: Arc::default(),
-            written: AtomicU64::new(0),
-            counted: Default::default(),
             facts: OnceLock::new(),
-            transfers,
+            counted: CountedTransfer::new(transfers),
             outlook,
         }
     }
@@ -229,18 +224,13 @@ impl UploadProgress {
 
     /// Bytes that were written to the target.
     pub(crate) fn written_bytes(&self) -> u64 {
-        self.written.load(Ordering::Relaxed)
+        self.counted.total_bytes(ByteCount::Target)
     }
 
-    /// Bytes that were received and written since this was last asked.
-    pub(crate) fn take_moved_bytes(&self) -> (u64, u64) {
-        let since =
-            |now: u64, counted: &AtomicU64| now.saturating_sub(counted.fetch_max(now, Ordering::Relaxed));
-        let [received, written] = &self.counted;
-        (
-            since(self.received_bytes(), received),
-            since(self.written_bytes(), written),
-        )
+    /// Counts in the metrics what came since this was last called.
+    pub(crate) fn count_received(&self) {
+        self.counted
+            .record_bytes(ByteCount::Source, self.received_bytes());
     }
 
     /// The facts of the image, once it is recognised.
@@ -268,12 +258,12 @@ impl Observer for UploadProgress {
         self.facts.set(facts.clone()).ok();
     }
 
-    fn target_written(&self, bytes: u64) {
-        self.written.store(bytes, Ordering::Relaxed);
+    fn record_bytes(&self, count: ByteCount, total: u64) {
+        self.counted.record_bytes(count, total);
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {
-        self.transfers.record_time(stage, time);
+        self.counted.record_time(stage, time);
     }
 }
 

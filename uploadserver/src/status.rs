@@ -116,7 +116,7 @@ pub(crate) fn status_reply(server: &UploadServer) -> Reply {
 /// The metrics.
 pub(crate) fn metrics_reply(server: &UploadServer) -> Reply {
     if let Some(job) = server.slot.current_job() {
-        server.figures.catch_up(&job);
+        job.progress.count_received();
     }
     let status = ServerStatus::from_state(&server.slot.state());
     let text = server

@@ -67,7 +67,10 @@ fn run_transfer(
             "it was stopped on request",
         )),
         Err(error) => {
-            job.progress.transfers.record_failure(&error);
+            job.progress
+                .counted
+                .metrics
+                .record_failure(error.stage_and_kind());
             let is_unpacked = content == BodyContent::Archive
                 || (matches!(content, BodyContent::FilesClone(_)) && !is_device);
             let facts = job.progress.image_facts();

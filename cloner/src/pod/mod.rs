@@ -1,7 +1,6 @@
 //! The pod face: the source pod of a host-assisted clone.
 
 mod config;
-mod figures;
 mod names;
 mod startup;
 
@@ -21,9 +20,9 @@ use program::paths::PodPaths;
 use program::report;
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
+use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics};
 
 use self::config::Config;
-use self::figures::CloneMetrics;
 pub use self::names::MODE_VARIABLE;
 use self::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, UPLOAD_BYTES_FLAG};
 use crate::client::UploadClient;
@@ -32,6 +31,11 @@ use crate::source::Tally;
 use crate::source::VolumeSource;
 
 const PROGRAM: &str = "cdi-cloner";
+
+const DEPRECATED: DeprecatedNames = &[
+    ("errors", "cdi_cloner_errors_total"),
+    ("stage_seconds", "cdi_cloner_stage_seconds_total"),
+];
 
 /// The name by which CDI's image starts it.
 const SCRIPT: &str = "cloner_startup.sh";
@@ -105,10 +109,11 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     if let Some(progress) = &progress {
         progress.record_bytes(0, config.upload_bytes);
     }
-    let figures = CloneMetrics::new(&registry);
+    let metrics = TransferMetrics::new(&registry, "cloner", CloneError::TROUBLES.into_iter(), DEPRECATED);
+    let counted = Arc::new(CountedTransfer::new(Arc::new(metrics)));
     metrics::serve_metrics(env, registry, shutdown.cancel_token()).await;
-    let tally = Arc::new(figures.new_tally());
-    let cloning = clone_volume(&config, &figures, &tally);
+    let tally = Arc::new(Tally::with_observer(Arc::clone(&counted) as _));
+    let cloning = clone_volume(&config, &counted.metrics, &tally);
     let watching = report_progress(progress.as_ref(), &tally, config.upload_bytes);
     let ended = tokio::select! {
         result = cloning => result,
@@ -122,9 +127,9 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
 }
 
 /// Sends the volume; or the sentence that says why not.
-async fn clone_volume(config: &Config, figures: &CloneMetrics, tally: &Arc<Tally>) -> Result<(), String> {
+async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Tally>) -> Result<(), String> {
     let failed = |error: CloneError| {
-        figures.record_failure(&error);
+        metrics.record_failure(error.stage_and_kind());
         match error {
             CloneError::Transport(reason) => format!("Error {reason} POSTing to {}", config.url),
             CloneError::Source(error) => format!("Error reading the volume: {error}"),

@@ -3,7 +3,7 @@
 //! | | [`Stage`]: where | [`TransferPhase`]: how far |
 //! | --- | --- | --- |
 //! | log | in sentences | `New phase: Info`, `TransferDataFile`, `Resize`, `Complete`, as CDI's importer has it |
-//! | metrics | the label `stage` of `…_retries_total`, `…_errors_total` and `…_stage_seconds_total` | |
+//! | metrics | the label `stage` of `cdi_transfer_{retries,errors,stage_seconds}_total` | |
 //! | status of an upload server | | `stage` |
 //! | JSON of the command line | `stage` of an error | |
 //!
@@ -97,6 +97,37 @@ impl SharedTime {
     }
 }
 
+/// Bytes that every program counts which fills a volume, or sends one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ByteCount {
+    /// Bytes of the source that are consumed.
+    Source,
+    /// Bytes that are written to the target, or sent to it.
+    Target,
+    /// Zeros that need not be written.
+    Skipped,
+}
+
+impl ByteCount {
+    /// All of them. Each is counted once its place in the data path calls [`Observer::record_bytes`].
+    pub const ALL: [Self; 3] = [Self::Source, Self::Target, Self::Skipped];
+
+    /// The name and the help text of its metric.
+    pub const fn describe(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Source => ("source_bytes", "Bytes of the source that were consumed."),
+            Self::Target => (
+                "target_bytes",
+                "Bytes that were written to the target, or sent to it.",
+            ),
+            Self::Skipped => (
+                "skipped_bytes",
+                "Bytes of zeros that were not written or sent, such as holes. A disk counts them when it is complete.",
+            ),
+        }
+    }
+}
+
 /// Receives events from the threads of a transfer and of its source; every method must return at once.
 pub trait Observer: Send + Sync {
     /// A new phase began.
@@ -105,8 +136,8 @@ pub trait Observer: Send + Sync {
     fn record_image(&self, _facts: &ImageFacts) {}
     /// `position` bytes of the source are consumed, of `total` if the source knows. Called per chunk.
     fn source_position(&self, _position: u64, _total: Option<u64>) {}
-    /// The target has been written `bytes` so far. Called now and then.
-    fn target_written(&self, _bytes: u64) {}
+    /// The transfer has come to `total` bytes of this count. Called now and then.
+    fn record_bytes(&self, _count: ByteCount, _total: u64) {}
     /// An attempt of `stage` failed and is made again.
     fn record_retry(&self, _stage: Stage) {}
     /// `stage` took `time` more. Called per chunk.

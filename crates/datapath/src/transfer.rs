@@ -9,7 +9,7 @@ use crate::format::PreparedImage;
 use crate::format::raw::CopiedDisk;
 use crate::memory;
 use crate::meter::Meter;
-use crate::observe::{Stage, TransferPhase};
+use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
@@ -108,7 +108,9 @@ pub fn transfer_image(
     // Commit: the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;
     let written_bytes = readings.time_stage(Stage::Target, || disk.commit(virtual_size, target.mode))?;
-    reading.observer.target_written(written_bytes);
+    let skipped_bytes = disk_size.saturating_sub(written_bytes.saturating_add(kept_bytes));
+    reading.observer.record_bytes(ByteCount::Target, written_bytes);
+    reading.observer.record_bytes(ByteCount::Skipped, skipped_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);
     Ok(TransferReport {
         facts,

@@ -1,72 +1,166 @@
-//! The stages of transfers in numbers, the same in every pod that writes a disk.
+//! The stages of transfers in numbers, under the same names in every program that fills or sends a volume.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use datapath::Error;
 use datapath::error::error_kinds;
-use datapath::observe::Stage;
-use program::metrics::{Counter, MetricsRegistry, SecondsCounter};
+use datapath::observe::{ByteCount, Observer, Stage};
+use program::metrics::{Counter, MetricValue, MetricsRegistry, SecondsCounter};
 
 const RETRIES: &str =
     "Attempts that failed and are made again: requests, connections, uploads that wait to be continued.";
 const ERRORS: &str = "Errors that ended a transfer.";
 const SECONDS: &str = "Time that stages took: source waits for bytes, decode undoes layers and archives, format reads the \
-                       image, target writes and syncs. Stages and writing threads overlap.";
+                       image, target writes and syncs, or waits for the network. Stages and threads overlap.";
 
-/// The series `…_retries_total`, `…_errors_total` and `…_stage_seconds_total` of a program. All are there, and 0, from the start.
+/// Old names of metrics: a name without `cdi_transfer_` and `_total`, and the whole name that it had.
+pub type DeprecatedNames = &'static [(&'static str, &'static str)];
+
+/// A stage, and a kind of its errors.
+pub type TransferTrouble = (Stage, &'static str);
+
+/// All errors that a program can have which fills a volume.
+pub fn writer_troubles() -> impl Iterator<Item = TransferTrouble> {
+    let kinds_of = |stage| error_kinds(stage).iter().map(move |&kind| (stage, kind));
+    Stage::ALL.into_iter().flat_map(kinds_of)
+}
+
+/// The series `cdi_transfer_…` of a program. All are there, and 0, from the start.
 #[derive(Debug)]
 pub struct TransferMetrics {
+    bytes: [Counter; ByteCount::ALL.len()],
     retries: Counter,
-    errors: Vec<((Stage, &'static str), Counter)>,
-    seconds: [(Stage, SecondsCounter); Stage::ALL.len()],
+    errors: Vec<(TransferTrouble, Counter)>,
+    seconds: Vec<(Stage, SecondsCounter)>,
 }
 
 impl TransferMetrics {
-    /// Series in `registry` whose names begin with `program`: `cdi_importer`.
-    pub fn new(registry: &MetricsRegistry, program: &str) -> Self {
-        let kinds_of = |stage: Stage| error_kinds(stage).iter().map(move |&kind| (stage, kind));
+    /// Series in `registry` whose label `program` is `program`: `importer`. The errors are `troubles`, the stages those that
+    /// can have them.
+    pub fn new(
+        registry: &MetricsRegistry,
+        program: &'static str,
+        troubles: impl Iterator<Item = TransferTrouble>,
+        deprecated: DeprecatedNames,
+    ) -> Self {
+        let family = MetricNames {
+            registry,
+            program,
+            deprecated,
+        };
+        let troubles: Vec<_> = troubles.collect();
+        let is_used = |stage: &Stage| troubles.iter().any(|(used, _)| used == stage);
         Self {
+            bytes: ByteCount::ALL.map(|count| {
+                let (name, help) = count.describe();
+                family.add_counter(name, help, &[])
+            }),
             // Nothing else is tried again.
-            retries: registry.add_counter(
-                format!("{program}_retries_total"),
-                RETRIES,
-                &[("stage", Stage::Source.name())],
-            ),
-            errors: Stage::ALL
-                .into_iter()
-                .flat_map(kinds_of)
-                .map(|(stage, kind)| {
-                    let labels = [("stage", stage.name()), ("kind", kind)];
-                    let name = format!("{program}_errors_total");
-                    ((stage, kind), registry.add_counter(name, ERRORS, &labels))
+            retries: family.add_counter("retries", RETRIES, &[("stage", Stage::Source.name())]),
+            seconds: (Stage::ALL.into_iter().filter(is_used))
+                .map(|stage| {
+                    (
+                        stage,
+                        family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]),
+                    )
                 })
                 .collect(),
-            seconds: Stage::ALL.map(|stage| {
-                let name = format!("{program}_stage_seconds_total");
-                (
-                    stage,
-                    registry.add_seconds_counter(name, SECONDS, &[("stage", stage.name())]),
-                )
-            }),
+            errors: (troubles.into_iter())
+                .map(|(stage, kind)| {
+                    let labels = [("stage", stage.name()), ("kind", kind)];
+                    ((stage, kind), family.add_counter("errors", ERRORS, &labels))
+                })
+                .collect(),
         }
     }
 
-    /// An attempt failed, and is made again.
-    pub fn record_retry(&self) {
-        self.retries.add(1);
-    }
-
-    /// A transfer ended with `error`; a stop is none.
-    pub fn record_failure(&self, error: &Error) {
-        let trouble = error.stage_and_kind();
+    /// A transfer ended with an error of this `trouble`; a stop is none.
+    pub fn record_failure(&self, trouble: Option<TransferTrouble>) {
         if let Some((_, counter)) = self.errors.iter().find(|(known, _)| Some(*known) == trouble) {
             counter.add(1);
         }
     }
+}
 
-    /// `stage` took `time` more.
-    pub fn record_time(&self, stage: Stage, time: Duration) {
-        if let Some((_, seconds)) = self.seconds.iter().find(|(known, _)| *known == stage) {
+/// The names of a program's series.
+struct MetricNames<'r> {
+    registry: &'r MetricsRegistry,
+    program: &'static str,
+    deprecated: DeprecatedNames,
+}
+
+impl MetricNames<'_> {
+    fn add_counter(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
+        self.add_series(name, labels, |name, labels| {
+            self.registry.add_counter(name, help, labels)
+        })
+    }
+
+    fn add_seconds(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> SecondsCounter {
+        self.add_series(name, labels, |name, labels| {
+            self.registry.add_seconds_counter(name, help, labels)
+        })
+    }
+
+    /// Has a series made by `add`, and shows it under its old name as well.
+    fn add_series<V: Clone + Into<MetricValue>>(
+        &self,
+        name: &str,
+        labels: &[(&str, &str)],
+        add: impl FnOnce(Cow<'static, str>, &[(&str, &str)]) -> V,
+    ) -> V {
+        let whole_name = format!("cdi_transfer_{name}_total");
+        let value = add(
+            whole_name.clone().into(),
+            &[&[("program", self.program)], labels].concat(),
+        );
+        if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
+            self.registry
+                .add_deprecated(old_name, &whole_name, labels, value.clone());
+        }
+        value
+    }
+}
+
+/// One transfer, counted in the metrics of its program.
+#[derive(Debug)]
+pub struct CountedTransfer {
+    /// The metrics of all transfers.
+    pub metrics: Arc<TransferMetrics>,
+    /// Bytes of this transfer, by [`ByteCount`].
+    totals: [AtomicU64; ByteCount::ALL.len()],
+}
+
+impl CountedTransfer {
+    /// A transfer that begins.
+    pub fn new(metrics: Arc<TransferMetrics>) -> Self {
+        Self {
+            metrics,
+            totals: Default::default(),
+        }
+    }
+
+    /// Bytes of this transfer.
+    pub fn total_bytes(&self, count: ByteCount) -> u64 {
+        self.totals[count as usize].load(Ordering::Relaxed)
+    }
+}
+
+impl Observer for CountedTransfer {
+    fn record_bytes(&self, count: ByteCount, total: u64) {
+        // A total that went back (a restart) adds nothing.
+        let before = self.totals[count as usize].fetch_max(total, Ordering::Relaxed);
+        self.metrics.bytes[count as usize].add(total.saturating_sub(before));
+    }
+
+    fn record_retry(&self, _stage: Stage) {
+        self.metrics.retries.add(1);
+    }
+
+    fn record_time(&self, stage: Stage, time: Duration) {
+        if let Some((_, seconds)) = self.metrics.seconds.iter().find(|(known, _)| *known == stage) {
             seconds.add_time(time);
         }
     }
@@ -76,6 +170,7 @@ impl TransferMetrics {
 mod tests {
     use std::path::Path;
 
+    use datapath::Error;
     use datapath::error::{
         DecodeError, FormatError, SourceError, SourceErrorKind, TargetError, TargetRefusedError,
     };
@@ -94,7 +189,8 @@ mod tests {
     #[test]
     fn every_series_is_there_from_the_start_and_counts_its_own() {
         let registry = MetricsRegistry::default();
-        let figures = TransferMetrics::new(&registry, "cdi_x");
+        let old_names = &[("errors", "cdi_x_errors_total")];
+        let figures = TransferMetrics::new(&registry, "x", writer_troubles(), old_names);
         let before = registry.encode_text();
         let codec = "gzip";
         for (error, labels) in [
@@ -168,33 +264,73 @@ mod tests {
             (target(Errno::IO), ["target", "io"]),
         ] {
             let [stage, kind] = labels;
-            let line = |count| format!("cdi_x_errors_total{{stage=\"{stage}\",kind=\"{kind}\"}} {count}\n");
-            assert!(before.contains(&line(0)), "{labels:?}");
-            figures.record_failure(&error);
-            assert!(registry.encode_text().contains(&line(1)), "{labels:?}");
+            let labels_text = format!("stage=\"{stage}\",kind=\"{kind}\"");
+            let lines = |count| {
+                [
+                    format!("cdi_transfer_errors_total{{program=\"x\",{labels_text}}} {count}\n"),
+                    format!("cdi_x_errors_total{{{labels_text}}} {count}\n"),
+                ]
+            };
+            assert!(lines(0).iter().all(|line| before.contains(line)), "{labels:?}");
+            figures.record_failure(error.stage_and_kind());
+            let after = registry.encode_text();
+            assert!(lines(1).iter().all(|line| after.contains(line)), "{labels:?}");
         }
         let all = registry.encode_text();
-        figures.record_failure(&Error::Stopped);
-        figures.record_failure(&source(SourceErrorKind::Stopped));
+        figures.record_failure(Error::Stopped.stage_and_kind());
+        figures.record_failure(source(SourceErrorKind::Stopped).stage_and_kind());
         assert_eq!(registry.encode_text(), all, "a stop is no error");
     }
 
     #[test]
     fn retries_and_times_add_up() {
         let registry = MetricsRegistry::default();
-        let figures = TransferMetrics::new(&registry, "cdi_x");
-        figures.record_retry();
-        figures.record_retry();
+        let figures = TransferMetrics::new(
+            &registry,
+            "x",
+            writer_troubles(),
+            &[("retries", "cdi_x_retries_total")],
+        );
+        let figures = CountedTransfer::new(Arc::new(figures));
+        figures.record_retry(Stage::Source);
+        figures.record_retry(Stage::Source);
         for _ in 0..3 {
             figures.record_time(Stage::Target, Duration::from_millis(250));
         }
         let text = registry.encode_text();
         for line in [
+            "cdi_transfer_retries_total{program=\"x\",stage=\"source\"} 2\n",
             "cdi_x_retries_total{stage=\"source\"} 2\n",
-            "cdi_x_stage_seconds_total{stage=\"target\"} 0.75\n",
-            "cdi_x_stage_seconds_total{stage=\"source\"} 0\n",
+            "# HELP cdi_x_retries_total Deprecated and gone with the next release: use cdi_transfer_retries_total.\n",
+            "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"target\"} 0.75\n",
+            "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"source\"} 0\n",
         ] {
             assert!(text.contains(line), "{line} in {text}");
         }
+    }
+
+    #[test]
+    fn bytes_of_all_transfers_add_up_and_a_restart_counts_once() {
+        let registry = MetricsRegistry::default();
+        let metrics = Arc::new(TransferMetrics::new(&registry, "x", writer_troubles(), &[]));
+        for totals in [[1, 7, 3], [5, 2, 5]] {
+            let transfer = CountedTransfer::new(Arc::clone(&metrics));
+            for total in totals {
+                transfer.record_bytes(ByteCount::Skipped, total);
+            }
+            assert_eq!(
+                Some(transfer.total_bytes(ByteCount::Skipped)),
+                totals.into_iter().max()
+            );
+        }
+        let text = registry.encode_text();
+        assert!(
+            text.contains("cdi_transfer_skipped_bytes_total{program=\"x\"} 12\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("cdi_transfer_target_bytes_total{program=\"x\"} 0\n"),
+            "{text}"
+        );
     }
 }

@@ -134,7 +134,7 @@ pub(super) fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use datapath::observe::Observer;
+    use datapath::observe::{ByteCount, Observer};
 
     use super::*;
 
@@ -142,7 +142,7 @@ mod tests {
     fn a_line_says_what_is_known() {
         let watch = TransferWatch::default();
         watch.source_position(3 << 20, None);
-        watch.target_written(1 << 20);
+        watch.record_bytes(ByteCount::Target, 1 << 20);
         assert_eq!(
             progress_line(&watch, 1 << 20),
             "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s"

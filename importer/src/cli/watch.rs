@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use datapath::facts::ImageFacts;
-use datapath::observe::Observer;
+use datapath::observe::{ByteCount, Observer};
 
 /// Collects the events of a transfer. Reading it never waits for the transfer, nor the other way round.
 #[derive(Debug, Default)]
@@ -26,8 +26,10 @@ impl Observer for TransferWatch {
         self.total.store(total.unwrap_or(0), Ordering::Relaxed);
     }
 
-    fn target_written(&self, bytes: u64) {
-        self.written.fetch_max(bytes, Ordering::Relaxed);
+    fn record_bytes(&self, count: ByteCount, total: u64) {
+        if count == ByteCount::Target {
+            self.written.fetch_max(total, Ordering::Relaxed);
+        }
     }
 }
 

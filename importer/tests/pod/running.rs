@@ -74,6 +74,10 @@ fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
         text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"),
         "{text}"
     );
+    assert!(
+        text.contains("cdi_transfer_retries_total{program=\"importer\",stage=\"source\"} 3\n"),
+        "{text}"
+    );
     let waited = text
         .split_once("cdi_importer_stage_seconds_total{stage=\"source\"} ")
         .and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());
@@ -85,6 +89,29 @@ fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
         let line = line.or_fail(words);
         assert!(line.ends_with(" host=127.0.0.1"), "{line}");
     }
+}
+
+#[test]
+fn zeros_that_are_not_written_are_counted() {
+    let mut image = disk::content(5, 3 * MIB);
+    image.resize(8 << 20, 0);
+    let origin = serve(Script::new(image));
+    let pod = Pod::http(&origin.url("/disk"), &[]);
+    // The process ends when its message has been read.
+    let message = pod.path("dev/termination-log");
+    testkit::process::Program::new("mkfifo")
+        .arg(&message)
+        .run()
+        .assert_success("mkfifo");
+    let running = pod.program().start();
+    let series = |count| format!("cdi_transfer_{count}_bytes_total{{program=\"importer\"}}");
+    let text = wait_for(scraper(&pod), &format!("{} {}", series("skipped"), 5 * MIB));
+    for (name, bytes) in [("source", 8), ("target", 3)] {
+        let line = format!("{} {}\n", series(name), bytes * MIB);
+        assert!(text.contains(&line), "{line} in {text}");
+    }
+    pod.message().or_fail("a message");
+    running.wait().assert_success("import");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use datapath::digest::Checksum;
 use datapath::error::SourceErrorKind;
+use datapath::observe::{Observer, Stage};
 use http::{Method, Request, StatusCode};
 use https::listener::Peer;
 use hyper::body::{Body, Incoming};
@@ -275,7 +276,7 @@ async fn feed(
             payload.drain_rest();
             return true;
         }
-        BodyEnd::Broken(_) | BodyEnd::Replaced => job.progress.transfers.record_retry(),
+        BodyEnd::Broken(_) | BodyEnd::Replaced => job.progress.counted.record_retry(Stage::Source),
         BodyEnd::Whole(_) => {}
     }
     tracing::info!(

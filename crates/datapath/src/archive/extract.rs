@@ -10,7 +10,7 @@ use super::tree::Tree;
 use super::unplaced::PlacementError;
 use crate::disk::FlushPacer;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
-use crate::observe::Observer;
+use crate::observe::{ByteCount, Observer};
 
 /// Makes files out of entries and keeps count.
 pub(super) struct ArchiveExtraction<'a> {
@@ -84,6 +84,8 @@ impl<'a> ArchiveExtraction<'a> {
                 self.done.data_bytes = self.done.data_bytes.saturating_add(*size);
                 let sparse_size = is_sparse.then_some(*size);
                 self.write_file(&path, sparse_size, attributes, archive)?;
+                let skipped = self.done.data_bytes.saturating_sub(self.done.written_bytes);
+                self.observer.record_bytes(ByteCount::Skipped, skipped);
             }
             TarEntryKind::Directory => self.tree.create_directory(&path, attributes)?,
             TarEntryKind::Symlink(target) => {
@@ -133,7 +135,8 @@ impl<'a> ArchiveExtraction<'a> {
             file.write_all_at(&bytes, offset).map_err(failed("write"))?;
             pacer.record_write(bytes.len(), &file).map_err(failed("fsync"))?;
             self.done.written_bytes += bytes.len() as u64;
-            self.observer.target_written(self.done.written_bytes);
+            self.observer
+                .record_bytes(ByteCount::Target, self.done.written_bytes);
         }
         // After the last write, which would change both.
         Ok(directory.set_attributes(name, attributes)?)

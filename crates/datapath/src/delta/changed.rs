@@ -13,7 +13,7 @@ use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Stage, TransferPhase};
+use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 use crate::zeros::is_zero;
@@ -53,7 +53,7 @@ pub(super) fn apply_changes(
     let written_bytes = input
         .readings()
         .time_stage(Stage::Target, || disk.commit_in_place())?;
-    reading.observer.target_written(written_bytes);
+    reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);
     Ok(DeltaReport {
         facts,

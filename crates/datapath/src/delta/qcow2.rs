@@ -9,7 +9,7 @@ use crate::error::{Error, FormatError};
 use crate::format::{ImageHead, MappedImage};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{Stage, TransferPhase};
+use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
@@ -40,7 +40,7 @@ pub(super) fn apply_qcow2(
     let written_bytes = input
         .readings()
         .time_stage(Stage::Target, || disk.commit_in_place())?;
-    reading.observer.target_written(written_bytes);
+    reading.observer.record_bytes(ByteCount::Target, written_bytes);
     reading.observer.begin_phase(TransferPhase::Complete);
     Ok(DeltaReport {
         facts,

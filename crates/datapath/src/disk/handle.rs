@@ -15,7 +15,7 @@ use super::options::HELD_BYTES;
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, TargetError};
-use crate::observe::{Observer, SharedTime, Stage};
+use crate::observe::{ByteCount, Observer, SharedTime, Stage};
 use crate::zeros::{ZERO_BLOCK, data_runs};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,8 @@ pub struct Disk {
     /// The first [`HELD_BYTES`], as far as they were given.
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
+    /// Bytes that became zeros without being written.
+    pub(super) zeroed_bytes: AtomicU64,
     /// Times that the observer was not told of yet.
     pub(super) busy: BusyTimes,
     /// The file, until it is complete; a device and a disk that is changed in place are never removed.
@@ -68,7 +70,10 @@ impl Disk {
 
     /// Tells `observer` how much was written, and how long that took.
     pub(crate) fn report_progress(&self, observer: &dyn Observer) {
-        observer.target_written(self.written_bytes());
+        observer.record_bytes(ByteCount::Target, self.written_bytes());
+        if self.in_place {
+            observer.record_bytes(ByteCount::Skipped, self.zeroed_bytes.load(Ordering::Relaxed));
+        }
         observer.record_time(Stage::Target, self.busy.writing.take_time());
         observer.record_time(Stage::Format, self.busy.inflating.take_time());
     }

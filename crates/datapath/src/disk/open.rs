@@ -139,6 +139,7 @@ impl Disk {
             zeroed: false,
             held: Mutex::new(Vec::new()),
             written: AtomicU64::new(0),
+            zeroed_bytes: AtomicU64::new(0),
             busy: BusyTimes::default(),
             unfinished: None,
             in_place: false,

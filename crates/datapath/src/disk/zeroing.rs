@@ -4,6 +4,7 @@
 //! it need not read back as zeros.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -75,6 +76,9 @@ impl Disk {
                 .is_err()
         {
             self.write_zeros(whole.clone())?;
+        } else {
+            self.zeroed_bytes
+                .fetch_add(whole.end - whole.start, Ordering::Relaxed);
         }
         self.write_zeros(whole.end..range.end)
     }

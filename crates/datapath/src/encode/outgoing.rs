@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc as threads};
 use std::task::{Context, Poll, ready};
 use std::thread::Builder;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -26,6 +26,7 @@ use super::flow::{FlowState, SendRateMeter};
 use super::outlet::{OutletClosedError, PieceOutlet};
 use super::{EncodedBlock, Encoding, VolumePiece};
 use crate::error::ThreadStartError;
+use crate::observe::{ByteCount, NoObserver, Observer, Stage};
 
 /// Pieces between the reader and the network: 8 MiB.
 const SLOTS: usize = 32;
@@ -33,17 +34,13 @@ const SLOTS: usize = 32;
 /// Encoded pieces that wait when the network is slower than everything else.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
-/// Told of time that has passed.
-type Clock = Box<dyn Fn(Duration) + Send + Sync>;
-
 /// Bytes sent so far, and the end; with the error `E` of what is read.
 pub struct SendStats<E> {
-    /// Time for which the volume was read.
-    reading: Clock,
-    /// Time for which the network took bytes.
-    sending: Clock,
+    observer: Arc<dyn Observer>,
     volume_bytes: AtomicU64,
     stream_bytes: AtomicU64,
+    /// Bytes of the volume that were sent as the number of zeros.
+    zero_bytes: AtomicU64,
     complete: AtomicBool,
     broken: AtomicBool,
     failure: Mutex<Option<E>>,
@@ -51,21 +48,19 @@ pub struct SendStats<E> {
 
 impl<E> Default for SendStats<E> {
     fn default() -> Self {
-        Self::with_timers(|_| (), |_| ())
+        Self::with_observer(NoObserver::new_shared())
     }
 }
 
 impl<E> SendStats<E> {
-    /// One that tells for how long the volume was read, and for how long the network took bytes.
-    pub fn with_timers(
-        reading: impl Fn(Duration) + Send + Sync + 'static,
-        sending: impl Fn(Duration) + Send + Sync + 'static,
-    ) -> Self {
+    /// One that tells `observer` of bytes, and for how long the volume was read (the source) and the network took bytes
+    /// (the target).
+    pub fn with_observer(observer: Arc<dyn Observer>) -> Self {
         Self {
-            reading: Box::new(reading),
-            sending: Box::new(sending),
+            observer,
             volume_bytes: AtomicU64::new(0),
             stream_bytes: AtomicU64::new(0),
+            zero_bytes: AtomicU64::new(0),
             complete: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -80,6 +75,12 @@ impl<E> SendStats<E> {
     /// Bytes of the encoded stream.
     pub fn stream_bytes(&self) -> u64 {
         self.stream_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts `more` in `total` and tells the observer.
+    fn add_bytes(&self, count: ByteCount, total: &AtomicU64, more: u64) {
+        let before = total.fetch_add(more, Ordering::Relaxed);
+        self.observer.record_bytes(count, before.saturating_add(more));
     }
 
     /// True if all was read and handed over to be sent.
@@ -223,7 +224,7 @@ impl<E: Send + 'static> EncodedStream<E> {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Bytes, IncompleteStreamError>>> {
         if let Some(since) = self.handed_over.take() {
-            (self.tally.sending)(since.elapsed());
+            self.tally.observer.record_time(Stage::Target, since.elapsed());
         }
         loop {
             if let Some(part) = self.parts.pop_front() {
@@ -231,7 +232,8 @@ impl<E: Send + 'static> EncodedStream<E> {
                     continue;
                 }
                 let bytes = part.len() as u64;
-                self.tally.stream_bytes.fetch_add(bytes, Ordering::Relaxed);
+                self.tally
+                    .add_bytes(ByteCount::Target, &self.tally.stream_bytes, bytes);
                 self.pace.add_bytes(bytes, &self.flow);
                 self.handed_over = Some(Instant::now());
                 return Poll::Ready(Some(Ok(part)));
@@ -282,9 +284,11 @@ impl<E: Send + 'static> EncodedStream<E> {
             .map(EncodedBlock::encoded_bytes)
             .sum::<u64>();
         self.next = (stream_offset + bytes, offset + encoded.length);
-        self.tally
-            .volume_bytes
-            .fetch_add(encoded.length, Ordering::Relaxed);
+        let tally = &self.tally;
+        tally.add_bytes(ByteCount::Source, &tally.volume_bytes, encoded.length);
+        if encoded.kind == PieceKind::Zeros {
+            tally.add_bytes(ByteCount::Skipped, &tally.zero_bytes, encoded.length);
+        }
         for block in encoded.blocks {
             self.parts.extend([block.head, block.body]);
         }
@@ -307,7 +311,7 @@ fn read_all<E>(
 ) {
     let mut since = Instant::now();
     let mut sink = |piece| {
-        (tally.reading)(since.elapsed());
+        tally.observer.record_time(Stage::Source, since.elapsed());
         let (done, encoded) = oneshot::channel();
         slots
             .blocking_send(PieceSlot::Piece(encoded))

@@ -9,7 +9,7 @@ mod progress;
 mod registry;
 
 pub use progress::ProgressMetric;
-pub use registry::{Counter, Gauge, MetricsRegistry, SecondsCounter};
+pub use registry::{Counter, Gauge, MetricValue, MetricsRegistry, SecondsCounter};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
 pub const IMPORT_PROGRESS: (&str, &str) = (

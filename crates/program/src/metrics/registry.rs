@@ -77,7 +77,7 @@ impl Gauge {
 #[derive(Debug)]
 struct MetricFamily {
     name: Cow<'static, str>,
-    help: &'static str,
+    help: Cow<'static, str>,
     series: Vec<MetricSeries>,
 }
 
@@ -88,12 +88,29 @@ struct MetricSeries {
     value: MetricValue,
 }
 
+/// The value of a series, which the program changes.
 #[derive(Debug)]
-enum MetricValue {
+pub enum MetricValue {
+    /// A whole number that only grows.
     Counter(Counter),
+    /// A time that only grows.
     Seconds(SecondsCounter),
+    /// A number that is set.
     Gauge(Gauge),
+    /// A percentage that only grows.
     Progress(ProgressMetric),
+}
+
+impl From<Counter> for MetricValue {
+    fn from(counter: Counter) -> Self {
+        Self::Counter(counter)
+    }
+}
+
+impl From<SecondsCounter> for MetricValue {
+    fn from(seconds: SecondsCounter) -> Self {
+        Self::Seconds(seconds)
+    }
 }
 
 impl MetricValue {
@@ -124,7 +141,7 @@ impl MetricsRegistry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> Counter {
-        self.add_series(name.into(), help, labels, MetricValue::Counter)
+        self.add_series(name.into(), help.into(), labels, MetricValue::Counter)
     }
 
     /// A new counter of time; its name ends in `_seconds_total`.
@@ -134,36 +151,59 @@ impl MetricsRegistry {
         help: &'static str,
         labels: &[(&str, &str)],
     ) -> SecondsCounter {
-        self.add_series(name.into(), help, labels, MetricValue::Seconds)
+        self.add_series(name.into(), help.into(), labels, MetricValue::Seconds)
     }
 
     /// A new gauge.
     pub fn add_gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
-        self.add_series(name.into(), help, labels, MetricValue::Gauge)
+        self.add_series(name.into(), help.into(), labels, MetricValue::Gauge)
     }
 
     /// A new progress series, with the one label by which the controllers find it.
     pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
         self.add_series(
             name.into(),
-            help,
+            help.into(),
             &[("ownerUID", owner_uid)],
             MetricValue::Progress,
         )
+    }
+
+    /// Shows `value`, which is that of the metric `name`, also under a name of earlier releases.
+    pub fn add_deprecated(
+        &self,
+        old_name: &'static str,
+        name: &str,
+        labels: &[(&str, &str)],
+        value: impl Into<MetricValue>,
+    ) {
+        let help = format!("Deprecated and gone with the next release: use {name}.");
+        self.show_value(old_name.into(), help.into(), labels, value.into());
     }
 
     /// A new series, whose value is shown as `kind`.
     fn add_series<V: Clone + Default>(
         &self,
         name: Cow<'static, str>,
-        help: &'static str,
+        help: Cow<'static, str>,
         labels: &[(&str, &str)],
         kind: fn(V) -> MetricValue,
     ) -> V {
         let value = V::default();
+        self.show_value(name, help, labels, kind(value.clone()));
+        value
+    }
+
+    fn show_value(
+        &self,
+        name: Cow<'static, str>,
+        help: Cow<'static, str>,
+        labels: &[(&str, &str)],
+        value: MetricValue,
+    ) {
         let series = MetricSeries {
             labels: label_text(labels),
-            value: kind(value.clone()),
+            value,
         };
         let mut families = self.families.lock();
         match families.iter_mut().find(|family| family.name == name) {
@@ -181,7 +221,6 @@ impl MetricsRegistry {
                 series: vec![series],
             }),
         }
-        value
     }
 
     /// All series that may be shown, as text; a family without any is left out.
