@@ -221,7 +221,7 @@ where
     match proxy.send_request(method, path, headers, body).await {
         Ok(answer) => check_status(answer, proxy.display_url()),
         Err(NoResponseError::Untrusted(words)) => Err(UploadRequestError::Untrusted(words)),
-        Err(lost) => Err(UploadRequestError::Passing(lost.reason_text().to_owned())),
+        Err(lost) => Err(UploadRequestError::Passing(lost.to_string())),
     }
 }
 

@@ -1,3 +1,4 @@
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,0 +1,168 @@
+//! A client of one server: HTTP/1.1 over TLS, one connection for each request, no proxy.
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderValue, Method, Request, Response, Uri, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use program::report::error_chain;
+use program::sockets;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+use crate::tls;
+
+/// Time limit of a handshake (as Go's transport).
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// Limits of the message in an answer: bytes, and time to read them.
+const MESSAGE_BYTES: usize = 16 << 10;
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The words for an error of the system.
+type ErrorText = fn(&io::Error) -> String;
+
+/// A server that is asked by HTTPS.
+pub struct HttpsServer {
+    url: Url,
+    host: String,
+    port: u16,
+    name: ServerName<'static>,
+    tls: Arc<ClientConfig>,
+    agent: &'static str,
+    error_text: ErrorText,
+}
+
+/// A request that has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NoResponseError {
+    /// There is no connection.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The certificate is not one that is trusted.
+    #[error("{0}")]
+    Untrusted(String),
+    /// The connection broke.
+    #[error("{0}")]
+    Broken(String),
+}
+
+impl From<hyper::Error> for NoResponseError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Broken(error_chain(&error))
+    }
+}
+
+/// A connection for one request. Dropped, it is closed.
+pub struct RequestConnection<B> {
+    sender: SendRequest<B>,
+    _connection: AbortOnDropHandle<()>,
+}
+
+impl<B: Body + 'static> RequestConnection<B> {
+    /// Sends `request` and waits for the answer, which may come before all of the body is sent.
+    pub async fn send_request(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoResponseError> {
+        Ok(self.sender.send_request(request).await?)
+    }
+}
+
+impl HttpsServer {
+    /// The server of an `https` URL; `None` for any other. `agent` is the client's name, `error_text` has the words for an address
+    /// that cannot be reached.
+    pub fn new(url: Url, tls: ClientConfig, agent: &'static str, error_text: ErrorText) -> Option<Self> {
+        if url.scheme() != "https" {
+            return None;
+        }
+        let host = url.host_str()?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        Some(Self {
+            name: ServerName::try_from(host.clone()).ok()?,
+            host,
+            port: url.port_or_known_default().unwrap_or(443),
+            url,
+            tls: Arc::new(tls),
+            agent,
+            error_text,
+        })
+    }
+
+    /// The URL.
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// A request for `path`, with the headers that each has.
+    pub fn build_request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, http::Error> {
+        let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
+            (host, Some(port)) => format!("{host}:{port}"),
+            (host, None) => host.to_owned(),
+        };
+        Request::builder()
+            .method(method)
+            .uri(path.parse::<Uri>()?)
+            .header(header::HOST, host)
+            .header(header::USER_AGENT, HeaderValue::from_static(self.agent))
+            .body(body)
+    }
+
+    /// Connects; `prepare` may set options of the socket.
+    pub async fn connect<B>(&self, prepare: fn(&TcpStream)) -> Result<RequestConnection<B>, NoResponseError>
+    where
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let stream = sockets::connect_tcp(&self.host, self.port, None, self.error_text)
+            .await
+            .map_err(NoResponseError::Unreachable)?;
+        prepare(&stream);
+        let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
+        let stream = timeout(HANDSHAKE_PATIENCE, connecting)
+            .await
+            .map_err(|_| NoResponseError::Unreachable("net/http: TLS handshake timeout".to_owned()))?
+            .map_err(|error| match is_untrusted(&error) {
+                true => NoResponseError::Untrusted(error_chain(&error)),
+                false => NoResponseError::Unreachable(error_chain(&error)),
+            })?;
+        let (sender, connection) = http1::Builder::new()
+            .max_buf_size(BUFFER_BYTES)
+            .handshake(TokioIo::new(stream))
+            .await?;
+        let connection = tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!("the connection failed: {}", error_chain(&error));
+            }
+        });
+        Ok(RequestConnection {
+            sender,
+            _connection: AbortOnDropHandle::new(connection),
+        })
+    }
+}
+
+fn is_untrusted(error: &io::Error) -> bool {
+    let inner = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+/// The message that comes with an answer; none if it is too long or too slow.
+pub async fn read_message(response: Response<Incoming>) -> String {
+    let body = Limited::new(response.into_body(), MESSAGE_BYTES).collect();
+    match timeout(MESSAGE_PATIENCE, body).await {
+        Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        _ => String::new(),
+    }
+}
