@@ -30,6 +30,7 @@ pub mod proxy;
 pub mod registry;
 mod retry;
 pub mod s3;
+pub mod scheme;
 pub mod vddk;
 pub mod verified;
 mod words;

@@ -23,10 +23,11 @@ use crate::network::Network;
 use crate::objects::{ObjectOptions, ObjectStoreKind};
 use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
+use crate::scheme::{SourceKind, find_scheme, listed_schemes};
 use crate::vddk::{VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
 
 /// All kinds of object stores.
-pub static STORES: [ObjectStoreKind; 2] = [s3::STORE, gcs::STORE];
+pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
 
 /// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,22 +89,6 @@ pub struct SourceOptions {
     pub access: Option<GlanceAccess>,
 }
 
-/// Beginnings of addresses, in the order in which help and errors name them.
-pub fn url_schemes() -> impl Iterator<Item = &'static str> {
-    let stores = STORES.iter().map(|store| store.scheme);
-    let others = [
-        "docker",
-        "oci",
-        "oci-archive",
-        "nbd",
-        "ovirt+https",
-        "vddk+https",
-        "glance+https",
-        "file",
-    ];
-    ["http", "https"].into_iter().chain(stores).chain(others)
-}
-
 impl SourceLocation {
     /// Tells the kinds of addresses apart. What has no scheme is a path.
     pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
@@ -112,22 +97,31 @@ impl SourceLocation {
             reference,
             options: particulars.registry.clone(),
         };
+        let object = |store| Self::Object {
+            store,
+            url: text.to_owned(),
+            options: particulars.objects.clone(),
+        };
         if text.starts_with("oci:") || text.starts_with("oci-archive:") {
             return Ok(registry(url));
         }
         let scheme = text
             .split_once("://")
             .map(|(scheme, _)| scheme.to_ascii_lowercase());
-        match scheme.as_deref() {
-            None if text.is_empty() => Err(invalid_error("the name of the source is empty")),
-            None => Ok(Self::File(text.into())),
-            Some("http" | "https") => Ok(Self::Http {
+        let Some(scheme) = scheme else {
+            return match text {
+                "" => Err(invalid_error("the name of the source is empty")),
+                _ => Ok(Self::File(text.into())),
+            };
+        };
+        match find_scheme(&scheme).map(|scheme| scheme.kind) {
+            Some(SourceKind::Http) => Ok(Self::Http {
                 url: parse_endpoint(text)?,
                 headers: Vec::new(),
             }),
-            Some("docker") => Ok(registry(url)),
-            Some("nbd" | "nbds" | "nbd+unix" | "nbds+unix") => Ok(Self::Nbd(url)),
-            Some("ovirt+http" | "ovirt+https") => {
+            Some(SourceKind::Registry) => Ok(registry(url)),
+            Some(SourceKind::Nbd) => Ok(Self::Nbd(url)),
+            Some(SourceKind::ImageIo) => {
                 let (api, disk_id) = disk_of_engine(text)?;
                 Ok(Self::ImageIo {
                     api,
@@ -135,34 +129,29 @@ impl SourceLocation {
                     checkpoints: particulars.checkpoints,
                 })
             }
-            Some("vddk+https") => Ok(Self::Vddk(VddkOptions::parse(
+            Some(SourceKind::Vddk) => Ok(Self::Vddk(VddkOptions::parse(
                 text,
                 particulars.checkpoints,
                 particulars.vddk,
             )?)),
-            Some("glance+http" | "glance+https") => {
+            Some(SourceKind::Glance) => {
                 let unknown = || invalid_error("an OpenStack cloud has to be told who asks");
                 let access = particulars.access.ok_or_else(unknown)?;
                 GlanceOptions::parse(text, access).map(Self::Glance)
             }
-            Some("file") => {
+            Some(SourceKind::File) => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
                 path.map(Self::File)
                     .ok_or_else(|| invalid_error(format!("{text} names no local file")))
             }
+            Some(SourceKind::S3) => Ok(object(&s3::STORE)),
+            Some(SourceKind::Gcs) => Ok(object(&gcs::STORE)),
             // `/a/b://c` is an odd path, not a scheme.
-            Some(other) if other.contains('/') => Ok(Self::File(text.into())),
-            Some(other) => match STORES.iter().find(|store| store.scheme == other) {
-                Some(store) => Ok(Self::Object {
-                    store,
-                    url,
-                    options: particulars.objects,
-                }),
-                None => Err(invalid_error(format!(
-                    "sources of scheme {other} are not supported: use {}, a path or -",
-                    url_schemes().collect::<Vec<_>>().join(", ")
-                ))),
-            },
+            None if scheme.contains('/') => Ok(Self::File(text.into())),
+            None => Err(invalid_error(format!(
+                "sources of scheme {scheme} are not supported: use {}, a path or -",
+                listed_schemes().join(", ")
+            ))),
         }
     }
 
@@ -182,17 +171,17 @@ impl SourceLocation {
         Some(host).filter(|host| !host.is_empty())
     }
 
-    /// The kind of source, as CDI's controllers call it.
-    pub fn kind(&self) -> &'static str {
+    /// The kind of source.
+    pub fn kind(&self) -> SourceKind {
         match self {
-            Self::File(_) => "file",
-            Self::Http { .. } => "http",
-            Self::Object { store, .. } => store.name,
-            Self::Registry { .. } => "registry",
-            Self::Nbd(_) => "nbd",
-            Self::ImageIo { .. } => "imageio",
-            Self::Vddk(_) => "vddk",
-            Self::Glance(_) => "glance",
+            Self::File(_) => SourceKind::File,
+            Self::Http { .. } => SourceKind::Http,
+            Self::Object { store, .. } => store.kind,
+            Self::Registry { .. } => SourceKind::Registry,
+            Self::Nbd(_) => SourceKind::Nbd,
+            Self::ImageIo { .. } => SourceKind::ImageIo,
+            Self::Vddk(_) => SourceKind::Vddk,
+            Self::Glance(_) => SourceKind::Glance,
         }
     }
 }
@@ -275,7 +264,10 @@ mod tests {
 
     fn object(name: &str, url: &str) -> SourceLocation {
         SourceLocation::Object {
-            store: STORES.iter().find(|store| store.name == name).unwrap(),
+            store: STORES
+                .into_iter()
+                .find(|store| store.kind.name() == name)
+                .unwrap(),
             url: url.to_owned(),
             options: ObjectOptions::default(),
         }

@@ -32,7 +32,7 @@ impl PodImport {
         };
         tracing::info!("begin import process");
         self.connect_source(remote, &file_name).map_err(|error| {
-            let failed = PodImportError::from_connect(remote.place.kind(), &error);
+            let failed = PodImportError::from_connect(remote.place.kind().name(), &error);
             self.watch.record_failure(&error.into());
             failed
         })

@@ -1,6 +1,7 @@
 //! A source that the cluster fetches, as CDI's API takes it.
 
 use serde_json::{Map, Value, json};
+use sources::scheme::{SCHEMES, SourceKind, find_scheme};
 use url::Url;
 
 use super::object::object_of;
@@ -9,37 +10,11 @@ use super::object::object_of;
 /// region "s3" without it.
 const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
 
-/// What serves a source, as CDI's API names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ImportKind {
-    /// A web server.
-    #[default]
-    Http,
-    /// A container registry.
-    Registry,
-    /// Amazon S3, or a server with its protocol.
-    S3,
-    /// Google Cloud Storage.
-    Gcs,
-}
-
-impl ImportKind {
-    /// CDI's word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Http => "http",
-            Self::Registry => "registry",
-            Self::S3 => "s3",
-            Self::Gcs => "gcs",
-        }
-    }
-}
-
 /// A source that the cluster fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterImport {
     /// What serves there.
-    pub kind: ImportKind,
+    pub kind: SourceKind,
     /// The URL, in the form that CDI's webhook lets through.
     pub url: String,
     /// A Secret with credentials.
@@ -55,8 +30,8 @@ pub struct ClusterImport {
 pub enum ImportError {
     /// An address of another kind.
     #[error(
-        "{0} is not a source that a cluster can fetch: use http://, https://, docker://, s3:// or gs://, or `kubectl cdi upload` for a \
-         file"
+        "{0} is not a source that a cluster can fetch: use {schemes}, or `kubectl cdi upload` for a file",
+        schemes = cluster_schemes()
     )]
     Scheme(String),
     /// An address that names no object.
@@ -72,20 +47,29 @@ pub enum ImportError {
     },
 }
 
+/// The schemes that a cluster can fetch, as users write them.
+fn cluster_schemes() -> String {
+    let schemes = SCHEMES.iter().filter(|scheme| scheme.is_for_clusters);
+    let schemes: Vec<String> = schemes.map(|scheme| format!("{}://", scheme.name)).collect();
+    schemes.join(", ")
+}
+
 impl ClusterImport {
     /// The source at the address that a user writes. `endpoint` is the server of an `s3://`
     /// address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
-        let kind = match address.split_once("://").map(|(scheme, _)| scheme) {
-            Some("http" | "https") => ImportKind::Http,
-            Some("docker" | "oci-archive") => ImportKind::Registry,
-            Some("s3") => ImportKind::S3,
-            Some("gs") => ImportKind::Gcs,
-            _ => return Err(ImportError::Scheme(address.to_owned())),
+        let scheme = address
+            .split_once("://")
+            .and_then(|(scheme, _)| find_scheme(scheme));
+        let Some(kind) = scheme
+            .filter(|scheme| scheme.is_for_clusters)
+            .map(|scheme| scheme.kind)
+        else {
+            return Err(ImportError::Scheme(address.to_owned()));
         };
         let invalid = |reason: String| ImportError::Address(reason);
         let url = match (kind, endpoint) {
-            (ImportKind::S3, endpoint) => {
+            (SourceKind::S3, endpoint) => {
                 let amazon = Url::parse(AMAZON).map_err(|error| invalid(error.to_string()))?;
                 let url = sources::s3::url_at(endpoint.unwrap_or(&amazon), address);
                 url.map_err(|error| invalid(error.to_string()))?.into()
@@ -107,10 +91,10 @@ impl ClusterImport {
     /// a word.
     pub fn check_fields(&self) -> Result<(), ImportError> {
         let (flag, schemes) = match self.kind {
-            ImportKind::Registry | ImportKind::S3 | ImportKind::Gcs if self.checksum.is_some() => {
+            kind if kind != SourceKind::Http && self.checksum.is_some() => {
                 ("--checksum", "http:// and https://")
             }
-            ImportKind::Gcs if self.cert_config_map.is_some() => {
+            SourceKind::Gcs if self.cert_config_map.is_some() => {
                 ("--cert-configmap", "http://, https://, docker:// and s3://")
             }
             _ => return Ok(()),

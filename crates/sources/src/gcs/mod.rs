@@ -19,6 +19,7 @@ use super::http::{header_text, redact_endpoint};
 use super::network::Network;
 use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, encode_path, open_object, survives_urls};
 use super::policy::ImportPolicy;
+use super::scheme::SourceKind;
 use crate::address::with_scheme;
 use crate::error::invalid_error;
 
@@ -38,9 +39,8 @@ const HASH: &str = "x-goog-hash";
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
 /// Google Cloud Storage, as it is registered.
-pub(crate) const STORE: ObjectStoreKind = ObjectStoreKind {
-    scheme: "gs",
-    name: "gcs",
+pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind {
+    kind: SourceKind::Gcs,
     open,
 };
 

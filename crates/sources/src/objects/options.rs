@@ -8,26 +8,25 @@ use datapath::error::SourceError;
 
 use super::StoredObject;
 use crate::network::Network;
+use crate::scheme::SourceKind;
 
 /// A kind of object store.
 pub struct ObjectStoreKind {
-    /// The scheme of its addresses.
-    pub scheme: &'static str,
-    /// Its name in CDI.
-    pub name: &'static str,
+    /// The kind of source.
+    pub kind: SourceKind,
     /// Asks for the object at an address.
     pub(crate) open: fn(&str, &Arc<Network>, &ObjectOptions) -> Result<StoredObject, SourceError>,
 }
 
 impl fmt::Debug for ObjectStoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)
+        f.write_str(self.kind.name())
     }
 }
 
 impl PartialEq for ObjectStoreKind {
     fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
+        self.kind == other.kind
     }
 }
 

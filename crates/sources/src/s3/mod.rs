@@ -20,14 +20,14 @@ pub use self::place::url_at;
 use super::http::header_text;
 use super::network::Network;
 use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, open_object};
+use super::scheme::SourceKind;
 
 /// Names the version that an answer is about.
 const VERSION: &str = "x-amz-version-id";
 
 /// S3, as it is registered.
-pub(crate) const STORE: ObjectStoreKind = ObjectStoreKind {
-    scheme: "s3",
-    name: "s3",
+pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind {
+    kind: SourceKind::S3,
     open,
 };
 

@@ -7,7 +7,7 @@ use datapath::options::PayloadKind;
 use diskimage::Format;
 use program::command_line::values::DurationValue;
 use sources::RetryPolicy;
-use sources::place::url_schemes;
+use sources::scheme::listed_schemes;
 use volume::limits::TransferLimits;
 
 /// What to read and how: shared by the subcommands.
@@ -138,6 +138,8 @@ impl ContentArgs {
 
 /// All schemes, for the help.
 fn source_help() -> String {
-    let schemes: Vec<&str> = url_schemes().collect();
-    format!("URL ({}), path, or `-` for standard input", schemes.join(", "))
+    format!(
+        "URL ({}), path, or `-` for standard input",
+        listed_schemes().join(", ")
+    )
 }

@@ -143,7 +143,7 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
 
 fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<ProductKind> {
     // A store may hold what any HTTP server may.
-    let is_store = STORES.iter().any(|store| store.name == kind);
+    let is_store = STORES.iter().any(|store| store.kind.name() == kind);
     let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
         ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(ProductKind::Disk),
         ("http", "archive") => return Some(ProductKind::Directory),
@@ -180,7 +180,7 @@ fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) ->
         }
         "vddk" => read_vddk(reader, &PodPaths::from_env(env)),
         _ => Some(SourceLocation::Object {
-            store: STORES.iter().find(|store| store.name == kind)?,
+            store: STORES.into_iter().find(|store| store.kind.name() == kind)?,
             url: require_endpoint(reader)?,
             options: ObjectOptions {
                 // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.

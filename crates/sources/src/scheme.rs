@@ -1,0 +1,96 @@
+//! The schemes of addresses: one list for the importer's command line and for kubectl-cdi.
+
+/// A kind of source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SourceKind {
+    /// A file, block device or pipe of this machine.
+    File,
+    /// A web server.
+    #[default]
+    Http,
+    /// Amazon S3, or a server with its protocol.
+    S3,
+    /// Google Cloud Storage.
+    Gcs,
+    /// A container registry, or an image that was saved from one.
+    Registry,
+    /// An NBD server.
+    Nbd,
+    /// An oVirt engine.
+    ImageIo,
+    /// VMware.
+    Vddk,
+    /// An OpenStack cloud.
+    Glance,
+}
+
+impl SourceKind {
+    /// CDI's word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::File => "file",
+            Self::Http => "http",
+            Self::S3 => "s3",
+            Self::Gcs => "gcs",
+            Self::Registry => "registry",
+            Self::Nbd => "nbd",
+            Self::ImageIo => "imageio",
+            Self::Vddk => "vddk",
+            Self::Glance => "glance",
+        }
+    }
+}
+
+/// The beginning of an address.
+#[derive(Debug, Clone, Copy)]
+pub struct UrlScheme {
+    /// The part before the colon.
+    pub name: &'static str,
+    /// The kind of source behind it.
+    pub kind: SourceKind,
+    /// True if help and errors name it.
+    pub is_listed: bool,
+    /// True if CDI's API takes such an address: the cluster fetches it.
+    pub is_for_clusters: bool,
+}
+
+const fn scheme(name: &'static str, kind: SourceKind, is_listed: bool, is_for_clusters: bool) -> UrlScheme {
+    UrlScheme {
+        name,
+        kind,
+        is_listed,
+        is_for_clusters,
+    }
+}
+
+/// All schemes, in the order in which help and errors name them.
+pub const SCHEMES: [UrlScheme; 17] = [
+    scheme("http", SourceKind::Http, true, true),
+    scheme("https", SourceKind::Http, true, true),
+    scheme("s3", SourceKind::S3, true, true),
+    scheme("gs", SourceKind::Gcs, true, true),
+    scheme("docker", SourceKind::Registry, true, true),
+    scheme("oci", SourceKind::Registry, true, false),
+    scheme("oci-archive", SourceKind::Registry, true, true),
+    scheme("nbd", SourceKind::Nbd, true, false),
+    scheme("nbds", SourceKind::Nbd, false, false),
+    scheme("nbd+unix", SourceKind::Nbd, false, false),
+    scheme("nbds+unix", SourceKind::Nbd, false, false),
+    scheme("ovirt+http", SourceKind::ImageIo, false, false),
+    scheme("ovirt+https", SourceKind::ImageIo, true, false),
+    scheme("vddk+https", SourceKind::Vddk, true, false),
+    scheme("glance+http", SourceKind::Glance, false, false),
+    scheme("glance+https", SourceKind::Glance, true, false),
+    scheme("file", SourceKind::File, true, false),
+];
+
+/// The scheme called `name`.
+pub fn find_scheme(name: &str) -> Option<UrlScheme> {
+    SCHEMES.into_iter().find(|scheme| scheme.name == name)
+}
+
+/// Names of schemes for help and errors.
+pub fn listed_schemes() -> Vec<&'static str> {
+    let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed);
+    listed.map(|scheme| scheme.name).collect()
+}
