@@ -39,10 +39,10 @@ pub(super) fn read_options(
     context: &JobContext,
     observer: Arc<dyn Observer>,
 ) -> ReadOptions {
-    ReadOptions {
-        checksum: arguments.checksum.clone(),
-        ..limits.read_options(context.stop.clone(), observer)
-    }
+    let mut reading = limits.read_options(context.stop.clone(), observer);
+    reading.checksum = arguments.checksum.clone();
+    reading.limits.threads = arguments.threads.unwrap_or_else(program::job::data_threads);
+    reading
 }
 
 /// Settings of what is written.
