@@ -8,19 +8,28 @@
 //!
 //! One noun per stage: [`source`], [`decode`], [`mod@format`], [`disk`]. [`mod@transfer`] stacks them.
 //! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
+//!
+//! Without the feature `targets` the crate only reads: it inspects images and encodes streams, and has nothing that writes a disk or
+//! unpacks an archive. That is for programs on a user's machine.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+#![cfg_attr(
+    not(feature = "targets"),
+    expect(dead_code, reason = "helpers of the writers stand among those of the readers")
+)]
 
 pub mod archive;
 pub mod bridge;
 pub mod buffer;
 pub mod changes;
+#[cfg(feature = "targets")]
 pub mod check;
 pub mod chunks;
 mod codec;
 mod cursor;
 pub mod decode;
+#[cfg(feature = "targets")]
 pub mod delta;
 pub mod digest;
 pub mod disk;
@@ -32,6 +41,7 @@ pub mod format;
 mod input;
 pub mod inspect;
 pub mod local;
+#[cfg(feature = "targets")]
 mod lock;
 pub mod memory;
 pub mod meter;
@@ -41,8 +51,10 @@ pub mod pack;
 mod queue;
 pub mod source;
 pub mod storage;
+#[cfg(feature = "targets")]
 pub mod transfer;
 pub mod zeros;
 
 pub use error::Error;
+#[cfg(feature = "targets")]
 pub use transfer::transfer_image;

@@ -2,6 +2,7 @@
 //! [`PayloadKind`] where the source holds one image.
 
 use std::num::{NonZeroU64, NonZeroUsize};
+#[cfg(feature = "targets")]
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::Codec;
 use crate::digest::Checksum;
+#[cfg(feature = "targets")]
 use crate::disk::VerifiedPrefix;
 use crate::error::{DecodeError, Error};
 use crate::floor::SpeedLimit;
@@ -190,6 +192,7 @@ impl ReadOptions {
 }
 
 /// Settings of what writes a disk.
+#[cfg(feature = "targets")]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
@@ -203,6 +206,7 @@ pub struct WriteOptions {
     pub kept: Option<Arc<VerifiedPrefix>>,
 }
 
+#[cfg(feature = "targets")]
 impl Default for WriteOptions {
     fn default() -> Self {
         Self {
@@ -214,6 +218,7 @@ impl Default for WriteOptions {
     }
 }
 
+#[cfg(feature = "targets")]
 impl WriteOptions {
     /// The caps of decoders that feed these writers: as many threads as write.
     pub(crate) fn decode_limits(&self, limits: &DecodeLimits) -> DecodeLimits {

@@ -81,7 +81,7 @@ pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Err
 
 async fn resolve_name(name: Name) -> io::Result<IntoIter<SocketAddr>> {
     // The connector sets the port.
-    Ok(sockets::lookup_host(name.as_str(), 0).await?.into_iter())
+    Ok(sockets::resolve_host(name.as_str(), 0).await?.into_iter())
 }
 
 /// The configuration of the cluster's client, in which nothing is found twice: the flags, the environment, the pod.

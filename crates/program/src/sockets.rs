@@ -58,7 +58,7 @@ pub async fn connect_tcp(
 
 /// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had
 /// that asks for them.
-pub async fn lookup_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+pub async fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
@@ -80,7 +80,7 @@ async fn connect_any(
 ) -> Result<TcpStream, String> {
     let addresses: Vec<SocketAddr> = match instead {
         Some(address) => vec![address],
-        None => lookup_host(host, port).await.map_err(|error| {
+        None => resolve_host(host, port).await.map_err(|error| {
             let refused = error
                 .get_ref()
                 .and_then(|cause| cause.downcast_ref::<ThreadError>());

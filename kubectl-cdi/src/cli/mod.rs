@@ -12,6 +12,8 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use datapath::memory::{MemoryBudget, PROCESS_BYTES};
+use program::cgroup;
 use program::command_line;
 use program::signal::ShutdownRequest;
 use program::start;
@@ -29,7 +31,8 @@ const PROGRAM: &str = "kubectl-cdi";
 /// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     // Images and the answers of an API server share what a cgroup allows.
-    volume::limits::of_command(None);
+    let allowed = cgroup::memory_bytes().unwrap_or(PROCESS_BYTES);
+    MemoryBudget::limit_process(allowed.min(PROCESS_BYTES));
     if Path::new(name).file_name() == Some(OsStr::new(complete::NAME_FOR_KUBECTL)) {
         return complete::print_completions(arguments);
     }

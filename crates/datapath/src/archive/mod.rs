@@ -15,11 +15,14 @@
 //! links may lead anywhere, because they are never followed.
 
 mod appliance;
+#[cfg(feature = "targets")]
 mod commit;
+#[cfg(feature = "targets")]
 mod directory;
 mod disk;
 mod entries;
 mod expanded;
+#[cfg(feature = "targets")]
 mod extract;
 mod find;
 #[cfg(fuzzing)]
@@ -33,14 +36,19 @@ mod number;
 mod pax;
 mod payload;
 mod sparse;
+#[cfg(feature = "targets")]
 mod staging;
+#[cfg(feature = "targets")]
 mod tree;
+#[cfg(feature = "targets")]
 mod unpack;
+#[cfg(feature = "targets")]
 mod unplaced;
 pub mod write;
 
 pub use self::find::{ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file};
 pub use self::index::{MemberLocation, index_archive};
 pub(crate) use self::payload::open_payload;
+#[cfg(feature = "targets")]
 pub use self::unpack::{UnpackOptions, UnpackReport, unpack_archive};
 pub use crate::error::{ArchiveError, ArchiveErrorKind};

@@ -5,7 +5,8 @@ use std::fs::File;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
-use super::options::{DiskOptions, HELD_BYTES};
+use super::marks::HELD_BYTES;
+use super::options::DiskOptions;
 use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::direct::DirectFile;
-use super::options::HELD_BYTES;
+use super::marks::HELD_BYTES;
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, TargetError};

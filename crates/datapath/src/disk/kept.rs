@@ -4,181 +4,20 @@
 //! tells checksums of what follows them; what is on the disk is read and compared before it is believed, so that nothing has to be
 //! remembered by anybody, and nothing that was lost with a page cache is taken for written.
 
-use std::fmt;
 use std::fs::File;
-use std::iter::successors;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::str::FromStr;
-use std::sync::LazyLock;
 
-use crc_fast::{CrcAlgorithm, Digest};
 use rustix::fs::OFlags;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
 use super::kind::{TargetKind, inspect_target};
+use super::marks::{HELD_BYTES, PrefixCrc, marks_of};
 use super::open::open_existing;
-use super::options::{DiskOptions, HELD_BYTES};
-use crate::buffer::CHUNK_BYTES;
+use super::options::DiskOptions;
 use crate::error::{Error, TargetError};
-use crate::local::{LocalExtent, LocalFile};
 use crate::lock::{LockState, lock_file};
-
-/// Marks that are looked at in one disk: with an eighth of the way more between each and the next, they reach from 8 MiB to 10 TiB.
-pub const MAX_MARKS: usize = 128;
-
-/// Ends of marks are multiples of this, so that any device can be zeroed from there on.
-pub const MARK_BYTES: u64 = 1 << 20;
-
-/// The checksum of marks. It finds damage and no forgery: a client may write whatever it likes
-/// anyway.
-const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
-
-/// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PrefixCrc {
-    /// Offset of the byte behind it: a multiple of [`MARK_BYTES`], and more than [`HELD_BYTES`].
-    end: u64,
-    /// Its [`CRC`].
-    crc: u64,
-}
-
-impl PrefixCrc {
-    /// Offset of the byte behind what it is of.
-    pub fn end_offset(self) -> u64 {
-        self.end
-    }
-}
-
-/// The text of a mark: `END:CRC`, in decimal and 16 hexadecimal digits.
-impl fmt::Display for PrefixCrc {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{:016x}", self.end, self.crc)
-    }
-}
-
-/// A text that is no mark.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is no END:CRC, with an END that is a multiple of {MARK_BYTES} and more than {HELD_BYTES}, and a CRC of 16 hexadecimal digits"
-)]
-pub struct PrefixCrcError(String);
-
-impl FromStr for PrefixCrc {
-    type Err = PrefixCrcError;
-
-    fn from_str(text: &str) -> Result<Self, PrefixCrcError> {
-        let parse = || {
-            let (end, crc) = text.split_once(':')?;
-            let end = end.parse().ok().filter(|end| is_end(*end))?;
-            let digits =
-                Some(crc).filter(|crc| crc.len() == 16 && crc.bytes().all(|b| b.is_ascii_hexdigit()))?;
-            Some(Self {
-                end,
-                crc: u64::from_str_radix(digits, 16).ok()?,
-            })
-        };
-        parse().ok_or_else(|| PrefixCrcError(text.chars().take(64).collect()))
-    }
-}
-
-fn is_end(end: u64) -> bool {
-    end > HELD_BYTES && end.is_multiple_of(MARK_BYTES)
-}
-
-/// The marks of the disk in `image`, at `ends`, which are multiples of [`MARK_BYTES`] in ascending order. There are fewer if the
-/// image ends before.
-pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<PrefixCrc>> {
-    let mut marks = Vec::new();
-    let local = LocalFile::new(image.try_clone()?)?;
-    let mut reader = local.chunk_reader(CHUNK_BYTES);
-    reader.skip_to(HELD_BYTES);
-    let mut crc = Digest::new(CRC);
-    let mut ends = ends.iter().copied().filter(|end| is_end(*end));
-    let Some(mut end) = ends.next() else {
-        return Ok(marks);
-    };
-    let mut at = HELD_BYTES;
-    while !stop.is_cancelled()
-        && let Some(mut rest) = reader.next_part()?
-    {
-        loop {
-            let now;
-            (now, rest) = split_extent(rest, end.saturating_sub(at));
-            at += update_crc(&mut crc, &now);
-            if at < end {
-                break;
-            }
-            let crc = crc.finalize();
-            marks.push(PrefixCrc { end, crc });
-            let Some(next) = ends.next() else {
-                return Ok(marks);
-            };
-            end = next;
-        }
-    }
-    Ok(marks)
-}
-
-/// The first `length` bytes of a part, and the rest.
-fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
-    match part {
-        LocalExtent::Hole(bytes) => {
-            let first = bytes.min(length);
-            (LocalExtent::Hole(first), LocalExtent::Hole(bytes - first))
-        }
-        LocalExtent::Data(mut bytes) => {
-            let first = usize::try_from(length).unwrap_or(usize::MAX).min(bytes.len());
-            let first = bytes.split_to(first);
-            (LocalExtent::Data(first), LocalExtent::Data(bytes))
-        }
-    }
-}
-
-/// Adds a part; its length.
-fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
-    match part {
-        LocalExtent::Data(bytes) => {
-            crc.update(bytes);
-            bytes.len() as u64
-        }
-        LocalExtent::Hole(bytes) => {
-            add_zeros(crc, *bytes);
-            *bytes
-        }
-    }
-}
-
-/// A linear map of the states of a CRC: what becomes of each of its bits.
-type StateMap = [u64; 64];
-
-fn apply_map(map: &StateMap, state: u64) -> u64 {
-    let bits = map.iter().enumerate();
-    bits.filter(|(bit, _)| state >> bit & 1 == 1)
-        .fold(0, |sum, (_, image)| sum ^ image)
-}
-
-/// What 1, 2, 4, 8 … zeros do to the state of a CRC: each map is the one before it, twice.
-static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
-    let one = std::array::from_fn(|bit| {
-        let mut crc = Digest::new_with_init_state(CRC, 1 << bit);
-        crc.update(&[0]);
-        crc.get_state()
-    });
-    let twice = |map: &StateMap| Some(map.map(|image| apply_map(map, image)));
-    successors(Some(one), twice).take(64).collect()
-});
-
-/// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB
-/// took 100 s of processor byte by byte and takes 4 µs like this. `checksum_combine` of the library
-/// computes the maps in each call and took 1 to 4 ms for each hole: too much for a file with many.
-fn add_zeros(crc: &mut Digest, count: u64) {
-    let maps = ZERO_MAPS.iter().enumerate();
-    let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
-    let state = maps.fold(crc.get_state(), |state, (_, map)| apply_map(map, state));
-    *crc = Digest::new_with_init_state(CRC, state);
-}
 
 /// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
 #[derive(Debug)]
@@ -207,7 +46,7 @@ impl VerifiedPrefix {
         if !is_device && (!is_abandoned(&file) || lock_file(&file) == LockState::Taken) {
             return Ok(None);
         }
-        let ends: Vec<u64> = marks.iter().map(|mark| mark.end).collect();
+        let ends: Vec<u64> = marks.iter().map(|mark| mark.end_offset()).collect();
         let found = marks_of(&file, &ends, stop);
         let found = found.map_err(|source| TargetError::new("read", path, source))?;
         if stop.is_cancelled() {
@@ -222,7 +61,7 @@ impl VerifiedPrefix {
         Ok(Some(Self {
             file,
             is_device,
-            end: mark.end,
+            end: mark.end_offset(),
             allocated,
         }))
     }
@@ -274,38 +113,5 @@ impl Disk {
         disk.kept_end = kept.end;
         tracing::info!("{} bytes of an earlier attempt are kept", kept.kept_bytes());
         Ok(disk)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use crc_fast::checksum_combine;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn zeros_that_are_counted_are_zeros_that_are_fed(
-            before in prop::collection::vec(any::<u8>(), 0..100),
-            count in 0..3_000_000_usize,
-            after in prop::collection::vec(any::<u8>(), 0..100),
-        ) {
-            let [mut fed, mut counted] = [Digest::new(CRC); 2];
-            fed.update(&[&before[..], &vec![0; count], &after].concat());
-            counted.update(&before);
-            add_zeros(&mut counted, count as u64);
-            counted.update(&after);
-            prop_assert_eq!(fed.finalize(), counted.finalize());
-        }
-
-        #[test]
-        fn any_number_of_zeros_gives_what_the_library_combines(count in any::<u64>(), state in any::<u64>()) {
-            let mut crc = Digest::new_with_init_state(CRC, state);
-            add_zeros(&mut crc, count);
-            // Combining takes the masks off the first checksum and adds the second: none is left
-            // of either (they are the same here).
-            prop_assert_eq!(crc.get_state(), checksum_combine(CRC, state, 0, count));
-        }
     }
 }

@@ -7,32 +7,53 @@
 //! device it is zeroed and synced before anything else is written. No disk is mapped into memory, where an I/O error
 //! would be a signal.
 
+#[cfg(feature = "targets")]
 mod batch;
+#[cfg(feature = "targets")]
 mod blank;
+#[cfg(feature = "targets")]
 mod coverage;
+#[cfg(feature = "targets")]
 mod direct;
+#[cfg(feature = "targets")]
 mod handle;
+#[cfg(feature = "targets")]
 mod inflate;
+#[cfg(feature = "targets")]
 mod kept;
+#[cfg(feature = "targets")]
 mod kind;
+mod marks;
+#[cfg(feature = "targets")]
 mod open;
+#[cfg(feature = "targets")]
 mod options;
+#[cfg(feature = "targets")]
 mod pacer;
+#[cfg(feature = "targets")]
 mod place;
+#[cfg(feature = "targets")]
 mod slices;
+#[cfg(feature = "targets")]
 mod unfinished;
+#[cfg(feature = "targets")]
 mod write;
+#[cfg(feature = "targets")]
 mod writer;
+#[cfg(feature = "targets")]
 mod zeroing;
 
-pub use self::blank::create_blank;
-pub use self::coverage::Coverage;
-pub use self::handle::Disk;
-pub(crate) use self::inflate::Inflater;
-pub use self::kept::{MARK_BYTES, MAX_MARKS, PrefixCrc, PrefixCrcError, VerifiedPrefix, marks_of};
-pub use self::options::{CacheMode, DiskOptions, HELD_BYTES};
-pub(crate) use self::pacer::FlushPacer;
-pub(crate) use self::place::refuse_source;
-pub use self::place::{device_size, folder_of, free_space, is_block_device};
-pub use self::unfinished::{remove_stale, remove_unfinished};
-pub use self::writer::{Writer, with_writer};
+pub use self::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, PrefixCrcError, marks_of};
+#[cfg(feature = "targets")]
+pub use self::{
+    blank::create_blank,
+    coverage::Coverage,
+    handle::Disk,
+    kept::VerifiedPrefix,
+    options::{CacheMode, DiskOptions},
+    place::{device_size, folder_of, free_space, is_block_device},
+    unfinished::{remove_stale, remove_unfinished},
+    writer::{Writer, with_writer},
+};
+#[cfg(feature = "targets")]
+pub(crate) use self::{inflate::Inflater, pacer::FlushPacer, place::refuse_source};

@@ -2,10 +2,6 @@
 
 use std::path::PathBuf;
 
-/// Bytes at the beginning that are held back until everything else is verified and on the disk: partition tables, boot sectors and file
-/// system superblocks of every common layout begin within the first MiB.
-pub const HELD_BYTES: u64 = 1 << 20;
-
 /// Use of the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::direct::DirectFile;
 use super::handle::Disk;
-use super::options::HELD_BYTES;
+use super::marks::HELD_BYTES;
 use super::slices::{copy_to_chunks, sub_slices, total_bytes};
 use crate::buffer::{ChunkBuffer, PAGE};
 use crate::error::TargetError;

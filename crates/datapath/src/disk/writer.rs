@@ -18,7 +18,7 @@ use super::batch::{BATCH_BYTES, BatchCollector, DiskSegment, SegmentContent, Wri
 use super::coverage::Coverage;
 use super::handle::Disk;
 use super::inflate::Inflater;
-use super::options::HELD_BYTES;
+use super::marks::HELD_BYTES;
 use super::slices::sub_slices;
 use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::{Disk, DiskKind};
-use super::options::HELD_BYTES;
+use super::marks::HELD_BYTES;
 use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
 

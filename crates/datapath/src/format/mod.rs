@@ -1,13 +1,20 @@
 //! From the image's bytes to extents on the target: one file for each layout of an image.
 
 mod head;
+#[cfg(feature = "targets")]
 mod image;
+#[cfg(feature = "targets")]
 mod mapped;
+#[cfg(feature = "targets")]
 pub mod park;
 pub mod raw;
 mod tables;
 
 pub(crate) use self::head::{ImageHead, open_mapped};
+#[cfg(feature = "targets")]
 pub(crate) use self::image::PreparedImage;
+#[cfg(feature = "targets")]
 pub(crate) use self::mapped::{MappedImage, pass_mapped};
-pub(crate) use self::tables::{fetch_map, fetch_tables, ranged_length};
+#[cfg(feature = "targets")]
+pub(crate) use self::tables::fetch_tables;
+pub(crate) use self::tables::{fetch_map, ranged_length};

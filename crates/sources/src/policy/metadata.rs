@@ -117,7 +117,7 @@ impl Resolve for DnsResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let is_pod = self.face == PolicyMode::Pod;
         Box::pin(async move {
-            let found = sockets::lookup_host(name.as_str(), 0).await?;
+            let found = sockets::resolve_host(name.as_str(), 0).await?;
             let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
             let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
             if others.is_empty() && !own.is_empty() {

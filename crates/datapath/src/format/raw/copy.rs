@@ -64,18 +64,6 @@ pub fn copy_raw(
     })
 }
 
-/// Reads the stream to its end: bytes of the disk in it.
-pub fn measure_disk(input: &mut impl ChunkStream, ending: EndingKind) -> Result<u64, Error> {
-    let mut tail = TailBuffer::default();
-    let mut received = 0u64;
-    while let Some((offset, chunk)) = input.next_placed(received)? {
-        received += chunk.len() as u64;
-        tail.pass_through(offset, chunk, |_, _| Ok(()))?;
-    }
-    let footer = ending.disk_size(&tail.last, received)?;
-    Ok(footer.unwrap_or_else(|| received.next_multiple_of(SECTOR)))
-}
-
 /// The part of the disk before `limit`.
 struct LimitedOutput<'w, 's> {
     writer: &'w mut Writer<'s>,

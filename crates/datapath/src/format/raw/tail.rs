@@ -8,7 +8,8 @@ use bytes::Bytes;
 use diskimage::TRAILER_BYTES;
 use diskimage::vhd::COOKIE;
 
-use super::footer::SECTOR;
+use super::footer::{EndingKind, SECTOR};
+use crate::chunks::ChunkStream;
 use crate::error::Error;
 
 /// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit
@@ -106,6 +107,18 @@ fn may_be_footer(skip: u64, bytes: &[u8]) -> bool {
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let cookie = COOKIE.iter().skip(skip);
     cookie.zip(bytes).all(|(expected, found)| expected == found)
+}
+
+/// Reads the stream to its end: bytes of the disk in it.
+pub fn measure_disk(input: &mut impl ChunkStream, ending: EndingKind) -> Result<u64, Error> {
+    let mut tail = TailBuffer::default();
+    let mut received = 0u64;
+    while let Some((offset, chunk)) = input.next_placed(received)? {
+        received += chunk.len() as u64;
+        tail.pass_through(offset, chunk, |_, _| Ok(()))?;
+    }
+    let footer = ending.disk_size(&tail.last, received)?;
+    Ok(footer.unwrap_or_else(|| received.next_multiple_of(SECTOR)))
 }
 
 #[cfg(test)]
