@@ -13,7 +13,7 @@ use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::facts::{ImageFacts, RouteTaken};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{ByteCount, Stage, TransferPhase};
+use crate::observe::{Stage, TransferPhase};
 use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 use crate::zeros::is_zero;
@@ -47,21 +47,7 @@ pub(super) fn apply_changes(
     // It never grows here: a disk that is larger at the source than it was has more to tell than its changes.
     disk.check_holds(changes.disk_bytes())?;
     write_changes(changes, &mut input, &disk, reading, writing)?;
-    let checksum = input.finish_reading()?;
-    reading.check_stop()?;
-    disk.report_progress(&*reading.observer);
-    let written_bytes = input
-        .readings()
-        .time_stage(Stage::Target, || disk.commit_in_place())?;
-    reading.observer.record_bytes(ByteCount::Target, written_bytes);
-    reading.observer.begin_phase(TransferPhase::Complete);
-    Ok(DeltaReport {
-        facts,
-        virtual_size: changes.disk_bytes(),
-        source_bytes: input.readings().position(),
-        written_bytes,
-        checksum,
-    })
+    super::finish_delta(facts, changes.disk_bytes(), input, disk, reading)
 }
 
 fn write_changes(

@@ -9,9 +9,11 @@ mod qcow2;
 
 use std::path::PathBuf;
 
-use crate::disk::{self, CacheMode};
+use crate::disk::{self, CacheMode, Disk};
 use crate::error::Error;
 use crate::facts::ImageFacts;
+use crate::input::TransferInput;
+use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 
@@ -71,4 +73,28 @@ pub fn apply_delta(
         Some(changes) => changed::apply_changes(source, changes, base, reading, writing),
         None => qcow2::apply_qcow2(source, base, reading, writing),
     }
+}
+
+/// The end of a delta of which all data was handed to `disk`: the rest of the source is verified, and everything gets onto the disk.
+fn finish_delta(
+    facts: ImageFacts,
+    virtual_size: u64,
+    mut input: TransferInput,
+    disk: Disk,
+    reading: &ReadOptions,
+) -> Result<DeltaReport, Error> {
+    let checksum = input.finish_reading()?;
+    reading.check_stop()?;
+    disk.report_progress(&*reading.observer);
+    let readings = input.readings();
+    let written_bytes = readings.time_stage(Stage::Target, || disk.commit_in_place())?;
+    reading.observer.record_bytes(ByteCount::Target, written_bytes);
+    reading.observer.begin_phase(TransferPhase::Complete);
+    Ok(DeltaReport {
+        facts,
+        virtual_size,
+        source_bytes: readings.position(),
+        written_bytes,
+        checksum,
+    })
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, FormatError};
 use crate::format::{ImageHead, MappedImage};
 use crate::input::TransferInput;
 use crate::meter::Meter;
-use crate::observe::{ByteCount, Stage, TransferPhase};
+use crate::observe::{Stage, TransferPhase};
 use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
@@ -34,21 +34,7 @@ pub(super) fn apply_qcow2(
     let disk = Disk::open_in_place(&base.target_options(), delta.facts.virtual_size)?;
     disk.grow_file(delta.facts.virtual_size)?;
     write_delta(&mut delta, &mut input, &disk, reading, writing)?;
-    let checksum = input.finish_reading()?;
-    reading.check_stop()?;
-    disk.report_progress(&*reading.observer);
-    let written_bytes = input
-        .readings()
-        .time_stage(Stage::Target, || disk.commit_in_place())?;
-    reading.observer.record_bytes(ByteCount::Target, written_bytes);
-    reading.observer.begin_phase(TransferPhase::Complete);
-    Ok(DeltaReport {
-        facts,
-        virtual_size: delta.facts.virtual_size,
-        source_bytes: input.readings().position(),
-        written_bytes,
-        checksum,
-    })
+    super::finish_delta(facts, delta.facts.virtual_size, input, disk, reading)
 }
 
 /// Reads the head of a delta to `base`.
