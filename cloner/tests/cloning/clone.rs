@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use crate::BINARY;
 use testkit::cases::check_all;
 use testkit::clone_pod::ClonePod;
 use testkit::disk;
@@ -16,8 +17,6 @@ use testkit::tools;
 use testkit::trees::{Reach, grow};
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::beside;
-
-const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
 
 const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 12 * MIB;

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::BINARY;
 use testkit::cases::check_all;
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -16,8 +17,6 @@ use testkit::process::Program;
 use testkit::random::Random;
 use testkit::tools;
 use testkit::trees::{Reach, grow};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
 
 const MIB: u64 = 1 << 20;
 

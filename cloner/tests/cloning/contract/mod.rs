@@ -8,6 +8,7 @@ mod startup;
 use std::fs;
 use std::path::PathBuf;
 
+use crate::BINARY;
 use tempfile::TempDir;
 use testkit::certs::{Authority, Identity, KeyKind};
 use testkit::clone_pod::ClonePod;
@@ -15,8 +16,6 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Finished;
 use testkit::upstream::{Script, Upstream};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
 
 const MIB: u64 = 1 << 20;
 

@@ -1,0 +1,7 @@
+//! The cloner as a whole program: what it sends of a volume, whole clones, and what CDI sees of its pod.
+
+mod clone;
+mod contract;
+mod streams;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
