@@ -2,7 +2,7 @@
 //! bounded time and memory, and opens no other file.
 //!
 //! Those on qcow2 tables field by field are in `hostile.rs`, bombs of compressed layers in `oracle.rs`, archives in
-//! `crates/datapath/tests/archive/attacks.rs`; SECURITY.md has the table of all of them.
+//! `crates/datapath/tests/transfers/archive/attacks.rs`; SECURITY.md has the table of all of them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "archive/tape.rs"]
+#[path = "transfers/archive/tape.rs"]
 #[allow(dead_code, reason = "only some entries are written here")]
 mod tape;
 

@@ -1,4 +1,4 @@
-//! Small images of every format and layout, damaged, cut and split: the disk that qemu-img makes of them, or a typed error.
+//! Images of every format and layout, sound, damaged, cut and split: the disk that qemu-img makes of them, or a typed error.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -7,9 +7,14 @@ mod common;
 
 mod check;
 mod corruption;
+mod footers;
+mod ladder;
 mod listed;
 mod metadata;
 mod prefixes;
+mod qemu;
 mod samples;
 mod seeds;
 mod splits;
+mod splitting;
+mod truncation;

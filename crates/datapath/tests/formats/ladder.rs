@@ -1,0 +1,177 @@
+//! Rungs C and D: images whose map comes last and that are too large to wait in memory.
+
+use std::path::Path;
+
+use crate::common::{Memory, file, noise, qemu_img};
+use datapath::facts::RouteTaken;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, disk, transfer_image};
+
+const MIB: usize = 1 << 20;
+
+/// A disk of 48 MiB of noise with a zero MiB after every third, then empty space, as a qcow2 whose L1 table was moved
+/// to the end of the file by a resize.
+fn resized(image: &Path, convert: &[&str], growth: &str) {
+    let raw = image.with_extension("raw");
+    let mut bytes = Vec::new();
+    for index in 0..48 {
+        bytes.extend(if index % 4 == 3 {
+            vec![0; MIB]
+        } else {
+            noise(MIB, index + 1)
+        });
+    }
+    std::fs::write(&raw, bytes).unwrap();
+    let arguments = [
+        &["convert", "-f", "raw", "-O", "qcow2"],
+        convert,
+        &[text(&raw), text(image)],
+    ]
+    .concat();
+    qemu_img(&arguments);
+    qemu_img(&["resize", text(image), growth]);
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_resized_image_waits_on_the_target() {
+    for (convert, growth) in [
+        (&[][..], "+600M"),
+        (&["-c"], "+600M"),
+        (&["-o", "cluster_size=4k"], "+600M"),
+        (&["-c", "-o", "cluster_size=2M,compression_type=zstd"], "+600G"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (image, disk) = (dir.path().join("image"), dir.path().join("disk"));
+        resized(&image, convert, growth);
+        let source = Memory::new(std::fs::read(&image).unwrap());
+        let report = transfer_image(
+            &source,
+            PayloadKind::default(),
+            &file(&disk),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
+        )
+        .unwrap();
+        assert_eq!(report.facts.route, RouteTaken::OnePass);
+        qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&disk), text(&image)]);
+    }
+}
+
+#[test]
+fn a_full_target_without_a_free_slot_still_works() {
+    // The target may not grow beyond the disk, and the disk is all data: every slot is some cluster's final place.
+    let dir = tempfile::tempdir().unwrap();
+    let raw = noise(32 * MIB, 7);
+    let (raw_path, image_path) = (dir.path().join("raw"), dir.path().join("image"));
+    std::fs::write(&raw_path, &raw).unwrap();
+    let options = "cluster_size=4k";
+    qemu_img(&[
+        "convert",
+        "-f",
+        "raw",
+        "-O",
+        "qcow2",
+        "-o",
+        options,
+        text(&raw_path),
+        text(&image_path),
+    ]);
+    // Growing moves the L1 table behind the data; shrinking leaves it there.
+    qemu_img(&["resize", text(&image_path), "+2G"]);
+    qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
+    let disk = dir.path().join("disk");
+    let target = disk::DiskOptions {
+        available: 32 * MIB as u64,
+        ..file(&disk)
+    };
+    let image = std::fs::read(&image_path).unwrap();
+    transfer_image(
+        &Memory::new(image),
+        PayloadKind::default(),
+        &target,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert!(std::fs::read(&disk).unwrap() == raw);
+}
+
+/// Data that only a snapshot uses, more than fits beside the active disk.
+fn with_snapshot(dir: &Path) -> Vec<u8> {
+    let image = dir.join("image");
+    let path = image.to_str().unwrap();
+    qemu_img(&["create", "-f", "qcow2", path, "48M"]);
+    let write = |pattern: u8| {
+        let status = std::process::Command::new("qemu-io")
+            .args(["-c", &format!("write -P {pattern} 0 48M"), path])
+            .stdout(std::process::Stdio::null())
+            .status()
+            .expect("qemu-io is needed: install the Debian package qemu-utils");
+        assert!(status.success());
+    };
+    write(1);
+    qemu_img(&["snapshot", "-c", "before", path]);
+    write(2);
+    // Growing moves the L1 table behind the data, where shrinking leaves it.
+    qemu_img(&["resize", path, "+2G"]);
+    qemu_img(&["resize", "--shrink", path, "48M"]);
+    std::fs::read(image).unwrap()
+}
+
+#[test]
+fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
+    let dir = tempfile::tempdir().unwrap();
+    let image = with_snapshot(dir.path());
+    let expected = vec![2; 48 * MIB];
+    let disk = dir.path().join("disk");
+    let target = disk::DiskOptions {
+        available: 48 * MIB as u64,
+        ..file(&disk)
+    };
+
+    let error = transfer_image(
+        &Memory::new(image.clone()),
+        PayloadKind::default(),
+        &target,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
+    assert!(matches!(error, Error::Format(_)), "{error}");
+    assert!(error.to_string().contains("name a scratch directory"), "{error}");
+    assert!(!disk.exists());
+
+    let scratch = dir.path().join("scratch");
+    std::fs::create_dir(&scratch).unwrap();
+    let options = WriteOptions {
+        scratch: Some(scratch.clone()),
+        ..WriteOptions::default()
+    };
+    transfer_image(
+        &Memory::new(image.clone()),
+        PayloadKind::default(),
+        &target,
+        &ReadOptions::default(),
+        &options,
+    )
+    .unwrap();
+    assert!(std::fs::read(&disk).unwrap() == expected);
+    assert_eq!(std::fs::read_dir(&scratch).unwrap().count(), 0);
+
+    // With ranges nothing waits at all.
+    std::fs::remove_file(&disk).unwrap();
+    let report = transfer_image(
+        &Memory::ranged(image),
+        PayloadKind::default(),
+        &target,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(report.facts.route, RouteTaken::Ranged);
+    assert!(std::fs::read(&disk).unwrap() == expected);
+}

@@ -1,0 +1,311 @@
+//! What CDI's cloner sends: framed snappy around a device, or around a tar with a disk in it.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use datapath::archive::ArchiveErrorKind;
+use datapath::decode::Codec;
+use datapath::error::{DecodeError, FormatError};
+use datapath::options::{CompressionLayers, PayloadKind, ReadOptions, WriteOptions};
+use datapath::transfer::TransferReport;
+use datapath::{Error, transfer_image};
+use diskimage::Format;
+use testkit::loopdev::LoopDevice;
+use testkit::{disk, tools};
+
+use crate::archive::tape::Tape;
+use crate::archive::{refusal, snapshot, unpack_with};
+use crate::common::{Memory, fast_folder, file};
+
+const DISK_BYTES: u64 = 6 << 20;
+
+/// Framed as the cloner does it.
+pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).unwrap();
+    encoder.into_inner().unwrap()
+}
+
+/// In one layer of snappy.
+fn framed() -> ReadOptions {
+    ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
+    }
+}
+
+/// Transfers to a file and to a device full of something else; both must hold `disk`.
+fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), disk.len() as u64, 512);
+    let on_device = transfer_image(
+        &Memory::new(body.to_vec()),
+        inside,
+        &file(device.path()),
+        &framed(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    let mut content = Vec::new();
+    File::open(device.path())
+        .unwrap()
+        .read_to_end(&mut content)
+        .unwrap();
+    assert!(content == disk, "the device differs");
+
+    let target = file(&folder.path().join("disk"));
+    let report = transfer_image(
+        &Memory::new(body.to_vec()),
+        inside,
+        &target,
+        &framed(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
+    assert_eq!(report.facts, on_device.facts);
+    assert_eq!(report.facts.format, Format::Raw);
+    assert_eq!(report.source_bytes, body.len() as u64);
+    report
+}
+
+#[test]
+fn a_cloned_device_stays_what_it_is() {
+    let sparse = disk::sparse_content(3, DISK_BYTES, 3);
+    let compressed = tools::filter("gzip", ["-c"], &disk::content(4, 1 << 20));
+    let image = [&b"QFI\xfb\0\0\0\x03"[..], &sparse[8..]].concat();
+    let tar = Tape::default().file("disk.img", &sparse).end();
+    for mut guest in [sparse, compressed, image, tar, vec![0; 1 << 20]] {
+        guest.resize(guest.len().next_multiple_of(512), 0);
+        let report = clone(&snappy(&guest), PayloadKind::RAW, &guest);
+        assert_eq!(report.facts.layers, ["snappy"]);
+    }
+}
+
+/// What `tar` makes of the files in `folder`, as the cloner calls it.
+fn gnu_tar(folder: &Path, flags: &[&str]) -> Vec<u8> {
+    let mut names: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    let fixed = ["-c", "-C", folder.to_str().unwrap(), "--"];
+    let args = flags
+        .iter()
+        .copied()
+        .chain(fixed)
+        .chain(names.iter().map(String::as_str));
+    tools::filter("tar", args, b"")
+}
+
+/// A volume with a sparse disk of the content.
+fn volume(folder: &Path, content: &[u8]) {
+    let disk = File::create(folder.join("disk.img")).unwrap();
+    disk.set_len(content.len() as u64).unwrap();
+    for (number, block) in content.chunks(4096).enumerate() {
+        if block.iter().any(|byte| *byte != 0) {
+            disk.write_all_at(block, number as u64 * 4096).unwrap();
+        }
+    }
+}
+
+const FORMATS: [&[&str]; 5] = [
+    &[],
+    &["-S", "--format=gnu"],
+    &["-S", "--format=pax", "--sparse-version=1.0"],
+    &["-S", "--format=pax", "--sparse-version=0.1"],
+    &["-S", "--format=pax", "--sparse-version=0.0"],
+];
+
+#[test]
+fn the_disk_of_a_volume_becomes_a_device_or_file() {
+    let folder = fast_folder();
+    let content = disk::sparse_content(5, DISK_BYTES, 4);
+    volume(folder.path(), &content);
+    std::fs::write(folder.path().join("another"), vec![1; 5000]).unwrap();
+    std::fs::create_dir(folder.path().join("zfolder")).unwrap();
+    std::fs::write(folder.path().join("zfolder/last"), vec![2; 5000]).unwrap();
+    for flags in FORMATS {
+        let tar = gnu_tar(folder.path(), flags);
+        let report = clone(&snappy(&tar), PayloadKind::CloneOfFiles, &content);
+        assert_eq!(report.facts.layers, ["snappy", "tar"]);
+        assert_eq!(report.facts.virtual_size, Some(DISK_BYTES));
+        assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
+    }
+}
+
+#[test]
+fn a_volume_becomes_a_directory_with_its_holes() {
+    let folder = fast_folder();
+    let content = disk::sparse_content(6, DISK_BYTES, 4);
+    volume(folder.path(), &content);
+    let expected = snapshot::without_time_of_root(folder.path());
+    for flags in &FORMATS[1..] {
+        let tar = gnu_tar(folder.path(), flags);
+        let copy = fast_folder();
+        let options = framed();
+        let report = unpack_with(copy.path(), &snappy(&tar), u64::MAX, &options).unwrap();
+        assert_eq!(report.data_bytes, DISK_BYTES);
+        assert!(report.written_bytes < DISK_BYTES / 2, "holes are not written");
+        let mut seen = snapshot::without_time_of_root(copy.path());
+        // Only pax has parts of seconds.
+        for (path, entry) in &mut seen {
+            entry.mtime.1 = expected[path].mtime.1;
+        }
+        snapshot::assert_same(&seen, &expected, &format!("{flags:?}"));
+    }
+}
+
+fn clone_error(tar: &[u8], target: &datapath::disk::DiskOptions) -> Error {
+    let source = Memory::new(snappy(tar));
+    transfer_image(
+        &source,
+        PayloadKind::CloneOfFiles,
+        target,
+        &framed(),
+        &WriteOptions::default(),
+    )
+    .unwrap_err()
+}
+
+#[test]
+fn without_a_disk_nothing_is_touched() {
+    // Nothing can be created there: whoever tried would fail in another way.
+    let nowhere = file("/nonexistent/disk".as_ref());
+    for tape in [
+        Tape::default(),
+        Tape::default().file("other.img", b"x"),
+        Tape::default().directory("disk.img", 0o755),
+        Tape::default().symlink("disk.img", "elsewhere"),
+    ] {
+        let error = clone_error(&tape.end(), &nowhere);
+        assert_eq!(*refusal(&error), ArchiveErrorKind::NoDiskImage);
+        assert_eq!(error.to_string(), "no disk image found in tar");
+    }
+    let error = clone_error(b"not a tar", &nowhere);
+    assert_eq!(*refusal(&error), ArchiveErrorKind::NotTar);
+}
+
+#[test]
+fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
+    let target = datapath::disk::DiskOptions {
+        available: 1023,
+        ..file("/nonexistent/disk".as_ref())
+    };
+    for size in ["1024", "18446744073709551615"] {
+        let records = [("GNU.sparse.size", size), ("GNU.sparse.map", "0,0")];
+        let tar = Tape::default().pax(&records).file("disk.img", b"").end();
+        let error = clone_error(&tar, &target);
+        assert!(
+            matches!(error, Error::Format(FormatError::TooLarge { .. })),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
+    let disk = vec![7; 4096];
+    let guess = Tape::default().file("a", b"x").file("old-disk.img.bak", &disk);
+    clone(&snappy(&guess.clone().end()), PayloadKind::CloneOfFiles, &disk);
+    let folder = fast_folder();
+    let target = file(&folder.path().join("disk"));
+    let error = clone_error(&guess.file("disk.img", &[8; 4096]).end(), &target);
+    let first = "old-disk.img.bak".to_owned();
+    assert_eq!(*refusal(&error), ArchiveErrorKind::TwoDiskImages { first });
+    assert!(!target.path.exists());
+    let first_wins = Tape::default()
+        .file("disk.img", &disk)
+        .file("disk.img.bak", b"x")
+        .file("b/disk.img", b"y");
+    clone(&snappy(&first_wins.end()), PayloadKind::CloneOfFiles, &disk);
+}
+
+/// Where the chunks of a framed stream end.
+fn boundaries(body: &[u8]) -> Vec<usize> {
+    let mut ends = vec![0];
+    while let Some([_, low, middle, high, ..]) = body.get(*ends.last().unwrap()..) {
+        let length = usize::from(*low) | usize::from(*middle) << 8 | usize::from(*high) << 16;
+        ends.push(ends.last().unwrap() + 4 + length);
+    }
+    ends
+}
+
+#[test]
+fn a_cut_or_damaged_clone_leaves_nothing() {
+    let content = disk::sparse_content(7, 1 << 20, 2);
+    let tar = Tape::default()
+        .file("disk.img", &content)
+        .file("rest", &[9; 3000])
+        .end();
+    let bodies = [
+        (snappy(&content), PayloadKind::RAW),
+        (snappy(&tar), PayloadKind::CloneOfFiles),
+    ];
+    let folder = fast_folder();
+    let target = file(&folder.path().join("disk"));
+    for (body, inside) in bodies {
+        for place in (10..body.len() - 1).step_by(body.len() / 50) {
+            let cut = Memory::new(body[..place].to_vec());
+            match transfer_image(&cut, inside, &target, &framed(), &WriteOptions::default()) {
+                // The framing has no end mark: what is cut between two chunks only the length of the body tells.
+                Ok(_) => {
+                    assert!(inside == PayloadKind::RAW && boundaries(&body).contains(&place));
+                    std::fs::remove_file(&target.path).unwrap();
+                }
+                Err(error) => assert!(matches!(error, Error::Decode(_) | Error::Format(_)), "{error}"),
+            }
+            let mut damaged = body.clone();
+            damaged[place] ^= 0x10;
+            if transfer_image(
+                &Memory::new(damaged),
+                inside,
+                &target,
+                &framed(),
+                &WriteOptions::default(),
+            )
+            .is_ok()
+            {
+                // Snappy can say the same in several ways: then it is the same.
+                assert!(std::fs::read(&target.path).unwrap() == content);
+                std::fs::remove_file(&target.path).unwrap();
+            }
+            assert!(!target.path.exists());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_snappy_is_refused() {
+    let folder = fast_folder();
+    let target = file(&folder.path().join("disk"));
+    for inside in [PayloadKind::RAW, PayloadKind::CloneOfFiles] {
+        for body in [&[0; 4096][..], b"\x1f\x8b\x08\0", b"\xff\x06\0\0sNaPpZ"] {
+            let error = transfer_image(
+                &Memory::new(body.to_vec()),
+                inside,
+                &target,
+                &framed(),
+                &WriteOptions::default(),
+            )
+            .unwrap_err();
+            assert!(
+                matches!(error, Error::Decode(DecodeError::Corrupt { .. })),
+                "{error}"
+            );
+        }
+        let empty = snappy(b"");
+        let error = transfer_image(
+            &Memory::new(empty),
+            inside,
+            &target,
+            &framed(),
+            &WriteOptions::default(),
+        )
+        .unwrap_err();
+        assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");
+        assert!(!target.path.exists());
+    }
+}

@@ -1,0 +1,208 @@
+//! What particular writers do, one thing a test.
+
+use std::path::Path;
+
+use datapath::decode::Codec;
+use datapath::options::{CompressionLayers, ReadOptions};
+use testkit::tools;
+
+use crate::archive::tape::{Fields, Tape, seal};
+use crate::archive::{gnu_unpacks, snapshot, unpack_to, unpack_with};
+use crate::common::fast_folder;
+
+/// Unpacks with both; what GNU tar makes of it is right.
+#[track_caller]
+fn as_gnu_tar(tar: &[u8]) -> std::collections::BTreeMap<std::path::PathBuf, snapshot::Seen> {
+    let (ours, theirs) = (fast_folder(), fast_folder());
+    assert!(gnu_unpacks(theirs.path(), tar));
+    unpack_to(ours.path(), tar).unwrap();
+    let seen = snapshot::without_time_of_root(ours.path());
+    snapshot::assert_same(
+        &seen,
+        &snapshot::without_time_of_root(theirs.path()),
+        "not as GNU tar",
+    );
+    seen
+}
+
+#[test]
+fn an_empty_archive_is_an_archive() {
+    for blocks in [2, 20] {
+        assert_eq!(as_gnu_tar(&vec![0; 512 * blocks]).len(), 1);
+    }
+    let report = unpack_to(fast_folder().path(), &[0; 10240]).unwrap();
+    assert_eq!((report.entries, report.source_bytes), (0, 10240));
+}
+
+#[test]
+fn an_empty_body_is_an_error() {
+    let error = unpack_to(fast_folder().path(), b"").unwrap_err();
+    assert_eq!(error.to_string(), "could not process image header: EOF");
+}
+
+#[test]
+fn names_of_v7_directories_end_with_a_slash() {
+    let mut directory = Fields::new(0, "d/");
+    directory.magic = [0; 8];
+    directory.mode = 0o711;
+    let seen = as_gnu_tar(&Tape::default().entry(&directory, b"").file("d/f", b"x").end());
+    assert_eq!(seen[Path::new("d")].mode, 0o40711);
+}
+
+#[test]
+fn contiguous_files_are_files_and_labels_nothing() {
+    let mut fields = Fields::new(b'7', "f");
+    fields.size = 3;
+    let label = Fields::new(b'V', "label");
+    let seen = as_gnu_tar(&Tape::default().entry(&label, b"").entry(&fields, b"abc").end());
+    assert_eq!(seen[Path::new("f")].content, b"abc");
+}
+
+#[test]
+fn sizes_and_times_may_be_base_256() {
+    let mut block = Fields::new(b'0', "f").block();
+    block[124..136].copy_from_slice(b"\x80\0\0\0\0\0\0\0\0\0\0\x03");
+    block[136..148].copy_from_slice(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xf0");
+    seal(&mut block);
+    let seen = as_gnu_tar(&Tape(block.to_vec()).data(b"abc").end());
+    assert_eq!(seen[Path::new("f")].mtime, (-16, 0));
+    assert_eq!(seen[Path::new("f")].content, b"abc");
+}
+
+#[test]
+fn pax_records_win_over_headers_and_long_names() {
+    let mut long = Fields::new(b'L', "././@LongLink");
+    long.size = 5;
+    let tar = Tape::default()
+        .entry(&long, b"long\0")
+        .pax(&[
+            ("path", "pax"),
+            ("mtime", "12.5"),
+            ("size", "3"),
+            ("uid", "5"),
+            ("SCHILY.dev", "1"),
+        ])
+        .entry(&Fields::new(b'0', "header"), b"abc")
+        .end();
+    let seen = as_gnu_tar(&tar);
+    assert_eq!(seen[Path::new("pax")].content, b"abc");
+    assert_eq!(seen[Path::new("pax")].mtime, (12, 500_000_000));
+}
+
+#[test]
+fn global_records_last_until_they_are_taken_back() {
+    let global = |time: &str| {
+        let mut tape = Tape::default().pax(&[("mtime", time), ("comment", "as git does")]);
+        let mut block: [u8; 512] = tape.0[..512].try_into().unwrap();
+        block[156] = b'g';
+        seal(&mut block);
+        tape.0[..512].copy_from_slice(&block);
+        tape.0
+    };
+    let file = |name: &str| Tape::default().file(name, b"").0;
+    let own = Tape::default().pax(&[("mtime", "9")]).0;
+    let tar = [
+        global("5"),
+        file("a"),
+        own,
+        file("b"),
+        file("c"),
+        global("7"),
+        file("d"),
+        vec![0; 1024],
+    ]
+    .concat();
+    let seen = as_gnu_tar(&tar);
+    let times = ["a", "b", "c", "d"].map(|name| seen[Path::new(name)].mtime.0);
+    assert_eq!(times, [5, 9, 5, 7]);
+}
+
+#[test]
+fn old_sparse_files_continue_in_blocks_of_their_own() {
+    let folder = fast_folder();
+    let path = folder.path().join("sparse");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len(1 << 20).unwrap();
+    for piece in 0..60 {
+        use std::os::unix::fs::FileExt;
+        file.write_all_at(&[b'a' + piece % 26; 100], u64::from(piece) * 16384)
+            .unwrap();
+    }
+    for format in [
+        &["--format=gnu"][..],
+        &["--format=pax", "--sparse-version=0.0"],
+        &["--format=pax"],
+    ] {
+        let directory = folder.path().to_str().unwrap();
+        let tar = tools::filter(
+            "tar",
+            format
+                .iter()
+                .copied()
+                .chain(["-c", "-S", "-C", directory, "sparse"]),
+            b"",
+        );
+        assert!(tar.len() < 600_000, "the file is sparse");
+        let seen = as_gnu_tar(&tar);
+        assert_eq!(seen[Path::new("sparse")].content.len(), 1 << 20);
+        let report = unpack_to(fast_folder().path(), &tar).unwrap();
+        assert_eq!(report.data_bytes, 1 << 20);
+        assert!(report.written_bytes < 1 << 19, "holes are not written");
+    }
+}
+
+#[test]
+fn a_file_that_is_only_a_hole_has_no_blocks() {
+    let folder = fast_folder();
+    std::fs::File::create(folder.path().join("hole"))
+        .unwrap()
+        .set_len(1 << 20)
+        .unwrap();
+    let directory = folder.path().to_str().unwrap();
+    for version in ["0.0", "0.1", "1.0"] {
+        let version = format!("--sparse-version={version}");
+        let tar = tools::filter(
+            "tar",
+            ["-c", "-S", "--format=pax", &version, "-C", directory, "."],
+            b"",
+        );
+        let seen = as_gnu_tar(&tar);
+        assert_eq!(seen[Path::new("hole")].blocks, 0, "{version}");
+    }
+}
+
+#[test]
+fn zeros_that_are_stored_are_written() {
+    let seen = as_gnu_tar(&Tape::default().file("zeros", &vec![0; 1 << 20]).end());
+    assert_eq!(seen[Path::new("zeros")].blocks, (1 << 20) / 512);
+}
+
+#[test]
+fn what_follows_the_end_does_not_matter() {
+    let tar = [Tape::default().file("f", b"x").end(), b"anything else".to_vec()].concat();
+    assert_eq!(as_gnu_tar(&tar).len(), 2);
+}
+
+#[test]
+fn any_compression_may_be_around_it() {
+    let tar = Tape::default().file("f", b"content").end();
+    for program in tools::COMPRESSORS {
+        let folder = fast_folder();
+        let packed = tools::filter(program, ["-c"], &tar);
+        let report = unpack_to(folder.path(), &packed).unwrap();
+        assert_eq!(report.layers, [program, "tar"]);
+        assert_eq!(report.source_bytes, packed.len() as u64);
+        assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"content");
+    }
+    // Snappy is not sniffed.
+    let packed = crate::archive::clones::snappy(&tar);
+    unpack_to(fast_folder().path(), &packed).unwrap_err();
+    let reading = ReadOptions {
+        layers: CompressionLayers::Only(Codec::Snappy),
+        ..ReadOptions::default()
+    };
+    let folder = fast_folder();
+    let report = unpack_with(folder.path(), &packed, u64::MAX, &reading).unwrap();
+    assert_eq!(report.layers, ["snappy", "tar"]);
+    assert_eq!(std::fs::read(folder.path().join("f")).unwrap(), b"content");
+}

@@ -1,0 +1,80 @@
+//! Archives: what GNU tar makes of one is what we make of it, and nothing gets out of its directory.
+
+mod appliances;
+mod atomic;
+mod attacks;
+mod clones;
+mod dialects;
+mod ordinary_user;
+mod replacements;
+mod round_trip;
+mod snapshot;
+mod tape;
+mod truncation;
+
+use std::path::Path;
+
+use datapath::Error;
+use datapath::archive::{self, UnpackReport, unpack_archive};
+use datapath::error::{FormatError, TargetRefusedError};
+use datapath::options::ReadOptions;
+use testkit::tools;
+
+use crate::common::Memory;
+
+/// Unpacks `tar` into `dir` without limits, as a pod does.
+fn unpack_to(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
+    unpack_with(dir, tar, u64::MAX, &ReadOptions::default())
+}
+
+/// Unpacks `tar` into `dir`, unless it has a file that exists there.
+fn unpack_beside(dir: &Path, tar: &[u8]) -> Result<UnpackReport, Error> {
+    let target = archive::UnpackOptions {
+        dir: dir.to_owned(),
+        overwrite: false,
+        available: u64::MAX,
+    };
+    unpack_archive(&Memory::new(tar.to_vec()), &target, &ReadOptions::default())
+}
+
+fn unpack_with(dir: &Path, tar: &[u8], available: u64, options: &ReadOptions) -> Result<UnpackReport, Error> {
+    let target = archive::UnpackOptions {
+        dir: dir.to_owned(),
+        overwrite: true,
+        available,
+    };
+    unpack_archive(&Memory::new(tar.to_vec()), &target, options)
+}
+
+/// The kind of a refusal.
+fn refusal(error: &Error) -> &archive::ArchiveErrorKind {
+    match error {
+        Error::Format(FormatError::Archive(refused)) => &refused.kind,
+        other => panic!("not a refusal: {other}"),
+    }
+}
+
+/// The reason for which a directory was refused.
+fn target_refusal(error: &Error) -> &TargetRefusedError {
+    match error {
+        Error::Target(refused) => refused.refusal_reason().expect("a refusal"),
+        other => panic!("not a refusal of the target: {other}"),
+    }
+}
+
+/// Unpacks as upstream does; false if GNU tar complains.
+fn gnu_unpacks(dir: &Path, tar: &[u8]) -> bool {
+    use std::io::Write;
+    let mut child = std::process::Command::new(tools::find("tar"))
+        .args(["--preserve-permissions", "--no-same-owner", "-x", "-C"])
+        .arg(dir)
+        .env("LC_ALL", "C")
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // It may stop reading before the end of what it does not like.
+    let fed = child.stdin.take().unwrap().write_all(tar);
+    let ended = child.wait().unwrap();
+    ended.success() && fed.is_ok()
+}

@@ -1,0 +1,229 @@
+//! Every kind of delta, on files and on devices.
+
+use std::os::unix::fs::FileExt;
+
+use datapath::delta::{DeltaReport, apply_delta};
+use datapath::facts::RouteTaken;
+use datapath::options::{ReadOptions, ReadRoute, WriteOptions};
+use testkit::cases::check_all;
+use testkit::images::{Compression, Content, Delta, Spec, Version};
+use testkit::loopdev::{DIRT, LoopDevice};
+
+use crate::common::{Memory, fast_folder};
+use crate::delta::{MIB, assert_applied, base, bytes, copy, rich_delta};
+
+fn one_pass() -> WriteOptions {
+    WriteOptions {
+        route: ReadRoute::OnePass,
+        ..WriteOptions::default()
+    }
+}
+
+/// Every combination of version, cluster size, compression and extended L2 entries, each to a base of the same size, to a
+/// smaller one, and resized later. Sizes are odd numbers of sectors.
+fn matrix() -> Vec<(Spec, u64)> {
+    let mut cases = Vec::new();
+    for spec in Spec::matrix()
+        .into_iter()
+        .filter(|spec| spec.content == Content::Sparse)
+    {
+        let size = 6 * MIB + 7 * 512;
+        let spec = Spec {
+            virtual_size: size,
+            ..spec
+        };
+        let resized = Spec {
+            resized_to: Some(size + 3 * MIB - 512),
+            ..spec.clone()
+        };
+        cases.extend([(spec.clone(), size), (spec, 5 * MIB - 3 * 512), (resized, size)]);
+    }
+    cases
+}
+
+struct Case(Spec, u64);
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} to {} bytes", self.0, self.1)
+    }
+}
+
+#[test]
+fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
+    let cases = matrix()
+        .into_iter()
+        .map(|(spec, base_size)| Case(spec, base_size));
+    check_all(cases, |Case(spec, base_size)| {
+        let folder = fast_folder();
+        let delta = spec.build_delta(*base_size, folder.path(), "delta");
+        let routes = [
+            (
+                "ranged",
+                Memory::ranged(bytes(&delta)),
+                WriteOptions::default(),
+                RouteTaken::Ranged,
+            ),
+            (
+                "a pipe",
+                Memory::new(bytes(&delta)),
+                WriteOptions::default(),
+                RouteTaken::OnePass,
+            ),
+            (
+                "one pass",
+                Memory::ranged(bytes(&delta)),
+                one_pass(),
+                RouteTaken::OnePass,
+            ),
+        ];
+        for (route, source, options, taken) in routes {
+            let target = copy(&delta, folder.path());
+            let report =
+                apply_delta(&source, &base(&target, &delta), &ReadOptions::default(), &options).unwrap();
+            assert_applied(&target, &delta, route);
+            assert_eq!(target.metadata().unwrap().len(), delta.virtual_size, "{route}");
+            assert_eq!(
+                (report.facts.route, report.virtual_size),
+                (taken, delta.virtual_size)
+            );
+            assert_only_differences_were_written(&report, &delta);
+        }
+    });
+}
+
+/// What the delta does not have is not written again.
+fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
+    let image = delta.qcow2.metadata().unwrap().len();
+    // Compressed clusters and zeros take less in the image than on the disk.
+    let most = (image * 4).max(delta.virtual_size / 2) + MIB;
+    assert!(
+        report.written_bytes <= most,
+        "{} bytes written for {image}",
+        report.written_bytes
+    );
+}
+
+#[test]
+fn devices_of_both_sector_sizes_are_changed_in_place() {
+    for (sector_size, cluster_size, extended_l2, compression) in [
+        (512, 64 << 10, false, Compression::Zlib),
+        (4096, 4096, false, Compression::Plain),
+        (4096, 64 << 10, true, Compression::Zstd),
+        (512, 512, false, Compression::Plain),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = Spec {
+            cluster_size,
+            extended_l2,
+            compression,
+            virtual_size: 8 * MIB,
+            seed: cluster_size + u64::from(sector_size),
+            ..Spec::new(Content::Empty)
+        };
+        let delta = spec.build_delta(8 * MIB, folder.path(), "delta");
+        let device = LoopDevice::new(folder.path(), 10 * MIB, sector_size);
+        for source in [Memory::ranged(bytes(&delta)), Memory::new(bytes(&delta))] {
+            let content = std::fs::read(&delta.base).unwrap();
+            let node = std::fs::File::options().write(true).open(device.path()).unwrap();
+            node.write_all_at(&content, 0).unwrap();
+            drop(node);
+            apply_delta(
+                &source,
+                &base(device.path(), &delta),
+                &ReadOptions::default(),
+                &WriteOptions::default(),
+            )
+            .unwrap();
+            assert_applied(device.path(), &delta, &delta.name);
+            let mut rest = vec![0; 2 << 20];
+            let node = std::fs::File::open(device.path()).unwrap();
+            node.read_exact_at(&mut rest, 8 * MIB).unwrap();
+            assert!(
+                rest.iter().all(|byte| *byte == DIRT),
+                "what lies behind the disk was touched"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
+    let folder = fast_folder();
+    let delta = rich_delta(folder.path());
+    let target = copy(&delta, folder.path());
+    let file = std::fs::File::options().write(true).open(&target).unwrap();
+    file.set_len(6 * MIB).unwrap();
+    file.write_all_at(b"end", 9 * MIB).unwrap();
+    apply_delta(
+        &Memory::ranged(bytes(&delta)),
+        &base(&target, &delta),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert_applied(&target, &delta, "grown");
+    let disk = std::fs::read(&target).unwrap();
+    assert!(disk.len() as u64 == 9 * MIB + 3 && disk.ends_with(b"\0end"));
+}
+
+#[test]
+fn deltas_in_layers_and_in_small_chunks_are_applied() {
+    let folder = fast_folder();
+    let delta = rich_delta(folder.path());
+    for layer in ["gzip", "zstd", "xz"] {
+        let target = copy(&delta, folder.path());
+        let packed = testkit::tools::filter(layer, ["-c"], &bytes(&delta));
+        apply_delta(
+            &Memory::new(packed),
+            &base(&target, &delta),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
+        )
+        .unwrap();
+        assert_applied(&target, &delta, layer);
+    }
+    for chunks in [vec![1, 4095], vec![513, 70_000], vec![usize::MAX]] {
+        let target = copy(&delta, folder.path());
+        let mut source = Memory::new(bytes(&delta));
+        source.chunks.clone_from(&chunks);
+        apply_delta(
+            &source,
+            &base(&target, &delta),
+            &ReadOptions::default(),
+            &WriteOptions::default(),
+        )
+        .unwrap();
+        assert_applied(&target, &delta, &format!("{chunks:?}"));
+    }
+}
+
+#[test]
+fn stages_follow_each_other() {
+    let folder = fast_folder();
+    let first = rich_delta(folder.path());
+    let target = copy(&first, folder.path());
+    apply_delta(
+        &Memory::new(bytes(&first)),
+        &base(&target, &first),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    // The next delta is to what the first one made.
+    let spec = Spec {
+        version: Version::V3,
+        virtual_size: first.virtual_size,
+        seed: 77,
+        ..Spec::new(Content::Empty)
+    };
+    let next = spec.build_delta_to(&first.raw, folder.path(), "next");
+    apply_delta(
+        &Memory::ranged(bytes(&next)),
+        &base(&target, &next),
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    assert_applied(&target, &next, "the second stage");
+}

@@ -1,0 +1,246 @@
+//! Ranges that changed, onto files and devices.
+
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use datapath::changes::ChangedRanges;
+use datapath::delta::{DeltaBase, apply_delta};
+use datapath::error::SourceError;
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::source::{Source, SourceBody};
+use datapath::transfer_image;
+use proptest::prelude::*;
+use testkit::disk;
+use testkit::loopdev::LoopDevice;
+
+use crate::common::{Memory, fast_folder, file};
+use crate::delta::MIB;
+
+const DISK_BYTES: u64 = 3 * MIB;
+
+/// The ranges of a disk that changed.
+struct Changed {
+    stream: Memory,
+    changes: ChangedRanges,
+}
+
+impl Changed {
+    fn new(disk: &[u8], ranges: &[Range<u64>]) -> Self {
+        let at = |offset: u64| usize::try_from(offset).unwrap();
+        let stream: Vec<u8> = ranges
+            .iter()
+            .flat_map(|range| &disk[at(range.start)..at(range.end)])
+            .copied()
+            .collect();
+        let mut stream = Memory::new(stream);
+        stream.chunks = vec![100_000, 1, 70_000, 512];
+        Self {
+            stream,
+            changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
+        }
+    }
+}
+
+impl Source for Changed {
+    fn name(&self) -> String {
+        "changed".into()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        Some(self.changes.changed_bytes())
+    }
+
+    fn is_ranged(&self) -> bool {
+        false
+    }
+
+    fn is_disk(&self) -> bool {
+        true
+    }
+
+    fn changed_ranges(&self) -> Option<&ChangedRanges> {
+        Some(&self.changes)
+    }
+
+    fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
+        self.stream.open_body()
+    }
+
+    fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
+        self.stream.read_range(range)
+    }
+}
+
+fn base(path: &Path) -> DeltaBase {
+    DeltaBase {
+        path: path.to_owned(),
+        available: u64::MAX,
+        name: String::new(),
+        preallocated: false,
+        cache: datapath::disk::CacheMode::Auto,
+    }
+}
+
+fn assert_apply(source: &Changed, base: &DeltaBase) -> u64 {
+    let report = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default()).unwrap();
+    assert_eq!(report.source_bytes, source.changes.changed_bytes());
+    report.written_bytes
+}
+
+fn refused(source: &dyn Source, base: &DeltaBase) -> String {
+    let refused = apply_delta(source, base, &ReadOptions::default(), &WriteOptions::default());
+    refused.unwrap_err().to_string()
+}
+
+/// Blocks of data and of zeros, in another order than the disk before.
+fn disk_with(blocks: &[u8]) -> Vec<u8> {
+    let mut bytes = disk::content(7, DISK_BYTES);
+    for (block, kind) in bytes.chunks_mut(48 << 10).zip(blocks.iter().cycle()) {
+        match kind {
+            0 => block.fill(0),
+            1 => block.fill(0xA5),
+            _ => {}
+        }
+    }
+    bytes
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn the_disk_is_the_old_one_but_for_what_changed(
+        blocks in prop::collection::vec(0u8..3, 1..40),
+        cuts in prop::collection::vec(0..DISK_BYTES / 512, 0..40),
+        behind in 0..2 * MIB,
+        is_direct in any::<bool>(),
+    ) {
+        let folder = fast_folder();
+        let mut cuts: Vec<u64> = cuts.into_iter().map(|sector| sector * 512).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let ranges: Vec<Range<u64>> = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
+        let new = disk_with(&blocks);
+        // The file may be larger than the disk: the stage before has grown it to the size of the volume.
+        let mut expected = disk::content(1, DISK_BYTES + behind);
+        let target = folder.path().join("disk.img");
+        std::fs::write(&target, &expected).unwrap();
+        for range in &ranges {
+            let range = usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap();
+            expected[range.clone()].copy_from_slice(&new[range]);
+        }
+        let source = Changed::new(&new, &ranges);
+        let cache = if is_direct { datapath::disk::CacheMode::Direct } else { datapath::disk::CacheMode::Auto };
+        for _ in 0..2 {
+            assert_apply(&source, &DeltaBase { cache, ..base(&target) });
+            prop_assert!(std::fs::read(&target).unwrap() == expected);
+        }
+    }
+}
+
+#[test]
+fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let old = disk::content(1, DISK_BYTES);
+    let zeros = vec![0; old.len()];
+    let source = Changed::new(&zeros, std::slice::from_ref(&(MIB..3 * MIB)));
+    let target = folder.path().join("disk.img");
+    let blocks = || std::fs::metadata(&target).unwrap().blocks() * 512;
+
+    std::fs::write(&target, &old).unwrap();
+    let preallocated = DeltaBase {
+        preallocated: true,
+        ..base(&target)
+    };
+    assert_apply(&source, &preallocated);
+    assert!(blocks() >= DISK_BYTES, "{} bytes are allocated", blocks());
+    assert_eq!(
+        assert_apply(&source, &base(&target)),
+        0,
+        "nothing had to be written"
+    );
+    assert!(blocks() <= MIB + (64 << 10), "{} bytes are allocated", blocks());
+
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    assert_apply(&source, &base(device.path()));
+    let bytes = std::fs::read(device.path()).unwrap();
+    let (changed, untouched) = (usize::try_from(MIB).unwrap(), usize::try_from(3 * MIB).unwrap());
+    assert!(bytes[changed..untouched].iter().all(|byte| *byte == 0));
+    assert!(
+        bytes[..changed]
+            .iter()
+            .chain(&bytes[untouched..])
+            .all(|byte| *byte == 0xFF)
+    );
+}
+
+#[test]
+fn what_looks_like_an_archive_is_data() {
+    let folder = fast_folder();
+    let target = folder.path().join("disk.img");
+    std::fs::write(&target, vec![0; 1 << 20]).unwrap();
+    let mut new = vec![0; 1 << 20];
+    new[4096..4100].copy_from_slice(b"\x1f\x8b\x08\x00");
+    assert_apply(
+        &Changed::new(&new, std::slice::from_ref(&(4096..8192))),
+        &base(&target),
+    );
+    assert!(std::fs::read(&target).unwrap() == new);
+}
+
+#[test]
+fn a_disk_that_has_grown_or_is_missing_is_left_alone() {
+    let folder = fast_folder();
+    let target = folder.path().join("disk.img");
+    let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
+    assert!(refused(&source, &base(&target)).contains("no such file"));
+    assert!(!target.exists());
+
+    std::fs::write(&target, vec![7; 1 << 20]).unwrap();
+    let message = refused(&source, &base(&target));
+    assert!(
+        message.contains("has 3145728 bytes") && message.contains("has 1048576"),
+        "{message}"
+    );
+    assert!(std::fs::read(&target).unwrap() == vec![7; 1 << 20]);
+}
+
+#[test]
+fn a_stream_of_another_length_is_no_success() {
+    let folder = fast_folder();
+    let target = folder.path().join("disk.img");
+    let new = disk_with(&[1]);
+    for length in [511, 513] {
+        std::fs::write(&target, vec![7; 3 << 20]).unwrap();
+        let mut source = Changed::new(&new, std::slice::from_ref(&(0..512)));
+        source.stream.bytes = Bytes::copy_from_slice(&new[..length]);
+        let message = refused(&source, &base(&target));
+        assert!(
+            message.contains("does not have the 512 bytes that changed"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
+fn what_changed_is_not_imported_as_a_disk() {
+    let folder = fast_folder();
+    let target = folder.path().join("disk.img");
+    let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
+    let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
+    let imported = transfer_image(
+        &source,
+        PayloadKind::default(),
+        &file(&target),
+        &reading,
+        &writing,
+    );
+    let message = imported.unwrap_err().to_string();
+    assert!(
+        message.contains("apply it to the one of the earlier checkpoint"),
+        "{message}"
+    );
+    assert!(!target.exists());
+}

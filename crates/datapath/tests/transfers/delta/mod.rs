@@ -1,0 +1,51 @@
+//! Deltas onto the disk that they are deltas to. The oracle is qemu-img, which reads both as one chain.
+
+mod applied;
+mod broken;
+mod changed;
+mod refused;
+
+use std::path::{Path, PathBuf};
+
+use datapath::delta::DeltaBase;
+use testkit::disk;
+use testkit::images::{Compression, Content, Delta, Spec};
+
+const MIB: u64 = 1 << 20;
+
+fn base(path: &Path, delta: &Delta) -> DeltaBase {
+    DeltaBase {
+        path: path.to_owned(),
+        available: u64::MAX,
+        name: delta.base_name(),
+        preallocated: false,
+        cache: datapath::disk::CacheMode::Auto,
+    }
+}
+
+/// A copy of the base, which the delta is applied to.
+fn copy(delta: &Delta, folder: &Path) -> PathBuf {
+    let target = folder.join("disk.img");
+    std::fs::copy(&delta.base, &target).unwrap();
+    target
+}
+
+fn bytes(delta: &Delta) -> Vec<u8> {
+    std::fs::read(&delta.qcow2).unwrap()
+}
+/// The delta is on the disk, and the file has the size that it should have.
+fn assert_applied(target: &Path, delta: &Delta, case: &str) {
+    disk::assert_same(target, &delta.raw, delta.virtual_size, case);
+}
+
+/// A delta of every kind of cluster, with the L1 table behind everything.
+fn rich_delta(folder: &Path) -> Delta {
+    let spec = Spec {
+        cluster_size: 4096,
+        compression: Compression::Zlib,
+        virtual_size: 5 * MIB,
+        resized_to: Some(6 * MIB),
+        ..Spec::new(Content::Empty)
+    };
+    spec.build_delta(5 * MIB, folder, "delta")
+}

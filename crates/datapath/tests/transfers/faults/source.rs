@@ -1,0 +1,227 @@
+//! The source breaks, or is not what was promised.
+
+use std::fmt;
+
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
+use datapath::{Error, transfer_image};
+use testkit::cases::check_all;
+use testkit::images::{Content, Spec};
+
+use crate::common::objects::{Object, objects};
+use crate::common::{Memory, fast_folder, file};
+use crate::faults::small_objects;
+
+/// An object that ends with an error at a byte.
+struct Cut<'a> {
+    object: &'a Object,
+    at: usize,
+}
+
+impl fmt::Display for Cut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broken at byte {}", self.object.name, self.at)
+    }
+}
+
+fn cuts(objects: &[Object], step: usize) -> Vec<Cut<'_>> {
+    let cuts = |object| {
+        (0..object_length(object))
+            .step_by(step)
+            .map(move |at| Cut { object, at })
+    };
+    objects.iter().flat_map(cuts).collect()
+}
+
+fn object_length(object: &Object) -> usize {
+    object.bytes.len()
+}
+
+fn check(cut: &Cut<'_>) {
+    let folder = fast_folder();
+    let target = file(&folder.path().join("disk"));
+    let source = Memory {
+        broken_at: Some(cut.at),
+        chunks: vec![700],
+        ..Memory::new(cut.object.bytes.clone())
+    };
+    let error = transfer_image(
+        &source,
+        PayloadKind::default(),
+        &target,
+        &ReadOptions::default(),
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
+    assert!(matches!(error, Error::Source(_)), "{error}");
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        0,
+        "something is left"
+    );
+}
+
+#[test]
+fn a_source_that_breaks_at_any_sector_leaves_nothing() {
+    let folder = fast_folder();
+    check_all(cuts(&small_objects(folder.path()), 512), check);
+}
+
+#[test]
+fn a_source_that_breaks_after_data_was_written_leaves_nothing() {
+    check_all(cuts(objects(), 50_001), check);
+}
+
+/// `sha256:hex` of the object.
+fn sha256(object: &Object) -> String {
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
+    digest.update(&object.bytes);
+    digest.finish_digest()
+}
+
+fn expecting(checksum: &str) -> ReadOptions {
+    ReadOptions {
+        checksum: Some(checksum.parse().unwrap()),
+        ..ReadOptions::default()
+    }
+}
+
+#[test]
+fn a_wrong_checksum_leaves_nothing() {
+    let wrong = format!("sha256:{}", "0".repeat(64));
+    for object in objects() {
+        for ranged in [false, true] {
+            let folder = fast_folder();
+            let target = file(&folder.path().join("disk"));
+            let source = Memory {
+                ranged,
+                ..Memory::new(object.bytes.clone())
+            };
+            let error = transfer_image(
+                &source,
+                PayloadKind::default(),
+                &target,
+                &expecting(&wrong),
+                &WriteOptions::default(),
+            )
+            .unwrap_err();
+            let Error::Checksum { expected, calculated } = error else {
+                panic!("{}: {error}", object.name)
+            };
+            assert_eq!((expected, calculated), (wrong.clone(), sha256(object)));
+            assert!(!target.path.exists());
+        }
+    }
+}
+
+#[test]
+fn a_right_checksum_is_of_the_whole_object_on_every_route() {
+    for object in objects() {
+        for ranged in [false, true] {
+            let folder = fast_folder();
+            let target = file(&folder.path().join("disk"));
+            let source = Memory {
+                ranged,
+                ..Memory::new(object.bytes.clone())
+            };
+            let report = transfer_image(
+                &source,
+                PayloadKind::default(),
+                &target,
+                &expecting(&sha256(object)),
+                &WriteOptions::default(),
+            )
+            .unwrap();
+            assert_eq!(report.checksum, Some(sha256(object)));
+            assert!(
+                std::fs::read(&target.path).unwrap() == object.disk,
+                "{}",
+                object.name
+            );
+        }
+    }
+}
+
+#[test]
+fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
+    let mut behind = 0;
+    let is_image = |object: &&Object| object.name.contains("cluster=") && !object.name.contains(" in ");
+    for object in objects().iter().filter(is_image) {
+        let image = object.bytes.len();
+        let transfer_with = |read_all| {
+            let folder = fast_folder();
+            let source = Memory {
+                broken_at: Some(image + 300_000),
+                ..Memory::ranged([&object.bytes[..], &[0; 400_000]].concat())
+            };
+            let options = ReadOptions {
+                read_all,
+                ..ReadOptions::default()
+            };
+            let target = file(&folder.path().join("disk"));
+            let outcome = transfer_image(
+                &source,
+                PayloadKind::default(),
+                &target,
+                &options,
+                &WriteOptions::default(),
+            );
+            assert_eq!(target.path.exists(), outcome.is_ok());
+            outcome
+        };
+        behind += usize::from(transfer_with(false).is_ok());
+        assert!(
+            matches!(transfer_with(true), Err(Error::Source(_))),
+            "{}",
+            object.name
+        );
+    }
+    assert!(behind > 0, "every source was read to its end anyway");
+}
+
+/// The digest is of the stream; a table that was fetched beside it must not send data elsewhere.
+#[test]
+fn tables_that_differ_from_what_the_digest_covers_are_found() {
+    let folder = fast_folder();
+    let spec = Spec {
+        resized_to: Some(2 << 30),
+        ..Spec::new(Content::Dense)
+    };
+    let image = spec.build(folder.path(), "resized");
+    let bytes = std::fs::read(&image.qcow2).unwrap();
+    // qcow2.rst, "Header": bytes 40-47 are the offset of the L1 table, which moved to the end.
+    let l1 = usize::try_from(u64::from_be_bytes(bytes[40..48].try_into().unwrap())).unwrap();
+    assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
+    let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
+    digest.update(&bytes);
+    let options = ReadOptions {
+        checksum: Some(digest.finish_digest().parse().unwrap()),
+        ..ReadOptions::default()
+    };
+    let target = file(&folder.path().join("disk"));
+    let honest = Memory::ranged(bytes);
+    transfer_image(
+        &honest,
+        PayloadKind::default(),
+        &target,
+        &options,
+        &WriteOptions::default(),
+    )
+    .unwrap();
+    std::fs::remove_file(&target.path).unwrap();
+    // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
+    let source = Memory {
+        wrong_ahead: Some(l1 + 7),
+        ..honest
+    };
+    let error = transfer_image(
+        &source,
+        PayloadKind::default(),
+        &target,
+        &options,
+        &WriteOptions::default(),
+    )
+    .unwrap_err();
+    assert!(error.to_string().contains("its tables were fetched"), "{error}");
+    assert!(!target.path.exists());
+}

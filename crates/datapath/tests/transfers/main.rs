@@ -1,0 +1,13 @@
+//! Transfers of raw disks, deltas and archives: what ends on the target, whatever fails on the way.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod archive;
+mod delta;
+mod faults;
+mod local;
+mod writer;
+mod xz;

@@ -1,0 +1,275 @@
+//! The writer equals an array: any extents, in any order, onto any kind of target.
+
+use std::fs::File;
+use std::io::Read;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::common::{file, noise};
+use bytes::Bytes;
+use datapath::disk::{CacheMode, Disk, DiskOptions, with_writer};
+use diskimage::{ClusterCompression, CompressedClusters};
+use proptest::prelude::*;
+use testkit::loopdev::{DIRT, LoopDevice};
+use tokio_util::sync::CancellationToken;
+
+/// Disks reach well beyond the first MiB, which is held back, and beyond one batch of the writer.
+const MAX_SECTORS: u64 = 6 << 11;
+const SECTOR: u64 = 512;
+
+/// What a part of the disk holds.
+#[derive(Debug, Clone, Copy)]
+enum Content {
+    /// Nobody says anything about it.
+    Hole,
+    Zeros,
+    Noise(u64),
+    /// Mostly zeros: a byte here and there.
+    Sprinkled(u64),
+}
+
+/// A disk in parts, and the order in which they come.
+#[derive(Debug, Clone)]
+struct Plan {
+    size: u64,
+    extents: Vec<(u64, u64, Content)>,
+}
+
+impl Plan {
+    fn bytes(content: Content, length: u64) -> Vec<u8> {
+        let length = usize::try_from(length).unwrap();
+        match content {
+            Content::Hole | Content::Zeros => vec![0; length],
+            Content::Noise(seed) => noise(length, seed),
+            Content::Sprinkled(seed) => {
+                let mut bytes = vec![0; length];
+                let step = usize::try_from(seed % 9000).unwrap() + 1;
+                bytes.iter_mut().step_by(step).for_each(|byte| *byte = 1);
+                bytes
+            }
+        }
+    }
+
+    /// The array.
+    fn model(&self) -> Vec<u8> {
+        let mut disk = vec![0; usize::try_from(self.size).unwrap()];
+        for (offset, length, content) in &self.extents {
+            let bytes = Self::bytes(*content, *length);
+            disk[usize::try_from(*offset).unwrap()..][..bytes.len()].copy_from_slice(&bytes);
+        }
+        disk
+    }
+
+    /// The writer.
+    fn write(&self, target: &DiskOptions, virtual_size: Option<u64>) {
+        let disk = Disk::open(target, virtual_size).unwrap();
+        let stop = CancellationToken::new();
+        with_writer(&disk, None, virtual_size, threads(), &stop, |writer| {
+            for (offset, length, content) in &self.extents {
+                // A disk without a size comes as a stream, in which there are no holes.
+                if virtual_size.is_none() || !matches!(content, Content::Hole) {
+                    writer.add_data(*offset, Self::bytes(*content, *length).into())?;
+                }
+            }
+            writer.zero_until(self.size)
+        })
+        .unwrap();
+        disk.resize(self.size, None).unwrap();
+        disk.commit(self.size, None).unwrap();
+    }
+}
+
+fn threads() -> NonZeroUsize {
+    NonZeroUsize::new(3).unwrap()
+}
+
+fn content() -> impl Strategy<Value = Content> {
+    prop_oneof![
+        2 => Just(Content::Hole),
+        1 => Just(Content::Zeros),
+        4 => (1u64..).prop_map(Content::Noise),
+        2 => (1u64..).prop_map(Content::Sprinkled),
+    ]
+}
+
+/// Cuts at bytes, sectors and pages; parts in random order.
+fn plan() -> impl Strategy<Value = Plan> {
+    let cut = (
+        any::<prop::sample::Index>(),
+        prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)],
+    );
+    let parts = prop::collection::vec((cut, content()), 1..40);
+    (1..=MAX_SECTORS, parts)
+        .prop_flat_map(|(sectors, parts)| {
+            let size = sectors * SECTOR;
+            let place = |index: prop::sample::Index, unit: u64| {
+                let at = index.index(usize::try_from(size).unwrap()) as u64;
+                at - at % unit
+            };
+            let mut cuts: Vec<u64> = parts
+                .iter()
+                .map(|((index, unit), _)| place(*index, *unit))
+                .collect();
+            cuts.extend([0, size]);
+            cuts.sort_unstable();
+            cuts.dedup();
+            let extents: Vec<_> = cuts
+                .windows(2)
+                .zip(parts.iter().cycle())
+                .map(|(pair, (_, content))| (pair[0], pair[1] - pair[0], *content))
+                .collect();
+            (Just(size), Just(extents).prop_shuffle())
+        })
+        .prop_map(|(size, extents)| Plan { size, extents })
+}
+
+fn read(path: &Path, length: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    File::open(path)
+        .unwrap()
+        .take(length)
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
+}
+
+/// Compares without printing megabytes.
+fn assert_equal(actual: &[u8], expected: &[u8]) {
+    assert_eq!(actual.len(), expected.len());
+    let different = actual.iter().zip(expected).position(|(a, b)| a != b);
+    assert_eq!(different, None, "the first byte that differs");
+}
+
+fn cache() -> impl Strategy<Value = CacheMode> {
+    prop::sample::select(vec![CacheMode::Auto, CacheMode::Direct, CacheMode::Page])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_file_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
+        // On the disk, not in memory: direct I/O is what this is about.
+        let folder = tempfile::tempdir().unwrap();
+        let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
+        plan.write(&target, Some(plan.size));
+        assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
+    }
+
+    #[test]
+    fn a_file_whose_size_only_the_end_tells_equals_the_array(plan in plan(), preallocate: bool, cache in cache()) {
+        let folder = tempfile::tempdir().unwrap();
+        let target = DiskOptions { preallocate, cache, ..file(&folder.path().join("disk")) };
+        plan.write(&target, None);
+        assert_equal(&std::fs::read(&target.path).unwrap(), &plan.model());
+    }
+}
+
+/// Plans onto one device, which is filled with 0xFF before each.
+fn check_device(sector_size: u32) {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), MAX_SECTORS * SECTOR + (1 << 20), sector_size);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let strategy = (plan(), any::<bool>(), cache());
+    let result = runner.run(&strategy, |(plan, preallocate, cache)| {
+        make_dirty(&device);
+        let target = DiskOptions {
+            preallocate,
+            cache,
+            ..file(device.path())
+        };
+        plan.write(&target, Some(plan.size));
+        assert_equal(&read(device.path(), plan.size), &plan.model());
+        Ok(())
+    });
+    result.unwrap();
+}
+
+fn make_dirty(device: &LoopDevice) {
+    let dirt = vec![DIRT; usize::try_from(device.bytes()).unwrap()];
+    let file = File::options().write(true).open(device.path()).unwrap();
+    file.write_all_at(&dirt, 0).unwrap();
+}
+
+#[test]
+fn a_device_of_512_byte_sectors_equals_the_array() {
+    check_device(512);
+}
+
+#[test]
+fn a_device_of_4096_byte_sectors_equals_the_array() {
+    check_device(4096);
+}
+
+/// A cluster of a compressed image: stored plain, or compressed by this codec.
+fn packed(codec: ClusterCompression, bytes: &[u8]) -> Bytes {
+    match codec {
+        ClusterCompression::Zstd => zstd::bulk::compress(bytes, 1).unwrap().into(),
+        ClusterCompression::Deflate | ClusterCompression::Zlib => {
+            let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::fastest());
+            let mut packed = vec![0; compressor.zlib_compress_bound(bytes.len())];
+            let length = if codec == ClusterCompression::Zlib {
+                compressor.zlib_compress(bytes, &mut packed)
+            } else {
+                compressor.deflate_compress(bytes, &mut packed)
+            };
+            packed.truncate(length.unwrap());
+            packed.into()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Also a last cluster that is longer than what is left of the disk.
+    #[test]
+    fn compressed_clusters_equal_the_array(
+        clusters in prop::collection::vec((content(), any::<bool>()), 1..200),
+        cluster_bits in 9u32..17,
+        codec in prop::sample::select(vec![ClusterCompression::Deflate, ClusterCompression::Zlib, ClusterCompression::Zstd]),
+        missing_sectors in 0u64..128,
+        preallocate: bool,
+        order: prop::sample::Index,
+    ) {
+        let size = 1u64 << cluster_bits;
+        let virtual_size = clusters.len() as u64 * size - missing_sectors * SECTOR % size;
+        let mut expected = Vec::new();
+        for (content, _) in &clusters {
+            expected.extend(Plan::bytes(*content, size));
+        }
+
+        let folder = tempfile::tempdir().unwrap();
+        let target = DiskOptions { preallocate, ..file(&folder.path().join("disk")) };
+        let disk = Disk::open(&target, Some(virtual_size)).unwrap();
+        let settings = Some(CompressedClusters { compression: codec, size });
+        with_writer(&disk, settings, Some(virtual_size), threads(), &CancellationToken::new(), |writer| {
+            let mut indices: Vec<usize> = (0..clusters.len()).collect();
+            indices.rotate_left(order.index(clusters.len()));
+            for index in indices {
+                let offset = index as u64 * size;
+                let length = size.min(virtual_size - offset);
+                match clusters[index] {
+                    (Content::Hole, _) => {}
+                    (content, true) => {
+                        writer.add_compressed(offset, packed(codec, &Plan::bytes(content, size)))?;
+                    }
+                    (content, false) => {
+                        let plain = Bytes::from(Plan::bytes(content, size));
+                        writer.add_data(offset, plain.slice(..usize::try_from(length).unwrap()))?;
+                    }
+                }
+            }
+            Ok(())
+        }).unwrap();
+        disk.resize(virtual_size, None).unwrap();
+        disk.commit(virtual_size, None).unwrap();
+        expected.truncate(usize::try_from(virtual_size).unwrap());
+        assert_equal(&std::fs::read(&target.path).unwrap(), &expected);
+    }
+}

@@ -1,0 +1,103 @@
+//! The HTTP source against an origin that misbehaves on request.
+
+mod connections;
+mod dialects;
+mod open;
+mod ranges;
+mod resume;
+mod routes;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::RUNTIME;
+use bytes::Bytes;
+use datapath::error::SourceError;
+use datapath::source::{Source, SourceBody};
+use rustls::ClientConfig;
+use sources::http::{HttpConfig, HttpSource};
+use sources::{Network, RetryPolicy};
+use testkit::certs;
+use testkit::origin::{Origin, Script};
+use tokio_util::sync::CancellationToken;
+
+/// Bytes without a pattern that a shifted or repeated piece could match.
+fn noise(len: usize) -> Bytes {
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[0]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// The defaults with pauses of milliseconds.
+fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
+    let patience = RetryPolicy {
+        first_delay: Duration::from_millis(2),
+        max_delay: Duration::from_millis(20),
+        no_progress_limit: Duration::from_secs(20),
+        idle_limit: Duration::from_secs(10),
+        ..RetryPolicy::default()
+    };
+    let network = Network {
+        patience,
+        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
+    };
+    HttpConfig::new(url, &Arc::new(network)).unwrap()
+}
+
+/// The network of a configuration, to be changed.
+fn network(config: &mut HttpConfig) -> &mut Network {
+    Arc::make_mut(&mut config.network)
+}
+
+fn config(url: &str) -> HttpConfig {
+    config_with(url, certs::distrustful_client_config().unwrap())
+}
+
+/// The same until `stop`.
+fn until(stop: CancellationToken, url: &str) -> HttpConfig {
+    let mut config = config(url);
+    network(&mut config).stop = stop;
+    config
+}
+
+fn open(config: HttpConfig) -> Result<HttpSource, SourceError> {
+    HttpSource::open(config)
+}
+
+fn start(script: Script) -> Origin {
+    Origin::start(script).unwrap()
+}
+
+fn read_all(body: &mut dyn SourceBody) -> Result<Vec<u8>, SourceError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = body.next_chunk()? {
+        assert!(!chunk.is_empty());
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// The whole object at `/disk.img`, with the configuration that `change` makes.
+fn fetch_with(origin: &Origin, change: impl FnOnce(&mut HttpConfig)) -> Result<Vec<u8>, SourceError> {
+    let mut config = config(&origin.url("/disk.img"));
+    change(&mut config);
+    read_all(&mut *open(config)?.open_body()?)
+}
+
+fn fetch(origin: &Origin) -> Result<Vec<u8>, SourceError> {
+    fetch_with(origin, |_| {})
+}
+
+/// `Range` of every request that was answered, in order.
+fn ranges_asked(origin: &Origin) -> Vec<Option<String>> {
+    let requests = origin.requests();
+    requests
+        .iter()
+        .map(|recorded| recorded.request.header("range").map(str::to_owned))
+        .collect()
+}
