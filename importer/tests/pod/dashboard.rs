@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::BINARY;
 use serde_json::Value;
 use testkit::certs::{Authority, KeyKind};
 use testkit::clone_pod::ClonePod;
@@ -20,7 +21,6 @@ use testkit::{disk, ports, tools, upstream, wait};
 
 use super::pod::{MIB, Pod, serve};
 
-const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An expression, where it stands, and the names of labels that its series must have.

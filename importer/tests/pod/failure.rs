@@ -42,7 +42,7 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let file = folder.path().join("disk.img");
     let import = |source: &str, target: &Path| {
-        let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).arg("import");
+        let program = Program::new(crate::BINARY).arg("import");
         program.arg(source).arg(target).run()
     };
     let most = i64::MAX.unsigned_abs();
@@ -320,7 +320,7 @@ fn a_wrong_checksum_is_final_and_leaves_no_disk() {
 
 #[test]
 fn klog_flags_are_accepted_and_unknown_ones_are_a_usage_error() {
-    let importer = || Program::new(env!("CARGO_BIN_EXE_cdi-importer"));
+    let importer = || Program::new(crate::BINARY);
     importer()
         .arg("-nonsense")
         .run()

@@ -1,4 +1,10 @@
 //! The pod face, as CDI's controllers see it: environment in; disk, termination message, metrics and exit code out.
+//! And the populators of Forklift, and every program under limits of the system.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking, also in its helpers"
+)]
 
 mod archive;
 mod blank;
@@ -6,8 +12,10 @@ mod bombs;
 mod dashboard;
 mod failure;
 mod identity;
+mod limits;
 mod node_pull;
 mod pod;
+mod populators;
 mod registry;
 mod running;
 mod sizes;
@@ -15,3 +23,5 @@ mod success;
 mod vddk;
 mod vsphere;
 mod warm;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

@@ -68,7 +68,7 @@ impl Pod {
     }
 
     pub(crate) fn program(&self) -> Program {
-        let program = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).args(["-alsologtostderr", "-v=3"]);
+        let program = Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]);
         self.env
             .iter()
             .fold(program, |program, (name, value)| program.env(name, value))

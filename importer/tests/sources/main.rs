@@ -1,5 +1,4 @@
-//! One contract for every source: whatever it speaks, it brings the same disks, continues where it broke, knows how
-//! large its object is, and leaves nothing behind when it fails. Each real server is run against all of it.
+//! Every source against servers: the contract that all fulfil, what only one has, and what is refused, hidden or given up.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,91 +6,25 @@
 )]
 
 mod contract;
-mod images;
-mod servers;
+mod downgrade;
+mod glance;
+mod imageio;
+mod nbd;
+mod nginx;
+mod objects;
+mod registry;
+mod secrets;
+mod unreachable;
+mod vmware;
 
-/// The tests of one server.
-macro_rules! fulfills_the_contract {
-    ($name:ident, $server:ty) => {
-        mod $name {
-            use crate::contract;
+use std::sync::LazyLock;
 
-            type Server = $server;
+use testkit::objects::{Kind, Store};
+use tokio::runtime::Runtime;
 
-            #[test]
-            fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
-                contract::images::<Server>();
-            }
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+static MOTO: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Moto));
+static S3S: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::S3s));
+static GCS: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Gcs));
 
-            #[test]
-            fn a_cut_costs_less_than_a_hundredth() {
-                contract::cuts::<Server>();
-            }
-
-            #[test]
-            fn what_is_not_there_is_an_error_of_the_source() {
-                contract::missing::<Server>();
-            }
-
-            #[test]
-            fn progress_knows_the_total() {
-                contract::progress::<Server>();
-            }
-
-            #[test]
-            fn several_connections_bring_the_same_disk() {
-                contract::connections::<Server>();
-            }
-        }
-    };
-}
-
-/// Further tests of one that is asked in HTTP.
-macro_rules! survives_what_http_servers_do {
-    ($name:ident, $server:ty) => {
-        mod $name {
-            use crate::contract;
-
-            type Server = $server;
-
-            #[test]
-            fn overload_passes() {
-                contract::overload::<Server>();
-            }
-
-            #[test]
-            fn a_flipped_bit_is_found() {
-                contract::corruption::<Server>();
-            }
-        }
-    };
-}
-
-/// Further tests of one that knows passwords.
-macro_rules! asks_for_a_password {
-    ($name:ident, $server:ty) => {
-        mod $name {
-            #[test]
-            fn strangers_are_told_so() {
-                crate::contract::strangers::<$server>();
-            }
-        }
-    };
-}
-
-fulfills_the_contract!(http, crate::servers::http::Http);
-fulfills_the_contract!(s3s, crate::servers::objects::S3s);
-fulfills_the_contract!(moto, crate::servers::objects::Moto);
-fulfills_the_contract!(gcs, crate::servers::objects::Gcs);
-fulfills_the_contract!(registry, crate::servers::registry::Registry);
-fulfills_the_contract!(imageio, crate::servers::imageio::ImageIo);
-fulfills_the_contract!(glance, crate::servers::glance::Glance);
-fulfills_the_contract!(nbd, crate::servers::nbd::Nbd);
-survives_what_http_servers_do!(http_faults, crate::servers::http::Http);
-survives_what_http_servers_do!(s3s_faults, crate::servers::objects::S3s);
-survives_what_http_servers_do!(gcs_faults, crate::servers::objects::Gcs);
-survives_what_http_servers_do!(glance_faults, crate::servers::glance::Glance);
-survives_what_http_servers_do!(registry_faults, crate::servers::registry::Registry);
-asks_for_a_password!(http_passwords, crate::servers::http::Http);
-asks_for_a_password!(glance_passwords, crate::servers::glance::Glance);
-asks_for_a_password!(registry_passwords, crate::servers::registry::Registry);
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

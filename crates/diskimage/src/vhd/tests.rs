@@ -1,5 +1,5 @@
 //! Properties of dynamic images on both routes, and what headers are refused for. What QEMU makes of the same images,
-//! `importer/tests/formats` asks QEMU.
+//! `importer/tests/images/formats` asks QEMU.
 
 use proptest::prelude::*;
 

@@ -1,0 +1,199 @@
+//! Servers that break: what can be continued is continued, everything else is a sentence and leaves nothing behind.
+
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::cases::check_all;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::{Compression, Content, Image, Spec};
+use testkit::origin::{Fault, Framing, Object, Origin, Ranges, Script};
+use testkit::process::Program;
+
+/// Large enough that one percent is more than a few writes of the server.
+const DISK_BYTES: u64 = 48 << 20;
+
+/// How often in a row each transfer is cut.
+const CUTS: u64 = 10;
+
+/// How much further each connection comes than the one before.
+const STEP_BYTES: u64 = 8 << 10;
+
+fn importer(url: &str, target: &Path) -> Program {
+    let program = Program::new(crate::BINARY).args(["import", url]);
+    program.arg(target).timeout(Duration::from_secs(180))
+}
+
+fn start(script: Script) -> Origin {
+    Origin::start(script).or_fail("start a server on loopback")
+}
+
+/// Objects and the disks they become: raw, and an image that is read by its own map.
+fn objects(folder: &Path) -> [Image; 2] {
+    let spec = Spec {
+        virtual_size: DISK_BYTES,
+        ..Spec::new(Content::Dense)
+    };
+    let image = Spec {
+        compression: Compression::Zstd,
+        ..spec
+    }
+    .build(folder, "image");
+    let raw = Image {
+        qcow2: image.raw.clone(),
+        name: "raw".into(),
+        ..image.clone()
+    };
+    [raw, image]
+}
+
+#[test]
+fn a_server_that_cuts_ten_times_in_a_row_costs_less_than_a_percent() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut cases = Vec::new();
+    for object in objects(folder.path()) {
+        for percent in [10, 50, 90] {
+            cases.push((object.clone(), percent));
+        }
+    }
+    let cases = cases.into_iter().map(|(object, percent)| Cut { object, percent });
+    check_all(cases, |Cut { object, percent }| {
+        let body = std::fs::read(&object.qcow2).or_fail("read the object");
+        let length = body.len() as u64;
+        let first = length * percent / 100;
+        let faults = (0..CUTS).map(|n| Fault::CutAt(first + n * STEP_BYTES)).collect();
+        let origin = start(Script {
+            faults,
+            ..Script::new(body)
+        });
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let target = folder.path().join("disk.img");
+        importer(&origin.url("/object"), &target)
+            .run()
+            .assert_success("cut");
+        disk::assert_same(&target, &object.raw, DISK_BYTES, "cut");
+        let sent = origin.body_bytes();
+        assert!(
+            sent <= length + length / 100,
+            "{sent} bytes sent for an object of {length}"
+        );
+    });
+}
+
+struct Cut {
+    object: Image,
+    percent: u64,
+}
+
+impl std::fmt::Display for Cut {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} cut at {} %", self.object.name, self.percent)
+    }
+}
+
+#[test]
+fn resets_stalls_and_busy_servers_are_overcome() {
+    let folder = tempfile::tempdir().unwrap();
+    let [raw, _] = objects(folder.path());
+    let body = std::fs::read(&raw.qcow2).unwrap();
+    let half = DISK_BYTES / 2;
+    let faults = vec![
+        Fault::Refuse,
+        Fault::Status(503, None),
+        Fault::ResetAt(half),
+        Fault::StallAt(half + (1 << 20)),
+        Fault::Status(500, None),
+        Fault::ResetAt(DISK_BYTES - 1),
+    ];
+    let origin = start(Script {
+        faults,
+        ..Script::new(body)
+    });
+    let target = folder.path().join("disk.img");
+    let program = importer(&origin.url("/object"), &target).args(["--no-progress-timeout", "4"]);
+    program.run().assert_success("six faults");
+    disk::assert_same(&target, &raw.raw, DISK_BYTES, "six faults");
+}
+
+/// The transfer fails with exit code 3 and one of `sentences`, and leaves no target.
+fn fails(script: Script, path: &str, sentences: &[&str]) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    let origin = start(script);
+    let finished = importer(&origin.url(path), &target)
+        .args(["--no-progress-timeout", "2"])
+        .run();
+    assert!(
+        sentences.iter().any(|s| finished.stderr.contains(s)),
+        "none of {sentences:?}: {}",
+        finished.stderr
+    );
+    finished.assert_failure(3, "");
+    assert!(
+        !finished.crashed() && !target.exists(),
+        "{sentences:?}: a crash, or a target left behind"
+    );
+}
+
+#[test]
+fn an_object_that_changed_in_the_middle_is_refused() {
+    let body = disk::content(1, 8 << 20);
+    let other = Object::new(disk::content(2, 8 << 20), Some("\"v2\""));
+    let faults = vec![Fault::CutAt(4 << 20)];
+    fails(
+        Script {
+            faults,
+            replaced: Some((1, other)),
+            ..Script::new(body)
+        },
+        "/object",
+        &["changed"],
+    );
+}
+
+#[test]
+fn a_cut_without_ranges_is_refused_when_it_cannot_be_started_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let body = disk::content(1, 8 << 20);
+    let script = Script {
+        ranges: Ranges::Refused,
+        ..Script::new(body.clone())
+    };
+    let target = folder.path().join("disk.img");
+    // Every GET is cut in its middle: a server that cannot continue can only fail, whatever is tried.
+    let faults = vec![Fault::CutAt(4 << 20); 64];
+    let origin = start(Script { faults, ..script });
+    let finished = importer(&origin.url("/object"), &target)
+        .args(["--retries", "3"])
+        .run();
+    finished.assert_failure(3, "");
+    assert!(!target.exists(), "the target was left behind");
+}
+
+#[test]
+fn a_body_that_is_shorter_than_announced_is_never_a_success() {
+    let body = disk::content(1, 2 << 20);
+    let lie = Script {
+        framing: Framing::Lie(3 << 20),
+        ranges: Ranges::Refused,
+        ..Script::new(body)
+    };
+    fails(lie, "/object", &["2097152 of 3145728"]);
+}
+
+#[test]
+fn a_redirect_loop_ends() {
+    let mut script = Script::new(b"x".to_vec());
+    script.redirects.insert("/loop".into(), vec!["/loop".into()]);
+    fails(script, "/loop", &["redirect"]);
+}
+
+#[test]
+fn a_missing_object_is_named_by_its_status() {
+    let faults = vec![Fault::Status(404, None); 64];
+    let script = Script {
+        faults,
+        ..Script::new(b"x".to_vec())
+    };
+    fails(script, "/object", &["expected status code 200, got 404"]);
+}

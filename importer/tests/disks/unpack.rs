@@ -1,0 +1,104 @@
+//! `cdi-importer unpack`, as a person uses it.
+
+use std::path::Path;
+
+use testkit::fail::OrFail;
+use testkit::origin::{Origin, Script};
+use testkit::process::{Finished, Program};
+use testkit::tools;
+
+fn unpack(words: &[&str]) -> Finished {
+    let program = Program::new(crate::BINARY);
+    program.args(["unpack"]).args(words).run()
+}
+
+/// A small tree as a tar, packed by `codec`.
+fn archive(codec: &str) -> Vec<u8> {
+    let tree = tempfile::tempdir().or_fail("a folder");
+    std::fs::create_dir(tree.path().join("etc")).or_fail("etc");
+    std::fs::write(tree.path().join("etc/motd"), "hello").or_fail("a file");
+    let path = tree.path().to_str().or_fail("a path of ASCII");
+    let tar = tools::filter("tar", ["-c", "-C", path, "."], b"");
+    tools::filter(codec, ["-c"], &tar)
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().or_fail("a path of ASCII")
+}
+
+#[test]
+fn a_file_and_an_object_on_a_server_become_the_same_tree() {
+    let content = archive("xz");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tree.tar.xz");
+    std::fs::write(&file, &content).unwrap();
+    let origin = Origin::start(Script::new(content)).unwrap();
+    for source in [text(&file), &origin.url("/tree.tar.xz")] {
+        let dir = tempfile::tempdir().unwrap();
+        let finished = unpack(&[source, text(dir.path())]);
+        finished.assert_success(source);
+        assert!(
+            finished
+                .stdout
+                .starts_with("unpacked xz > tar: 3 entries, 5 B of data"),
+            "{}",
+            finished.stdout
+        );
+        assert_eq!(std::fs::read(dir.path().join("etc/motd")).unwrap(), b"hello");
+    }
+}
+
+#[test]
+fn a_file_that_exists_is_replaced_by_overwrite_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tree.tar.gz");
+    std::fs::write(&file, archive("gzip")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let motd = dir.path().join("etc/motd");
+    std::fs::create_dir(dir.path().join("etc")).unwrap();
+    std::fs::write(&motd, "mine").unwrap();
+    let sentence = format!(
+        "replace {}: it exists already: pass --overwrite to replace it",
+        text(&motd)
+    );
+    unpack(&[text(&file), text(dir.path())]).assert_failure(7, &sentence);
+    assert_eq!(std::fs::read(&motd).unwrap(), b"mine");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    unpack(&["--overwrite", text(&file), text(dir.path())]).assert_success("overwritten");
+    assert_eq!(std::fs::read(&motd).unwrap(), b"hello");
+}
+
+#[test]
+fn what_cannot_be_unpacked_is_said_with_its_exit_code_and_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, noise) = (folder.path().join("tree.tar.gz"), folder.path().join("noise"));
+    std::fs::write(&file, archive("gzip")).unwrap();
+    std::fs::write(&noise, testkit::disk::content(1, 1 << 16)).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let wrong = format!("md5:{}", "0".repeat(32));
+    for (words, code, sentence) in [
+        (
+            vec![text(&noise), text(dir.path())],
+            4,
+            "this does not look like a tar archive",
+        ),
+        (
+            vec!["--checksum", &wrong, text(&file), text(dir.path())],
+            6,
+            "checksum mismatch",
+        ),
+        (
+            vec!["--format", "raw", text(&file), text(dir.path())],
+            2,
+            "--format is for images",
+        ),
+        (
+            vec![text(&file), "/nonexistent/directory"],
+            7,
+            "statfs /nonexistent/directory: no such file or directory",
+        ),
+    ] {
+        unpack(&words).assert_failure(code, sentence);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{sentence}");
+    }
+}

@@ -1,0 +1,344 @@
+//! Known attacks on programs that read disk images, by name: each ends in a sentence or in the disk that qemu-img reads, in
+//! bounded time and memory, and opens no other file.
+//!
+//! Those on qcow2 tables field by field are in `hostile.rs`, bombs of compressed layers in `oracle.rs`, archives in
+//! `crates/datapath/tests/transfers/archive/attacks.rs`; SECURITY.md has the table of all of them.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use testkit::fail::OrFail;
+use testkit::images::vdi::{BLOCK_BYTES, Block, Vdi};
+use testkit::images::vhd::Dynamic;
+use testkit::images::vhdx::Vhdx;
+use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor};
+use testkit::images::{Compression, Content, Oracle, Spec, vhd};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
+use testkit::{disk, tools};
+
+/// What an attack may take at most.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// More than any file system here holds.
+const HUGE: u64 = 1 << 50;
+
+/// An image in a folder of its own.
+struct Attack {
+    folder: tempfile::TempDir,
+    image: PathBuf,
+}
+
+impl Attack {
+    fn new(image: &[u8]) -> Self {
+        let attack = Self::empty();
+        std::fs::write(&attack.image, image).or_fail("the image");
+        attack
+    }
+
+    fn empty() -> Self {
+        let folder = tempfile::tempdir().or_fail("a folder");
+        let image = folder.path().join("image");
+        Self { folder, image }
+    }
+
+    /// An image that qemu-img makes.
+    fn created(format: &str, options: &[&str], size: &str) -> Self {
+        let attack = Self::empty();
+        let words = ["create", "-q", "-u", "-f", format];
+        let words = words.iter().chain(options).map(OsStr::new);
+        tools::run("qemu-img", words.chain([attack.image.as_os_str(), size.as_ref()]));
+        attack
+    }
+
+    fn target(&self) -> PathBuf {
+        self.folder.path().join("disk.img")
+    }
+
+    /// Imports the image by its map and from a pipe, within the bounds.
+    fn run(&self, check: impl Fn(&Finished, &Path)) {
+        self.run_with(&[], check);
+    }
+
+    fn run_with(&self, args: &[&str], check: impl Fn(&Finished, &Path)) {
+        let importer = |source: &Path| {
+            let program = Program::new(crate::BINARY);
+            let program = program.arg("import").args(args).arg(source);
+            program.arg(self.target()).timeout(TIMEOUT)
+        };
+        for program in [
+            importer(&self.image),
+            importer(Path::new("-")).stdin_file(&self.image),
+        ] {
+            let finished = program.run();
+            assert!(!finished.crashed(), "{}", finished.stderr);
+            let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+            assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
+            check(&finished, &self.target());
+            std::fs::remove_file(self.target()).ok();
+        }
+    }
+
+    /// The image is refused with this sentence, and nothing is left.
+    fn refused(&self, sentence: &str) {
+        self.run(|finished, target| {
+            finished.assert_failure(4, sentence);
+            assert!(!target.exists(), "the target was left behind");
+        });
+    }
+
+    /// The disk is larger than a volume of 1 GiB. (How large a sparse file may be differs between file systems.)
+    fn too_large(&self) {
+        self.run_with(&["--size", "1Gi"], |finished, target| {
+            finished.assert_failure(5, "is larger than the reported available storage");
+            assert!(!target.exists(), "the target was left behind");
+        });
+    }
+
+    /// The disk is what qemu-img makes of the image.
+    fn harmless(&self, format: &str) {
+        let raw = self.folder.path().join("raw");
+        let oracle = Oracle::ask(format, &self.image, &raw);
+        self.run(|finished, target| {
+            finished.assert_success(format);
+            disk::assert_same(target, &raw, oracle.virtual_size, format);
+        });
+    }
+}
+
+/// The bytes of a small qcow2 image, and the number in `width` bytes at an offset of it.
+fn qcow2(spec: &Spec) -> Vec<u8> {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    std::fs::read(spec.build(folder.path(), "image").qcow2).or_fail("the image")
+}
+
+fn be64(image: &[u8], at: usize) -> usize {
+    const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
+    let bytes = image[at..at + 8].try_into().or_fail("eight bytes");
+    usize::try_from(u64::from_be_bytes(bytes) & OFFSET_BITS).or_fail("an offset")
+}
+
+#[test]
+fn backing_files_of_any_name_are_refused_by_it() {
+    for name in [
+        "/etc/passwd",
+        "../../secret.raw",
+        "json:{\"driver\":\"file\",\"filename\":\"/etc/passwd\"}",
+        "nbd://127.0.0.1:1/export",
+        "/dev/vda",
+    ] {
+        let chain = Attack::created("qcow2", &["-b", name, "-F", "raw"], "1M");
+        chain.refused(name);
+        chain.refused("other files are never opened");
+    }
+}
+
+#[test]
+fn external_data_files_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("data").display().to_string();
+    let attack = Attack::created(
+        "qcow2",
+        &["-o", &format!("data_file={name},data_file_raw=on")],
+        "1M",
+    );
+    attack.refused(&name);
+}
+
+#[test]
+fn vmdk_descriptors_that_name_other_files_are_refused_by_their_names() {
+    for (kind, extent, name) in [
+        ("monolithicFlat", "RW 2048 FLAT \"/etc/passwd\" 0", "/etc/passwd"),
+        (
+            "twoGbMaxExtentSparse",
+            "RW 2048 SPARSE \"../other-s001.vmdk\"",
+            "../other-s001.vmdk",
+        ),
+        ("fullDevice", "RW 2048 FLAT \"/dev/vda\" 0", "/dev/vda"),
+        ("vmfs", "RW 2048 VMFS \"disk-flat.vmdk\"", "disk-flat.vmdk"),
+    ] {
+        Attack::new(descriptor(kind, &[extent]).as_bytes()).refused(name);
+    }
+}
+
+#[test]
+fn l1_tables_beyond_reason_take_no_memory() {
+    let mut image = qcow2(&Spec::new(Content::Sparse));
+    image[36..40].copy_from_slice(&u32::MAX.to_be_bytes());
+    Attack::new(&image).refused("L1 size too big");
+}
+
+#[test]
+fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
+    Attack::created("qcow2", &["-o", "cluster_size=2M"], "1P").too_large();
+    let mut vdi = Vdi::new(1 << 20, vec![Block::Free], Vec::new());
+    vdi.patches
+        .insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
+    vdi.patches.insert(0x180, 0x3fff_ffff_u32.to_le_bytes().into());
+    Attack::new(&vdi.build()).run(|finished, target| {
+        // The map that such a disk needs is not there.
+        assert!([4, 5].contains(&finished.code()), "{}", finished.stderr);
+        assert!(!target.exists(), "the target was left behind");
+    });
+    let mut vmdk = Vmdk::small(Tables::First, false, vec![Grain::Data(1)]).build();
+    vmdk[12..20].copy_from_slice(&(HUGE / 512).to_le_bytes());
+    Attack::new(&vmdk).run(|finished, target| {
+        assert!([4, 5].contains(&finished.code()), "{}", finished.stderr);
+        assert!(!target.exists(), "the target was left behind");
+    });
+}
+
+#[test]
+fn tables_that_refer_to_themselves_or_each_other_end() {
+    let image = qcow2(&Spec {
+        cluster_size: 512,
+        virtual_size: 64 << 10,
+        ..Spec::new(Content::Dense)
+    });
+    let l1 = be64(&image, 40);
+    let table = |at: usize| u64::try_from(at).or_fail("an offset") | 1 << 63;
+    // Two entries with one table; a table that is the L1 table; one whose first entry is itself.
+    let mut doubled = image.clone();
+    doubled.copy_within(l1..l1 + 8, l1 + 8);
+    Attack::new(&doubled).refused("share");
+    let mut own = image.clone();
+    own[l1..l1 + 8].copy_from_slice(&table(l1).to_be_bytes());
+    let l2 = be64(&image, l1);
+    let mut looped = image;
+    looped[l2..l2 + 8].copy_from_slice(&table(l2).to_be_bytes());
+    for image in [own, looped] {
+        Attack::new(&image).run(|finished, target| {
+            assert!([0, 4].contains(&finished.code()), "{}", finished.stderr);
+            assert_eq!(target.exists(), finished.code() == 0);
+        });
+    }
+}
+
+#[test]
+fn clusters_that_overlap_are_read_as_they_are() {
+    // A disk of 256 MiB that is one block of 1 MiB, over and over: as many bytes as the disk has, and not one more.
+    let blocks = vec![disk::content(1, BLOCK_BYTES as u64)];
+    let vdi = Vdi::new(256 << 20, vec![Block::At(0); 256], blocks);
+    Attack::new(&vdi.build()).harmless("vdi");
+    let mut image = qcow2(&Spec {
+        virtual_size: 1 << 20,
+        ..Spec::new(Content::Dense)
+    });
+    let l2 = be64(&image, be64(&image, 40));
+    image.copy_within(l2..l2 + 8, l2 + 8);
+    let attack = Attack::new(&image);
+    attack.run(|finished, _| assert!([0, 4].contains(&finished.code()), "{}", finished.stderr));
+}
+
+#[test]
+fn refcounts_that_lie_never_make_another_disk() {
+    for content in [Content::Snapshots, Content::RandomOrder] {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = Spec {
+            cluster_size: 4096,
+            virtual_size: 2 << 20,
+            ..Spec::new(content)
+        };
+        let image = spec.build(folder.path(), "image");
+        let mut bytes = std::fs::read(&image.qcow2).unwrap();
+        let block = be64(&bytes, be64(&bytes, 48));
+        for lie in [[0, 0], [0, 1], [0xff, 0xff]] {
+            bytes[block..block + 4096]
+                .chunks_mut(2)
+                .for_each(|count| count.copy_from_slice(&lie));
+            Attack::new(&bytes).run(|finished, target| match finished.code() {
+                0 => disk::assert_same(target, &image.raw, image.virtual_size, "the disk"),
+                code => assert_eq!(code, 4, "{}", finished.stderr),
+            });
+        }
+    }
+}
+
+#[test]
+fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
+    let bomb = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 20]);
+    // The deflate stream: without gzip's header and trailer.
+    let deflate = &bomb[10..bomb.len() - 8];
+    let mut image = qcow2(&Spec {
+        compression: Compression::Zlib,
+        virtual_size: 256 << 10,
+        ..Spec::new(Content::Dense)
+    });
+    let l2 = be64(&image, be64(&image, 40));
+    let place = image.len().next_multiple_of(512);
+    image.resize(place, 0);
+    image.extend_from_slice(deflate);
+    image.resize(image.len().next_multiple_of(512), 0);
+    // qcow2.rst, "Compressed Clusters Descriptor": bit 62, 127 sectors behind the first, the offset.
+    let entry = 1 << 62 | 127 << 54 | u64::try_from(place).unwrap();
+    image[l2..l2 + 8].copy_from_slice(&entry.to_be_bytes());
+    Attack::new(&image).harmless_or_refused("qcow2", "does not inflate");
+
+    let vmdk = Vmdk::small(Tables::Footer, true, vec![Grain::Data(1), Grain::Data(2)]);
+    let mut image = vmdk.build();
+    // The first marker says how many bytes of zlib its grain has: 64 KiB of zeros fit into those of a grain of 4 KiB.
+    let overhead = u64::from_le_bytes(image[64..72].try_into().unwrap());
+    let marker = usize::try_from(overhead).unwrap() * 512;
+    let mut bomb = zlib_bomb();
+    let length = u32::try_from(bomb.len()).unwrap();
+    image[marker + 8..marker + 12].copy_from_slice(&length.to_le_bytes());
+    bomb.resize(500, 0);
+    image[marker + 12..marker + 512].copy_from_slice(&bomb);
+    Attack::new(&image).refused("does not inflate");
+}
+
+/// A zlib stream of 64 KiB of zeros (RFC 1950): a header, and blocks whose checksum nobody gets to.
+fn zlib_bomb() -> Vec<u8> {
+    let gzip = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 10]);
+    let deflate = &gzip[10..gzip.len() - 8];
+    [&[0x78, 0x9c], deflate, &[0; 4]].concat()
+}
+
+impl Attack {
+    /// Either is right: qemu-img takes what fills the cluster and looks no further.
+    fn harmless_or_refused(&self, format: &str, sentence: &str) {
+        let raw = self.folder.path().join("raw");
+        let reads = tools::qemu_converts(format, &self.image, &raw);
+        self.run(|finished, target| match finished.code() {
+            0 => {
+                assert!(reads, "qemu-img refuses it");
+                let length = raw.metadata().or_fail("qemu-img's disk").len();
+                disk::assert_same(target, &raw, length, format);
+            }
+            _ => finished.assert_failure(4, sentence),
+        });
+    }
+}
+
+#[test]
+fn sparse_bombs_cost_what_their_data_costs() {
+    // 8 TiB of disk, of which a few KiB are data, onto a file: a hole.
+    let attack = Attack::created("vmdk", &["-o", "subformat=monolithicSparse"], "1G");
+    attack.harmless("vmdk");
+    let vhdx = Vhdx::new(64 << 40, 256 << 20).bytes();
+    Attack::new(&vhdx).too_large();
+}
+
+#[test]
+fn offsets_at_the_end_of_numbers_are_refused() {
+    let max = u64::MAX.to_le_bytes();
+    // VMDK: capacity, grain size, descriptor, both directories, overhead.
+    for at in [12, 20, 28, 48, 64] {
+        let mut image = Vmdk::small(Tables::First, false, vec![Grain::Data(1)]).build();
+        image[at..at + 8].copy_from_slice(&max);
+        Attack::new(&image).run(|finished, target| {
+            assert!([0, 4, 5].contains(&finished.code()), "{}", finished.stderr);
+            assert_eq!(target.exists(), finished.code() == 0);
+        });
+    }
+    // VHD: the header, and the table in it; their checksums are right.
+    let image = Dynamic::new(4 << 20, 2 << 20).bytes();
+    let mut header = image.clone();
+    header[16..24].copy_from_slice(&(u64::MAX - 1).to_be_bytes());
+    vhd::seal(&mut header[..512], 64);
+    Attack::new(&header).refused("invalid vpc (VHD) image");
+    let mut table = image;
+    table[512 + 16..512 + 24].copy_from_slice(&(u64::MAX - 7).to_be_bytes());
+    vhd::seal(&mut table[512..1536], 36);
+    Attack::new(&table).refused("cannot be at");
+}

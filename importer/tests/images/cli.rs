@@ -1,0 +1,497 @@
+//! The command-line face: help, usage errors, exit codes, and the output that scripts read.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use rustix::process::Signal;
+use testkit::certs::Authority;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::{Compression, Content, Image, Spec};
+use testkit::origin::{Origin, Script};
+use testkit::process::{Finished, Program};
+
+const MIB: u64 = 1 << 20;
+
+fn importer<const N: usize>(arguments: [&str; N]) -> Program {
+    Program::new(crate::BINARY).args(arguments)
+}
+
+fn import(source: &str, target: &Path) -> Program {
+    importer(["import", source]).arg(target)
+}
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().or_fail("a folder")
+}
+
+/// A file of 3 MiB without a format, and where to import it to.
+fn raw(folder: &Path) -> (PathBuf, PathBuf) {
+    let source = folder.join("source.img");
+    std::fs::write(&source, disk::content(7, 3 * MIB)).or_fail("write a source");
+    (source, folder.join("disk.img"))
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().or_fail("a path of ASCII")
+}
+
+fn qcow2(folder: &Path) -> Image {
+    Spec {
+        compression: Compression::Zlib,
+        ..Spec::new(Content::Sparse)
+    }
+    .build(folder, "image")
+}
+
+/// Every line of `--progress json`.
+fn events(finished: &Finished) -> Vec<serde_json::Value> {
+    finished
+        .stdout
+        .lines()
+        .map(|line| serde_json::from_str(line).or_fail(line))
+        .collect()
+}
+
+fn no_line_wider_than(limit: usize, text: &str) {
+    for line in text.lines() {
+        assert!(
+            line.chars().count() <= limit,
+            "{} characters: {line}",
+            line.chars().count()
+        );
+    }
+}
+
+#[test]
+fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
+    for (arguments, words) in [
+        (
+            ["import", "--help"],
+            [
+                "[default: 10m]",
+                "Examples:",
+                "Exit codes:",
+                "--secret-header-file <FILE>",
+            ],
+        ),
+        (
+            ["info", "--help"],
+            ["[default: 0.06]", "Examples:", "Exit codes:", "--json"],
+        ),
+    ] {
+        let help = importer(arguments).run();
+        help.assert_success("help");
+        for word in words {
+            assert!(
+                help.stdout.contains(word),
+                "{word} is missing in\n{}",
+                help.stdout
+            );
+        }
+        no_line_wider_than(100, &help.stdout);
+        assert_eq!(help.stderr, "");
+    }
+    let version = importer(["--version"]).run().stdout;
+    let begin = concat!("cdi-importer ", env!("CARGO_PKG_VERSION"), " (no release, ");
+    // Programs that run instead may be of another machine (`ci/emulated`), which only they know.
+    let machine = match std::env::var_os(testkit::process::INSTEAD) {
+        None => std::env::consts::ARCH,
+        Some(_) => "",
+    };
+    assert!(
+        version.starts_with(begin) && version.ends_with(&format!("{machine}-linux)\n")),
+        "{version}"
+    );
+}
+
+#[test]
+fn without_arguments_the_help_is_an_error() {
+    importer([])
+        .run()
+        .assert_failure(2, "Usage: cdi-importer [OPTIONS] <COMMAND>");
+}
+
+#[test]
+fn usage_errors_are_told_from_all_others() {
+    for (arguments, sentence) in [
+        (["import", "--format", "iso", "x", "y"], "--format"),
+        (
+            ["import", "--checksum", "md5:12", "x", "y"],
+            "invalid md5 hash length",
+        ),
+        (["import", "--limit-rate", "fast", "x", "y"], "use a whole number"),
+        (["import", "--size", "1Zi", "x", "y"], "--size"),
+        (
+            ["import", "--no-progress-timeout", "0", "x", "y"],
+            "at least one second",
+        ),
+        (
+            ["import", "--header", "no-colon", "http://127.0.0.1:1/", "y"],
+            "'Name: value'",
+        ),
+        (
+            ["import", "--sparse", "--preallocate", "x", "y"],
+            "cannot be used with",
+        ),
+        (["info", "--overhead", "2", "x", "--json"], "from 0 to below 1"),
+        (
+            ["info", "--user", "joe", "http://127.0.0.1:1/", "--json"],
+            "--password-file",
+        ),
+    ] {
+        importer(arguments).run().assert_failure(2, sentence);
+    }
+    importer(["import", "ftp://host/disk", "y"])
+        .run()
+        .assert_failure(2, "sources of scheme ftp");
+    importer(["frobnicate"])
+        .run()
+        .assert_failure(2, "unrecognized subcommand");
+}
+
+#[test]
+fn every_stage_has_its_own_exit_code_and_one_sentence() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let origin = Origin::start(Script::new("gone")).or_fail("an origin");
+    let missing = origin
+        .url("/x")
+        .replace(&origin.address().to_string(), "127.0.0.1:1");
+    let cut = folder.path().join("cut.gz");
+    let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(3, MIB));
+    std::fs::write(&cut, gzip.get(..gzip.len() / 2).or_fail("half of it")).or_fail("write half of it");
+    let wrong = format!("md5:{}", "0".repeat(32));
+    for (program, code, sentence) in [
+        (import(&missing, &target), 3, "HTTP request errored: "),
+        (import("/does/not/exist", &target), 3, "no such file"),
+        (import(text(&cut), &target), 4, "gzip stream is truncated"),
+        (
+            import("/dev/null", &target),
+            4,
+            "could not process image header: EOF",
+        ),
+        (
+            import(text(&source), &target).args(["--size", "1Mi"]),
+            5,
+            "is larger than the reported available storage 1048576. A larger PVC is required",
+        ),
+        (
+            import(text(&source), &target).args(["--checksum", &wrong]),
+            6,
+            "checksum mismatch: expected md5:000",
+        ),
+        (
+            import(text(&source), Path::new("/does/not/exist/disk.img")),
+            7,
+            "/does/not/exist/disk.img",
+        ),
+        (import(text(&source), &cut), 7, "pass --force to replace it"),
+    ] {
+        let finished = program.arg("--progress=none").run();
+        finished.assert_failure(code, sentence);
+        let last = finished.stderr.lines().last().or_fail("a line");
+        assert!(
+            last.starts_with("cdi-importer: ") && last.contains(sentence),
+            "{}",
+            finished.stderr
+        );
+        assert!(!finished.crashed() && !target.exists(), "{sentence}");
+    }
+}
+
+#[test]
+fn an_import_says_what_it_did_in_one_line() {
+    let folder = folder();
+    let image = qcow2(folder.path());
+    let target = folder.path().join("disk.img");
+    let finished = import(text(&image.qcow2), &target).run();
+    finished.assert_success("import");
+    assert!(
+        finished
+            .stdout
+            .starts_with("imported qcow2 (ranged): 24.00 MiB virtual, "),
+        "{}",
+        finished.stdout
+    );
+    assert_eq!(finished.stdout.lines().count(), 1);
+    disk::assert_same(&target, &image.raw, image.virtual_size, "import");
+
+    let again = import(text(&image.qcow2), &target)
+        .args(["--force", "--quiet", "--route", "one-pass"])
+        .run();
+    again.assert_success("--force");
+    assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
+    disk::assert_same(&target, &image.raw, image.virtual_size, "--force");
+}
+
+#[test]
+fn standard_input_is_a_source_and_a_file_can_grow() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let plain = std::fs::read(&source).or_fail("read the source");
+    let checksum = {
+        let gzip = testkit::tools::filter("gzip", ["-c"], &plain);
+        let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
+        digest.update(&gzip);
+        std::fs::write(&source, gzip).or_fail("replace the source");
+        digest.finish_digest()
+    };
+    let finished = import("-", &target)
+        .args(["--size", "5Mi", "--preallocate", "--checksum", &checksum])
+        .stdin_file(&source)
+        .run();
+    finished.assert_success("stdin");
+    assert!(
+        finished
+            .stdout
+            .contains("imported gzip > raw (raw): 3.00 MiB virtual"),
+        "{}",
+        finished.stdout
+    );
+    assert!(
+        finished.stdout.contains(&format!("{checksum} verified")),
+        "{}",
+        finished.stdout
+    );
+    let disk = std::fs::read(&target).or_fail("read the disk");
+    assert_eq!(disk.len() as u64, 5 * MIB);
+    assert!(disk.starts_with(&plain), "the disk begins with the image");
+    let allocated = std::os::unix::fs::MetadataExt::blocks(&target.metadata().or_fail("metadata")) * 512;
+    assert!(allocated >= 5 * MIB, "{allocated} bytes are allocated");
+}
+
+#[test]
+fn progress_is_plain_on_a_pipe_and_json_on_request() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let slow = |progress: &str| {
+        let rate = ["--limit-rate", "2M", "--force", "--progress", progress];
+        import(text(&source), &target).args(rate).run()
+    };
+    let plain = slow("auto");
+    plain.assert_success("plain");
+    let line = plain.stderr.lines().next().or_fail("a line of progress");
+    assert!(
+        line.starts_with("cdi-importer: ") && line.contains(" of 3.00 MiB read, "),
+        "{line}"
+    );
+
+    let json = slow("json");
+    json.assert_success("json");
+    let events = events(&json);
+    let of = |name: &str| {
+        events
+            .iter()
+            .filter(|event| event["event"] == name)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of("image")[0]["format"], "raw");
+    let progress = of("progress");
+    let percent = progress[0]["percent"].as_f64().or_fail("a percentage");
+    assert!(percent > 0.0 && percent < 100.0, "{percent}");
+    assert_eq!(progress[0]["source_total"], 3 * MIB);
+    let last = events.last().or_fail("events");
+    assert_eq!(
+        (&last["event"], &last["virtual_size"]),
+        (&"done".into(), &(3 * MIB).into())
+    );
+    // What was read and waited to be written, and no more than all of it with what each thread has to itself.
+    let peak = last["peak_held_bytes"].as_u64().or_fail("a number of bytes");
+    assert!((256 << 10..16 * MIB).contains(&peak), "{peak} bytes held");
+}
+
+#[test]
+fn progress_begins_with_the_first_bytes_however_slow_they_come() {
+    const RATE: u64 = 100_000;
+    let folder = folder();
+    let source = folder.path().join("source.img");
+    // Less than two chunks, of 256 KiB each; zeros would be handed over sooner.
+    let content = vec![7; 320 << 10];
+    std::fs::write(&source, &content).or_fail("write a source");
+    let origin = Origin::start(Script {
+        rate: Some(RATE),
+        ..Script::new(content)
+    });
+    let origin = origin.or_fail("an origin");
+    let slow_server = import(&origin.url("/disk"), &folder.path().join("1"));
+    let slow_reader = import(text(&source), &folder.path().join("2")).args(["--limit-rate", "100K"]);
+    for program in [slow_server, slow_reader] {
+        let running = program.args(["--progress", "plain"]).start();
+        let finished = running.wait();
+        finished.assert_success("import");
+        let lines: Vec<&str> = finished.stderr.lines().collect();
+        // A line a second.
+        assert!(lines.len() >= 3, "{lines:?}");
+        assert!(lines[1].contains(" of 320.00 KiB read, "), "{lines:?}");
+        assert!(!lines[1].contains(", 0 B of "), "{lines:?}");
+    }
+}
+
+#[test]
+fn a_failure_is_the_last_json_event() {
+    let folder = folder();
+    let finished = import("/does/not/exist", &folder.path().join("disk.img"))
+        .arg("--progress=json")
+        .run();
+    let events = events(&finished);
+    let last = events.last().or_fail("events");
+    assert_eq!(
+        (&last["event"], &last["stage"], &last["code"]),
+        (&"error".into(), &"source".into(), &3.into())
+    );
+    assert_eq!(
+        format!("cdi-importer: {}\n", last["message"].as_str().or_fail("text")),
+        finished.stderr
+    );
+}
+
+#[test]
+fn info_describes_an_image_as_text_and_json() {
+    let folder = folder();
+    let image = qcow2(folder.path());
+    let bytes = std::fs::read(&image.qcow2).or_fail("read the image");
+    let origin = Origin::start(Script::new(bytes)).or_fail("an origin");
+    let described = importer(["info", &origin.url("/disk?token=secret")]).run();
+    described.assert_success("info");
+    for row in [
+        "format             qcow2\n",
+        "virtual size       24.00 MiB (25165824 bytes)\n",
+        "snapshots          0\n",
+    ] {
+        assert!(
+            described.stdout.contains(row),
+            "{row} is missing in\n{}",
+            described.stdout
+        );
+    }
+    assert!(!described.stdout.contains("secret"), "{}", described.stdout);
+
+    let json = importer(["info", "--json", "--overhead", "0.055", text(&image.qcow2)]).run();
+    json.assert_success("info --json");
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).or_fail("JSON");
+    assert_eq!(json["virtual_size"], image.virtual_size);
+    assert_eq!(json["cluster_size"], 64 << 10);
+    assert_eq!(json["volume"]["block_bytes"], image.virtual_size);
+    // ceil(25165824 * 1.055)
+    assert_eq!(json["volume"]["filesystem_bytes"], 26_549_945);
+    assert!(json["refused"].is_null());
+}
+
+#[test]
+fn info_tells_why_an_import_would_be_refused() {
+    let folder = folder();
+    let image = folder.path().join("child.qcow2");
+    let create = [
+        "create",
+        "-q",
+        "-u",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "-b",
+        "/etc/base.img",
+        text(&image),
+        "1M",
+    ];
+    testkit::tools::run("qemu-img", create);
+    let info = importer(["info", text(&image)]).run();
+    info.assert_success("info of a refused image");
+    assert!(
+        info.stdout.contains("would be refused: ") && info.stdout.contains("/etc/base.img"),
+        "{}",
+        info.stdout
+    );
+    import(text(&image), &folder.path().join("disk.img"))
+        .run()
+        .assert_failure(4, "/etc/base.img");
+}
+
+#[test]
+fn a_signal_stops_an_import_and_removes_what_it_wrote() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let running = import(text(&source), &target)
+        .args(["--limit-rate", "100K", "--progress=none"])
+        .start();
+    std::thread::sleep(Duration::from_millis(700));
+    running.signal(Signal::INT);
+    let finished = running.wait();
+    finished.assert_failure(130, "stopped by SIGINT");
+    assert!(finished.wall < Duration::from_secs(5), "{:?}", finished.wall);
+    assert!(!target.exists());
+}
+
+#[test]
+fn a_silent_pipe_does_not_hold_up_a_signal() {
+    let folder = folder();
+    let silence = Duration::from_secs(8);
+    let running = import("-", &folder.path().join("disk.img"))
+        .stdin(move |_| {
+            std::thread::sleep(silence);
+            Ok(())
+        })
+        .start();
+    std::thread::sleep(Duration::from_millis(700));
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    finished.assert_failure(143, "stopped by SIGTERM");
+    assert!(finished.wall < silence, "{:?}", finished.wall);
+}
+
+#[test]
+fn completions_and_the_manual_are_generated() {
+    for (arguments, word) in [
+        (&["completions", "bash"][..], "--limit-rate"),
+        (&["completions", "zsh"][..], "--limit-rate"),
+        (&["completions", "fish"][..], "limit-rate"),
+        (&["man"][..], ".TH cdi-importer"),
+    ] {
+        let printed = Program::new(crate::BINARY).args(arguments).run();
+        printed.assert_success("print");
+        assert!(printed.stdout.contains(word), "{arguments:?}");
+    }
+}
+
+#[test]
+fn secrets_come_from_files_and_never_reach_the_log() {
+    let folder = folder();
+    let (password, header) = (folder.path().join("password"), folder.path().join("header"));
+    std::fs::write(&password, "hunter2\n").or_fail("write");
+    std::fs::write(&header, "X-Token: swordfish\n").or_fail("write");
+    let script = Script {
+        basic_auth: Some("joe:hunter2".to_owned()),
+        required_header: Some(("x-token".to_owned(), "swordfish".to_owned())),
+        ..Script::new(disk::content(1, MIB))
+    };
+    let authority = Authority::new().or_fail("an authority");
+    let tls = authority.server_config().or_fail("TLS");
+    let origin = Origin::start_tls(script, tls).or_fail("an origin");
+    let certs = folder.path().join("certs");
+    std::fs::create_dir(&certs).or_fail("a folder");
+    std::fs::write(certs.join("ca.pem"), authority.pem()).or_fail("write");
+    let fetch = |trust: &[&str]| {
+        import(&origin.url("/disk"), &folder.path().join("disk.img"))
+            .args([
+                "--user",
+                "joe",
+                "-vvv",
+                "--force",
+                "--password-file",
+                text(&password),
+            ])
+            .args(["--secret-header-file", text(&header)])
+            .args(trust)
+            .run()
+    };
+    for trust in [&["--ca-dir", text(&certs)][..], &["--insecure"][..]] {
+        let finished = fetch(trust);
+        finished.assert_success("authenticated");
+        for secret in ["hunter2", "swordfish", "am9lOmh1bnRlcjI"] {
+            assert!(!finished.stderr.contains(secret), "{secret}\n{}", finished.stderr);
+        }
+    }
+    fetch(&[]).assert_failure(3, "HTTP request errored: ");
+}

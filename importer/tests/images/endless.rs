@@ -1,0 +1,135 @@
+//! Bodies that go on for ever, or nearly so, end in a sentence.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use testkit::cases::check_all;
+use testkit::fail::OrFail;
+use testkit::origin::{Origin, Script};
+use testkit::process::{Finished, Program};
+use testkit::tools;
+
+/// Most take seconds; empty gzip members are the most expensive.
+const TIME: Duration = Duration::from_secs(100);
+
+fn import(source: &str, target: &Path) -> Program {
+    Program::new(crate::BINARY)
+        .args(["import", source])
+        .arg(target)
+        .timeout(TIME)
+}
+
+/// Sends `first`, and `then` again and again, for as long as anybody reads.
+fn send(first: Vec<u8>, then: &[u8], options: &[&str]) -> Finished {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    let many = then.repeat((1 << 20) / then.len());
+    let finished = import("-", &target)
+        .args(options.iter().copied())
+        .stdin(move |pipe: &mut dyn Write| {
+            pipe.write_all(&first)?;
+            loop {
+                pipe.write_all(&many)?;
+            }
+        })
+        .run();
+    assert!(!target.exists(), "something is left: {finished:?}");
+    finished
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    tools::filter("gzip", ["-c"], bytes)
+}
+
+/// A codec, what comes first and what follows it for ever.
+struct Case((&'static str, Vec<u8>, Vec<u8>));
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (codec, first, then) = &self.0;
+        write!(
+            f,
+            "{codec}: {} bytes, then {} again and again",
+            first.len(),
+            then.len()
+        )
+    }
+}
+
+#[test]
+fn streams_that_decode_to_nothing_end() {
+    let packed = |program: &str, bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
+    let skippable = b"\x50\x2A\x4D\x18\x04\0\0\0void".to_vec();
+    let cases = [
+        ("gzip", Vec::new(), gzip(b"")),
+        ("gzip", gzip(b"a disk"), vec![0]),
+        ("zstd", packed("zstd", b"a disk"), skippable),
+        ("xz", packed("xz", b"a disk"), vec![0; 4]),
+        ("bzip2", Vec::new(), packed("bzip2", b"")),
+    ];
+    check_all(cases.map(Case), |Case((codec, first, then))| {
+        let finished = send(first.clone(), then, &[]);
+        finished.assert_failure(4, &format!(" bytes of the {codec} stream came, and only "));
+    });
+}
+
+#[test]
+fn an_image_that_goes_on_after_its_end_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    tools::run(
+        "qemu-img",
+        [
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            image.to_str().or_fail("a name"),
+            "1M",
+        ],
+    );
+    // Somebody waits for the end: the checksum is of all of it.
+    let sum = format!("md5:{}", "0".repeat(32));
+    let finished = send(
+        std::fs::read(&image).unwrap(),
+        &[0; 1 << 20],
+        &["--checksum", &sum],
+    );
+    // 1 GiB, and 16 times its disk of 1 MiB.
+    finished.assert_failure(
+        4,
+        " bytes of the image came, and one of its virtual size has 1090519040 at most",
+    );
+}
+
+#[test]
+fn a_source_that_hardly_sends_is_given_up_if_that_is_wanted() {
+    let origin = Origin::start(Script {
+        rate: Some(20_000),
+        ..Script::new(vec![7; 1 << 20])
+    })
+    .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let target = folder.path().join("disk.img");
+    let limit = |limit| ["--speed-limit", limit, "--speed-time", "4"];
+    let started = Instant::now();
+    let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
+    finished.assert_failure(3, "the source is too slow: ");
+    finished.assert_failure(3, " seconds of waiting, which is less than 102400 a second");
+    assert!(
+        started.elapsed() < Duration::from_secs(30),
+        "{:?}",
+        started.elapsed()
+    );
+    assert!(!target.exists());
+    // As fast as it has to be.
+    let origin = Origin::start(Script {
+        rate: Some(400_000),
+        ..Script::new(vec![7; 1 << 20])
+    })
+    .unwrap();
+    let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
+    finished.assert_success("a source that is slow but fast enough");
+}

@@ -1,0 +1,127 @@
+//! One image through the importer, compared with what qemu-img makes of it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::Oracle;
+use testkit::loopdev::LoopDevice;
+use testkit::process::{PEAK_RSS_BYTES, Program};
+
+/// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
+const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
+
+/// What a refusal may take at most.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Route {
+    /// The tables first: a file can be read anywhere.
+    Ranged,
+    /// In the order in which a pipe brings it.
+    OnePass,
+}
+
+pub(crate) const ROUTES: [Route; 2] = [Route::Ranged, Route::OnePass];
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Target {
+    File,
+    /// A block device with this sector size, full of 0xFF.
+    Device(u32),
+}
+
+/// An image whose disk is known.
+pub(crate) struct Known {
+    image: PathBuf,
+    raw: PathBuf,
+    oracle: Oracle,
+}
+
+impl Known {
+    /// Has qemu-img convert the image to a file beside it.
+    pub(crate) fn new(image: &Path, format: &str) -> Self {
+        let mut raw = image.as_os_str().to_owned();
+        raw.push(".raw");
+        let raw = PathBuf::from(raw);
+        Self {
+            image: image.to_owned(),
+            oracle: Oracle::ask(format, image, &raw),
+            raw,
+        }
+    }
+
+    /// Imports the image: the same disk, no more writes than it has data, bounded memory.
+    pub(crate) fn import(&self, route: Route, target: Target) {
+        self.import_object(&self.image, route, target);
+    }
+
+    /// The same for an object that is the image in another envelope.
+    pub(crate) fn import_object(&self, object: &Path, route: Route, target: Target) {
+        let case = format!("{route:?} to {target:?}");
+        let folder = tempfile::tempdir_in(folder_of(&self.image)).or_fail("a folder for the target");
+        let device = match target {
+            Target::File => None,
+            Target::Device(sector_size) => {
+                let bytes = self.oracle.virtual_size.next_multiple_of(1 << 20).max(1 << 20);
+                Some(LoopDevice::new(folder.path(), bytes, sector_size))
+            }
+        };
+        let path = device.as_ref().map_or_else(
+            || folder.path().join("disk.img"),
+            |device| device.path().to_owned(),
+        );
+        let finished = importer(object, route, &path).run();
+        finished.assert_success(&case);
+        disk::assert_same(&path, &self.raw, self.oracle.virtual_size, &case);
+        if device.is_none() {
+            let length = path.metadata().or_fail(&case).len();
+            assert_eq!(length, self.oracle.virtual_size, "{case}: length of the file");
+            let files = folder.path().read_dir().or_fail(&case).count();
+            assert_eq!(files, 1, "{case}: files beside the target");
+        }
+        let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+        assert!(peak <= PEAK_RSS_BYTES, "{case}: a peak of {peak} bytes of memory");
+        let data = self.oracle.data_bytes;
+        let (written, most) = (finished.written_bytes, data + data / 100 + WRITE_ALLOWANCE_BYTES);
+        assert!(
+            written <= most,
+            "{case}: {written} bytes written for {data} bytes of data, {most} allowed"
+        );
+    }
+}
+
+/// Imports the image in `format` by both routes to a file: the disk that qemu-img makes of it.
+pub(crate) fn check(image: &Path, format: &str) {
+    let known = Known::new(image, format);
+    for route in ROUTES {
+        known.import(route, Target::File);
+    }
+}
+
+/// The image is refused with exit code 4 and this sentence, by both routes, and no target is left.
+pub(crate) fn refused(image: &Path, sentence: &str) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    for route in ROUTES {
+        importer(image, route, &target)
+            .timeout(REFUSAL_TIMEOUT)
+            .run()
+            .assert_failure(4, sentence);
+        assert!(!target.exists(), "{route:?}: the target was left behind");
+    }
+}
+
+pub(crate) fn importer(object: &Path, route: Route, target: &Path) -> Program {
+    let program = Program::new(crate::BINARY).arg("import");
+    match route {
+        Route::Ranged => program.arg(object),
+        Route::OnePass => program.arg("-").stdin_file(object),
+    }
+    .arg(target)
+}
+
+fn folder_of(file: &Path) -> &Path {
+    file.parent().or_fail("the folder of a file")
+}

@@ -1,0 +1,133 @@
+//! VHD images other than those that `qemu-img convert` writes.
+
+use std::path::{Path, PathBuf};
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::vhd::{Dynamic, Footer, Table, fixed};
+use testkit::process::Program;
+
+use crate::formats::check::{check, refused};
+
+const MIB: usize = 1 << 20;
+
+fn write(folder: &Path, image: &[u8]) -> PathBuf {
+    let path = folder.join("image");
+    std::fs::write(&path, image).or_fail("the image");
+    path
+}
+
+/// The image is read by both routes, and as qemu-img reads it.
+fn check_bytes(image: &[u8]) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    check(&write(folder.path(), image), "vpc");
+}
+
+fn refused_bytes(image: &[u8], sentence: &str) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    refused(&write(folder.path(), image), sentence);
+}
+
+/// A disk of 9 MiB and a sector, whose blocks of 2 MiB were written in another order.
+fn shuffled() -> Dynamic {
+    let block = |index: usize| (index, disk::content(index as u64, 2 << 20));
+    Dynamic {
+        blocks: [3, 0, 4, 1].map(block).into(),
+        ..Dynamic::new((9 << 20) + 512, 2 * MIB)
+    }
+}
+
+#[test]
+fn blocks_in_any_order_are_identical() {
+    check_bytes(&shuffled().bytes());
+}
+
+#[test]
+fn a_table_behind_the_blocks_is_identical() {
+    check_bytes(
+        &Dynamic {
+            table: Table::Last,
+            spare_entries: 3,
+            ..shuffled()
+        }
+        .bytes(),
+    );
+}
+
+/// Whatever the bitmap says, QEMU reads the block.
+#[test]
+fn sector_bitmaps_are_not_read() {
+    for bitmap in [0, 0x0f] {
+        check_bytes(&Dynamic { bitmap, ..shuffled() }.bytes());
+    }
+}
+
+/// Creators that all versions of QEMU treat alike.
+#[test]
+fn the_size_is_the_geometry_s_or_the_footer_s_as_qemu_has_it() {
+    for creator in [b"win ", b"qem2", b"d2v ", b"tap\0", b"CTXS", b"vpc ", b"qemu"] {
+        for geometry in [(200, 4, 17), (65_535, 16, 255)] {
+            let mut dynamic = shuffled();
+            (dynamic.footer.creator, dynamic.footer.geometry) = (*creator, geometry);
+            check_bytes(&dynamic.bytes());
+
+            // Of a fixed disk, the geometry leaves out less than a cylinder.
+            let mut footer = Footer::fixed(9 << 20);
+            footer.creator = *creator;
+            check_bytes(&fixed(&disk::content(1, 9 << 20), &footer));
+        }
+    }
+}
+
+/// As Azure wants them: whole MiB.
+#[test]
+fn a_fixed_disk_loses_its_footer_unless_it_is_called_raw() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let content = disk::content(7, 3 << 20);
+    let image = write(folder.path(), &fixed(&content, &Footer::fixed(3 << 20)));
+    check(&image, "vpc");
+    let target = folder.path().join("disk");
+    for (format, expected) in [
+        ("vpc", content.clone()),
+        ("vhd", content),
+        ("raw", std::fs::read(&image).unwrap()),
+    ] {
+        Program::new(crate::BINARY)
+            .args(["import", "--format", format])
+            .arg(&image)
+            .arg(&target)
+            .run()
+            .assert_success(format);
+        assert!(std::fs::read(&target).unwrap() == expected, "--format {format}");
+        std::fs::remove_file(&target).unwrap();
+    }
+}
+
+#[test]
+fn a_difference_is_refused_by_the_name_of_its_parent() {
+    let mut dynamic = shuffled();
+    dynamic.footer.disk_type = 4;
+    dynamic.parent = "C:\\disks\\base.vhd".into();
+    refused_bytes(&dynamic.bytes(), "\"C:\\disks\\base.vhd\"");
+}
+
+#[test]
+fn what_is_damaged_is_refused() {
+    let image = shuffled().bytes();
+    let damaged = |at: usize| {
+        let mut image = image.clone();
+        image[at] ^= 1;
+        image
+    };
+    refused_bytes(&damaged(49), "the footer's checksum is");
+    refused_bytes(&damaged(512 + 600), "the dynamic disk header's checksum is");
+    refused_bytes(&image[..image.len() - 1024], "the image is truncated");
+}
+
+#[test]
+fn a_dmg_is_refused_by_its_end() {
+    let mut image = vec![1; 5000];
+    image.extend(b"koly\0\0\0\x04\0\0\x02\0");
+    image.resize(5512, 0);
+    refused_bytes(&image, "the image is in dmg format");
+}

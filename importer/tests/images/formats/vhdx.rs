@@ -1,0 +1,123 @@
+//! VHDX images other than those that `qemu-img convert` writes.
+
+use std::path::{Path, PathBuf};
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::vhdx::{Block, HEADERS_AT, REGION_TABLES_AT, Vhdx, guid};
+use testkit::process::Program;
+
+use crate::formats::check::{check, refused};
+
+const MIB: usize = 1 << 20;
+
+fn write(folder: &Path, image: &[u8]) -> PathBuf {
+    let path = folder.join("image");
+    std::fs::write(&path, image).or_fail("the image");
+    path
+}
+
+fn refused_bytes(image: &[u8], sentence: &str) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    refused(&write(folder.path(), image), sentence);
+}
+
+/// A disk of 9 MiB and a half, whose blocks of 2 MiB were written in another order, zeroed and trimmed.
+fn shuffled() -> Vhdx {
+    let block = |index: usize| (index, Block::Present(disk::content(index as u64, 2 << 20)));
+    Vhdx {
+        blocks: vec![
+            block(4),
+            (1, Block::Absent(2)),
+            block(0),
+            (2, Block::Absent(3)),
+            block(3),
+        ],
+        ..Vhdx::new((9 << 20) + (512 << 10), 2 * MIB)
+    }
+}
+
+#[test]
+fn blocks_in_any_order_and_state_are_identical() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    for state in [0, 1, 2, 3, 5] {
+        let mut vhdx = shuffled();
+        vhdx.blocks[1].1 = Block::Absent(state);
+        check(&write(folder.path(), &vhdx.bytes()), "vhdx");
+    }
+}
+
+#[test]
+fn a_table_behind_the_blocks_is_identical() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let vhdx = Vhdx {
+        table_last: true,
+        sequence: [9, 8],
+        is_fixed: true,
+        ..shuffled()
+    };
+    check(&write(folder.path(), &vhdx.bytes()), "vhdx");
+}
+
+/// QEMU does not read these: the disk is what the blocks were made of.
+#[test]
+fn sectors_of_4096_bytes_are_read() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let vhdx = Vhdx {
+        sector_size: 4096,
+        ..shuffled()
+    };
+    let (image, target) = (write(folder.path(), &vhdx.bytes()), folder.path().join("disk"));
+    let import = || Program::new(crate::BINARY).arg("import");
+    for program in [import().arg(&image), import().arg("-").stdin_file(&image)] {
+        program.arg(&target).run().assert_success("4096-byte sectors");
+        assert!(std::fs::read(&target).unwrap() == vhdx.disk());
+        std::fs::remove_file(&target).unwrap();
+    }
+}
+
+/// The log of the header that is not the current one does not count.
+#[test]
+fn a_log_has_to_be_replayed() {
+    let image = |log_guid| {
+        Vhdx {
+            log_guid,
+            ..shuffled()
+        }
+        .bytes()
+    };
+    refused_bytes(&image([0, 1]), "replay it with `qemu-img check -r all`");
+    let folder = tempfile::tempdir().or_fail("a folder");
+    check(&write(folder.path(), &image([1, 0])), "vhdx");
+}
+
+#[test]
+fn a_difference_is_refused_by_the_name_of_its_parent() {
+    let vhdx = Vhdx {
+        parent: Some("..\\base.vhdx".into()),
+        ..shuffled()
+    };
+    refused_bytes(&vhdx.bytes(), "\"..\\base.vhdx\"");
+}
+
+#[test]
+fn what_is_damaged_or_unknown_is_refused() {
+    let damaged = |places: &[usize]| {
+        let mut image = shuffled().bytes();
+        places.iter().for_each(|at| image[at + 20] ^= 1);
+        image
+    };
+    refused_bytes(&damaged(&HEADERS_AT), "neither of its headers is intact");
+    refused_bytes(
+        &damaged(&REGION_TABLES_AT[..1]),
+        "its first region table is damaged",
+    );
+    let image = shuffled().bytes();
+    refused_bytes(&image[..image.len() - MIB], "the image is truncated");
+    let unknown = guid("00112233-4455-6677-8899-aabbccddeeff");
+    let vhdx = Vhdx {
+        regions: vec![(unknown, 64 * MIB, MIB, true)],
+        ..shuffled()
+    };
+    refused_bytes(&vhdx.bytes(), "VHDX region");
+}

@@ -1,0 +1,223 @@
+//! VMDK images other than those that `qemu-img convert` writes.
+
+use std::path::{Path, PathBuf};
+
+use testkit::fail::OrFail;
+use testkit::images::Subformat;
+use testkit::images::vmdk::{Grain, Tables, Vmdk, descriptor, marker};
+use testkit::random::Random;
+use testkit::{disk, tools};
+
+use crate::formats::check::{Known, Route, Target, check, refused};
+
+fn written(folder: &Path, bytes: &[u8]) -> PathBuf {
+    let image = folder.join("image.vmdk");
+    std::fs::write(&image, bytes).or_fail("the image");
+    image
+}
+
+/// A disk of three grain tables in 64 KiB grains, most of them holes, the last one cut.
+fn usual(tables: Tables, compressed: bool, is_shuffled: bool) -> Vmdk {
+    let mut random = Random::new(1);
+    let mut bits = || {
+        let [high, low, ..] = random.bits().to_le_bytes();
+        u16::from_le_bytes([high, low])
+    };
+    let mut grain = || match bits() % 10 {
+        0 => Grain::Zeroed,
+        1 | 2 => Grain::Data(bits().to_le_bytes()[0]),
+        _ => Grain::Hole,
+    };
+    let grains: Vec<Grain> = (0..1100).map(|_| grain()).collect();
+    let keys = (0..grains.len()).map(|_| bits());
+    Vmdk {
+        grain_sectors: 128,
+        table_entries: 512,
+        cut_sectors: 77,
+        tables,
+        compressed,
+        order: if is_shuffled { keys.collect() } else { Vec::new() },
+        grains,
+    }
+}
+
+/// VirtualBox: directory and tables twice before the grains; its streams and VMware's: markers, tables behind their grains, a
+/// footer.
+#[test]
+fn images_as_vmware_and_virtualbox_write_them_are_identical() {
+    for is_shuffled in [false, true] {
+        for (tables, compressed) in [(Tables::First, false), (Tables::Footer, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let vmdk = usual(tables, compressed, is_shuffled);
+            let image = written(folder.path(), &vmdk.build());
+            check(&image, "vmdk");
+            // What is oracle to all others was asked about the right image.
+            assert!(std::fs::read(folder.path().join("image.vmdk.raw")).unwrap() == vmdk.disk());
+        }
+    }
+}
+
+#[test]
+fn images_in_unusual_orders_are_identical() {
+    for is_shuffled in [false, true] {
+        for (tables, compressed) in [(Tables::First, true), (Tables::Last, false), (Tables::Last, true)] {
+            let folder = tempfile::tempdir().unwrap();
+            let image = written(folder.path(), &usual(tables, compressed, is_shuffled).build());
+            check(&image, "vmdk");
+        }
+    }
+}
+
+#[test]
+fn grains_without_markers_need_their_tables_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = written(folder.path(), &usual(Tables::Footer, false, true).build());
+    Known::new(&image, "vmdk").import(Route::Ranged, Target::File);
+    let finished = testkit::process::Program::new(crate::BINARY)
+        .args(["import", "-"])
+        .arg(folder.path().join("target"))
+        .stdin_file(&image)
+        .run();
+    finished.assert_failure(4, "serve it uncompressed from a server with ranges");
+}
+
+#[test]
+fn grown_and_written_images_are_identical() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("disk"), disk::sparse_content(1, 5 << 20, 4)).unwrap();
+    Subformat::new("vmdk", "subformat=monolithicSparse").write(&path("disk"), &path("image"));
+    let script = "write -P 7 4M 1M\nwrite -P 9 100k 3k\nwrite -z 1M 640k\n";
+    tools::filter(
+        "qemu-io",
+        ["-f", "vmdk", path("image").to_str().unwrap()],
+        script.as_bytes(),
+    );
+    check(&path("image"), "vmdk");
+}
+
+/// Everything that says that some of the data is in another file.
+#[test]
+fn data_in_other_files_is_refused_by_name() {
+    let whole = usual(Tables::First, false, false).build();
+    let with = |text: String| {
+        let mut image = whole.clone();
+        image[512..21 * 512].fill(0);
+        image[512..512 + text.len()].copy_from_slice(text.as_bytes());
+        image
+    };
+    let own = "RW 140723 SPARSE \"image.vmdk\"";
+    let passwd = "RW 8 FLAT \"/etc/passwd\" 0";
+    let cases = [
+        (
+            with(descriptor("monolithicSparse", &[own, passwd])),
+            "\"/etc/passwd\" (an extent)",
+        ),
+        (
+            with(descriptor("monolithicSparse", &["RW 8 SPARSE \"../x.vmdk\""])),
+            "\"../x.vmdk\" (an extent)",
+        ),
+        (
+            with(descriptor("streamOptimized", &[own, own])),
+            "\"image.vmdk\" (its second extent)",
+        ),
+        (
+            with(descriptor("twoGbMaxExtentSparse", &[own])),
+            "a twoGbMaxExtentSparse disk",
+        ),
+        (with(descriptor("monolithicFlat", &[passwd])), "\"/etc/passwd\""),
+        (
+            with(descriptor("monolithicSparse", &[own]) + "parentFileNameHint=\"/etc/shadow\"\n"),
+            "the difference to another \"/etc/shadow\"",
+        ),
+        (
+            with(descriptor("monolithicSparse", &[own]).replace("ffffffff", "12345678")),
+            "the difference to another",
+        ),
+        (with(String::new()), "one of several files"),
+        (
+            descriptor("monolithicFlat", &[passwd]).into_bytes(),
+            "\"/etc/passwd\"",
+        ),
+        (
+            descriptor("vmfs", &["RW 8 VMFS \"a-flat.vmdk\""]).into_bytes(),
+            "\"a-flat.vmdk\"",
+        ),
+        (descriptor("custom", &[]).into_bytes(), "a custom disk"),
+    ];
+    for (image, sentence) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        refused(&written(folder.path(), &image), sentence);
+    }
+}
+
+#[test]
+fn what_qemu_img_writes_as_several_files_is_refused_by_name() {
+    for (subformat, extent) in [
+        ("monolithicFlat", "image-flat.vmdk"),
+        ("twoGbMaxExtentSparse", "image-s001.vmdk"),
+        ("twoGbMaxExtentFlat", "image-f001.vmdk"),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let image = folder.path().join("image.vmdk");
+        let option = format!("subformat={subformat}");
+        let words = [
+            "create",
+            "-q",
+            "-f",
+            "vmdk",
+            "-o",
+            &option,
+            image.to_str().unwrap(),
+            "3G",
+        ];
+        tools::run("qemu-img", words);
+        refused(&image, subformat);
+        refused(&image, extent);
+        if subformat == "twoGbMaxExtentSparse" {
+            refused(&folder.path().join(extent), "one of several files");
+        }
+    }
+}
+
+#[test]
+fn kinds_that_are_not_read_are_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let se_sparse = [0xcafe_babe_u64.to_le_bytes(), 0x2_0000_0001_u64.to_le_bytes()].concat();
+    for (head, name) in [(&b"COWD\x01\0\0\0"[..], "COWD"), (&se_sparse, "seSparse")] {
+        let mut image = head.to_vec();
+        image.resize(1 << 20, 0);
+        refused(&written(folder.path(), &image), name);
+    }
+}
+
+/// Without its end, nothing says that a stream is complete.
+#[test]
+fn a_stream_ends_with_its_footer() {
+    let folder = tempfile::tempdir().unwrap();
+    let stream = usual(Tables::Footer, true, false).build();
+    let footer = stream.len() - 3 * 512;
+    for image in [
+        &stream[..footer],
+        &stream[..footer + 512],
+        &stream[..footer + 1024],
+    ] {
+        refused(&written(folder.path(), image), "image");
+    }
+    let longer = [&stream[..], &marker(0, 0)].concat();
+    refused(&written(folder.path(), &longer), "end");
+}
+
+/// One byte of data in a grain: its checksum tells.
+#[test]
+fn damaged_grains_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for tables in [Tables::First, Tables::Footer] {
+        let mut image = usual(tables, true, false).build();
+        // In the first grain, behind its marker and the two bytes of a zlib header.
+        let overhead = u64::from_le_bytes(image[64..72].try_into().unwrap());
+        let first = usize::try_from(overhead).unwrap() * 512;
+        image[first + 30] ^= 1;
+        refused(&written(folder.path(), &image), "zlib");
+    }
+}

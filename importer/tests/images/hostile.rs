@@ -1,0 +1,321 @@
+//! Images made to do harm: a sentence in bounded time, or exactly what qemu-img makes of them.
+
+mod patch;
+
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use patch::{Corpus, Patch};
+use testkit::cases::check_all;
+use testkit::fail::OrFail;
+use testkit::images::{Compression, Content, Spec};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
+use testkit::tmpfs::fast_folder;
+use testkit::{disk, tools};
+
+/// What a hostile image may take at most.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A base of every kind of table: plain, zlib and zstd clusters, extended L2 entries, snapshots.
+fn bases(folder: &Path) -> Vec<Corpus> {
+    let small = |content| Spec {
+        cluster_size: 4096,
+        virtual_size: 2 << 20,
+        ..Spec::new(content)
+    };
+    let specs = [
+        ("plain", small(Content::Sparse)),
+        (
+            "zlib",
+            Spec {
+                compression: Compression::Zlib,
+                ..small(Content::RandomOrder)
+            },
+        ),
+        (
+            "zstd",
+            Spec {
+                compression: Compression::Zstd,
+                ..small(Content::RandomOrder)
+            },
+        ),
+        (
+            "extended",
+            Spec {
+                cluster_size: 16 << 10,
+                extended_l2: true,
+                ..small(Content::ZeroClusters)
+            },
+        ),
+        ("snapshots", small(Content::Snapshots)),
+    ];
+    specs
+        .map(|(name, spec)| Corpus::new(name, spec.build(folder, name)))
+        .into()
+}
+
+/// How an image is read.
+#[derive(Debug, Clone, Copy)]
+enum Route {
+    ByItsMap,
+    InOnePass,
+}
+
+const ROUTES: [Route; 2] = [Route::ByItsMap, Route::InOnePass];
+
+/// A patch and the routes to try it by.
+struct Case {
+    patch: Patch,
+    routes: Vec<Route>,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.patch.fmt(f)
+    }
+}
+
+/// One route for each patch, by the number of its bits. With each base they change places, so that every patch which two bases
+/// have in common takes both routes without each base taking both.
+fn routes_in_turn(base: usize, patches: Vec<Patch>) -> impl Iterator<Item = Case> {
+    patches.into_iter().map(move |patch| Case {
+        routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]],
+        patch,
+    })
+}
+
+/// Imports the patched image.
+fn check(base: &Corpus, Case { patch, routes }: &Case) {
+    let folder = fast_folder();
+    let image = folder.path().join("image.qcow2");
+    let bytes = patch.apply(base.bytes());
+    std::fs::write(&image, &bytes).or_fail("write the image");
+    let target = folder.path().join("disk.img");
+    let importer = |source: &Path| {
+        Program::new(crate::BINARY)
+            .arg("import")
+            .arg(source)
+            .arg(&target)
+            .timeout(TIMEOUT)
+    };
+    for route in routes {
+        let finished = match route {
+            Route::ByItsMap => importer(&image),
+            Route::InOnePass => importer(Path::new("-")).stdin_bytes(bytes.clone()),
+        };
+        let finished = finished.run();
+        let route = format!("{route:?}");
+        let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+        assert!(peak <= PEAK_RSS_BYTES, "{route}: a peak of {peak} bytes");
+        if finished.code() == 0 {
+            check_success(&route, base, &image, &target);
+            std::fs::remove_file(&target).or_fail("remove the target");
+        } else {
+            check_refusal(&route, &finished, &target);
+        }
+    }
+}
+
+/// What qemu-img gives; where qemu-img refuses (for a reference count that we need not read), the disk of the
+/// image before it was patched.
+fn check_success(route: &str, base: &Corpus, image: &Path, target: &Path) {
+    let raw = image.with_extension("raw");
+    let expected = if tools::qemu_converts("qcow2", image, &raw) {
+        &raw
+    } else {
+        &base.image.raw
+    };
+    let length = |path: &Path| path.metadata().or_fail(path.display()).len();
+    assert_eq!(length(target), length(expected), "{route}: length of the disk");
+    disk::assert_same(target, expected, length(expected), route);
+}
+
+fn check_refusal(route: &str, finished: &Finished, target: &Path) {
+    // 4: corrupt or refused; 5: a disk of this size fits nowhere.
+    let typed = [4, 5].contains(&finished.code()) && !finished.crashed();
+    assert!(
+        typed && !finished.stderr.trim().is_empty(),
+        "{route}: exit code {}: {finished:?}",
+        finished.code()
+    );
+    assert!(
+        !target.exists(),
+        "{route}: the target of a refused image was left behind"
+    );
+}
+
+#[test]
+fn every_header_field_survives_every_boundary_value() {
+    let folder = fast_folder();
+    // The header is read before anything that makes the bases different: one of each entry width will do.
+    let bases = bases(folder.path());
+    let bases = bases
+        .iter()
+        .filter(|base| ["zlib", "extended"].contains(&base.name));
+    for (index, base) in bases.enumerate() {
+        check_all(routes_in_turn(index, patch::header_fields(base)), |case| {
+            check(base, case);
+        });
+    }
+}
+
+#[test]
+fn every_kind_of_table_entry_survives_every_boundary_value() {
+    let folder = fast_folder();
+    for (index, base) in bases(folder.path()).iter().enumerate() {
+        check_all(routes_in_turn(index, patch::table_entries(base)), |case| {
+            check(base, case);
+        });
+    }
+}
+
+#[test]
+fn noise_in_metadata_and_data_is_survived() {
+    let folder = fast_folder();
+    for (seed, base) in (0..).zip(&bases(folder.path())) {
+        let cases = patch::noise(base, seed, 60).into_iter().map(|patch| Case {
+            patch,
+            routes: ROUTES.into(),
+        });
+        check_all(cases, |case| check(base, case));
+    }
+}
+
+/// The image is refused with exit code 4 and this sentence, by both routes.
+fn refused(image: &Path, sentence: &str) {
+    let folder = fast_folder();
+    let target = folder.path().join("disk.img");
+    let importer = || Program::new(crate::BINARY).arg("import");
+    for program in [importer().arg(image), importer().arg("-").stdin_file(image)] {
+        program
+            .arg(&target)
+            .timeout(TIMEOUT)
+            .run()
+            .assert_failure(4, sentence);
+        assert!(!target.exists(), "{sentence}: the target was left behind");
+    }
+}
+
+/// Patches one field of a plain image and expects the sentence.
+fn refused_with(offset: usize, value: &[u8], sentence: &str) {
+    let folder = fast_folder();
+    let image = Spec::new(Content::Sparse).build(folder.path(), "image");
+    let mut bytes = std::fs::read(&image.qcow2).or_fail("the image");
+    bytes[offset..offset + value.len()].copy_from_slice(value);
+    std::fs::write(&image.qcow2, bytes).or_fail("the image");
+    refused(&image.qcow2, sentence);
+}
+
+#[test]
+fn an_l1_table_beyond_reason_is_named() {
+    refused_with(36, &u32::MAX.to_be_bytes(), "L1 size too big");
+}
+
+#[test]
+fn incompatible_features_are_named() {
+    refused_with(
+        72,
+        &(1_u64 << 63).to_be_bytes(),
+        "unsupported incompatible feature",
+    );
+    refused_with(72, &(1_u64 << 2).to_be_bytes(), "external data file");
+    refused_with(32, &1_u32.to_be_bytes(), "encrypted");
+    refused_with(32, &2_u32.to_be_bytes(), "encrypted");
+}
+
+/// Patches one field of an image; it is still imported, and the log says `warning`.
+fn accepted_with(offset: usize, value: &[u8], warning: &str) {
+    let folder = fast_folder();
+    let image = Spec::new(Content::Sparse).build(folder.path(), "image");
+    let mut bytes = std::fs::read(&image.qcow2).or_fail("the image");
+    bytes[offset..offset + value.len()].copy_from_slice(value);
+    let target = folder.path().join("disk.img");
+    let program = Program::new(crate::BINARY).args(["import", "-"]).arg(&target);
+    let finished = program.stdin_bytes(bytes).run();
+    finished.assert_success(warning);
+    assert!(
+        finished.stderr.contains(warning),
+        "no warning {warning:?} in {:?}",
+        finished.stderr
+    );
+    disk::assert_same(&target, &image.raw, image.virtual_size, warning);
+}
+
+#[test]
+fn unknown_compatible_and_autoclear_features_are_ignored() {
+    // All but the one that says that an external data file is the disk, without which there is none: QEMU refuses that.
+    let mut features = [0xFF; 16];
+    features[15] &= !2;
+    accepted_with(80, &features, "");
+    refused_with(88, &2_u64.to_be_bytes(), "external data file");
+}
+
+#[test]
+fn an_image_marked_corrupt_is_read_as_qemu_reads_it_with_a_warning() {
+    accepted_with(72, &(1_u64 << 1).to_be_bytes(), "marked as corrupt");
+}
+
+#[test]
+fn other_files_are_never_opened() {
+    let folder = fast_folder();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("secret.raw"), vec![b's'; 1 << 20]).unwrap();
+    let create = |image: &str, options: &[&str]| {
+        let words = ["create", "-q", "-f", "qcow2"]
+            .iter()
+            .chain(options)
+            .map(|word| word.to_string().into());
+        let words = words.chain([path(image).into_os_string(), "1M".into()]);
+        tools::run("qemu-img", words.collect::<Vec<_>>());
+    };
+    let secret = path("secret.raw").display().to_string();
+    create("backing.qcow2", &["-b", &secret, "-F", "raw"]);
+    refused(&path("backing.qcow2"), &secret);
+    refused(&path("backing.qcow2"), "backing file");
+    let data = path("data.raw").display().to_string();
+    create("data.qcow2", &["-o", &format!("data_file={data}")]);
+    refused(&path("data.qcow2"), "external data file");
+}
+
+#[test]
+fn encrypted_images_are_named() {
+    let folder = fast_folder();
+    let image = folder.path().join("image.qcow2");
+    let options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10";
+    let words = [
+        "create",
+        "-q",
+        "--object",
+        "secret,id=key,data=x",
+        "-f",
+        "qcow2",
+        "-o",
+        options,
+    ];
+    tools::run(
+        "qemu-img",
+        words
+            .iter()
+            .map(AsRef::as_ref)
+            .chain([image.as_os_str(), "1M".as_ref()]),
+    );
+    refused(&image, "encrypted");
+}
+
+#[test]
+fn other_formats_are_named() {
+    let folder = fast_folder();
+    for format in ["qcow", "qed", "parallels"] {
+        let image = folder.path().join("image").with_extension(format);
+        let words = ["create", "-q", "-f", format];
+        tools::run(
+            "qemu-img",
+            words
+                .iter()
+                .map(AsRef::as_ref)
+                .chain([image.as_os_str(), "8M".as_ref()]),
+        );
+        refused(&image, &format!("the image is in {format} format"));
+    }
+}

@@ -1,0 +1,14 @@
+//! Imports of images, sound and hostile: the disk that qemu-img makes of them, or a sentence; and the command line.
+
+mod attacks;
+mod check;
+mod cli;
+mod convert;
+mod endless;
+mod formats;
+mod hostile;
+mod oracle;
+mod qcow2_matrix;
+mod truncation;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

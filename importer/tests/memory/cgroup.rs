@@ -1,0 +1,265 @@
+//! The memory that the kernel counts for a pod, page cache and sockets included, is enough for any image and any target.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use rustix::fs::Advice;
+use testkit::cases::check_all;
+use testkit::cgroup::{InGroup, MemoryCgroup};
+use testkit::fail::OrFail;
+use testkit::loopdev::LoopDevice;
+use testkit::origin::{Origin, Script};
+use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::{disk, tools};
+
+/// The limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
+const LIMIT_BYTES: u64 = 96 << 20;
+
+/// The disk, all of it data: [`PERIODS`] times the same [`PERIOD_BYTES`], so that the compressed objects are quick to make.
+const DISK_BYTES: u64 = PERIODS * PERIOD_BYTES;
+const PERIODS: u64 = 8;
+const PERIOD_BYTES: u64 = 32 << 20;
+
+/// The dictionary of `xz -9`.
+const LARGE_DICTIONARY_BYTES: u64 = 64 << 20;
+
+/// As on a machine with many cores.
+const THREADS: &str = "16";
+
+/// Every write of a slow target waits this long: 40 MB/s for the MiB at a time that one thread writes.
+const WRITE_DELAY: Duration = Duration::from_millis(25);
+
+/// How the bytes come in, and what takes them.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    FromFile,
+    OverHttp,
+    OverHttpToSlowTarget,
+}
+
+/// An object that becomes the disk.
+struct Case {
+    name: &'static str,
+    make: fn(&Path, &Path),
+    ways: &'static [Way],
+    /// Bytes that the process may have resident.
+    peak_rss_bytes: u64,
+    threads: &'static str,
+}
+
+impl Case {
+    fn new(name: &'static str, make: fn(&Path, &Path), ways: &'static [Way]) -> Self {
+        Self {
+            name,
+            make,
+            ways,
+            peak_rss_bytes: PEAK_RSS_BYTES,
+            threads: THREADS,
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+fn make_raw(path: &Path) {
+    let periods = usize::try_from(PERIODS).or_fail("a few periods");
+    let bytes = disk::content(1, PERIOD_BYTES).repeat(periods);
+    std::fs::write(path, bytes).or_fail(path.display());
+}
+
+/// The disk as one member or stream for each of `parts` equal parts.
+fn make_members(raw: &Path, path: &Path, parts: u64, program: &str, args: &[&str]) {
+    let disk = std::fs::read(raw).or_fail(raw.display());
+    let (part, times) = (DISK_BYTES / parts, usize::try_from(parts).or_fail("a few parts"));
+    let part = &disk[..usize::try_from(part).or_fail("a part fits into memory")];
+    let member = tools::filter(program, ["-c", "-q"].iter().chain(args), part);
+    std::fs::write(path, member.repeat(times)).or_fail(path.display());
+}
+
+fn make_qcow2(raw: &Path, path: &Path, args: &[&str]) {
+    let convert = ["convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2"];
+    let words = convert.iter().chain(args).map(AsRef::as_ref);
+    tools::run("qemu-img", words.chain([raw.as_os_str(), path.as_os_str()]));
+}
+
+const RAW: fn(&Path, &Path) = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
+const GZIP: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "gzip", &["-1"]);
+const ZSTD: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "zstd", &["-3"]);
+/// Four blocks in each of eight streams, with the dictionary of `xz -6`. The preset says how long it takes to make.
+const XZ: fn(&Path, &Path) = |raw, path| {
+    let args = ["-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
+    make_members(raw, path, PERIODS, "xz", &args);
+};
+/// The dictionary of `xz -9`, in blocks that fill it.
+const XZ_9: fn(&Path, &Path) = |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
+const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=64k"]);
+/// An L2 table for every 2 MiB: too far apart to be read together.
+const SPREAD_TABLES: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=4k"]);
+const LARGE_ZSTD: fn(&Path, &Path) =
+    |raw, path| make_qcow2(raw, path, &["-c", "-o", "compression_type=zstd,cluster_size=2M"]);
+
+/// The tests share one disk: dirty pages of a group wait for it, and count as its memory meanwhile.
+static DISK: Mutex<()> = Mutex::new(());
+
+#[test]
+fn every_kind_of_image_fits_into_96_mib() {
+    let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    use Way::{FromFile, OverHttp, OverHttpToSlowTarget};
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    make_raw(&raw);
+    let cases = [
+        Case {
+            // The dictionary is what the image asks for, on top of the bound. With one thread it fits well.
+            threads: "1",
+            peak_rss_bytes: PEAK_RSS_BYTES + LARGE_DICTIONARY_BYTES,
+            ..Case::new("xz with a dictionary of 64 MiB", XZ_9, &[OverHttp])
+        },
+        Case::new("xz of many blocks", XZ, &[FromFile, OverHttpToSlowTarget]),
+        Case::new(
+            "zstd qcow2 of 2 MiB",
+            LARGE_ZSTD,
+            &[FromFile, OverHttpToSlowTarget],
+        ),
+        Case::new("qcow2 with spread tables", SPREAD_TABLES, &[OverHttp]),
+        Case::new("qcow2", PLAIN, &[FromFile, OverHttpToSlowTarget]),
+        Case::new("raw", RAW, &[FromFile, OverHttpToSlowTarget]),
+        Case::new("gzip", GZIP, &[OverHttp]),
+        Case::new("zstd", ZSTD, &[OverHttp]),
+    ];
+    check_all(cases, |case| {
+        let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
+        let (object, target) = (folder.path().join("object"), folder.path().join("disk.img"));
+        (case.make)(&raw, &object);
+        for way in case.ways {
+            check(case, *way, &object, &target);
+            disk::assert_same(&target, &raw, DISK_BYTES, "import");
+            std::fs::remove_file(&target).or_fail("remove the disk");
+        }
+    });
+}
+
+/// Drops a file from the page cache: the group of whoever reads it next pays for it.
+fn forget(path: &Path) {
+    let file = File::open(path).or_fail(path.display());
+    file.sync_all().or_fail(path.display());
+    rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).or_fail(path.display());
+}
+
+/// Imports in a small group.
+fn check(case: &Case, way: Way, object: &Path, target: &Path) {
+    let importer = Program::new(crate::BINARY)
+        .timeout(Duration::from_secs(120))
+        .args(["import", "--threads", case.threads]);
+    let group = MemoryCgroup::new(LIMIT_BYTES);
+    let serve = || {
+        let bytes = std::fs::read(object).or_fail(object.display());
+        Origin::start(Script::new(bytes)).or_fail("an origin")
+    };
+    let InGroup { finished, .. } = match way {
+        Way::FromFile => {
+            forget(object);
+            group.run(importer.arg(object).arg(target))
+        }
+        Way::OverHttp => {
+            let origin = serve();
+            group.run(importer.arg(origin.url("/object")).arg(target))
+        }
+        Way::OverHttpToSlowTarget => {
+            let origin = serve();
+            group.run(slowly(importer.arg(origin.url("/object")).arg(target)))
+        }
+    };
+    assert_eq!(group.oom_kills(), 0, "{way:?}: killed for memory: {finished:?}");
+    finished.assert_success(&format!("{way:?}"));
+    let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
+    assert!(
+        peak <= case.peak_rss_bytes,
+        "{way:?}: a peak of {peak} bytes of memory"
+    );
+}
+
+/// With a delay on every write.
+fn slowly(program: Program) -> Program {
+    let writes = "pwrite64,pwritev,pwritev2";
+    let trace = format!("trace={writes}");
+    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
+    let options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null"];
+    program.under("strace", options.into_iter().chain(["-e", &trace, "-e", &inject]))
+}
+
+/// The limit that CDI gives its pods unless it is told otherwise.
+const POD_LIMIT_BYTES: u64 = 600 << 20;
+
+/// A disk that is slower than everything before it, and the least that it takes for all of the data.
+const SLOW_DISK_BYTES_PER_SECOND: u64 = 50 << 20;
+const DISK_TIME: Duration = Duration::from_secs(DISK_BYTES / SLOW_DISK_BYTES_PER_SECOND);
+
+/// What may be in the page cache: twice what is flushed at once, and the MiB that each of 8 threads is writing.
+const MOST_DIRTY_BYTES: u64 = 2 * (32 << 20) + 8 * (1 << 20);
+
+#[test]
+fn dirty_pages_do_not_pile_up_in_front_of_a_slow_disk() {
+    let _disk = DISK.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, log) = (folder.path().join("disk.raw"), folder.path().join("strace.log"));
+    make_raw(&raw);
+    let device = LoopDevice::new(folder.path(), DISK_BYTES, 512);
+    let group = MemoryCgroup::new(POD_LIMIT_BYTES).limit_writes(device.path(), SLOW_DISK_BYTES_PER_SECOND);
+    let importer = Program::new(crate::BINARY)
+        .args(["import", "--cached", "--threads", THREADS, "-"])
+        .arg(device.path())
+        .stdin_file(&raw)
+        .under("strace", trace_syncs(&log));
+    let InGroup {
+        finished,
+        most_dirty_bytes,
+    } = group.run(importer);
+    assert_eq!(group.oom_kills(), 0, "killed for memory: {finished:?}");
+    finished.assert_success("import");
+    disk::assert_same(device.path(), &raw, DISK_BYTES, "import");
+    assert!(
+        finished.wall >= DISK_TIME,
+        "the disk was not slow: {:?}",
+        finished.wall
+    );
+    assert!(
+        (1 << 20..=MOST_DIRTY_BYTES).contains(&most_dirty_bytes),
+        "{most_dirty_bytes} bytes were dirty at once"
+    );
+    let last = last_syncs(&log);
+    assert!(
+        last <= DISK_TIME / 2,
+        "{last:?} of {DISK_TIME:?} were left to the last syncs"
+    );
+}
+
+fn trace_syncs(log: &Path) -> Vec<PathBuf> {
+    let options = ["-f", "--seccomp-bpf", "-qq", "-T", "-e", "trace=fsync", "-o"];
+    options
+        .iter()
+        .map(PathBuf::from)
+        .chain([log.to_owned()])
+        .collect()
+}
+
+/// Time in all calls of fsync, which are at the beginning and at the end: what paces the writes is fdatasync.
+fn last_syncs(log: &Path) -> Duration {
+    let calls = std::fs::read_to_string(log).or_fail("the log of strace");
+    let seconds: Vec<f64> = calls
+        .lines()
+        .filter_map(|line| line.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok())
+        .collect();
+    assert!(
+        seconds.len() >= 3,
+        "a disk is committed with three calls of fsync: {calls}"
+    );
+    Duration::from_secs_f64(seconds.iter().sum())
+}

@@ -1,0 +1,239 @@
+//! The memory of a transfer is bounded for any size of disk and any speed of target; in a cgroup too.
+
+mod cgroup;
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use testkit::cases::check_all;
+use testkit::fail::OrFail;
+use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::{disk, tools};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
+
+/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 144 MiB of data in all.
+const DISK_BYTES: u64 = 4 << 30;
+const STRIDE_BYTES: u64 = 128 << 20;
+const ISLAND_BYTES: u64 = 9 << 19;
+
+/// Every write of the program waits this long: a target that is slower than any source.
+const WRITE_DELAY: Duration = Duration::from_millis(4);
+
+/// The islands repeat after this many, which makes the compressed objects quick to make.
+const DISTINCT_ISLANDS: u64 = 4;
+
+/// An object that becomes the disk.
+struct Case {
+    name: &'static str,
+    make: fn(&Path, &Path),
+    /// By its own map, or in the order of a pipe.
+    ranged: bool,
+}
+
+impl Case {
+    fn new(name: &'static str, ranged: bool, make: fn(&Path, &Path)) -> Self {
+        Self { name, make, ranged }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, ranged, .. } = self;
+        write!(f, "{name} {}", if *ranged { "by its map" } else { "in one pass" })
+    }
+}
+
+fn island(index: u64) -> Vec<u8> {
+    disk::content(index % DISTINCT_ISLANDS, ISLAND_BYTES)
+}
+
+/// Writes the disk, with holes for its zeros.
+fn make_raw(path: &Path) {
+    let file = File::create(path).or_fail(path.display());
+    file.set_len(DISK_BYTES).or_fail(path.display());
+    let islands: Vec<_> = (0..DISTINCT_ISLANDS).map(island).collect();
+    for (offset, island) in (0..DISK_BYTES).step_by(1 << 27).zip(islands.iter().cycle()) {
+        file.write_all_at(island, offset).or_fail(path.display());
+    }
+}
+
+/// The disk as one member or stream for each island and one for the zeros behind it.
+fn make_members(program: &str, path: &Path) {
+    let compress = |bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
+    let zeros = usize::try_from(STRIDE_BYTES - ISLAND_BYTES).or_fail("a stride fits into memory");
+    let zeros = compress(&vec![0; zeros]);
+    let mut period = Vec::new();
+    for index in 0..DISTINCT_ISLANDS {
+        period.extend(compress(&island(index)));
+        period.extend(&zeros);
+    }
+    let periods = usize::try_from(DISK_BYTES / STRIDE_BYTES / DISTINCT_ISLANDS).or_fail("a few periods");
+    std::fs::write(path, period.repeat(periods)).or_fail(path.display());
+}
+
+fn make_qcow2(raw: &Path, path: &Path, compressed: bool, options: &str) {
+    let mut args = vec![
+        "convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", options,
+    ];
+    if compressed {
+        args.push("-c");
+    }
+    tools::run(
+        "qemu-img",
+        args.iter()
+            .map(AsRef::as_ref)
+            .chain([raw.as_os_str(), path.as_os_str()]),
+    );
+}
+
+const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, false, "cluster_size=64k");
+const ZLIB: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, true, "cluster_size=64k");
+const ZSTD: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, true, "compression_type=zstd");
+const LARGE: fn(&Path, &Path) =
+    |raw, path| make_qcow2(raw, path, true, "compression_type=zstd,cluster_size=2M");
+const RAW: fn(&Path, &Path) = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
+const GZIP: fn(&Path, &Path) = |_, path| make_members("gzip", path);
+const XZ: fn(&Path, &Path) = |_, path| make_members("xz", path);
+
+#[test]
+fn a_large_disk_on_a_slow_target_stays_below_the_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = folder.path().join("disk.raw");
+    make_raw(&raw);
+    let mut cases = vec![
+        Case::new("raw", false, RAW),
+        Case::new("gzip", false, GZIP),
+        Case::new("xz", false, XZ),
+    ];
+    for (name, make) in [
+        ("plain", PLAIN),
+        ("zlib", ZLIB),
+        ("zstd", ZSTD),
+        ("zstd in 2 MiB clusters", LARGE),
+    ] {
+        cases.extend([true, false].map(|ranged| Case::new(name, ranged, make)));
+    }
+    check_all(cases, |case| {
+        let folder = tempfile::tempdir_in(&folder).or_fail("a folder");
+        let object = folder.path().join("object");
+        (case.make)(&raw, &object);
+        let peak = import_slowly(case, &object, &folder.path().join("disk.img"), &raw);
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+    });
+}
+
+#[test]
+fn many_threads_that_decode_xz_stay_below_the_bound() {
+    const STREAM_BYTES: u64 = 32 << 20;
+    const STREAMS: u64 = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, target) = (folder.path().join("disk.raw"), folder.path().join("disk.img"));
+    let bytes = disk::content(1, STREAM_BYTES);
+    let times = usize::try_from(STREAMS).unwrap();
+    std::fs::write(&raw, bytes.repeat(times)).unwrap();
+    // Four blocks in each stream, with the dictionary of `xz -6`. The preset says how long it takes to make.
+    let options = [
+        "-c",
+        "-q",
+        "-T2",
+        "--block-size=8MiB",
+        "--lzma2=preset=1,dict=8MiB",
+    ];
+    let stream = tools::filter("xz", options, &bytes);
+    let importer = Program::new(BINARY)
+        .args(["import", "--threads", "8", "-"])
+        .arg(&target)
+        .stdin_bytes(stream.repeat(times));
+    let finished = importer.run();
+    finished.assert_success("import");
+    disk::assert_same(&target, &raw, STREAMS * STREAM_BYTES, "import");
+    let peak = finished.peak_rss_bytes.unwrap();
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
+/// A compressed cluster waits until all of it is there: what has come of it must not keep a chunk for every few bytes.
+#[test]
+fn a_pipe_that_drips_stays_below_the_bound() {
+    const PIECE_BYTES: usize = 4096;
+    const PIECE_WAIT: Duration = Duration::from_millis(12);
+    let folder = tempfile::tempdir().unwrap();
+    let [raw, object, target] = ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
+    // Seven bits of eight: large when compressed, and small enough to be.
+    let bytes: Vec<u8> = disk::content(1, 8 << 20).iter().map(|byte| byte & 0x7f).collect();
+    std::fs::write(&raw, &bytes).unwrap();
+    LARGE(&raw, &object);
+    let stored = std::fs::read(&object).unwrap();
+    let finished = Program::new(BINARY)
+        .args(["import", "-"])
+        .arg(&target)
+        .stdin(move |pipe| {
+            let (slow, fast) = stored.split_at(stored.len() / 3);
+            for piece in slow.chunks(PIECE_BYTES) {
+                pipe.write_all(piece)?;
+                std::thread::sleep(PIECE_WAIT);
+            }
+            pipe.write_all(fast)
+        })
+        .run();
+    finished.assert_success("import");
+    disk::assert_same(&target, &raw, 8 << 20, "import");
+    let peak = finished.peak_rss_bytes.unwrap();
+    assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
+}
+
+/// Imports through a delay on every write, compares the result and returns the peak of memory.
+fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
+    let writes = "pwrite64,pwritev,pwritev2";
+    let trace = format!("trace={writes}");
+    let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
+    let program = Program::new(BINARY)
+        .under(
+            "strace",
+            [
+                "-f",
+                "--seccomp-bpf",
+                "-qq",
+                "-o",
+                "/dev/null",
+                "-e",
+                &trace,
+                "-e",
+                &inject,
+            ],
+        )
+        .timeout(Duration::from_secs(240))
+        .arg("import");
+    let program = if case.ranged {
+        program.arg(object)
+    } else {
+        program.arg("-").stdin_file(object)
+    };
+    let finished = program.arg(target).run();
+    finished.assert_success("import");
+    disk::assert_same(target, raw, DISK_BYTES, "import");
+    finished.peak_rss_bytes.or_fail("the peak of a finished program")
+}
+
+#[test]
+fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
+    // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last block.
+    let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
+    let xz = tools::filter(
+        "xz",
+        ["-c", "-q", "--lzma2=preset=0,dict=256MiB"],
+        &disk::content(1, 1 << 20),
+    );
+    for object in [zstd, xz] {
+        let folder = tempfile::tempdir().unwrap();
+        let target = folder.path().join("disk.img");
+        let program = Program::new(BINARY).args(["import", "-"]).arg(&target);
+        let finished = program.stdin_bytes(object).run();
+        finished.assert_failure(4, "recompress it with a smaller window");
+        assert!(finished.peak_rss_bytes.unwrap() <= PEAK_RSS_BYTES, "{finished:?}");
+        assert!(!target.exists(), "the target was left behind");
+    }
+}

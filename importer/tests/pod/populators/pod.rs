@@ -1,0 +1,171 @@
+//! A pod of the controller, or what stands in for one.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::{Compression, Content, Image, Spec};
+use testkit::loopdev::LoopDevice;
+use testkit::process::{Finished, Program};
+use testkit::{ports, tools};
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// The end of upstream's programs that fail.
+pub(crate) const FATAL: i32 = 255;
+
+/// A word of every secret of these tests, which nobody may repeat.
+pub(crate) const HIDDEN: &str = "s3cret";
+
+pub(crate) struct Pod {
+    folder: TempDir,
+    program: PathBuf,
+    pub(crate) flags: Vec<String>,
+    pub(crate) secret: Vec<(&'static str, String)>,
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Pod {
+    /// A pod whose program has this name, with a volume that has a filesystem.
+    pub(crate) fn new(name: &str, flags: &[&str], secret: &[(&'static str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join(name);
+        symlink(crate::BINARY, &program).unwrap();
+        let [metrics] = ports::free();
+        let mut pod = Self {
+            program,
+            flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            secret: Vec::new(),
+            metrics,
+            folder,
+        };
+        pod.flags
+            .extend(["--owner-uid=uid", "--secret-name=secret", "--pvc-size=1073741824"].map(str::to_owned));
+        pod.flags.push(format!("--volume-path={}", pod.disk().display()));
+        for (key, value) in secret {
+            pod.set(key, value);
+        }
+        pod
+    }
+
+    /// Sets a key of the secret.
+    pub(crate) fn set(&mut self, key: &'static str, value: &str) {
+        self.secret.push((key, value.to_owned()));
+    }
+
+    /// The same with a flag more; the last one of a name counts.
+    pub(crate) fn with(mut self, flag: impl Into<String>) -> Self {
+        self.flags.push(flag.into());
+        self
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.folder().join("disk.img")
+    }
+
+    pub(crate) fn program(&self) -> Program {
+        let program = Program::new(&self.program)
+            .args(&self.flags)
+            .env("CDI_WORKERS_TEST_METRICS_ADDR", self.metrics.to_string());
+        self.secret
+            .iter()
+            .fold(program, |program, (key, value)| program.env(key, value))
+    }
+
+    /// Fills the volume, which then has `expected`.
+    #[track_caller]
+    pub(crate) fn assert_fills(&self, expected: &Path, case: &str) -> Finished {
+        let finished = self.program().run();
+        finished.assert_success(case);
+        self.assert_disk(expected, case);
+        assert!(!finished.stderr.contains(HIDDEN), "{case}: {}", finished.stderr);
+        finished
+    }
+
+    /// The file is the disk, and other users of its group may write it.
+    #[track_caller]
+    pub(crate) fn assert_disk(&self, expected: &Path, case: &str) {
+        let metadata = self.disk().metadata().unwrap();
+        let length = expected.metadata().unwrap().len();
+        assert_eq!(
+            (metadata.len(), metadata.permissions().mode() & 0o777),
+            (length, 0o660),
+            "{case}"
+        );
+        disk::assert_same(&self.disk(), expected, length, case);
+    }
+
+    /// Fails with a sentence, shows no secret and leaves no disk.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, sentence: &str) {
+        let finished = self.program().run();
+        finished.assert_failure(FATAL, sentence);
+        assert!(
+            !finished.crashed() && !self.disk().exists(),
+            "{}",
+            finished.stderr
+        );
+        assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
+    }
+
+    /// What the controller takes from the metrics: the number behind the series `name` with this one label.
+    pub(crate) fn progress(&self, name: &str) -> Option<f64> {
+        let output = Command::new(tools::find("curl"))
+            .args(["--silent", "--insecure", "--noproxy", "*"])
+            .arg(format!("https://{}/metrics", self.metrics))
+            .output()
+            .or_fail("curl");
+        let text = String::from_utf8(output.stdout).or_fail("metrics");
+        let series = format!("{name}{{ownerUID=\"uid\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&series))?;
+        let digits = value.split('.').next().unwrap_or_default();
+        assert!((1..=3).contains(&digits.len()), "{value}");
+        Some(value.parse().or_fail(value))
+    }
+}
+
+/// An image of each kind that users have: its format as OpenStack calls it, its file, and the disk that it is.
+pub(crate) fn images(folder: &Path) -> Vec<(&'static str, PathBuf, PathBuf)> {
+    let build = |compression, seed| {
+        let spec = Spec {
+            compression,
+            seed,
+            ..Spec::new(Content::Sparse)
+        };
+        spec.build(folder, &format!("image-{seed}"))
+    };
+    let (plain, zlib) = (build(Compression::Plain, 1), build(Compression::Zlib, 2));
+    vec![
+        ("raw", plain.raw.clone(), plain.raw.clone()),
+        ("qcow2", plain.qcow2, plain.raw),
+        ("qcow2", zlib.qcow2, zlib.raw),
+    ]
+}
+
+/// A dirty block device that has room for any of these images.
+pub(crate) fn device(pod: &Pod) -> LoopDevice {
+    LoopDevice::new(pod.folder(), 32 * MIB, 512)
+}
+
+/// Fills the device instead of the file.
+#[track_caller]
+pub(crate) fn assert_fills_device(pod: Pod, expected: &Path, case: &str) {
+    let device = device(&pod);
+    let pod = pod.with(format!("--volume-path={}", device.path().display()));
+    pod.program().run().assert_success(case);
+    disk::assert_same(device.path(), expected, expected.metadata().unwrap().len(), case);
+    assert!(!pod.disk().exists(), "{case}");
+}
+
+/// A qcow2 image with no zero in its disk.
+pub(crate) fn dense(folder: &Path) -> Image {
+    Spec::new(Content::Dense).build(folder, "dense")
+}

@@ -1,0 +1,143 @@
+//! Images that are not as they are described, tokens that expire, and what is verified.
+
+use std::sync::LazyLock;
+
+use testkit::gateway::Fault;
+use testkit::openstack::script::{Cloud, Script};
+use testkit::{disk, tools};
+
+use crate::glance::{MIB, Place};
+
+static RAW: LazyLock<Vec<u8>> = LazyLock::new(|| disk::sparse_content(3, 8 * MIB, 2));
+
+/// An image of [`RAW`].
+pub(crate) fn qcow2() -> Vec<u8> {
+    let folder = tempfile::tempdir().unwrap();
+    let (raw, image) = (folder.path().join("raw"), folder.path().join("image"));
+    std::fs::write(&raw, &*RAW).unwrap();
+    let options = ["convert", "-f", "raw", "-O", "qcow2"].map(std::ffi::OsString::from);
+    tools::run(
+        "qemu-img",
+        options.into_iter().chain([raw.into(), image.clone().into()]),
+    );
+    std::fs::read(image).unwrap()
+}
+
+#[test]
+fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
+    let zeros = "0".repeat(128);
+    let image = qcow2();
+    let whole = || Script::new(image.clone());
+    let none = |script: Script| script.with("os_hash_algo", ()).with("os_hash_value", ());
+    let bad_md5 = |script: Script| script.with("checksum", &zeros[..32]);
+    let (wrong, md5) = (
+        "the source announced sha512:0000",
+        "the source announced md5:0000",
+    );
+    let unverified = "nothing can be verified";
+    for (script, refused, said) in [
+        (whole(), None, ""),
+        (bad_md5(whole()), None, ""),
+        (whole().with("os_hash_value", &*zeros), Some(wrong), ""),
+        (bad_md5(none(whole())), Some(md5), ""),
+        // An algorithm of tomorrow.
+        (bad_md5(whole().with("os_hash_algo", "blake3")), Some(md5), ""),
+        (none(whole()), None, ""),
+        (none(whole()).with("checksum", ()), None, unverified),
+        (
+            whole().with("os_hash_value", "12"),
+            Some("its hash cannot be used"),
+            "",
+        ),
+    ] {
+        let place = Place::new();
+        let cloud = Cloud::start(script);
+        match refused {
+            Some(sentence) => drop(place.assert_refused(place.import(&cloud), sentence)),
+            None => {
+                let finished = place.import(&cloud).run();
+                finished.assert_success("a good hash, or none");
+                place.assert_disk(&RAW);
+                assert!(finished.stderr.contains(said), "{}", finished.stderr);
+                let is_warned = finished.stderr.contains(unverified);
+                assert_eq!(is_warned, said == unverified, "{}", finished.stderr);
+            }
+        }
+    }
+}
+
+#[test]
+fn images_that_are_not_there_yet_or_no_more_are_refused() {
+    for (status, advice) in [
+        (
+            "queued",
+            "it is queued, not active: wait until its upload has ended",
+        ),
+        ("saving", "wait until its upload has ended"),
+        ("deactivated", "an administrator has to activate it again"),
+        ("killed", "it has to be uploaded anew"),
+        ("\u{1b}[2J\u{202e}", "not active"),
+    ] {
+        let place = Place::new();
+        let cloud = Cloud::start(Script::new("x").with("status", status));
+        place.assert_refused(place.import(&cloud), advice);
+    }
+}
+
+#[test]
+fn a_size_that_differs_is_found_before_the_disk_is_touched() {
+    for size in [8 * MIB - 1, 8 * MIB + 1] {
+        let place = Place::new();
+        let cloud = Cloud::start(Script::new(RAW.clone()).with("size", size));
+        let sentence = format!("it has {size} bytes, {} are sent", 8 * MIB);
+        place.assert_refused(place.import(&cloud), &sentence);
+    }
+}
+
+#[test]
+fn a_token_that_expires_is_renewed_and_continued_where_it_broke() {
+    let place = Place::new();
+    let cloud = Cloud::start(Script {
+        reads_of_token: 1,
+        faults: vec![Fault::Cut(2 * MIB), Fault::None, Fault::Cut(3 * MIB)],
+        ..Script::new(RAW.clone())
+    });
+    let program = place.import(&cloud).args(["--connections", "1"]);
+    program.run().assert_success("two tokens expire");
+    place.assert_disk(&RAW);
+    assert_eq!(cloud.tokens(), 3);
+    let sent = cloud.sent_bytes();
+    assert!(sent < 8 * MIB * 101 / 100, "{sent} bytes were sent");
+}
+
+#[test]
+fn a_service_that_takes_no_token_ends_the_import() {
+    for faults in [vec![], vec![Fault::Cut(MIB)]] {
+        let place = Place::new();
+        let unauthorized = Fault::Status(401, Vec::new());
+        let faults = [faults, vec![unauthorized; 2]].concat();
+        let cloud = Cloud::start(Script {
+            faults,
+            ..Script::new(RAW.clone())
+        });
+        let program = place.import(&cloud).args(["--connections", "1"]);
+        place.assert_refused(program, "401");
+        assert_eq!(cloud.tokens(), 2, "one renewal");
+    }
+    // The password does not count any more.
+    let place = Place::new();
+    let cloud = Cloud::start(Script {
+        faults: vec![Fault::Cut(MIB), Fault::Status(401, Vec::new())],
+        ..Script::new(RAW.clone())
+    });
+    let slow = ["--limit-rate", "4M", "--connections", "1"];
+    let running = place.import(&cloud).args(slow).start();
+    testkit::wait::until(crate::glance::TIMEOUT, || "no token", || cloud.tokens() == 1);
+    cloud.lock_out();
+    let finished = running.wait();
+    finished.assert_failure(
+        3,
+        "the identity service 127.0.0.1 refuses the user name or password: 401",
+    );
+    assert!(!place.target().exists());
+}

@@ -1,0 +1,87 @@
+//! Images of OpenStack: the whole binary against a scripted cloud. What every source promises stands in `tests/sources/contract`.
+
+mod access;
+mod faults;
+mod hostile;
+mod trust;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use testkit::fail::OrFail;
+use testkit::openstack::script::{CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, USER};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
+
+const MIB: u64 = 1 << 20;
+
+/// What an import may take that a cloud means harm to.
+const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What may be said about it.
+const MAX_WORDS_BYTES: usize = 4096;
+
+/// The usual access: a user of a domain, and a project.
+const ACCESS: [(&str, &str); 4] = [
+    ("OS_USERNAME", USER),
+    ("OS_PASSWORD", PASSWORD),
+    ("OS_PROJECT_NAME", "disks"),
+    ("OS_DEFAULT_DOMAIN", "default"),
+];
+
+/// A folder for one import.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().or_fail("a folder"),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn target(&self) -> PathBuf {
+        self.path("disk.img")
+    }
+
+    fn import_with(&self, source: &str, access: &[(&str, &str)]) -> Program {
+        let program = Program::new(crate::BINARY).args(["import", source]);
+        let program = program.arg(self.target()).timeout(TIMEOUT);
+        access
+            .iter()
+            .fold(program, |program, (name, value)| program.env(name, *value))
+    }
+
+    fn import(&self, cloud: &Cloud) -> Program {
+        self.import_with(&cloud.source(), &ACCESS)
+    }
+
+    #[track_caller]
+    fn assert_disk(&self, raw: &[u8]) {
+        assert!(std::fs::read(self.target()).unwrap() == raw, "the disk differs");
+    }
+
+    /// Fails with exit code 3 and one sentence without a secret, in bounded memory, and leaves no disk.
+    #[track_caller]
+    fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
+        let finished = program.run();
+        finished.assert_failure(3, sentence);
+        let words = &finished.stderr;
+        assert!(!finished.crashed() && !self.target().exists(), "{words}");
+        assert!(words.len() < MAX_WORDS_BYTES, "{} bytes of words", words.len());
+        for secret in [PASSWORD, CREDENTIAL, OWN_TOKEN, "token-1"] {
+            assert!(!words.contains(secret), "{secret}: {words}");
+        }
+        for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
+            assert!(!words.contains(char), "{char:?}: {words}");
+        }
+        let peak = finished.peak_rss_bytes.unwrap();
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
+        finished
+    }
+}

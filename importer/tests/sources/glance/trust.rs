@@ -1,0 +1,107 @@
+//! Secrets of the cloud, and where they go.
+
+use testkit::adversary::{Adversary, Reply};
+use testkit::certs::Authority;
+use testkit::disk;
+use testkit::gateway::Fault;
+use testkit::openstack::script::{Cloud, PASSWORD, Script, TOKENS, catalog, image_path};
+use testkit::origin::{self, Origin};
+
+use crate::glance::{MIB, Place};
+
+#[test]
+fn the_bytes_may_be_elsewhere_and_the_token_does_not_go_there() {
+    let raw = disk::content(1, MIB);
+    let elsewhere = Origin::start(origin::Script::new(raw.clone())).unwrap();
+    let led = Fault::Status(302, vec![("location", elsewhere.url("/bytes"))]);
+    for faults in [vec![led.clone()], vec![Fault::Cut(MIB / 2), led]] {
+        let place = Place::new();
+        let cloud = Cloud::start(Script {
+            faults,
+            ..Script::new(raw.clone())
+        });
+        place.import(&cloud).run().assert_success("redirected");
+        place.assert_disk(&raw);
+    }
+    let asked = elsewhere.requests();
+    assert_eq!(asked.len(), 2);
+    for seen in asked {
+        assert_eq!(seen.request.header("x-auth-token"), None, "{seen:?}");
+        assert!(!format!("{seen:?}").contains("token-"), "{seen:?}");
+    }
+}
+
+#[test]
+fn documents_come_from_where_they_are_asked() {
+    let stranger = Adversary::start(|_, _| Reply::of("{}"));
+    for (path, sentence) in [
+        (TOKENS.to_owned(), "the identity service 127.0.0.1 gives no token"),
+        (
+            image_path(),
+            "the image service 127.0.0.1 does not describe the image",
+        ),
+    ] {
+        for status in [301, 302, 307, 308] {
+            let redirect = Reply::status(status, "").with("Location", stranger.url("/"));
+            let place = Place::new();
+            let cloud = Cloud::start(Script::new("x").replying(&path, redirect));
+            place.assert_refused(place.import(&cloud), sentence);
+        }
+    }
+    assert!(stranger.requests().is_empty());
+}
+
+#[test]
+fn the_password_goes_to_the_identity_service_only() {
+    let raw = disk::content(1, MIB);
+    let (place, cloud) = (Place::new(), Cloud::start(Script::new(raw)));
+    place.import(&cloud).run().assert_success("an import");
+    for (request, body) in cloud.requests() {
+        let is_login = request.path() == TOKENS;
+        assert_eq!(body.contains(PASSWORD), is_login, "{request:?}");
+        assert!(!format!("{request:?}").contains(PASSWORD), "{request:?}");
+    }
+}
+
+#[test]
+fn a_cloud_with_tls_cannot_name_an_image_service_without() {
+    let authority = Authority::new().unwrap();
+    let place = Place::new();
+    std::fs::create_dir(place.path("certs")).unwrap();
+    std::fs::write(place.path("certs/ca.crt"), authority.pem()).unwrap();
+    let raw = disk::content(1, MIB);
+    let plain = Cloud::start(Script::new(raw.clone()));
+    let url = format!("http://{}/image", plain.address());
+    let cloud = Cloud::start_tls(
+        Script {
+            catalog: catalog(&[("image", "public", "one", &url)]),
+            ..Script::new(raw.clone())
+        },
+        authority.server_config().unwrap(),
+    );
+    let import = |cloud: &Cloud| place.import(cloud).arg("--ca-dir").arg(place.path("certs"));
+    place.assert_refused(
+        import(&cloud),
+        "without TLS, where everybody on the way could send another image",
+    );
+    assert!(plain.requests().is_empty());
+
+    let cloud = Cloud::start_tls(Script::new(raw.clone()), authority.server_config().unwrap());
+    import(&cloud).run().assert_success("with TLS throughout");
+    place.assert_disk(&raw);
+    let strange = Cloud::start_tls(Script::new(raw), authority.server_config().unwrap());
+    let place = Place::new();
+    place.assert_refused(place.import(&strange), "invalid peer certificate: UnknownIssuer");
+    assert!(strange.requests().is_empty());
+}
+
+#[test]
+fn a_service_that_repeats_the_password_is_not_repeated() {
+    let said = format!(r#"{{"error":{{"message":"user migrator with {PASSWORD} is wrong"}}}}"#);
+    let place = Place::new();
+    let cloud = Cloud::start(Script::new("x").replying(TOKENS, Reply::status(401, said)));
+    place.assert_refused(
+        place.import(&cloud),
+        "refuses the user name or password: 401 Unauthorized",
+    );
+}

@@ -1,0 +1,428 @@
+//! Engines and image servers that mean harm: bounded time, memory and words, and secrets with whom they were given to.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use testkit::adversary::{Adversary, Reply};
+use testkit::cases::check_all;
+use testkit::disk;
+use testkit::ovirt::{DISK_ID, PASSWORD};
+use testkit::process::{Finished, PEAK_RSS_BYTES};
+use testkit::wire::Request;
+
+use crate::imageio::{MIB, Place};
+
+/// Time that an attack may take at most. Alone it takes 10 s, which are limits of the importer's; beside other tests it took 30.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What may be said about it.
+const MAX_WORDS_BYTES: usize = 4096;
+
+/// Clears a terminal, turns what follows around, and goes on for megabytes.
+fn loud() -> String {
+    format!("\u{1b}[2J\u{202e}\u{2028}begin{}", "x".repeat(3 << 20))
+}
+
+/// Answers of a server that are not what they should be; the others are.
+type Attack = Arc<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
+
+struct Case(&'static str, Attack);
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl Case {
+    /// `reply` to requests with this method whose path ends like this.
+    fn on(name: &'static str, method: &'static str, end: &'static str, reply: Reply) -> Self {
+        let is_meant = move |request: &Request| request.method == method && request.path().ends_with(end);
+        Self(
+            name,
+            Arc::new(move |request| is_meant(request).then(|| reply.clone())),
+        )
+    }
+}
+
+fn xml(body: impl Into<String>) -> Reply {
+    Reply::of(body.into())
+}
+
+fn fault(status: u16, text: &str) -> Reply {
+    let text = text.replace('\u{1b}', "&#27;");
+    Reply::status(
+        status,
+        format!("<fault><reason>{text}</reason><detail>{text}</detail></fault>"),
+    )
+}
+
+/// An engine that is its own image server, and as bare as the one of CDI's tests: what no import
+/// needs is not found, and a disk has nothing but a size.
+fn engine(attack: Attack) -> Adversary {
+    Adversary::start(move |request, _| attack(request).unwrap_or_else(|| honest(request)))
+}
+
+fn honest(request: &Request) -> Reply {
+    let host = request.header("host").unwrap_or_default();
+    let path = request.path();
+    match (request.method.as_str(), path) {
+        ("POST", "/ovirt-engine/sso/oauth/token") => Reply::of(r#"{"access_token":"the-token"}"#),
+        ("OPTIONS", "/images/ticket") => Reply::of(r#"{"features":[]}"#),
+        ("GET", "/images/ticket") => Reply::of(disk::content(1, MIB)),
+        ("POST", _) if path.ends_with("/imagetransfers") => {
+            transferring(&format!("http://{host}/images/ticket"))
+        }
+        ("GET", _) if path.contains("/imagetransfers/") => transferring(""),
+        ("GET", _) if path.ends_with(&format!("/disks/{DISK_ID}")) => disk_with(""),
+        ("POST", _) if path.ends_with("/finalize") => xml("<action/>"),
+        _ => Reply::status(404, "404 page not found"),
+    }
+}
+
+fn transferring(url: &str) -> Reply {
+    xml(format!(
+        "<image_transfer id=\"transfer\"><phase>transferring</phase><transfer_url>{url}</transfer_url></image_transfer>"
+    ))
+}
+
+fn disk_with(more: &str) -> Reply {
+    xml(format!(
+        "<disk id=\"{DISK_ID}\"><total_size>{MIB}</total_size>{more}</disk>"
+    ))
+}
+
+fn address(engine: &Adversary) -> String {
+    format!(
+        "ovirt+{}",
+        engine.url(&format!("/ovirt-engine/api/disks/{DISK_ID}"))
+    )
+}
+
+/// What holds however an attack ends.
+#[track_caller]
+fn assert_harmless(finished: &Finished, name: &str) {
+    assert!(!finished.crashed(), "{name}: {}", finished.stderr);
+    let words = &finished.stderr;
+    assert!(
+        words.len() <= MAX_WORDS_BYTES,
+        "{name}: {} bytes of words",
+        words.len()
+    );
+    for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
+        assert!(!words.contains(char), "{name}: {char:?} in {words}");
+    }
+    assert!(
+        !words.contains(PASSWORD) && !words.contains("the-token"),
+        "{name}: {words}"
+    );
+    let peak = finished.peak_rss_bytes.unwrap_or(0);
+    assert!(peak <= PEAK_RSS_BYTES, "{name}: a peak of {peak} bytes");
+}
+
+#[test]
+fn an_honest_answer_is_taken() {
+    let (place, engine) = (Place::new(), engine(Arc::new(|_| None)));
+    let program = place.program("import").arg(address(&engine)).arg(place.target());
+    program
+        .run()
+        .assert_success("the attacks are the only difference");
+    place.assert_disk(&disk::content(1, MIB));
+}
+
+#[test]
+fn what_an_engine_says_is_short_and_draws_nothing() {
+    let json = serde_json::json!({ "error": loud() }).to_string();
+    let phase = format!(
+        "<image_transfer id=\"t\"><phase>{}</phase></image_transfer>",
+        loud()
+    )
+    .replace('\u{1b}', "&#27;");
+    check_all(
+        [
+            Case::on(
+                "the error of a log-in",
+                "POST",
+                "/token",
+                Reply::status(400, json),
+            ),
+            Case::on("the fault of a disk", "GET", DISK_ID, fault(404, &loud())),
+            Case::on(
+                "the fault of a transfer",
+                "POST",
+                "/imagetransfers",
+                fault(409, &loud()),
+            ),
+            Case::on("a phase", "POST", "/imagetransfers", xml(phase)),
+        ],
+        |Case(name, attack)| {
+            let (place, engine) = (Place::new(), engine(Arc::clone(attack)));
+            let program = place
+                .program("import")
+                .arg("-vvv")
+                .arg(address(&engine))
+                .arg(place.target());
+            let finished = program.timeout(TIMEOUT).run();
+            assert_eq!(finished.code(), 3, "{name}: {}", finished.stderr);
+            assert!(finished.stderr.contains("begin"), "{name}: the beginning is told");
+            assert_harmless(&finished, name);
+        },
+    );
+}
+
+#[test]
+fn a_disk_that_is_locked_is_logged_in_few_words() {
+    let locked = fault(409, &format!("Disk is locked {}", loud()));
+    let Case(name, attack) = Case::on("locked", "POST", "/imagetransfers", locked);
+    let (place, engine) = (Place::new(), engine(attack));
+    let program = place
+        .program("import")
+        .arg("-v")
+        .arg(address(&engine))
+        .arg(place.target());
+    let running = program.measured().start();
+    running.wait_for_line("waiting: ");
+    running.signal(Signal::TERM);
+    assert_harmless(&running.wait(), name);
+}
+
+#[test]
+fn documents_take_bounded_memory_and_time() {
+    let elements = |one: &str| format!("<disk>{}</disk>", one.repeat(199_000));
+    let attributes: String = (0..1_000_000).map(|n| format!("a{n}='' ")).collect();
+    let deep = format!("{}x{}", "<a>".repeat(31), "</a>".repeat(31));
+    check_all(
+        [
+            Case::on("elements", "GET", DISK_ID, xml(elements("<a/>"))),
+            Case::on(
+                "elements with ids and texts",
+                "GET",
+                DISK_ID,
+                xml(elements("<a id='i'>t</a>")),
+            ),
+            Case::on(
+                "deep elements",
+                "GET",
+                DISK_ID,
+                xml(format!("<disk>{}</disk>", deep.repeat(6_400))),
+            ),
+            Case::on("attributes", "GET", DISK_ID, xml(format!("<disk {attributes}/>"))),
+            Case::on(
+                "a long name",
+                "GET",
+                DISK_ID,
+                xml(format!("<{}/>", "a".repeat(7 << 20))),
+            ),
+            Case::on(
+                "a long id",
+                "GET",
+                DISK_ID,
+                xml(format!("<disk id='{}'/>", "a".repeat(7 << 20))),
+            ),
+            Case::on(
+                "names that do not match",
+                "GET",
+                DISK_ID,
+                xml(format!("<{0}></{0}\u{1b}[2J>", "a".repeat(3 << 20))),
+            ),
+            Case::on(
+                "an entity",
+                "GET",
+                DISK_ID,
+                xml(format!("<a>&{};</a>", "a".repeat(3 << 20))),
+            ),
+            Case::on(
+                "an endless document",
+                "GET",
+                DISK_ID,
+                Reply::endless("<a/>".repeat(4096), Duration::ZERO),
+            ),
+            Case::on(
+                "a long token",
+                "POST",
+                "/token",
+                Reply::of(format!("{{\"access_token\":\"{}\"}}", "t".repeat(7 << 20))),
+            ),
+            Case::on("deep JSON", "POST", "/token", Reply::of("[".repeat(7 << 20))),
+            Case::on(
+                "endless options",
+                "OPTIONS",
+                "/ticket",
+                Reply::endless("[".repeat(4096), Duration::ZERO),
+            ),
+            Case::on(
+                "a long id of a transfer",
+                "POST",
+                "/imagetransfers",
+                xml(format!(
+                    "<image_transfer id='{}'><phase>initializing</phase></image_transfer>",
+                    "a".repeat(1 << 20)
+                )),
+            ),
+        ],
+        |Case(name, attack)| {
+            let (place, engine) = (Place::new(), engine(Arc::clone(attack)));
+            let program = place.program("import").arg(address(&engine)).arg(place.target());
+            let finished = program.timeout(TIMEOUT).run();
+            assert_eq!(finished.code(), 3, "{name}: {}", finished.stderr);
+            assert_harmless(&finished, name);
+        },
+    );
+}
+
+#[test]
+fn extents_of_the_wrong_kind_are_told_in_few_words() {
+    let text = serde_json::json!([{ "start": loud(), "length": 1 }]).to_string();
+    let attack = move |request: &Request| match (request.method.as_str(), request.path()) {
+        ("OPTIONS", _) => Some(Reply::of(r#"{"features":["extents"]}"#)),
+        ("GET", "/images/ticket/extents") => Some(Reply::of(text.clone())),
+        _ => None,
+    };
+    let (place, engine) = (Place::new(), engine(Arc::new(attack)));
+    let program = place.program("import").arg(address(&engine)).arg(place.target());
+    let finished = program.timeout(TIMEOUT).run();
+    finished.assert_failure(3, "the extents of the disk are not usable");
+    assert_harmless(&finished, "extents");
+}
+
+#[test]
+fn a_disk_is_not_looked_for_in_any_number_of_storage_domains() {
+    let domains: String = (0..10_000)
+        .map(|n| format!("<storage_domain id='d{n}'/>"))
+        .collect();
+    let disk = disk_with(&format!("<storage_domains>{domains}</storage_domains>"));
+    let Case(name, attack) = Case::on("domains", "GET", DISK_ID, disk);
+    let (place, engine) = (Place::new(), engine(attack));
+    let program = place.program("import").args(["--checkpoint", "snapshot"]);
+    let finished = program
+        .arg(address(&engine))
+        .arg(place.target())
+        .timeout(TIMEOUT)
+        .run();
+    finished.assert_failure(3, "10000 storage domains");
+    assert_harmless(&finished, name);
+    let asked = engine.requests();
+    let asked = asked
+        .iter()
+        .filter(|(request, _)| request.path().contains("/storagedomains/"));
+    assert_eq!(asked.count(), 0);
+}
+
+#[test]
+fn an_id_leads_nowhere_else() {
+    for id in [
+        "..",
+        ".",
+        "",
+        "../../x",
+        "%2e%2e",
+        "a/../../b",
+        "a?b#c",
+        "a\nb: c",
+    ] {
+        let document = format!(
+            "<image_transfer id='{}'><phase>initializing</phase></image_transfer>",
+            id.replace('\n', "&#10;")
+        );
+        let Case(_, attack) = Case::on("id", "POST", "/imagetransfers", xml(document));
+        let (place, engine) = (Place::new(), engine(attack));
+        let program = place.program("import").arg(address(&engine)).arg(place.target());
+        let running = program.timeout(TIMEOUT).start();
+        // Those that can be ids are looked at until the import is stopped.
+        let is_looked_at = || {
+            let asked = engine.requests();
+            asked
+                .iter()
+                .any(|(request, _)| request.method == "GET" && request.path().contains("/imagetransfers/"))
+        };
+        let started = std::time::Instant::now();
+        while !is_looked_at() && started.elapsed() < Duration::from_secs(3) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        running.signal(Signal::TERM);
+        let finished = running.wait();
+        assert!(matches!(finished.code(), 3 | 143), "{id:?}: {}", finished.stderr);
+        let mut after = engine.requests();
+        let begun = after
+            .iter()
+            .position(|(request, _)| request.path().ends_with("/imagetransfers"));
+        for (request, _) in after.drain(begun.unwrap() + 1..) {
+            let path = request.path();
+            let (_, rest) = path.split_once("/imagetransfers/").unwrap_or(("", path));
+            let is_its_own = path.contains("/imagetransfers/") && rest.split('/').count() <= 2;
+            assert!(
+                is_its_own || path.ends_with("/sso-logout"),
+                "{id:?}: {} {path}",
+                request.method
+            );
+        }
+    }
+}
+
+#[test]
+fn an_engine_cannot_hand_its_secrets_on() {
+    let stranger = Adversary::start(|request, _| honest(request));
+    let elsewhere = stranger.url("/elsewhere");
+    for (method, end) in [("POST", "/token"), ("GET", DISK_ID), ("POST", "/imagetransfers")] {
+        for status in [301, 302, 307, 308] {
+            let redirect = Reply::status(status, "").with("Location", elsewhere.clone());
+            let Case(_, attack) = Case::on("redirect", method, end, redirect);
+            let (place, engine) = (Place::new(), engine(attack));
+            let program = place.program("import").arg(address(&engine)).arg(place.target());
+            let finished = program.timeout(TIMEOUT).run();
+            assert_eq!(finished.code(), 3, "{method} {end} {status}: {}", finished.stderr);
+            assert!(stranger.requests().is_empty(), "{method} {end} {status}");
+        }
+    }
+    // The image server may be another one; it gets the ticket and nothing else.
+    let url = stranger.url("/images/ticket");
+    let Case(_, attack) = Case::on("elsewhere", "POST", "/imagetransfers", transferring(&url));
+    let (place, engine) = (Place::new(), engine(attack));
+    let program = place.program("import").arg(address(&engine)).arg(place.target());
+    program
+        .timeout(TIMEOUT)
+        .run()
+        .assert_success("another image server");
+    let asked = stranger.requests();
+    assert!(asked.len() >= 2, "{asked:?}");
+    for (request, body) in &asked {
+        let text = format!("{request:?}{body}");
+        for secret in ["authorization", "cookie", "the-token", PASSWORD] {
+            assert!(!text.contains(secret), "{secret}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_transfer_that_does_not_end_is_left_to_the_engine() {
+    for end in ["/finalize", "/sso-logout", "/imagetransfers/transfer"] {
+        let method = if end.ends_with("/transfer") { "GET" } else { "POST" };
+        let Case(_, attack) = Case::on("silent", method, end, Reply::silence());
+        let (place, engine) = (Place::new(), engine(attack));
+        let program = place.program("import").arg(address(&engine)).arg(place.target());
+        let finished = program.timeout(TIMEOUT).run();
+        finished.assert_success(end);
+        place.assert_disk(&disk::content(1, MIB));
+        std::fs::remove_file(place.target()).unwrap();
+    }
+}
+
+#[test]
+fn an_image_without_a_length_is_refused_where_its_extents_have_one() {
+    let half = disk::content(1, MIB / 2);
+    let extents = format!(r#"[{{"start":0,"length":{MIB},"zero":false}}]"#);
+    let attack = move |request: &Request| match (request.method.as_str(), request.path()) {
+        ("OPTIONS", _) => Some(Reply::of(r#"{"features":["extents"]}"#)),
+        ("GET", "/images/ticket/extents") => Some(Reply::of(extents.clone())),
+        ("GET", "/images/ticket") => Some(Reply::chunked(half.clone())),
+        _ => None,
+    };
+    let (place, engine) = (Place::new(), engine(Arc::new(attack)));
+    let program = place.program("import").arg(address(&engine)).arg(place.target());
+    let finished = program.timeout(TIMEOUT).run();
+    finished.assert_failure(3, "extents");
+    assert!(!place.target().exists());
+    assert_harmless(&finished, "half a disk");
+}

@@ -1,0 +1,101 @@
+//! The source by itself: bytes in order, over holes, by leaps.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::source::Source;
+use sources::BasicCredentials;
+use sources::Checkpoints;
+use sources::imageio::ImageIoSource;
+use sources::{Network, RetryPolicy};
+use testkit::certs;
+use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
+use testkit::random::Random;
+use tokio_util::sync::CancellationToken;
+
+use crate::RUNTIME;
+use crate::imageio::{MIB, assert_ended, raw_disk};
+
+fn open(engine: &Engine, connections: usize) -> ImageIoSource {
+    let tls = certs::distrustful_client_config().unwrap();
+    let network = Network {
+        credentials: BasicCredentials::new(USER, PASSWORD),
+        connections: NonZeroUsize::new(connections),
+        patience: RetryPolicy {
+            no_progress_limit: Duration::from_secs(20),
+            ..RetryPolicy::default()
+        },
+        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
+    };
+    ImageIoSource::open(
+        &engine.api_url().parse().unwrap(),
+        DISK_ID,
+        &Checkpoints::default(),
+        &Arc::new(network),
+    )
+    .unwrap()
+}
+
+/// Runs of data and of zeros from a cluster to some MiB, data that is zero among them.
+fn disk(random: &mut Random) -> Vec<u8> {
+    let mut raw = Vec::new();
+    while raw.len() < 24 << 20 {
+        let length = usize::try_from((64 << 10) << random.below(7)).unwrap();
+        let mut run = vec![0; length];
+        if random.one_in(2) {
+            random.fill(&mut run);
+        }
+        raw.extend(run);
+    }
+    raw.truncate(raw.len() - usize::try_from(random.below(100)).unwrap() * 512);
+    raw
+}
+
+#[test]
+fn bytes_are_those_of_the_disk_wherever_one_leaps() {
+    for seed in 0..12 {
+        let mut random = Random::new(seed);
+        let raw = disk(&mut random);
+        let extents = match seed % 4 {
+            3 => Extents::Unsupported,
+            _ => Extents::Served,
+        };
+        let engine = Engine::start(Script {
+            extents,
+            ..raw_disk(raw.clone())
+        });
+        {
+            let source = open(&engine, if seed % 2 == 0 { 1 } else { 3 });
+            assert_eq!(
+                (source.total_bytes(), source.is_ranged()),
+                (Some(raw.len() as u64), true)
+            );
+            let mut body = source.open_body().unwrap();
+            let mut at = 0;
+            while let Some(chunk) = body.next_chunk().unwrap() {
+                assert!(
+                    !chunk.is_empty() && raw[at..].starts_with(&chunk),
+                    "seed {seed}, byte {at}"
+                );
+                at += chunk.len();
+                if random.one_in(8) {
+                    let most = MIB << random.below(3);
+                    let leap = random.below(most);
+                    at = (at + usize::try_from(leap).unwrap()).min(raw.len());
+                    body.skip_to(at as u64).unwrap();
+                }
+                if random.one_in(32) {
+                    let start = random.below(raw.len() as u64 - 512);
+                    let range = start..start + 1 + random.below(511);
+                    let bytes = source.read_range(range.clone()).unwrap();
+                    let expected =
+                        &raw[usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()];
+                    assert_eq!(bytes, expected, "seed {seed}, {range:?}");
+                }
+            }
+            assert_eq!(at, raw.len(), "seed {seed}");
+        }
+        assert_ended(&engine, "finished_success");
+    }
+}

@@ -1,0 +1,89 @@
+//! Images on a disk: `oci:` and `oci-archive:`.
+
+use std::path::Path;
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::images::{Content, Spec};
+use testkit::oci::{Compression, Image, archive_layout, write_layout};
+use testkit::process::Program;
+
+use super::scene::{MIB, SOURCE_FAILED, Scene, archive};
+
+fn directory(path: &Path) -> String {
+    format!("oci:{}", path.display())
+}
+
+#[test]
+fn a_directory_and_a_tar_of_it_are_read() {
+    let scene = Scene::new();
+    let (amd, arm) = (disk::content(1, 3 * MIB), disk::content(2, MIB));
+    let images = [
+        Image::of_disk(&amd, Compression::Zstd),
+        Image {
+            architecture: "arm64",
+            ..Image::of_disk(&arm, Compression::Gzip)
+        },
+    ];
+    let (layout, tar) = (scene.path("layout"), scene.path("image.tar"));
+    write_layout(&layout, &images);
+    archive_layout(&layout, &tar);
+    for reference in [directory(&layout), archive(&tar)] {
+        for name in ["", ":", ":test"] {
+            let reference = format!("{reference}{name}");
+            scene.assert_imports(scene.import(&reference), &amd, &reference);
+        }
+        scene.assert_imports(scene.import_for(&reference, "arm64"), &arm, &reference);
+        let text = "failed to pull image: ";
+        scene.assert_refused(scene.import(&format!("{reference}:other")), SOURCE_FAILED, text);
+    }
+    let missing = archive(&scene.path("missing"));
+    scene.assert_refused(scene.import(&missing), SOURCE_FAILED, "no such file or directory");
+}
+
+#[test]
+fn what_an_image_is_can_be_asked() {
+    let scene = Scene::new();
+    let image = Spec::new(Content::Sparse).build(&scene.path(""), "image");
+    let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
+    let layout = scene.path("layout");
+    write_layout(&layout, &[Image::of_disk(&qcow2, Compression::Gzip)]);
+    let finished = Program::new(crate::BINARY)
+        .args(["info", "--json", "--architecture", "amd64", &directory(&layout)])
+        .run();
+    finished.assert_success("info");
+    let size = format!("\"virtual_size\": {}", image.virtual_size);
+    for part in ["\"format\": \"qcow2\"", &size] {
+        assert!(finished.stdout.contains(part), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn a_blob_that_changed_on_the_disk_is_noticed() {
+    let scene = Scene::new();
+    let content = disk::content(3, MIB);
+    let layout = scene.path("layout");
+    write_layout(&layout, &[Image::of_disk(&content, Compression::None)]);
+    let blobs = std::fs::read_dir(layout.join("blobs/sha256")).or_fail("blobs");
+    let layer = blobs
+        .map(|blob| blob.or_fail("a blob").path())
+        .find(|path| path.metadata().is_ok_and(|metadata| metadata.len() > MIB))
+        .or_fail("the layer");
+    let mut bytes = std::fs::read(&layer).or_fail("the layer");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&layer, &bytes).or_fail("the layer");
+    let reference = directory(&layout);
+    scene.assert_refused(
+        scene.import(&reference),
+        SOURCE_FAILED,
+        "the bytes that arrived have sha256:",
+    );
+    bytes.truncate(middle);
+    std::fs::write(&layer, &bytes).or_fail("the layer");
+    scene.assert_refused(
+        scene.import(&reference),
+        SOURCE_FAILED,
+        "bytes that the manifest says",
+    );
+}

@@ -1,0 +1,93 @@
+//! One screen, and names.
+
+use k8s_openapi::jiff::Timestamp;
+use kubectl_cdi::cluster::status::format_table;
+use serde_json::json;
+use testkit::fail::OrFail;
+
+use crate::cluster::{administrator, api, target, wanted};
+
+/// Makes the pod of an import, which has been running for so many seconds.
+fn run_importer(namespace: &str, name: &str, seconds: i64) {
+    let pods = format!("/api/v1/namespaces/{namespace}/pods");
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": "containerized-data-importer"}},
+        "spec": {"containers": [{"name": "importer", "image": "example.org/cdi"}]},
+    });
+    api().create(&pods, &pod);
+    let started = Timestamp::from_second(Timestamp::now().as_second() - seconds).or_fail("a time");
+    let container = json!({
+        "name": "importer", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+        "state": {"running": {"startedAt": started.to_string()}},
+    });
+    let status = json!({"status": {"containerStatuses": [container]}});
+    api().patch(&format!("{pods}/{name}/status"), &status);
+}
+
+#[tokio::test]
+async fn all_that_cdi_fills_is_on_the_screen() {
+    let namespace = "status";
+    let cluster = administrator(namespace).await;
+    assert_eq!(
+        format_table(&cluster.list_status(None).await.unwrap()),
+        "NAME  PHASE  PROGRESS  RATE  RESTARTS\n"
+    );
+    cluster.create_volume(&wanted("dv/one")).await.unwrap();
+    cluster.create_volume(&wanted("pvc/two")).await.unwrap();
+    api().create_upload_pvc(namespace, "one", &[]);
+    api().create_pvc(namespace, "data-of-others", &[]);
+    api().create_upload_pvc(namespace, "prime-1", &[]);
+    let status = json!({
+        "phase": "ImportInProgress",
+        "progress": "45.20%",
+        "restartCount": 3,
+        "conditions": [{"type": "Running", "message": "Unable to connect\u{1b}[2J"}],
+    });
+    api().set_data_volume_status(namespace, "one", &status);
+    for (name, message) in [("importer-one", "Back-off restarting"), ("else", "not ours")] {
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"generateName": "test-"},
+            "type": "Warning",
+            "reason": "BackOff",
+            "message": message,
+            "lastTimestamp": "2026-01-01T00:00:00Z",
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "name": name, "namespace": namespace},
+        });
+        api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
+    }
+    assert_eq!(
+        format_table(&cluster.list_status(None).await.unwrap()),
+        "NAME     PHASE             PROGRESS  RATE  RESTARTS\n\
+         dv/one   ImportInProgress  45.20 %   -     3\n  \
+           Unable to connect\\u{1b}[2J\n  \
+           2026-01-01T00:00:00Z Pod/importer-one BackOff: Back-off restarting\n\
+         pvc/two  Pending           -         -     0\n"
+    );
+    run_importer(namespace, "importer-one", 100);
+    let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
+    assert_eq!((one.len(), one[0].bytes), (1, Some(1 << 30)));
+    // 45.20 % of 1 GiB in 100 s, and the time of the request.
+    let rate = one[0].rate.unwrap();
+    assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
+    let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "there is no dv/none in namespace status: check the name and --namespace"
+    );
+    let names = cluster.list_targets().await;
+    let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        names,
+        [
+            "dv/one",
+            "pvc/data-of-others",
+            "pvc/one",
+            "pvc/prime-1",
+            "pvc/two"
+        ]
+    );
+}

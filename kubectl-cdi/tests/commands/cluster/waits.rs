@@ -1,0 +1,400 @@
+//! Waiting, while the test does what CDI's controllers do.
+
+use std::time::Duration;
+
+use kubectl_cdi::cluster::{Cluster, ClusterError, TargetObjects, VolumeTarget, status};
+use program::command_line::FailedCommand;
+use serde_json::{Value, json};
+
+use crate::cluster::{PATIENCE, administrator, api, target, wanted};
+
+/// What was told, and the end. Each step of the controllers is made when the wait says the sentence before it.
+async fn wait(
+    cluster: &Cluster,
+    target: &VolumeTarget,
+    steps: &mut [(&str, &mut dyn FnMut())],
+) -> Result<TargetObjects, ClusterError> {
+    let mut steps = steps.iter_mut();
+    let mut next = steps.next();
+    let waited = cluster
+        .wait_for_upload_ready(target, PATIENCE, |waiting| {
+            let said = waiting.to_string();
+            if let Some((sentence, step)) = &mut next
+                && said.starts_with(*sentence)
+            {
+                step();
+                next = steps.next();
+            }
+        })
+        .await;
+    assert!(
+        next.is_none(),
+        "never said: {:?}",
+        next.map(|(sentence, _)| *sentence)
+    );
+    waited
+}
+
+fn pods(namespace: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods")
+}
+
+fn create_pod(namespace: &str, name: &str) {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [{"name": "cdi-upload-server", "image": "example.org/cdi"}]},
+    });
+    api().create(&pods(namespace), &pod);
+}
+
+fn set_pod(namespace: &str, name: &str, status: &Value) {
+    let path = format!("{}/{name}/status", pods(namespace));
+    api().patch(&path, &json!({"status": status}));
+}
+
+fn container(state: &Value, ready: bool) -> Value {
+    json!({"conditions": [{"type": "PodScheduled", "status": "True"}], "containerStatuses": [{
+        "name": "cdi-upload-server", "image": "i", "imageID": "", "ready": ready, "restartCount": 0, "state": state,
+    }]})
+}
+
+fn warn(namespace: &str, kind: &str, name: &str, message: &str) {
+    record(
+        namespace,
+        (kind, name),
+        ("Warning", "Odd", message),
+        "2026-01-01T00:00:00Z",
+    );
+}
+
+/// Records an event of this type, reason and message about an object.
+fn record(
+    namespace: &str,
+    (kind, name): (&str, &str),
+    (level, reason, message): (&str, &str, &str),
+    time: &str,
+) {
+    let plural = format!("{}s", kind.to_lowercase());
+    let about = api().get(&format!("/api/v1/namespaces/{namespace}/{plural}/{name}"));
+    let event = json!({
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "test-"},
+        "type": level,
+        "reason": reason,
+        "message": message,
+        "lastTimestamp": time,
+        "involvedObject": {
+            "apiVersion": "v1", "kind": kind, "name": name, "namespace": namespace, "uid": about["metadata"]["uid"],
+        },
+    });
+    api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
+}
+
+#[tokio::test]
+async fn all_that_an_upload_pod_waits_for_is_said() {
+    let (namespace, pod) = ("waits", "cdi-upload-disk");
+    let cluster = administrator(namespace).await;
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
+    let waiting = |reason: &str, message: &str| {
+        container(&json!({"waiting": {"reason": reason, "message": message}}), false)
+    };
+    let unschedulable = json!({"conditions": [{
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available",
+    }]});
+    let found = wait(
+        &cluster,
+        &target("dv/disk"),
+        &mut [
+            ("waiting for CDI to make the claim", &mut || {
+                api().create_upload_pvc(namespace, "disk", &[]);
+            }),
+            ("waiting for a volume for the claim", &mut || {
+                warn(namespace, "PersistentVolumeClaim", "disk", "no pool \"fast\"");
+            }),
+            (
+                "waiting for a volume for the claim: no pool \"fast\"",
+                &mut || {
+                    api().bind_pvc(namespace, "disk", "1Gi");
+                },
+            ),
+            ("waiting for CDI to start the pod", &mut || {
+                create_pod(namespace, pod);
+                set_pod(namespace, pod, &unschedulable);
+            }),
+            (
+                "waiting for a node for the pod: 0/3 nodes are available",
+                &mut || {
+                    set_pod(namespace, pod, &waiting("ContainerCreating", ""));
+                    warn(namespace, "Pod", pod, "volume is in use elsewhere");
+                },
+            ),
+            (
+                "waiting for the pod to start: volume is in use elsewhere",
+                &mut || {
+                    set_pod(namespace, pod, &waiting("ImagePullBackOff", "Back-off pulling"));
+                },
+            ),
+            ("waiting for the pod's image: Back-off pulling", &mut || {
+                let mut status = waiting("CrashLoopBackOff", "back-off 10s");
+                let end = json!({"exitCode": 1, "message": "no TLS key"});
+                status["containerStatuses"][0]["lastState"] = json!({"terminated": end});
+                set_pod(namespace, pod, &status);
+            }),
+            ("the pod has failed and is tried again: no TLS key", &mut || {
+                set_pod(namespace, pod, &container(&json!({"running": {}}), false));
+            }),
+            ("waiting for the pod to be ready", &mut || {
+                api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
+                api().set_data_volume_status(namespace, "disk", &json!({"phase": "UploadReady"}));
+            }),
+        ],
+    )
+    .await
+    .unwrap();
+    assert_eq!(found.phase(), Some("UploadReady"));
+    let uid = found.claim_uid(&target("dv/disk"));
+    assert!(uid.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_populator_fills_another_claim() {
+    let namespace = "prime";
+    let cluster = administrator(namespace).await;
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
+    api().create_pvc(namespace, "disk", &[("storage.populator.pvcPrime", "prime-1")]);
+    api().create_upload_pvc(
+        namespace,
+        "prime-1",
+        &[("storage.uploadPodName", "cdi-upload-prime-1")],
+    );
+    api().bind_pvc(namespace, "prime-1", "1Gi");
+    let sentence = "waiting for the pod to be ready";
+    create_pod(namespace, "cdi-upload-prime-1");
+    set_pod(
+        namespace,
+        "cdi-upload-prime-1",
+        &container(&json!({"running": {}}), false),
+    );
+    let mut ready = || api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
+    wait(&cluster, &target("dv/disk"), &mut [(sentence, &mut ready)])
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_first_consumer_is_asked_for() {
+    let namespace = "consumer";
+    let cluster = administrator(namespace).await;
+    let table = async || status::format_table(&cluster.list_status(None).await.unwrap());
+    // Of a claim only an event says it, with any kind of class.
+    cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
+    let about = ("PersistentVolumeClaim", "disk");
+    let waits = (
+        "Normal",
+        "WaitForFirstConsumer",
+        "waiting for first consumer to be created before binding",
+    );
+    record(namespace, about, waits, "2026-01-01T00:00:00Z");
+    let sentence = "pvc/disk waits for its first consumer: start the VM, or give --force-bind";
+    assert!(table().await.contains(sentence), "{}", table().await);
+    let scheduled = (
+        "Normal",
+        "WaitForPodScheduled",
+        "waiting for pod vm to be scheduled",
+    );
+    let mut consumed = || record(namespace, about, scheduled, "2026-01-01T00:00:01Z");
+    let mut ready = || api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
+    wait(
+        &cluster,
+        &target("pvc/disk"),
+        &mut [
+            (sentence, &mut consumed),
+            ("waiting for a volume for the claim", &mut ready),
+        ],
+    )
+    .await
+    .unwrap();
+    // Of a DataVolume CDI says it itself: with and without a CSI driver.
+    for (name, phase) in [("csi", "PendingPopulation"), ("other", "WaitForFirstConsumer")] {
+        let dv = target(&format!("dv/{name}"));
+        cluster.create_volume(&wanted(&dv.to_string())).await.unwrap();
+        api().create_pvc(namespace, name, &[]);
+        api().set_data_volume_status(namespace, name, &json!({"phase": phase}));
+        let sentence = format!("{dv} waits for its first consumer: start the VM, or give --force-bind");
+        assert!(table().await.contains(&sentence), "{}", table().await);
+        let mut import_said = false;
+        let followed = cluster.follow_import(&dv, Duration::from_millis(10), |progress| {
+            import_said |= progress.to_string().contains(&sentence);
+        });
+        assert!(matches!(followed.await, Err(ClusterError::TimedOut { .. })));
+        assert!(import_said, "{sentence}");
+        let mut ready = || api().set_data_volume_status(namespace, name, &json!({"phase": "UploadReady"}));
+        wait(&cluster, &dv, &mut [(&sentence, &mut ready)]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_exist_ends_the_wait() {
+    let namespace = "no-claim";
+    let cluster = administrator(namespace).await;
+    let words = "PVC spec is missing accessMode and no storageClass to choose profile";
+    let refused = json!({"phase": "", "conditions": [
+        {"type": "Bound", "status": "False", "reason": "ErrClaimNotValid", "message": words},
+    ]});
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
+    api().set_data_volume_status(namespace, "disk", &refused);
+    let dv = target("dv/disk");
+    let said = format!("dv/disk gets no volume: {words}; check --storage-class");
+    for error in [
+        cluster
+            .wait_for_upload_ready(&dv, PATIENCE, |_| ())
+            .await
+            .unwrap_err(),
+        cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err(),
+    ] {
+        assert!(error.to_string().starts_with(&said), "{error}");
+        assert_eq!(error.exit_reason().exit_code(), 7);
+    }
+    // The claim came later: the condition is an old one.
+    api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
+    cluster
+        .wait_for_upload_ready(&dv, PATIENCE, |_| ())
+        .await
+        .unwrap();
+    // Kubernetes looks for the class of a claim.
+    let words = "storageclass.storage.k8s.io \"nope\" not found";
+    for name in ["claim", "disk2"] {
+        let pvc = target(&format!("pvc/{name}"));
+        cluster.create_volume(&wanted(&pvc.to_string())).await.unwrap();
+        let event = ("Warning", "ProvisioningFailed", words);
+        record(
+            namespace,
+            ("PersistentVolumeClaim", name),
+            event,
+            "2026-01-01T00:00:00Z",
+        );
+        let error = match name {
+            "claim" => cluster
+                .wait_for_upload_ready(&pvc, PATIENCE, |_| ())
+                .await
+                .unwrap_err(),
+            _ => cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
+        };
+        let said = format!("{pvc} gets no volume: {words}; ");
+        assert!(error.to_string().starts_with(&said), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_the_reason() {
+    let namespace = "ends";
+    let cluster = administrator(namespace).await;
+    let dv = target("dv/disk");
+    let patience = Duration::from_millis(10);
+    let wait = || cluster.wait_for_upload_ready(&dv, patience, |_| ());
+    assert!(matches!(wait().await, Err(ClusterError::Gone(_))));
+    cluster.create_volume(&wanted("dv/disk")).await.unwrap();
+    let said = wait().await.unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "dv/disk is not there after 0 s: waiting for CDI to make the claim; give a longer --timeout, or look at: \
+         kubectl cdi status dv/disk"
+    );
+    let quota = json!({"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: q"});
+    api().set_data_volume_status(
+        namespace,
+        "disk",
+        &json!({"phase": "Pending", "conditions": [quota]}),
+    );
+    let error = wait().await.unwrap_err();
+    assert!(
+        matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"),
+        "{error}"
+    );
+    assert_eq!(error.exit_reason().exit_code(), 5);
+    api().set_data_volume_status(
+        namespace,
+        "disk",
+        &json!({"phase": "Succeeded", "conditions": null}),
+    );
+    assert!(matches!(wait().await, Err(ClusterError::Filled(_))));
+}
+
+#[tokio::test]
+async fn after_the_bytes_the_end_of_the_pod_is_waited_for() {
+    let (namespace, name) = ("done", "cdi-upload-disk");
+    let cluster = administrator(namespace).await;
+    cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
+    api().bind_pvc(namespace, "disk", "1Gi");
+    create_pod(namespace, name);
+    let stale = (
+        "Warning",
+        "FailedScheduling",
+        "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
+    );
+    record(namespace, ("Pod", name), stale, "2026-01-01T00:00:00Z");
+    // It is scheduled by now, and starts.
+    let starting = container(&json!({"waiting": {"reason": "ContainerCreating"}}), false);
+    set_pod(namespace, name, &starting);
+    let (mut starts, pvc) = (Vec::new(), target("pvc/disk"));
+    let waited = cluster.wait_for_upload_ready(&pvc, Duration::from_millis(10), |waiting| {
+        starts.push(waiting.to_string());
+    });
+    waited.await.unwrap_err();
+    assert_eq!(starts, ["waiting for the pod to start"]);
+    // What is seen of the end of a pod, a second each.
+    let running = container(&json!({"running": {}}), true);
+    let deaf = container(&json!({"running": {}}), false);
+    let ended = container(&json!({"terminated": {"exitCode": 0}}), false);
+    set_pod(namespace, name, &running);
+    let changes = async {
+        for status in [deaf, ended] {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            set_pod(namespace, name, &status);
+        }
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        api().delete(&format!("{}/{name}?gracePeriodSeconds=0", pods(namespace)));
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
+    };
+    let mut told = Vec::new();
+    let done = cluster.wait_for_done(&pvc, PATIENCE, |waiting| told.push(waiting.to_string()));
+    let (done, ()) = tokio::join!(done, changes);
+    done.unwrap();
+    assert_eq!(told, ["waiting for the pod to finish"]);
+}
+
+#[tokio::test]
+async fn a_data_volume_that_is_collected_as_garbage_has_succeeded() {
+    let namespace = "garbage";
+    let cluster = administrator(namespace).await;
+    let dv = target("dv/disk");
+    api().create_upload_pvc(namespace, "disk", &[]);
+    let gone = cluster.wait_for_done(&dv, PATIENCE, |_| ()).await;
+    assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
+    api().annotate_pvc(namespace, "disk", "storage.pod.phase", Some("Succeeded"));
+    cluster.wait_for_done(&dv, PATIENCE, |_| ()).await.unwrap();
+    cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wait_outlives_the_api_server() {
+    let api = testkit::cluster::Cluster::start();
+    api.create_namespace("default");
+    api.create_upload_pvc("default", "disk", &[]);
+    let cluster = crate::cluster::connect(api.administrator(), "default").await;
+    api.stop_api();
+    let (mut told, pvc) = (Vec::new(), target("pvc/disk"));
+    let ready = cluster.wait_for_upload_ready(&pvc, PATIENCE, |waiting| {
+        told.push(waiting.to_string());
+        if told.len() == 1 {
+            api.restart_api();
+            api.annotate_pvc("default", "disk", "storage.pod.ready", Some("true"));
+        }
+    });
+    ready.await.unwrap();
+    assert!(told[0].contains("cannot be reached"), "{told:?}");
+}

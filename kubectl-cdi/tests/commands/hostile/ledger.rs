@@ -1,0 +1,221 @@
+//! The ledger: a file of its owner alone, and nothing else in its place.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::Signal;
+use testkit::adversary::Reply;
+use testkit::fail::OrFail;
+use testkit::wait;
+
+use crate::hostile::{Cluster, Laptop, UPLOADS, mode};
+
+const NAME: &str = "0a1b-2c.upload";
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A laptop whose proxy takes an upload and never answers to its bytes.
+fn silent_laptop() -> Laptop {
+    Laptop::with_proxy(Cluster::harmless(), |request| match request.method.as_str() {
+        "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
+        _ => Reply::silence(),
+    })
+}
+
+fn make_fifo(laptop: &Laptop) {
+    let path = laptop.ledgers().join(NAME);
+    mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).or_fail("a FIFO");
+}
+
+fn wait_for_requests(laptop: &Laptop, count: usize) {
+    let complaint = || format!("{:?}", laptop.proxy.requests());
+    wait::until(PATIENCE, complaint, || laptop.proxy.requests().len() >= count);
+}
+
+#[test]
+fn a_ledger_is_for_its_owner_only() {
+    // As another version has left them.
+    let laptop = silent_laptop();
+    let ledger = laptop.ledgers().join(NAME);
+    fs::create_dir(laptop.ledgers()).unwrap();
+    fs::write(&ledger, "").unwrap();
+    for (path, old) in [(laptop.ledgers(), 0o755), (ledger.clone(), 0o644)] {
+        fs::set_permissions(path, PermissionsExt::from_mode(old)).unwrap();
+    }
+    assert_eq!(modes_while_uploading(&laptop), (0o700, 0o600));
+    // And new ones.
+    fs::remove_dir_all(laptop.path("home/.local")).unwrap();
+    assert_eq!(modes_while_uploading(&laptop), (0o700, 0o600));
+}
+
+/// The permissions of folder and ledger while an upload runs, which a signal ends.
+fn modes_while_uploading(laptop: &Laptop) -> (u32, u32) {
+    let before = laptop.proxy.requests().len();
+    let running = laptop.upload("60s").start();
+    wait_for_requests(laptop, before + 1);
+    let ledger = laptop.ledgers().join(NAME);
+    wait::until(
+        PATIENCE,
+        || "no ledger".to_owned(),
+        || fs::metadata(&ledger).is_ok_and(|file| file.len() > 0),
+    );
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    (mode(&laptop.ledgers()), mode(&ledger))
+}
+
+/// Puts something into the place of the ledger.
+type Make = fn(&Laptop);
+
+#[test]
+fn what_is_in_the_place_of_a_ledger_is_left_alone() {
+    let places: [(&str, Make); 4] = [
+        ("a link to a file", |laptop| {
+            symlink(
+                laptop.path("home/.bashrc.d/x.upload"),
+                laptop.ledgers().join(NAME),
+            )
+            .or_fail("a link");
+        }),
+        ("a link to nothing", |laptop| {
+            symlink(laptop.path("home/.bashrc.d/new"), laptop.ledgers().join(NAME)).or_fail("a link");
+        }),
+        ("a FIFO", make_fifo),
+        ("a folder", |laptop| {
+            fs::create_dir(laptop.ledgers().join(NAME)).or_fail("a folder")
+        }),
+    ];
+    for (what, make) in places {
+        let laptop = Laptop::new(Cluster::harmless());
+        fs::create_dir(laptop.ledgers()).unwrap();
+        make(&laptop);
+        let before = (laptop.files(), kind(&laptop));
+        let finished = laptop.upload("5s").run();
+        finished.assert_failure(4, "the upload server refuses the image: ");
+        let sentence = "no other process can continue this upload: ";
+        assert!(finished.stderr.contains(sentence), "{what}: {}", finished.stderr);
+        assert!(
+            (laptop.files(), kind(&laptop)) == before,
+            "{what}: something was changed"
+        );
+    }
+}
+
+fn kind(laptop: &Laptop) -> fs::FileType {
+    let metadata = fs::symlink_metadata(laptop.ledgers().join(NAME));
+    metadata.or_fail(NAME).file_type()
+}
+
+#[test]
+fn a_folder_of_others_or_behind_a_link_holds_no_ledger() {
+    for is_link in [true, false] {
+        let laptop = Laptop::new(Cluster::harmless());
+        let elsewhere = laptop.path("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        match is_link {
+            true => symlink(&elsewhere, laptop.ledgers()).unwrap(),
+            false => {
+                fs::create_dir(laptop.ledgers()).unwrap();
+                std::os::unix::fs::chown(laptop.ledgers(), Some(65_534), None).unwrap();
+            }
+        }
+        let finished = laptop.upload("5s").run();
+        finished.assert_failure(4, "the upload server refuses the image: ");
+        let sentence = "no other process can continue this upload: ";
+        assert!(finished.stderr.contains(sentence), "{}", finished.stderr);
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
+    }
+}
+
+#[test]
+fn a_signal_ends_it_whatever_is_in_the_place_of_a_ledger() {
+    let laptop = silent_laptop();
+    fs::create_dir(laptop.ledgers()).unwrap();
+    make_fifo(&laptop);
+    let running = laptop.upload("60s").start();
+    wait_for_requests(&laptop, 1);
+    running.signal(Signal::TERM);
+    let finished = running.wait();
+    assert_eq!(finished.code(), 143, "{}", finished.stderr);
+}
+
+#[test]
+fn an_upload_that_has_ended_at_the_server_is_begun_again() {
+    for status in [404, 410] {
+        let is_stale = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&is_stale);
+        let laptop = Laptop::with_proxy(Cluster::harmless(), move |request| {
+            let is_stale = seen.load(Ordering::Relaxed);
+            match (request.method.as_str(), is_stale) {
+                ("POST", _) => {
+                    let id = if is_stale { "second" } else { "first" };
+                    Reply::status(201, "").with("Location", format!("{UPLOADS}/{id}"))
+                }
+                (_, false) => Reply::silence(),
+                ("HEAD", true) => Reply::status(status, ""),
+                (_, true) => Reply::status(400, "refused by the test"),
+            }
+        });
+        modes_while_uploading(&laptop);
+        is_stale.store(true, Ordering::Relaxed);
+        let finished = laptop.upload("5s").run();
+        finished.assert_failure(4, "the upload server refuses the image: ");
+        let requests = laptop.proxy.requests();
+        let (last, _) = requests.last().or_fail("a request");
+        assert_eq!(
+            (last.method.as_str(), last.path()),
+            ("PATCH", &*format!("{UPLOADS}/second"))
+        );
+        assert_eq!(laptop.left(), [], "the ledger of a refused image");
+    }
+}
+
+#[test]
+fn an_answer_without_words_is_told_by_its_status_and_its_server() {
+    let laptop = laptop_with_a_lost_answer(Reply::status(410, ""));
+    let finished = laptop.upload("60s").run();
+    let url = laptop.proxy.url("");
+    let words = format!("the upload has failed: the server answers 410 Gone, at {url}");
+    finished.assert_failure(7, &words);
+}
+
+/// A laptop of which the answer to its bytes is lost, and the one to the next request is this.
+fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
+    let is_lost = AtomicBool::new(false);
+    Laptop::with_proxy(Cluster::harmless(), move |request| {
+        match request.method.as_str() {
+            "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
+            "HEAD" => Reply::status(410, ""),
+            _ if is_lost.swap(true, Ordering::Relaxed) => next.clone(),
+            _ => Reply::status(502, ""),
+        }
+    })
+}
+
+#[test]
+fn the_words_of_a_refusal_are_asked_for_again_if_they_were_lost() {
+    let laptop = laptop_with_a_lost_answer(Reply::status(400, "the image is odd"));
+    let finished = laptop.upload("60s").run();
+    finished.assert_failure(4, "the upload server refuses the image: the image is odd");
+    assert_eq!(laptop.left(), [], "the ledger of a refused image");
+}
+
+#[test]
+fn more_than_the_whole_disk_is_not_there() {
+    let laptop = Laptop::with_proxy(Cluster::harmless(), |request| match request.method.as_str() {
+        "POST" => {
+            let reply = Reply::status(201, "").with("Location", format!("{UPLOADS}/a1"));
+            reply.with("x-cdi-kept", u64::MAX.to_string())
+        }
+        _ => Reply::status(502, ""),
+    });
+    let finished = laptop.upload("60s").run();
+    let words = "says that 18446744073709551615 bytes of the disk are there, which has 1048576";
+    finished.assert_failure(7, words);
+}

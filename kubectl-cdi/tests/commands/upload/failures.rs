@@ -1,0 +1,351 @@
+//! Failures that people meet, through the real program: the exit code, the sentence, and that nothing is left behind.
+
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::cluster::Cluster;
+use testkit::cluster::users::Right;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::{Finished, Program};
+
+use crate::upload::{BINARY, PATIENCE, api};
+
+const DATA_VOLUMES: &str = "datavolumes.cdi.kubevirt.io";
+const CLAIMS: &str = "persistentvolumeclaims";
+const TOKENS: &str = "uploadtokenrequests.upload.cdi.kubevirt.io";
+
+/// All that an upload into a new volume takes.
+const ALL: [(&str, &[&str]); 3] = [
+    (DATA_VOLUMES, &["get", "list", "create", "delete"]),
+    (CLAIMS, &["get", "list", "create", "delete"]),
+    (TOKENS, &["create"]),
+];
+
+/// A person at a laptop, in a namespace of their own.
+struct Person {
+    cluster: &'static Cluster,
+    kubeconfig: PathBuf,
+    space: String,
+    folder: TempDir,
+}
+
+impl Person {
+    fn administrator(space: &str) -> Self {
+        let cluster = &api().cluster;
+        Self::new(cluster, space, cluster.administrator())
+    }
+
+    /// A person who may do [`ALL`] but these verbs.
+    fn without(space: &str, missing: &[(&str, &str)]) -> Self {
+        let mut rights = Vec::new();
+        for (name, verbs) in ALL {
+            let (resource, group) = name.split_once('.').unwrap_or((name, ""));
+            let is_left = |verb: &&&str| !missing.contains(&(**verb, name));
+            let verbs: Vec<&str> = verbs.iter().filter(is_left).copied().collect();
+            if !verbs.is_empty() {
+                rights.push((group, resource, verbs));
+            }
+        }
+        let rights: Vec<Right<'_>> = rights
+            .iter()
+            .map(|(group, resource, verbs)| (*group, *resource, verbs.as_slice()))
+            .collect();
+        let cluster = &api().cluster;
+        Self::new(cluster, space, cluster.user(space, &rights))
+    }
+
+    fn new(cluster: &'static Cluster, space: &str, kubeconfig: PathBuf) -> Self {
+        cluster.create_namespace(space);
+        let folder = tempfile::tempdir().or_fail("a folder");
+        std::fs::write(folder.path().join("image"), disk::content(1, 1 << 20)).or_fail("an image");
+        Self {
+            cluster,
+            kubeconfig,
+            space: space.to_owned(),
+            folder,
+        }
+    }
+
+    /// A command; `IMAGE` stands for a file, `PROXY` for one that is not asked.
+    fn program(&self, line: &str) -> Program {
+        let image = self.folder.path().join("image");
+        let words = line.split(' ').map(|word| match word {
+            "IMAGE" => image.clone().into_os_string(),
+            "PROXY" => "--uploadproxy-url=https://localhost:1".into(),
+            word => word.into(),
+        });
+        Program::new(BINARY)
+            .args(words)
+            .args(["--namespace", &self.space, "--kubeconfig"])
+            .arg(&self.kubeconfig)
+            .env("XDG_STATE_HOME", self.folder.path().join("state"))
+            .timeout(PATIENCE)
+    }
+
+    /// The end of a command that fails, and leaves the volumes as they were.
+    #[track_caller]
+    fn fails(&self, line: &str, code: i32, sentence: &str) -> Finished {
+        let before = self.volumes();
+        let finished = self.program(line).run();
+        let ledgers = std::fs::read_dir(self.folder.path().join("state/kubectl-cdi"));
+        assert_eq!(
+            ledgers.map_or(0, Iterator::count),
+            0,
+            "{line}: a ledger of nothing"
+        );
+        self.failed(&finished, code, sentence, &before);
+        finished
+    }
+
+    #[track_caller]
+    fn failed(&self, finished: &Finished, code: i32, sentence: &str, before: &[String]) {
+        finished.assert_failure(code, sentence);
+        assert_eq!(self.volumes(), before, "left behind: {}", finished.stderr);
+    }
+
+    /// The DataVolumes and claims that are there to stay.
+    fn volumes(&self) -> Vec<String> {
+        let space = &self.space;
+        let mut names = Vec::new();
+        for (kind, path) in [
+            (
+                "dv",
+                format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{space}/datavolumes"),
+            ),
+            (
+                "pvc",
+                format!("/api/v1/namespaces/{space}/persistentvolumeclaims"),
+            ),
+        ] {
+            let list = self.cluster.get(&path);
+            let objects = list["items"].as_array().or_fail("a list").iter();
+            let stays = |object: &&Value| object["metadata"]["deletionTimestamp"].is_null();
+            names.extend(objects.filter(stays).map(|object| {
+                let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                format!("{kind}/{name}")
+            }));
+        }
+        names
+    }
+
+    /// Makes a claim into which an upload may begin.
+    fn ready_claim(&self, name: &str) {
+        let ready = [("storage.pod.ready", "true")];
+        self.cluster.create_upload_pvc(&self.space, name, &ready);
+    }
+}
+
+/// The URL of a proxy that is not there.
+fn nowhere() -> String {
+    let [nobody] = testkit::ports::free();
+    format!("https://{nobody}")
+}
+
+#[test]
+fn a_right_that_is_missing_is_named() {
+    let upload_into_ready = format!(
+        "upload IMAGE pvc/ready --no-create --uploadproxy-url {}",
+        nowhere()
+    );
+    for (number, (verb, resource, lines)) in [
+        (
+            "create",
+            DATA_VOLUMES,
+            &[
+                "upload IMAGE PROXY dv/disk",
+                "import https://example.org/a dv/disk --size 1Gi",
+            ][..],
+        ),
+        (
+            "get",
+            DATA_VOLUMES,
+            // The first makes the DataVolume, and removes it again.
+            &[
+                "upload IMAGE PROXY dv/disk",
+                "upload IMAGE PROXY dv/disk --no-create",
+                "status dv/disk",
+            ],
+        ),
+        ("list", DATA_VOLUMES, &["status"]),
+        ("create", CLAIMS, &["upload IMAGE PROXY pvc/disk"]),
+        (
+            "get",
+            CLAIMS,
+            &[
+                "upload IMAGE PROXY pvc/disk --no-create",
+                "upload IMAGE PROXY dv/disk",
+                "status pvc/disk",
+            ],
+        ),
+        ("list", CLAIMS, &["status"]),
+        ("create", TOKENS, &["token pvc/ready", &upload_into_ready]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let person = Person::without(&format!("right-{number}"), &[(verb, resource)]);
+        person.ready_claim("ready");
+        for line in lines {
+            let space = &person.space;
+            let sentence = format!(
+                "you may not {verb} {resource} in namespace {space}: ask an administrator for a role with the verb \"{verb}\" on it"
+            );
+            person.fails(line, 7, &sentence);
+        }
+    }
+}
+
+#[test]
+fn what_may_not_be_removed_again_is_said_to_stay() {
+    let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
+    let finished = person.program("upload IMAGE PROXY dv/disk").run();
+    finished.assert_failure(
+        7,
+        "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable",
+    );
+    let stays =
+        "dv/disk, which was made for this upload, stays: you may not delete datavolumes.cdi.kubevirt.io";
+    assert!(finished.stderr.contains(stays), "{}", finished.stderr);
+    assert_eq!(person.volumes(), ["dv/disk"]);
+}
+
+#[test]
+fn without_rights_on_pods_and_events_everything_works() {
+    let person = Person::without("no-pods", &[]);
+    person.ready_claim("ready");
+    let finished = person.program("status").run();
+    finished.assert_success("the status");
+    assert!(
+        finished.stdout.contains("pvc/ready  Running"),
+        "{}",
+        finished.stdout
+    );
+    person
+        .program("token pvc/ready")
+        .run()
+        .assert_failure(7, "where its upload proxy is reached");
+}
+
+#[test]
+fn a_cluster_without_cdi_is_known() {
+    let bare: &'static Cluster = Box::leak(Box::new(Cluster::start()));
+    let rightless = bare.user("rightless", &[("", CLAIMS, &["get", "list", "create"])]);
+    let lines = [
+        "upload IMAGE PROXY dv/disk",
+        "upload IMAGE PROXY pvc/disk",
+        "import https://example.org/a dv/disk --size 1Gi",
+        "status",
+        "token pvc/disk",
+    ];
+    for kubeconfig in [bare.administrator(), rightless.clone()] {
+        let person = Person::new(bare, "bare", kubeconfig);
+        for line in lines {
+            let finished = person.program(line).run();
+            finished.assert_failure(
+                7,
+                "CDI is not installed in this cluster: install it, or choose another cluster by --context",
+            );
+        }
+        let claims = bare.get("/api/v1/namespaces/bare/persistentvolumeclaims");
+        assert_eq!(claims["items"], json!([]));
+    }
+    // With CDI, whose configuration only the administrator may read.
+    bare.install_data_volumes();
+    let person = Person::new(bare, "bare", rightless);
+    let sentence = "you may not get cdiconfigs.cdi.kubevirt.io in the cluster: ask an administrator";
+    person.fails("upload IMAGE PROXY pvc/disk", 7, sentence);
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
+    let person = Person::administrator("quota");
+    let quotas = "/api/v1/namespaces/quota/resourcequotas";
+    let quota = json!({
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"requests.storage": "512Mi"}},
+    });
+    let made = person.cluster.create(quotas, &quota);
+    // What the controller of quotas does, once it has counted.
+    let status = json!({"status": {"hard": made["spec"]["hard"], "used": {"requests.storage": "0"}}});
+    person.cluster.patch(&format!("{quotas}/small/status"), &status);
+    // The API server learns of a quota a moment after it was written.
+    let line = |number| format!("import https://example.org/a pvc/early-{number} --size 1Gi --no-wait");
+    (0..1000).find(|number| person.program(&line(*number)).run().code() != 0);
+    let words = "exceeded quota: small, requested: requests.storage=1Gi, used: requests.storage=0, limited: requests.storage=512Mi";
+    let finished = person.fails("upload IMAGE PROXY pvc/disk --size 1Gi", 5, words);
+    let beginning = "no room in the quota of the namespace: ";
+    assert!(finished.stderr.contains(beginning), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("; ask for less by --size"),
+        "{}",
+        finished.stderr
+    );
+}
+
+#[test]
+fn a_quota_that_cdi_meets_ends_the_wait() {
+    let person = Person::administrator("quota-of-cdi");
+    let running = person
+        .program("upload IMAGE PROXY dv/disk --progress plain")
+        .start();
+    running.wait_for_line("waiting for CDI to make the claim");
+    let full = json!({"conditions": [
+        {"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
+    ]});
+    person
+        .cluster
+        .set_data_volume_status(&person.space, "disk", &full);
+    let finished = running.wait();
+    person.failed(
+        &finished,
+        5,
+        "no room in the quota of the namespace: exceeded quota: small",
+        &[],
+    );
+}
+
+#[test]
+fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
+    let person = Person::administrator("unreachable");
+    person.ready_claim("disk");
+    let url = nowhere();
+    for target in ["dv/disk", "pvc/disk --no-create"] {
+        let line = format!("upload IMAGE {target} --uploadproxy-url {url} --timeout 2s");
+        let sentence = format!("the upload proxy at {url} was not reached for 2 s: ");
+        let finished = person.fails(&line, 7, &sentence);
+        let ways = "An Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
+        assert!(finished.stderr.contains(ways), "{}", finished.stderr);
+        let removed = finished
+            .stderr
+            .contains("dv/disk, which was made for this upload, is removed again");
+        assert_eq!(removed, target == "dv/disk", "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn where_no_proxy_is_known_the_ways_to_one_are_said() {
+    let person = Person::administrator("no-proxy");
+    person.ready_claim("disk");
+    for line in [
+        "upload IMAGE dv/disk",
+        "upload IMAGE pvc/disk --no-create",
+        "token pvc/disk",
+    ] {
+        let finished = person.fails(
+            line,
+            7,
+            "the cluster does not say where its upload proxy is reached from outside",
+        );
+        for way in [
+            "an Ingress or a Route for the service cdi-uploadproxy",
+            "`kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`",
+            "--uploadproxy-url https://localhost:8443",
+        ] {
+            assert!(finished.stderr.contains(way), "{}", finished.stderr);
+        }
+    }
+}

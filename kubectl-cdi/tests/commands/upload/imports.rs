@@ -1,0 +1,238 @@
+//! Imports: sizes of disks that are looked at from here, and sources as CDI's API and the
+//! importer take them.
+
+use std::path::Path;
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
+use testkit::origin::{Origin, Ranges, Script};
+use testkit::process::{Finished, Program};
+use testkit::tools;
+use testkit::upload_proxy::beside;
+
+use crate::upload::{BINARY, NAMESPACE, api};
+
+/// A dry run of an import from `url`, into a volume without a file system.
+fn import(url: &str) -> Finished {
+    import_into(url, "Block")
+}
+
+fn import_into(url: &str, volume_mode: &str) -> Finished {
+    Program::new(BINARY)
+        .args(["import", url, "dv/imported", "--dry-run", "client", "-o", "yaml"])
+        .args(["--volume-mode", volume_mode])
+        .args(["--namespace", NAMESPACE, "--kubeconfig"])
+        .arg(api().cluster.administrator())
+        .run()
+}
+
+fn origin(change: impl FnOnce(&mut Script), body: Vec<u8>) -> Origin {
+    let mut script = Script::new(body);
+    change(&mut script);
+    Origin::start(script).or_fail("an HTTP server")
+}
+
+/// An empty image of 64 MiB.
+fn qcow2(folder: &Path, options: &[&str]) -> Vec<u8> {
+    let path = folder.join("image.qcow2");
+    let words = [&["create", "-q", "-f", "qcow2"], options].concat();
+    let words = words
+        .into_iter()
+        .map(Into::into)
+        .chain([path.clone().into_os_string(), "64M".into()]);
+    tools::run("qemu-img", words);
+    std::fs::read(path).or_fail("an image")
+}
+
+#[test]
+fn a_volume_is_as_large_as_the_disk_at_the_url() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = qcow2(folder.path(), &[]);
+    let packed = tools::filter("gzip", ["-1c"], &image);
+    let raw = disk::content(1, (3 << 20) - 512);
+    for (body, ranges, size, formatted) in [
+        (image.clone(), Ranges::Served, "64Mi", "79Mi"),
+        (image, Ranges::Refused, "64Mi", "79Mi"),
+        (packed, Ranges::Served, "64Mi", "79Mi"),
+        (raw, Ranges::Refused, "3Mi", "12Mi"),
+    ] {
+        let origin = origin(|script| script.ranges = ranges, body);
+        let finished = import(&origin.url("/image"));
+        finished.assert_success("a dry run");
+        let line = format!("storage: {size}");
+        assert!(finished.stdout.contains(&line), "{ranges:?}: {}", finished.stdout);
+        // With room for a file system, as for an upload (`filesystems`).
+        let finished = import_into(&origin.url("/image"), "Filesystem");
+        finished.assert_success("a dry run");
+        let line = format!("storage: {formatted}");
+        assert!(finished.stdout.contains(&line), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn where_the_size_cannot_be_told_it_is_asked_for() {
+    let ask = "how large the disk is cannot be told from here: ";
+    let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
+    let packed = origin(|_| (), packed);
+    let locked = origin(
+        |script| script.basic_auth = Some("user:s3cret".to_owned()),
+        vec![0; 512],
+    );
+    let [nobody] = testkit::ports::free();
+    for (url, words) in [
+        (
+            packed.url("/disk.gz"),
+            "all of the image would have to be read; give --size",
+        ),
+        (locked.url("/disk"), "401"),
+        (format!("http://{nobody}/disk"), "refused"),
+        (
+            "docker://example.org/disk".to_owned(),
+            "only http:// and https:// are looked at; give --size",
+        ),
+    ] {
+        let finished = import(&url);
+        finished.assert_failure(2, ask);
+        let said = &finished.stderr;
+        assert!(
+            said.contains(words) && said.contains("; give --size"),
+            "{url}: {said}"
+        );
+        assert_eq!(finished.stdout, "");
+    }
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let delta = qcow2(folder.path(), &["-u", "-F", "raw", "-b", "base.raw"]);
+    let origin = origin(|_| (), delta);
+    import(&origin.url("/delta")).assert_failure(4, "the image would be refused: ");
+}
+
+/// `kubectl cdi import` of a source that nobody looks at.
+fn import_for_cdi(address: &str, target: &str, more: &[&str]) -> Finished {
+    Program::new(BINARY)
+        .args(["import", address, target, "--size", "8Mi", "--no-wait"])
+        .args(more.iter().copied())
+        .args(["--namespace", NAMESPACE, "--kubeconfig"])
+        .arg(api().cluster.administrator())
+        .run()
+}
+
+#[test]
+fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() {
+    let store = Store::start(Kind::S3s);
+    let content = disk::content(7, 8 << 20);
+    let endpoint = format!("http://{}", store.address());
+    for (number, (key, address)) in [
+        ("disk.img", "s3://images/disk.img"),
+        (
+            "a dir/\u{fc}n\u{ef} +%&name.img",
+            "s3://images/a dir/\u{fc}n\u{ef} +%&name.img",
+        ),
+        ("a b?.img", "s3://images/a%20b%3F.img"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(BUCKET, "images");
+        store.put(key, &content);
+        let name = format!("object-{number}");
+        let words = ["--endpoint", &endpoint, "--secret", "keys"];
+        import_for_cdi(address, &format!("dv/{name}"), &words).assert_success("an import");
+        let source = &api().cluster.data_volume(NAMESPACE, &name)["spec"]["source"]["s3"];
+        assert_eq!(source["secretRef"], "keys");
+        let url = source["url"].as_str().or_fail("a URL");
+        assert!(url.starts_with(&format!("{endpoint}/images/")), "{url}");
+
+        // The pod that CDI makes of that.
+        let root = tempfile::tempdir().or_fail("a folder");
+        for folder in ["data", "dev", "tmp"] {
+            std::fs::create_dir(root.path().join(folder)).or_fail(folder);
+        }
+        let [metrics] = testkit::ports::free();
+        Program::new(beside(BINARY, "cdi-importer"))
+            .env("CDI_WORKERS_TEST_ROOT", root.path())
+            .env("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string())
+            .env("IMPORTER_SOURCE", "s3")
+            .env("IMPORTER_ENDPOINT", url)
+            .env("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY)
+            .env("IMPORTER_SECRET_KEY", SECRET_KEY)
+            .env("IMPORTER_CONTENTTYPE", "kubevirt")
+            .env("PREALLOCATION", "false")
+            .run()
+            .assert_success("the importer");
+        let imported = std::fs::read(root.path().join("data/disk.img")).or_fail("a disk");
+        assert!(imported == content, "another disk");
+    }
+}
+
+#[test]
+fn sources_are_those_that_cdi_lets_through() {
+    for (number, (address, kind, url)) in [
+        (
+            "s3://images/a/disk.img",
+            "s3",
+            "https://s3.us-east-1.amazonaws.com/images/a/disk.img",
+        ),
+        ("gs://images/a/disk.img", "gcs", "gs://images/a/disk.img"),
+        (
+            "docker://example.org/disk:1",
+            "registry",
+            "docker://example.org/disk:1",
+        ),
+        (
+            "https://example.org/a%20disk",
+            "http",
+            "https://example.org/a%20disk",
+        ),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let name = format!("source-{number}");
+        import_for_cdi(address, &format!("dv/{name}"), &[]).assert_success("an import");
+        let source = &api().cluster.data_volume(NAMESPACE, &name)["spec"]["source"];
+        assert_eq!(*source, serde_json::json!({kind: {"url": url}}));
+        let claim = format!("pvc/{name}");
+        import_for_cdi(address, &claim, &[]).assert_success("an import");
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/persistentvolumeclaims/{name}");
+        let annotations = &api().cluster.get(&path)["metadata"]["annotations"];
+        assert_eq!(annotations["cdi.kubevirt.io/storage.import.source"], kind);
+        assert_eq!(annotations["cdi.kubevirt.io/storage.import.endpoint"], url);
+    }
+}
+
+#[test]
+fn what_a_source_does_not_have_is_refused_and_not_dropped() {
+    let checksum = ["--checksum", "sha256:ab"];
+    for (address, flags, sentence) in [
+        (
+            "s3://b/k",
+            &checksum[..],
+            "--checksum is only for http:// and https://",
+        ),
+        (
+            "docker://h/d",
+            &checksum,
+            "--checksum is only for http:// and https://",
+        ),
+        (
+            "gs://b/k",
+            &["--cert-configmap", "ca"],
+            "--cert-configmap is only for ",
+        ),
+        (
+            "https://h/d",
+            &["--endpoint", "https://h"],
+            "--endpoint is only for s3://",
+        ),
+        (
+            "s3://b/k",
+            &["--endpoint", "https://h/path"],
+            "use http://HOST, https://HOST",
+        ),
+        ("s3://b", &[], "it has to name a bucket and an object"),
+        ("ftp://h/d", &[], "is not a source that a cluster can fetch"),
+    ] {
+        import_for_cdi(address, "dv/refused", flags).assert_failure(2, sentence);
+    }
+}

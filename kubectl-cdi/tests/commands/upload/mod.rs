@@ -1,0 +1,178 @@
+//! Uploads by the real program, through the real proxy and upload server, in a cluster with a real API server. CDI's controllers are
+//! played by the tests.
+
+mod completions;
+mod cuts;
+mod failures;
+mod filesystems;
+mod imports;
+mod refused;
+mod volumes;
+
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::BINARY;
+use rustix::process::Signal;
+use tempfile::TempDir;
+use testkit::cluster::Cluster;
+use testkit::cluster::tokens::TokenServer;
+use testkit::fail::OrFail;
+use testkit::process::{Finished, Program, Running};
+use testkit::relay::Relay;
+use testkit::upload_pod::{Server, UploadPod};
+use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
+
+/// Longer than anything takes here.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+struct Api {
+    cluster: Cluster,
+    tokens: TokenServer,
+}
+
+/// The cluster of all tests. Each test has a claim of its own.
+fn api() -> &'static Api {
+    static API: OnceLock<Api> = OnceLock::new();
+    API.get_or_init(|| {
+        let cluster = Cluster::start();
+        cluster.install_cdi();
+        cluster.install_data_volumes();
+        cluster.create_namespace(NAMESPACE);
+        let tokens = cluster.serve_upload_tokens();
+        Api { cluster, tokens }
+    })
+}
+
+/// A claim, its upload pod, and a proxy behind a wire that can be cut.
+struct Scene {
+    claim: String,
+    pod: UploadPod,
+    upload_server: Server,
+    proxy: UploadProxy,
+    front: Server,
+    wire: Relay,
+    folder: TempDir,
+}
+
+impl Scene {
+    /// The scene of a new claim that is ready for an upload.
+    fn new() -> Self {
+        Self::with(|pod| pod)
+    }
+
+    fn with(change: impl FnOnce(UploadPod) -> UploadPod) -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let claim = format!("disk{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let api = api();
+        let ready = [("storage.pod.ready", "true")];
+        api.cluster.create_upload_pvc(NAMESPACE, &claim, &ready);
+        let proxy = UploadProxy::new(&beside(BINARY, "cdi-uploadproxy"));
+        std::fs::write(proxy.path("token.pub"), api.tokens.key().public_pem()).or_fail("the key of tokens");
+        let names = ["127.0.0.1".to_owned()];
+        let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &names);
+        let pod = change(pod);
+        let upload_server = pod.start();
+        let proxy = proxy.route(&claim, upload_server.address());
+        let front = proxy.start();
+        let wire = Relay::start(front.address());
+        Self {
+            claim,
+            pod,
+            upload_server,
+            proxy,
+            front,
+            wire,
+            folder: tempfile::tempdir().or_fail("a folder"),
+        }
+    }
+
+    /// Kills the proxy, and starts another one in its place.
+    fn restart_proxy(&mut self) {
+        self.front = self.proxy.start();
+        self.wire.lead_to(self.front.address());
+    }
+
+    /// Kills the upload pod, and starts it anew, as kubelet does.
+    fn restart_pod(&mut self) {
+        self.restart_pod_with(&[]);
+    }
+
+    /// The same with these variables.
+    fn restart_pod_with(&mut self, variables: &[(&str, &str)]) {
+        let address = self.upload_server.address();
+        self.upload_server.signal(Signal::KILL);
+        while TcpStream::connect(address).is_ok() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let program = self.pod.program().env("LISTEN_PORT", address.port().to_string());
+        let variables = variables.iter();
+        let program = variables.fold(program, |program, (name, value)| program.env(name, value));
+        self.upload_server = self.pod.serve(program);
+    }
+
+    /// `kubectl cdi upload` of `image` into the claim.
+    fn upload(&self, image: &Path) -> Program {
+        // Less than the test waits, so that the program itself says what it waited for in vain.
+        self.upload_for(image, "1m")
+    }
+
+    /// The same, which may be stopped for so long.
+    fn upload_for(&self, image: &Path, timeout: &str) -> Program {
+        self.program(&[
+            "upload",
+            &image.to_string_lossy(),
+            &format!("pvc/{}", self.claim),
+            "--no-create",
+        ])
+        .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
+        .arg(self.proxy.path("front-ca.crt"))
+        .args(["--progress", "json", "--timeout", timeout])
+    }
+
+    fn program(&self, words: &[&str]) -> Program {
+        Program::new(BINARY)
+            .args(words.iter().copied())
+            .args(["--namespace", NAMESPACE, "--kubeconfig"])
+            .arg(api().cluster.administrator())
+            .env("XDG_STATE_HOME", self.folder.path())
+            .timeout(PATIENCE)
+    }
+
+    /// An image file of these bytes.
+    fn image(&self, bytes: &[u8]) -> PathBuf {
+        let path = self.folder.path().join("image");
+        std::fs::write(&path, bytes).or_fail("an image");
+        path
+    }
+
+    /// Waits for the upload, whose disk is then `expected`.
+    #[track_caller]
+    fn finish(self, running: Running, expected: &[u8]) -> Finished {
+        self.upload_server.wait().assert_success("the upload server");
+        // What CDI says when the pod has ended well.
+        let succeeded = Some("Succeeded");
+        api()
+            .cluster
+            .annotate_pvc(NAMESPACE, &self.claim, "storage.pod.phase", succeeded);
+        let finished = running.wait();
+        finished.assert_success("the upload");
+        let disk = std::fs::read(self.pod.disk()).or_fail("the disk");
+        assert!(disk == expected, "another disk");
+        finished
+    }
+}
+
+/// True if it matters how much is sent again: a program of another version may lack what saves it (`ci/versions`).
+fn is_thrifty() -> bool {
+    std::env::var_os("CDI_TEST_KNOWS_LESS").is_none()
+}
+
+/// The last event of `--progress json`.
+fn last_event(finished: &Finished) -> serde_json::Value {
+    let line = finished.stdout.lines().last().or_fail("an event");
+    serde_json::from_str(line).or_fail(line)
+}

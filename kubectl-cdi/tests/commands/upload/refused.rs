@@ -1,0 +1,42 @@
+//! Images that the upload server refuses.
+
+use std::os::unix::fs::symlink;
+
+use testkit::disk;
+use testkit::loopdev::LoopDevice;
+use testkit::tools;
+
+use crate::upload::{NAMESPACE, Scene, api};
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn an_image_that_was_refused_is_refused_again_in_the_same_words_until_there_is_room() {
+    let folder = tempfile::tempdir().unwrap();
+    let [small, large] = [8, 32].map(|mib| LoopDevice::empty(folder.path(), mib * MIB, 512));
+    let scene = Scene::with(|pod| pod.block(small.path()));
+    let content = disk::sparse_content(12, 16 * MIB, 4);
+    let (raw, image) = (scene.image(&content), folder.path().join("image.qcow2"));
+    let convert = ["convert", "-f", "raw", "-O", "qcow2"].map(AsRef::as_ref);
+    tools::run(
+        "qemu-img",
+        convert.into_iter().chain([raw.as_os_str(), image.as_os_str()]),
+    );
+    for _ in 0..3 {
+        let finished = scene.upload(&image).run();
+        finished.assert_failure(5, "the volume is too small: ");
+        let words = "16777216 is larger than the reported available storage 8388608";
+        assert!(finished.stderr.contains(words), "{}", finished.stderr);
+    }
+    let volume = scene.pod.path("dev/cdi-block-volume");
+    std::fs::remove_file(&volume).unwrap();
+    symlink(large.path(), &volume).unwrap();
+    let running = scene.upload(&image).start();
+    scene.upload_server.wait().assert_success("the upload server");
+    let succeeded = Some("Succeeded");
+    api()
+        .cluster
+        .annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
+    running.wait().assert_success("an upload into a larger volume");
+    disk::assert_same(large.path(), &raw, 16 * MIB, "an upload into a larger volume");
+}

@@ -1,0 +1,326 @@
+//! Whole uploads into claims.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::process::Program;
+use testkit::tools;
+
+use crate::upload::{BINARY, NAMESPACE, PATIENCE, Scene, api, last_event};
+
+/// One that is not asked.
+const PROXY: &str = "--uploadproxy-url=https://localhost:1";
+
+#[test]
+fn a_raw_disk_is_sent_without_its_zeros() {
+    let scene = Scene::new();
+    let mut content = disk::sparse_content(3, 64 << 20, 8);
+    content.truncate(64 << 20);
+    let image = scene.image(&content);
+    let given = api().tokens.given();
+    let running = scene.upload(&image).start();
+    let sent = |event: &serde_json::Value| event["sent_bytes"].as_u64().unwrap();
+    let finished = scene.finish(running, &content);
+    let event = last_event(&finished);
+    assert_eq!(event["event"], "done", "{event}");
+    assert_eq!(event["resumable"], true);
+    assert!(sent(&event) < 64 << 19, "{event}");
+    assert!(api().tokens.given() > given);
+}
+
+#[test]
+fn what_is_compressed_is_sent_as_it_is() {
+    let scene = Scene::new();
+    let content = disk::content(4, 8 << 20);
+    let image = scene.image(&tools::filter("gzip", ["-1c"], &content));
+    let length = image.metadata().unwrap().len();
+    let running = scene.upload(&image).start();
+    let finished = scene.finish(running, &content);
+    assert_eq!(last_event(&finished)["sent_bytes"], length);
+}
+
+#[test]
+fn an_upload_that_fails_at_the_server_ends_with_its_words() {
+    let scene = Scene::new();
+    // Good at its beginning, where the client looks.
+    let mut image = tools::filter("gzip", ["-1c"], &disk::content(5, 8 << 20));
+    let middle = image.len() / 2;
+    image[middle..middle + 64].fill(0xaa);
+    let finished = scene.upload(&scene.image(&image)).run();
+    // Bytes that do not fit together may have been damaged on their way: the server does not blame the image.
+    finished.assert_failure(7, "the upload has failed: ");
+    assert!(
+        finished.stderr.contains("the gzip stream is corrupt"),
+        "{}",
+        finished.stderr
+    );
+    assert!(!scene.pod.disk().exists());
+}
+
+#[test]
+fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
+    let scene = Scene::new();
+    let image = scene.folder.path().join("large");
+    std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
+    let finished = scene.upload(&image).run();
+    finished.assert_failure(
+        5,
+        "the disk has 2147483648 bytes, and into the volume of 1073741824 bytes fit",
+    );
+    let succeeded = Some("Succeeded");
+    api()
+        .cluster
+        .annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
+    let finished = scene.upload(&scene.image(b"x")).run();
+    finished.assert_failure(7, "is already filled: delete it first");
+    assert_eq!(scene.wire.sent(), 0);
+}
+
+#[test]
+fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
+    let scene = Scene::new();
+    let url = scene.wire.url();
+    let target = format!("pvc/{}", scene.claim);
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        &target,
+        "--no-create",
+        "--uploadproxy-url",
+        &url,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "is not trusted");
+    assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
+    // Found out before a volume is made.
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/untrusted",
+        "--timeout",
+        "2s",
+        "--uploadproxy-url",
+        &url,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "is not trusted");
+    assert!(!finished.stderr.contains("dv/untrusted"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
+    let mut scene = Scene::with(|pod| pod.env("UPLOAD_IMAGE_SIZE", "4Mi"));
+    let content = disk::content(6, 8 << 20);
+    let image = scene.image(&content);
+    let target = format!("dv/{}", scene.claim);
+    let upload = |scene: &Scene, more: &[&str]| {
+        let (image, url) = (image.to_string_lossy(), scene.wire.url());
+        let words = ["upload", &*image, &target, "--uploadproxy-url", &url];
+        let program = scene
+            .program(&words)
+            .arg("--cacert")
+            .arg(scene.proxy.path("front-ca.crt"));
+        program.args(more.iter().copied())
+    };
+    let finished = upload(&scene, &[]).run();
+    finished.assert_failure(
+        5,
+        " is larger than the reported available storage 4194304. A larger PVC is required",
+    );
+    let removed = format!("{target}, which was made for this upload, is removed again");
+    assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
+    assert!(
+        finished.stderr.contains("upload into a larger one, see --size"),
+        "{}",
+        finished.stderr
+    );
+    // As advised.
+    scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
+    let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
+    scene.finish(running, &content);
+}
+
+#[test]
+fn a_line_of_progress_is_not_repeated() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/patient",
+        "--timeout",
+        "4s",
+        "--progress",
+        "plain",
+        PROXY,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "waiting for CDI to make the claim");
+    let line = "kubectl-cdi: waiting for CDI to make the claim\n";
+    assert_eq!(finished.stderr.matches(line).count(), 1, "{}", finished.stderr);
+}
+
+#[test]
+fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
+    let scene = Scene::new();
+    for target in ["pvc/none", "dv/none"] {
+        let sentence =
+            format!("there is no {target} in namespace {NAMESPACE}: check the name and --namespace");
+        let finished = scene.program(&["token", target]).run();
+        finished.assert_failure(7, &sentence);
+        assert_eq!(finished.stdout, "");
+    }
+}
+
+#[test]
+fn what_would_be_made_is_shown_and_not_made() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 3 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/shown",
+        "--dry-run",
+        "client",
+        "--volume-mode",
+        "Block",
+        "-o",
+        "yaml",
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_success("a dry run");
+    for line in ["kind: DataVolume", "name: shown", "storage: 3Mi", "upload: {}"] {
+        assert!(finished.stdout.contains(line), "{}", finished.stdout);
+    }
+    let words = ["status", "dv/shown"];
+    scene
+        .program(&words)
+        .run()
+        .assert_failure(7, "there is no dv/shown");
+}
+
+#[test]
+fn how_large_a_compressed_disk_is_its_end_tells() {
+    let scene = Scene::new();
+    let packed = |bytes| tools::filter("gzip", ["-1c"], &disk::sparse_content(2, bytes, 8));
+    let image = scene.image(&packed(5 << 20));
+    let shown = |image: &Path| {
+        let image = image.to_string_lossy();
+        let words = [
+            "upload",
+            &*image,
+            "dv/packed",
+            "--dry-run",
+            "client",
+            "--volume-mode",
+            "Block",
+        ];
+        scene.program(&words).run()
+    };
+    let finished = shown(&image);
+    finished.assert_success("a dry run");
+    assert!(finished.stdout.contains("storage: 5Mi"), "{}", finished.stdout);
+    let mut cut = packed(5 << 20);
+    cut.truncate(cut.len() / 2);
+    shown(&scene.image(&cut)).assert_failure(4, "the gzip stream");
+    let words = [
+        "upload",
+        &*image.to_string_lossy(),
+        "dv/files",
+        "--archive",
+        PROXY,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(
+        2,
+        "how much room the files of an archive need is not known: give --size",
+    );
+}
+
+#[test]
+fn a_volume_that_was_made_in_vain_is_removed_again() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/vain",
+        "--timeout",
+        "2s",
+        PROXY,
+    ];
+    let finished = scene.program(&words).run();
+    finished.assert_failure(7, "waiting for CDI to make the claim");
+    let removed = "dv/vain, which was made for this upload, is removed again";
+    assert!(finished.stderr.contains(removed), "{}", finished.stderr);
+    let words = ["status", "dv/vain"];
+    scene
+        .program(&words)
+        .run()
+        .assert_failure(7, "there is no dv/vain");
+}
+
+#[test]
+fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let words = [
+        "upload",
+        &image.to_string_lossy(),
+        "dv/waiting",
+        PROXY,
+        "--progress",
+        "plain",
+    ];
+    let running = scene.program(&words).start();
+    running.wait_for_line("waiting for CDI to make the claim");
+    running.signal(Signal::INT);
+    let command = format!("kubectl cdi upload {} dv/waiting", image.display());
+    let finished = running.wait();
+    finished.assert_failure(130, &command);
+    assert!(finished.stderr.contains("--no-create"), "{}", finished.stderr);
+    let phase = api().cluster.data_volume(NAMESPACE, "waiting");
+    assert_eq!(phase["metadata"]["name"], "waiting");
+}
+
+#[test]
+fn a_terminal_is_what_it_was_after_ctrl_c() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let upload = format!(
+        "{BINARY} upload {} dv/terminal {PROXY} --namespace {NAMESPACE} --kubeconfig {}",
+        image.display(),
+        api().cluster.administrator().display()
+    );
+    // Long enough for the bar.
+    let interrupted = format!("timeout --foreground --preserve-status -s INT 3 {upload}");
+    let line = format!("stty -a; echo BEGIN; {interrupted}; echo code $?; stty -a");
+    let finished = Program::new("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .env("TERM", "xterm")
+        .env("SHELL", "/bin/sh")
+        .timeout(PATIENCE)
+        .run();
+    finished.assert_success("a terminal");
+    let (before, rest) = finished.stdout.split_once("BEGIN").or_fail(&finished.stdout);
+    let (said, after) = rest.split_once("code 130").or_fail(&finished.stdout);
+    assert_eq!(before.trim(), after.trim(), "{said}");
+    assert!(said.contains("waiting for CDI to make the claim"), "{said:?}");
+    // DEC private mode 25 is the cursor.
+    let count = |what: &str| said.matches(what).count();
+    assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
+    let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
+    // The bar is gone: its lines were cleared, the upper one last.
+    assert!(
+        bar.ends_with("\x1b[2K") || bar.ends_with("\x1b[2K\x1b[1A"),
+        "{said:?}"
+    );
+    let command = "; this goes on where it was: kubectl cdi upload ";
+    assert!(
+        end.starts_with(command) && end.trim_end().ends_with("--no-create"),
+        "{end:?}"
+    );
+}

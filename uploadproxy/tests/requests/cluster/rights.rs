@@ -1,0 +1,86 @@
+//! What the proxy needs from RBAC (contract §3.9), and how it finds the API server.
+
+use testkit::cluster::cdi::{CDI_NAMESPACE, PROXY_ACCOUNT};
+
+use crate::cluster::cluster;
+use crate::cluster::deployed::{Deployed, NOWHERE, assert_disk, disk};
+
+#[test]
+fn its_own_account_is_enough_for_an_upload() {
+    let deployed = Deployed::new(cluster(), "rights");
+    let pod = deployed.pod();
+    let upload_server = pod.start();
+    let server = deployed.start(upload_server.address());
+    deployed.upload(&server, &disk()).assert(200, "");
+    upload_server.wait().assert_success("the upload server");
+    assert_disk(&pod, &disk());
+    server.wait_for_line("Received valid token: pvc: rights, namespace: default");
+}
+
+#[test]
+fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
+    let deployed = Deployed::new(cluster(), "mounted");
+    let pod = deployed.pod();
+    let upload_server = pod.start();
+    let run = tempfile::tempdir().unwrap();
+    let mounted = run.path().join("secrets/kubernetes.io/serviceaccount");
+    std::fs::create_dir_all(&mounted).unwrap();
+    let token = cluster().service_account_token(CDI_NAMESPACE, PROXY_ACCOUNT);
+    std::fs::write(mounted.join("token"), token).unwrap();
+    std::fs::write(mounted.join("namespace"), CDI_NAMESPACE).unwrap();
+    std::fs::copy(cluster().ca_file(), mounted.join("ca.crt")).unwrap();
+    let api = cluster().address();
+    // In a mount namespace of its own, as in a container: the place of these files is fixed.
+    let mount = "mount --bind \"$0\" /var/run && exec \"$@\"";
+    let program = deployed
+        .bare_program(upload_server.address())
+        .env("KUBERNETES_SERVICE_HOST", api.ip().to_string())
+        .env("KUBERNETES_SERVICE_PORT", api.port().to_string())
+        .under(
+            "unshare",
+            [
+                "--mount".as_ref(),
+                "sh".as_ref(),
+                "-c".as_ref(),
+                mount.as_ref(),
+                run.path().as_os_str(),
+            ],
+        );
+    let server = deployed.files.serve(program);
+    deployed.upload(&server, &disk()).assert(200, "");
+    upload_server.wait().assert_success("the upload server");
+    assert_disk(&pod, &disk());
+}
+
+#[test]
+fn without_the_right_to_read_claims_the_client_gets_the_api_servers_words() {
+    let deployed = Deployed::new(cluster(), "rightless");
+    let accounts = format!("/api/v1/namespaces/{CDI_NAMESPACE}/serviceaccounts");
+    let account =
+        serde_json::json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "rightless"}});
+    cluster().create(&accounts, &account);
+    let program = deployed
+        .bare_program(NOWHERE)
+        .arg("-kubeconfig")
+        .arg(cluster().service_account(CDI_NAMESPACE, "rightless"));
+    let server = deployed.files.serve(program);
+    deployed.upload(&server, &disk()).assert(
+        503,
+        "persistentvolumeclaims &#34;rightless&#34; is forbidden: User &#34;system:serviceaccount:cdi:rightless&#34; cannot get \
+         resource &#34;persistentvolumeclaims&#34; in API group &#34;&#34; in the namespace &#34;default&#34;",
+    );
+}
+
+#[test]
+fn without_the_config_map_there_is_no_client_and_no_word() {
+    let deployed = Deployed::new(cluster(), "bundle");
+    let path = "/api/v1/namespaces/cdi/configmaps/bundle";
+    cluster().delete(path);
+    let pod = deployed.pod();
+    let upload_server = pod.start();
+    let server = deployed.start(upload_server.address());
+    deployed.upload(&server, &disk()).assert(500, "");
+    server.wait_for_line("Error creating http client");
+    cluster().set_ca_bundle("bundle", &deployed.files.cluster().pem());
+    deployed.upload(&server, &disk()).assert(200, "");
+}

@@ -1,0 +1,348 @@
+//! What of a request and of its answer is passed on.
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::framing::{chunked, form, form_content_type, oddly_chunked};
+use testkit::https::{Request, Response};
+use testkit::random::Random;
+use testkit::upload_pod::UploadPod;
+use testkit::upload_proxy::{PVC, Scripted, UploadProxy, beside};
+use testkit::upstream::{End, Script};
+
+use crate::contract::BINARY;
+
+const PATH: &str = "/v1beta1/upload";
+
+/// Sends bytes as they are and returns the answer.
+fn exchange(front: &Scripted, bytes: &[u8]) -> Response {
+    let mut connection = front.server.connect();
+    connection.send(bytes).or_fail("send");
+    connection.response().or_fail("an answer")
+}
+
+/// The fields of a head, names in lower case, in the order of the alphabet.
+fn fields(head: &str) -> Vec<String> {
+    let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
+    let mut fields: Vec<_> = lines
+        .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
+        .collect();
+    fields.sort();
+    fields
+}
+
+#[test]
+fn a_request_arrives_with_its_own_fields_and_no_others() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let bearer = front.proxy.bearer(PVC);
+    let head = format!(
+        "PUT {PATH}?pretty=1&x=/../y HTTP/1.1\r\n\
+         Host: upload.example.com:8443\r\n\
+         Authorization: {bearer}\r\n\
+         x-cdi-content-type: blockdevice-clone\r\n\
+         x-cdi-checksum: sha256:00\r\n\
+         Accept: */*\r\n\
+         Content-Type: application/octet-stream\r\n\
+         Cookie: a=b\r\n\
+         Cookie: c=d\r\n\
+         X-Odd: \"quotes\", and  two spaces; \t tab\r\n\
+         X-Latin: caf\u{e9}\r\n\
+         X-Empty:\r\n\
+         Content-Length: 5\r\n\r\nhello"
+    );
+    let response = exchange(&front, head.as_bytes());
+    assert_eq!(response.status, 200, "{response:?}");
+    let seen = front.upstream.only();
+    assert_eq!(seen.request_line(), format!("PUT {PATH} HTTP/1.1"));
+    assert_eq!(
+        fields(&seen.head),
+        [
+            "accept: */*",
+            "content-length: 5",
+            "content-type: application/octet-stream",
+            "cookie: a=b",
+            "cookie: c=d",
+            "host: upload.example.com:8443",
+            "x-cdi-checksum: sha256:00",
+            "x-empty: ",
+            "x-forwarded-for: 127.0.0.1",
+            "x-latin: caf\u{e9}",
+            "x-odd: \"quotes\", and  two spaces; \t tab",
+        ]
+    );
+    assert_eq!(seen.body(), b"hello");
+}
+
+#[test]
+fn fields_of_one_hop_stay_there() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let bearer = front.proxy.bearer(PVC);
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\n\
+         Host: localhost\r\n\
+         Authorization: {bearer}\r\n\
+         Connection: keep-alive, X-Private, x-forwarded-for,content-length, host\r\n\
+         Connection: X-Secret\r\n\
+         X-Private: 1\r\n\
+         X-Secret: 2\r\n\
+         X-Public: 3\r\n\
+         Keep-Alive: timeout=5\r\n\
+         Proxy-Connection: keep-alive\r\n\
+         Proxy-Authorization: Basic eDp5\r\n\
+         Proxy-Authenticate: Basic\r\n\
+         TE: gzip\r\n\
+         Trailer: X-Checksum\r\n\
+         Upgrade: websocket\r\n\
+         Content-Length: 5\r\n\r\nhello"
+    );
+    let response = exchange(&front, head.as_bytes());
+    assert_eq!(response.status, 200, "{response:?}");
+    let seen = front.upstream.only();
+    assert_eq!(
+        fields(&seen.head),
+        [
+            "content-length: 5",
+            "host: localhost",
+            "x-forwarded-for: 127.0.0.1",
+            "x-public: 3"
+        ]
+    );
+    assert_eq!(seen.body(), b"hello");
+}
+
+#[test]
+fn the_client_is_appended_to_the_list_of_forwarders() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    for (sent, arrives) in [
+        (&[][..], "127.0.0.1"),
+        (&["10.1.2.3"], "10.1.2.3, 127.0.0.1"),
+        (&["10.1.2.3, 10.4.5.6"], "10.1.2.3, 10.4.5.6, 127.0.0.1"),
+        (&["10.1.2.3", "::1"], "10.1.2.3, ::1, 127.0.0.1"),
+    ] {
+        let request = sent.iter().fold(front.request("POST", PATH), |request, value| {
+            request.header("X-Forwarded-For", value)
+        });
+        assert_eq!(front.server.exchange(&request, b"x").status, 200);
+        let seen = front.upstream.seen();
+        assert_eq!(seen.last().unwrap().headers("x-forwarded-for"), [arrives]);
+    }
+}
+
+#[test]
+fn bodies_arrive_whole_by_every_framing() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let mut random = Random::new(5);
+    let content = disk::content(5, 40_000);
+    let forms = form(&[testkit::framing::Part::file(&content)]);
+    let request = || front.request("POST", PATH);
+    for (case, request, body, arrives) in [
+        (
+            "length",
+            request().length(content.len()),
+            content.clone(),
+            &content,
+        ),
+        ("empty", request().length(0), Vec::new(), &Vec::new()),
+        (
+            "chunks",
+            request().chunked(),
+            chunked(&content, 1000, &[]),
+            &content,
+        ),
+        (
+            "odd chunks",
+            request().chunked(),
+            oddly_chunked(&content, &mut random),
+            &content,
+        ),
+        (
+            "trailers",
+            request().chunked(),
+            chunked(&content, 7, &[("x-cdi-content-type", "blockdevice-clone")]),
+            &content,
+        ),
+        (
+            "no chunks",
+            request().chunked(),
+            chunked(b"", 1, &[]),
+            &Vec::new(),
+        ),
+        (
+            "a form",
+            request()
+                .header("Content-Type", &form_content_type())
+                .length(forms.len()),
+            forms.clone(),
+            &forms,
+        ),
+    ] {
+        let response = front.server.exchange(&request, &body);
+        assert_eq!(response.status, 200, "{case}: {response:?}");
+        let seen = front.upstream.seen();
+        let last = seen.last().unwrap();
+        assert_eq!(last.end(), Some(End::Complete), "{case}");
+        assert!(
+            last.body() == *arrives,
+            "{case}: {} bytes arrived",
+            last.body_bytes()
+        );
+        let is_chunked = request_is_chunked(&request);
+        assert_eq!(
+            last.headers("transfer-encoding").len(),
+            usize::from(is_chunked),
+            "{case}: {}",
+            last.head
+        );
+        assert_eq!(
+            last.headers("content-length").len(),
+            usize::from(!is_chunked),
+            "{case}"
+        );
+    }
+}
+
+fn request_is_chunked(request: &Request) -> bool {
+    String::from_utf8_lossy(&request.bytes()).contains("Transfer-Encoding")
+}
+
+#[test]
+fn a_connection_serves_one_request_after_the_other() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let mut connection = front.server.connect();
+    for index in 0..20_usize {
+        let body = vec![b'x'; index * 1000];
+        let response = connection.exchange(&front.request("POST", PATH), &body).unwrap();
+        assert_eq!(response.status, 200, "{response:?}");
+        assert_eq!(
+            front.upstream.seen().last().unwrap().body_bytes(),
+            body.len() as u64
+        );
+    }
+    assert_eq!(front.upstream.seen().len(), 20);
+}
+
+#[test]
+fn an_answer_is_passed_on_as_it_is() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    for status in [
+        200, 201, 202, 301, 400, 401, 404, 409, 413, 418, 500, 502, 503, 507,
+    ] {
+        let answer = format!(
+            "HTTP/1.1 {status} Odd Reason\r\n\
+             Content-Type: application/x-odd; charset=none\r\n\
+             Set-Cookie: a=b\r\n\
+             Set-Cookie: c=d\r\n\
+             Location: https://elsewhere/\r\n\
+             Upload-Offset: 17\r\n\
+             X-Public: 1\r\n\
+             X-Private: 2\r\n\
+             Connection: X-Private, keep-alive\r\n\
+             Keep-Alive: timeout=5\r\n\
+             Proxy-Authenticate: Basic\r\n\
+             Proxy-Connection: close\r\n\
+             Upgrade: h2c\r\n\
+             Trailer: X-Late\r\n\
+             Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+             Content-Length: 4\r\n\r\nbody"
+        );
+        front.upstream.follow(Script::answer(answer));
+        let response = front.server.exchange(&front.request("POST", PATH), b"x");
+        response.assert(status, "body");
+        let mut fields: Vec<_> = response
+            .headers
+            .iter()
+            .filter(|(name, _)| name != "vary")
+            .map(|(name, value)| format!("{name}: {value}"))
+            .collect();
+        fields.sort();
+        assert_eq!(
+            fields,
+            [
+                "content-length: 4",
+                "content-type: application/x-odd; charset=none",
+                "date: Sun, 06 Nov 1994 08:49:37 GMT",
+                "location: https://elsewhere/",
+                "set-cookie: a=b",
+                "set-cookie: c=d",
+                "upload-offset: 17",
+                "x-public: 1",
+            ],
+            "{status}"
+        );
+    }
+}
+
+#[test]
+fn no_client_gets_to_know_whose_upload_server_it_is() {
+    let proxy = UploadProxy::new(BINARY);
+    let pod = UploadPod::of_cluster(&beside(BINARY, "cdi-uploadserver"), proxy.cluster(), &[]);
+    let upload_server = pod.start();
+    let proxy = proxy.route("disk", upload_server.address());
+    let server = proxy.start();
+    let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &proxy.bearer("disk"));
+    for head in [head.clone(), head.header("x-cdi-workers-clone", "zstd")] {
+        let answer = server.exchange(&head, b"");
+        assert_eq!(
+            (answer.status, answer.header("x-cdi-workers-clone")),
+            (200, None),
+            "{answer:?}"
+        );
+    }
+}
+
+#[test]
+fn a_length_that_nobody_has_room_for_goes_no_further() {
+    const MOST: u64 = 1 << 50;
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
+        for method in ["POST", "PUT", "PATCH"] {
+            let request = front
+                .request(method, PATH)
+                .header("Content-Length", &length.to_string());
+            let response = front.server.exchange(&request, b"");
+            let sentence = format!("a body of {length} bytes is too large: at most {MOST} are taken\n");
+            response.assert(413, &sentence);
+        }
+    }
+    assert_eq!(front.upstream.seen().len(), 0);
+}
+
+#[test]
+fn answers_without_a_body_have_none() {
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let mut connection = front.server.connect();
+    for status in [204, 304] {
+        let answer = format!("HTTP/1.1 {status} x\r\nUpload-Offset: 5\r\n\r\n");
+        front.upstream.follow(Script::answer(answer));
+        let response = connection
+            .exchange(&front.request("PATCH", PATH).length(1), b"x")
+            .unwrap();
+        assert_eq!(
+            (response.status, response.header("upload-offset")),
+            (status, Some("5"))
+        );
+    }
+}
+
+#[test]
+fn answers_in_chunks_and_until_the_end_arrive_whole() {
+    let content = vec![b'y'; 300_000];
+    let front = Scripted::start(BINARY, vec![Script::echo()]);
+    let chunks = [
+        &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"[..],
+        &chunked(&content, 5000, &[("x-late", "1")]),
+    ]
+    .concat();
+    let until_close = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &content].concat();
+    for script in [
+        Script::answer(chunks),
+        Script {
+            then: testkit::upstream::Then::Close,
+            ..Script::answer(until_close)
+        },
+    ] {
+        front.upstream.follow(script);
+        let response = front.server.exchange(&front.request("POST", PATH), b"x");
+        assert_eq!(response.status, 200);
+        assert!(response.body == content, "{} bytes", response.body.len());
+    }
+}

@@ -1,0 +1,325 @@
+//! PVCs in every state that a cluster can show.
+
+use std::time::{Duration, Instant};
+
+use testkit::fail::OrFail;
+use testkit::https::{Request, Response};
+use testkit::kube_api::{
+    Answer, CONTENT_TYPE, KubeApi, POD_PHASE, POD_READY, PVC_PRIME, UPLOAD_TARGET, populated, pvc, ready_pvc,
+};
+use testkit::tokens::claims;
+use testkit::upload_pod::Server;
+use testkit::upload_proxy::{NAMESPACE, UploadProxy};
+use testkit::upstream::{Script, Upstream};
+
+use crate::contract::BINARY;
+
+/// How long an upload waits for its pod (contract: at most 10 s, a look every second).
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The names that the upload server of the PVC `name` has.
+fn service(name: &str) -> String {
+    format!("cdi-upload-{name}.{NAMESPACE}.svc")
+}
+
+/// A proxy in a cluster whose upload servers are one that echoes.
+struct Cluster {
+    api: KubeApi,
+    proxy: UploadProxy,
+    upstream: Upstream,
+    server: Server,
+}
+
+impl Cluster {
+    fn start(services: &[String]) -> Self {
+        let proxy = UploadProxy::new(BINARY);
+        let upstream = Upstream::start(proxy.cluster(), services, vec![Script::echo()]);
+        let api = KubeApi::start(&proxy.cluster().pem());
+        let server = proxy.start_in_cluster(&api, Some(upstream.address()));
+        Self {
+            api,
+            proxy,
+            upstream,
+            server,
+        }
+    }
+
+    fn post(&self, name: &str, path: &str) -> Response {
+        let request = Request::post(path).header("Authorization", &self.proxy.bearer(name));
+        self.server.exchange(&request, b"body")
+    }
+}
+
+const READY: [(&str, &str); 3] = [(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (POD_READY, "true")];
+
+/// [`READY`] with these annotations on top.
+fn with<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    READY.iter().chain(more).copied().collect()
+}
+
+/// One PVC, what its reads give, and what an upload to it is told.
+struct Row {
+    name: &'static str,
+    answers: Vec<Answer>,
+    status: u16,
+    body: &'static str,
+    /// How long that takes, in seconds.
+    takes: u64,
+}
+
+fn row(name: &'static str, answers: Vec<Answer>, status: u16, body: &'static str, takes: u64) -> Row {
+    Row {
+        name,
+        answers,
+        status,
+        body,
+        takes,
+    }
+}
+
+fn objects(name: &str, annotations: &[&[(&str, &str)]]) -> Vec<Answer> {
+    let objects = annotations.iter().map(|annotations| pvc(name, annotations));
+    objects.map(Answer::Object).collect()
+}
+
+const TIMEOUT: &str = "context deadline exceeded";
+
+#[rustfmt::skip]
+fn rows() -> Vec<Row> {
+    let not_ready = [(UPLOAD_TARGET, ""), (POD_READY, "false")];
+    let forbidden = "persistentvolumeclaims \"forbidden\" is forbidden: User <x> can't get";
+    vec![
+        row("ready", objects("ready", &[&READY]), 200, "", 0),
+        row("any-value", objects("any-value", &[&with(&[(UPLOAD_TARGET, "false")])]), 200, "", 0),
+        row("not-yet", objects("not-yet", &[&not_ready, &not_ready, &READY]), 200, "", 2),
+        row("no-pod-yet", objects("no-pod-yet", &[&[(UPLOAD_TARGET, "")], &READY]), 200, "", 1),
+        row("never", objects("never", &[&not_ready]), 503, TIMEOUT, 10),
+        row("odd-ready", objects("odd-ready", &[&with(&[(POD_READY, "yes")])]), 503, TIMEOUT, 10),
+        row("one", objects("one", &[&with(&[(POD_READY, "1")])]), 200, "", 0),
+        row("capital", objects("capital", &[&with(&[(POD_READY, "True")])]), 200, "", 0),
+        row("mixed", objects("mixed", &[&with(&[(POD_READY, "tRUE")])]), 503, TIMEOUT, 10),
+        row("absent", vec![], 503,
+            "rejecting Upload Request for PVC absent that doesn&#39;t exist", 0),
+        row("no-target", objects("no-target", &[&READY[1..]]), 503, "PVC no-target is not an upload target", 0),
+        row("bare", objects("bare", &[&[]]), 503, "PVC bare is not an upload target", 0),
+        row("done", objects("done", &[&with(&[(POD_PHASE, "Succeeded")])]), 503,
+            "rejecting Upload Request for PVC done that already finished uploading", 0),
+        row("done-soon", objects("done-soon", &[&not_ready, &with(&[(POD_PHASE, "Succeeded")])]), 503,
+            "rejecting Upload Request for PVC done-soon that already finished uploading", 1),
+        row("deleted-soon",
+            vec![Answer::Object(pvc("deleted-soon", &not_ready)),
+                 Answer::Status(404, "NotFound", "persistentvolumeclaims \"deleted-soon\" not found".into())],
+            503, "rejecting Upload Request for PVC deleted-soon that doesn&#39;t exist", 1),
+        row("forbidden", vec![Answer::Status(403, "Forbidden", forbidden.into())], 503,
+            "persistentvolumeclaims &#34;forbidden&#34; is forbidden: User &lt;x&gt; can&#39;t get", 0),
+        row("odd-content",
+            objects("odd-content", &[&with(&[(CONTENT_TYPE, "<script>alert('x & y')</script>")])]), 503,
+            "rejecting upload request for PVC odd-content - upload content-type \
+             &lt;script&gt;alert(&#39;x &amp; y&#39;)&lt;/script&gt; is invalid", 0),
+    ]
+}
+
+/// Uploads to all at the same time, since some wait for ten seconds.
+fn check(cluster: &Cluster, rows: &[Row]) {
+    for row in rows.iter().filter(|row| !row.answers.is_empty()) {
+        cluster.api.set_pvc(row.name, row.answers.clone());
+    }
+    std::thread::scope(|scope| {
+        for row in rows {
+            scope.spawn(move || {
+                let started = Instant::now();
+                let response = cluster.post(row.name, "/v1beta1/upload");
+                let waited = started.elapsed();
+                assert_eq!(response.status, row.status, "{}: {response:?}", row.name);
+                if row.status != 200 {
+                    assert_eq!(response.text(), row.body, "{}", row.name);
+                }
+                let expected = Duration::from_secs(row.takes);
+                let late = expected + Duration::from_millis(1900);
+                let early = expected.saturating_sub(Duration::from_millis(200));
+                assert!((early..late).contains(&waited), "{}: {waited:?}", row.name);
+                let reads = cluster.api.reads_of(row.name);
+                let most = usize::try_from(row.takes).or_fail("seconds") + 1;
+                assert!((1..=most).contains(&reads), "{}: {reads} reads", row.name);
+            });
+        }
+    });
+}
+
+#[test]
+fn uploads_begin_when_the_pod_is_ready_and_are_told_why_not() {
+    let rows = rows();
+    let services: Vec<_> = rows.iter().map(|row| service(row.name)).collect();
+    let cluster = Cluster::start(&services);
+    check(&cluster, &rows);
+    let passed = rows.iter().filter(|row| row.status == 200).count();
+    assert_eq!(cluster.upstream.seen().len(), passed);
+    let log = cluster.server.log();
+    for line in [
+        "Received valid token: pvc: ready, namespace: default",
+        "rejecting Upload Request for PVC absent that doesn't exist",
+    ] {
+        assert!(log.contains(line), "{line:?} is missing in\n{log}");
+    }
+}
+
+#[test]
+fn a_populated_pvc_is_uploaded_through_its_prime() {
+    let prime = |value| [(PVC_PRIME, value)];
+    let populated_as = |name, annotations: &[(&str, &str)]| Answer::Object(populated(pvc(name, annotations)));
+    let mut other_group = populated(ready_pvc("other-group"));
+    other_group["spec"]["dataSourceRef"]["apiGroup"] = "example.com".into();
+    let mut other_kind = populated(ready_pvc("other-kind"));
+    other_kind["spec"]["dataSourceRef"]["kind"] = "VolumeImportSource".into();
+    let mut nameless = populated(ready_pvc("nameless"));
+    nameless["spec"]["dataSourceRef"]["name"] = "".into();
+    #[rustfmt::skip]
+    let rows = [
+        row("by-prime", vec![populated_as("by-prime", &prime("prime-ready"))], 200, "", 0),
+        row("prime-soon",
+            vec![populated_as("prime-soon", &[]), populated_as("prime-soon", &prime("prime-ready"))], 200, "", 1),
+        row("prime-never", vec![populated_as("prime-never", &READY)], 503, TIMEOUT, 10),
+        row("prime-gone", vec![populated_as("prime-gone", &prime("prime-missing"))], 503,
+            "rejecting Upload Request for PVC prime-gone, PVC&#39; wasn&#39;t created yet", 0),
+        row("prime-untargeted", vec![populated_as("prime-untargeted", &prime("prime-bare"))], 503,
+            "PVC prime-bare is not an upload target", 0),
+        row("prime-finished", vec![populated_as("prime-finished", &prime("prime-done"))], 503,
+            "rejecting Upload Request for PVC prime-finished that already finished uploading", 0),
+        row("prime-waits", vec![populated_as("prime-waits", &prime("prime-later"))], 200, "", 2),
+        row("prime-odd", vec![populated_as("prime-odd", &prime("prime-odd-content"))], 503,
+            "rejecting upload request for PVC prime-odd-content - upload content-type tape is invalid", 0),
+        row("other-group", vec![Answer::Object(other_group)], 200, "", 0),
+        row("other-kind", vec![Answer::Object(other_kind)], 200, "", 0),
+        row("nameless", vec![Answer::Object(nameless)], 200, "", 0),
+    ];
+    // None of the PVCs that are populated has an upload server of its own.
+    let names = [
+        "prime-ready",
+        "prime-later",
+        "other-group",
+        "other-kind",
+        "nameless",
+    ];
+    let cluster = Cluster::start(&names.map(service));
+    let not_ready = [(UPLOAD_TARGET, ""), (POD_READY, "false")];
+    for (name, annotations) in [
+        ("prime-ready", vec![with(&[])]),
+        ("prime-bare", vec![vec![]]),
+        ("prime-done", vec![with(&[(POD_PHASE, "Succeeded")])]),
+        (
+            "prime-later",
+            vec![not_ready.to_vec(), not_ready.to_vec(), with(&[])],
+        ),
+        ("prime-odd-content", vec![with(&[(CONTENT_TYPE, "tape")])]),
+    ] {
+        let annotations: Vec<_> = annotations.iter().map(Vec::as_slice).collect();
+        cluster.api.set_pvc(name, objects(name, &annotations));
+    }
+    check(&cluster, &rows);
+}
+
+#[test]
+fn archives_are_known_by_their_annotation() {
+    let names = ["image", "explicit", "tar", "prime-tar"];
+    let cluster = Cluster::start(&names.map(service));
+    for (name, content) in [
+        ("explicit", "kubevirt"),
+        ("tar", "archive"),
+        ("prime-tar", "archive"),
+    ] {
+        cluster
+            .api
+            .set_object(name, pvc(name, &with(&[(CONTENT_TYPE, content)])));
+    }
+    cluster.api.set_object("image", ready_pvc("image"));
+    // The content of the PVC that is used counts, not that of the one that was named.
+    let populated_pvc = populated(pvc(
+        "populated",
+        &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")],
+    ));
+    cluster.api.set_object("populated", populated_pvc);
+    for api in ["v1beta1", "v1alpha1"] {
+        for suffix in ["", "-async", "-form", "-form-async"] {
+            let path = format!("/{api}/upload{suffix}");
+            let archive = format!("/{api}/upload-archive");
+            for (name, expected) in [
+                ("image", &path),
+                ("explicit", &path),
+                ("tar", &archive),
+                ("populated", &archive),
+            ] {
+                let response = cluster.post(name, &path);
+                let line = format!("POST {expected} HTTP/1.1\r\n");
+                assert!(
+                    response.text().starts_with(&line),
+                    "{name} by {path}: {response:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_that_leaves_costs_no_more_looks_than_one_that_waits() {
+    let cluster = Cluster::start(&[]);
+    let not_ready = pvc("waits", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
+    cluster.api.set_object("waits", not_ready);
+    let mut connection = cluster.server.connect();
+    let request = Request::post("/v1beta1/upload").header("Authorization", &cluster.proxy.bearer("waits"));
+    connection.begin(&request.length(1 << 20)).unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    assert!(cluster.api.reads_of("waits") > 0);
+    drop(connection);
+    std::thread::sleep(WAIT);
+    let reads = cluster.api.reads_of("waits");
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(cluster.api.reads_of("waits"), reads, "somebody still looks");
+}
+
+#[test]
+fn an_api_server_that_hangs_is_not_waited_for_longer_than_a_pod() {
+    let cluster = Cluster::start(&[]);
+    cluster.api.set_pvc("silent", [Answer::Silence]);
+    let started = Instant::now();
+    let response = cluster.post("silent", "/v1beta1/upload");
+    response.assert(503, TIMEOUT);
+    let waited = started.elapsed();
+    assert!(waited < WAIT * 2, "{waited:?}");
+}
+
+#[test]
+fn names_in_tokens_lead_nowhere_else() {
+    let cluster = Cluster::start(&[service("disk")]);
+    cluster.api.set_object("disk", ready_pvc("disk"));
+    for (name, namespace) in [
+        ("../../secrets/x", NAMESPACE),
+        ("disk/status", NAMESPACE),
+        ("disk?x=y", NAMESPACE),
+        ("disk#", NAMESPACE),
+        ("..", NAMESPACE),
+        ("disk%2fstatus", NAMESPACE),
+        ("Disk", NAMESPACE),
+        ("disk\r\nX: y", NAMESPACE),
+        ("disk", "../../api/v1/namespaces/default"),
+        ("disk", "default/x"),
+        ("disk", "a.b"),
+        ("disk", "DEFAULT"),
+    ] {
+        let token = cluster.proxy.key().sign("PS256", &claims(name, namespace));
+        let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
+        let response = cluster.server.exchange(&request, b"x");
+        assert!(
+            [400, 503].contains(&response.status),
+            "{namespace}/{name}: {response:?}"
+        );
+    }
+    assert_eq!(cluster.upstream.seen().len(), 0);
+    let known = |request: &String| {
+        request.contains("/cdiconfigs")
+            || request.contains("/configmaps/")
+            || request.starts_with("GET /api/v1/namespaces/default/persistentvolumeclaims/")
+    };
+    let requests = cluster.api.requests();
+    let odd: Vec<_> = requests.iter().filter(|request| !known(request)).collect();
+    assert!(odd.is_empty(), "{odd:?}");
+}

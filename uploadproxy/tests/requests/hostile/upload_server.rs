@@ -1,0 +1,264 @@
+//! What an upload server answers that is not one of ours, or not any more.
+
+use std::time::{Duration, Instant};
+
+use testkit::fail::OrFail;
+use testkit::https::Connection;
+use testkit::process::{cpu, memory};
+use testkit::upload_proxy::Scripted;
+use testkit::upstream::{Reads, Says, Script, Then};
+use testkit::wait;
+
+use crate::hostile::{BINARY, GROWTH_BYTES, PATH};
+
+/// How soon an upload server that says nonsense is given up.
+const SOON: Duration = Duration::from_secs(5);
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine";
+
+fn front(script: Script) -> Scripted {
+    Scripted::start_for(BINARY, 2, vec![script])
+}
+
+/// A request with the first PVC, and what is answered.
+fn post(front: &Scripted) -> (u16, String, Duration) {
+    let started = Instant::now();
+    let response = front.server.exchange(&front.request("POST", PATH), b"body");
+    (response.status, response.text(), started.elapsed())
+}
+
+#[test]
+fn answers_that_never_begin_are_given_up() {
+    for (what, bytes) in [
+        (
+            "interim answers",
+            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n".repeat(100_000),
+        ),
+        ("continues", "HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000)),
+        (
+            "a long head",
+            format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)),
+        ),
+        (
+            "many fields",
+            format!("HTTP/1.1 200 OK\r\n{}", "X: y\r\n".repeat(10_000)),
+        ),
+        ("a long reason", format!("HTTP/1.1 200 {}", "x".repeat(1 << 20))),
+        ("empty lines", "\r\n".repeat(1 << 19)),
+    ] {
+        let front = front(Script {
+            then: Then::Hang,
+            ..Script::answer(bytes)
+        });
+        let (before, computed) = (memory(front.server.id(), "VmRSS"), cpu(front.server.id()));
+        let (status, words, waited) = post(&front);
+        let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
+        let computed = cpu(front.server.id()) - computed;
+        println!("{what}: {status} after {waited:?}, {computed:?} computed, {grown} bytes: {words}");
+        assert_eq!(status, 502, "{what}: {words}");
+        assert!(waited < SOON, "{what}: {waited:?}");
+        assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
+    }
+}
+
+#[test]
+fn a_few_interim_answers_are_no_harm() {
+    let interim = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\n\r\n";
+    let front = front(Script::answer(format!("{interim}{OK}")));
+    let (status, words, _) = post(&front);
+    assert_eq!((status, words.as_str()), (200, "fine"));
+}
+
+/// What comes out of the proxy, byte for byte, until it is silent.
+fn raw(front: &Scripted, request: &[u8]) -> String {
+    let mut connection: Connection = front.server.connect();
+    connection.send(request).or_fail("send");
+    let mut all = String::new();
+    connection
+        .set_patience(Duration::from_millis(500))
+        .or_fail("a time limit");
+    while let Ok(response) = connection.response() {
+        all += &format!("{response:?}\n");
+    }
+    all
+}
+
+#[test]
+fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
+    let hidden = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
+    for (what, answer, outcome) in [
+        (
+            "two lengths",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\nfine{hidden}"),
+            None,
+        ),
+        (
+            "a length and chunks",
+            format!(
+                "HTTP/1.1 200 OK\r\nContent-Length: 400\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\n\r\n{hidden}"
+            ),
+            None,
+        ),
+        (
+            "a list of lengths",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nfine{hidden}"),
+            None,
+        ),
+        (
+            "a length with a sign",
+            format!("HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nfine{hidden}"),
+            None,
+        ),
+        ("a body that is longer", format!("{OK}{hidden}"), Some("fine")),
+        (
+            "a body where none may be",
+            format!("HTTP/1.1 204 No Content\r\nContent-Length: 4\r\n\r\n{hidden}"),
+            Some(""),
+        ),
+        (
+            "an answer in trailers",
+            format!(
+                "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nfine\r\n0\r\nX: y\n\r\n{hidden}\r\n\r\n"
+            ),
+            Some("fine"),
+        ),
+        (
+            "a huge length",
+            "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551615\r\n\r\nfine".to_owned(),
+            None,
+        ),
+        (
+            "a line break in a field",
+            "HTTP/1.1 200 OK\r\nX: a\rSet-Cookie: b\r\nContent-Length: 4\r\n\r\nfine".to_owned(),
+            None,
+        ),
+        (
+            "an upgrade",
+            format!(
+                "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n{hidden}"
+            ),
+            None,
+        ),
+    ] {
+        let front = front(Script {
+            then: Then::Hang,
+            ..Script::answer(answer)
+        });
+        // The next request comes while the connection to the upload server might be used again.
+        let one = front.request("POST", PATH).length(0).bytes();
+        let all = raw(&front, &[&one[..], &one].concat());
+        assert!(!all.contains("smuggled"), "{what}: {all}");
+        let first = all.lines().next().or_fail(format!("{what}: no answer"));
+        let is_fine = match outcome {
+            Some(body) => {
+                (first.starts_with("200 ") || first.starts_with("204 "))
+                    && first.ends_with(&format!("{body:?}"))
+            }
+            None => first.starts_with("502 "),
+        };
+        assert!(is_fine, "{what}: {all}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_left_over_reaches_nobody() {
+    let mark = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nleft over";
+    // Behind the answer to one client at once, or a moment later, there is another one.
+    for script in [
+        Script::answer(format!("{OK}{mark}")),
+        Script {
+            reads: Reads::Head,
+            ..Script::answer(format!("{OK}{mark}"))
+        },
+        // The second is said when the next request comes, if it comes on this connection.
+        Script {
+            reads: Reads::Head,
+            says: Says::Bytes(format!("{mark}{OK}").into_bytes()),
+            then: Then::NextRequest,
+        },
+    ] {
+        let is_third = matches!(&script.says, Says::Bytes(bytes) if bytes.starts_with(mark.as_bytes()));
+        let front = Scripted::start_for(BINARY, 2, vec![Script::answer(OK), script, Script::answer(OK)]);
+        let mut bodies = Vec::new();
+        for round in 0..4 {
+            // Clients of different PVCs with the same upload server.
+            let pvc = &front.pvcs[round % 2];
+            let body = if round == 1 { &[b'x'; 100_000][..] } else { b"x" };
+            bodies.push(
+                front
+                    .server
+                    .exchange(&front.request_for(pvc, "POST", PATH), body)
+                    .text(),
+            );
+        }
+        let expected = if is_third {
+            ["fine", "left over", "fine", "fine"]
+        } else {
+            ["fine"; 4]
+        };
+        assert_eq!(
+            bodies,
+            expected,
+            "{:?}",
+            front
+                .upstream
+                .seen()
+                .iter()
+                .map(|seen| seen.connection)
+                .collect::<Vec<_>>()
+        );
+    }
+}
+
+#[test]
+fn a_client_that_leaves_leaves_no_connection_for_the_next_one() {
+    for body in [&b"x"[..], &[b'x'; 1 << 20]] {
+        let front = Scripted::start_for(BINARY, 2, vec![Script::silent(), Script::answer(OK)]);
+        let mut gone = front.server.connect();
+        gone.begin(&front.request("POST", PATH).length(body.len() + 1))
+            .or_fail("send");
+        gone.send(body).or_fail("send");
+        front
+            .upstream
+            .wait_for("the first", |seen| seen.iter().any(|seen| seen.body_bytes() > 0));
+        drop(gone);
+        let other = front.request_for(&front.pvcs[1], "POST", PATH);
+        front.server.exchange(&other, b"x").assert(200, "fine");
+        let seen = front.upstream.seen();
+        assert_ne!(seen[0].connection, seen[1].connection);
+    }
+}
+
+#[test]
+fn answers_without_end_go_as_far_as_their_client_reads() {
+    let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
+    let answer = format!("{head}{}", chunk.repeat(4096));
+    let front = front(Script {
+        then: Then::Hang,
+        ..Script::answer(answer)
+    });
+    let before = memory(front.server.id(), "VmRSS");
+    let mut connection = front.server.connect();
+    connection
+        .begin(&front.request("POST", PATH).length(0))
+        .or_fail("send");
+    // It does not read. Another one is not disturbed.
+    front.upstream.wait_for("the request", |seen| seen.len() == 1);
+    front.upstream.follow(Script::answer(OK));
+    std::thread::sleep(Duration::from_secs(1));
+    let (status, words, waited) = post(&front);
+    assert_eq!((status, words.as_str()), (200, "fine"));
+    assert!(waited < SOON, "{waited:?}");
+    let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes");
+    drop(connection);
+    // With its client, the answer ends.
+    // Well before the other one has been idle for too long.
+    let has_ended = || front.upstream.open_connections() <= 1;
+    wait::until(
+        Duration::from_secs(3),
+        || "the upload server still answers",
+        has_ended,
+    );
+}

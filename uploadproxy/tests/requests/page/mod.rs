@@ -1,0 +1,232 @@
+//! The upload page in Chromium: what a user does and sees.
+
+mod scene;
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use testkit::https::Request;
+use testkit::origin::{Origin, Script};
+use testkit::upload_proxy::NAMESPACE;
+use testkit::{tokens, tools};
+
+use crate::page::scene::{PATIENCE, PVC, Scene};
+use testkit::relay::Relay;
+
+const MIB: u64 = 1 << 20;
+
+/// What the page may do: talk to where it came from.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+                      form-action 'none'; frame-ancestors 'none'";
+
+/// Seconds by which clocks may differ: tokens count so much longer.
+const LEEWAY: i64 = 10;
+
+#[test]
+fn an_upload_shows_how_far_it_is_and_makes_the_disk() {
+    let scene = Scene::throttled(8 * MIB);
+    let image = scene.image(32 * MIB);
+    let page = scene.front.exchange(&Request::new("GET", "/"), &[]);
+    assert_eq!(page.header("content-security-policy"), Some(POLICY));
+    scene.upload(&scene.front.url("/"), &scene.token(), &image);
+    let bar = scene.browser.find("#bar");
+    let mut values = Vec::new();
+    let sample = |_: &_| {
+        let value = bar.property("value").as_f64().unwrap();
+        values.push(value);
+        (value >= 1.0).then_some(())
+    };
+    scene.browser.wait_for("all to be sent", PATIENCE, sample);
+    assert!(values.is_sorted(), "{values:?}");
+    values.dedup();
+    let between = values
+        .iter()
+        .filter(|value| (0.01..0.99).contains(*value))
+        .count();
+    assert!(between >= 5, "progress was seen at {values:?}");
+    let figures = scene.browser.find("#figures").text();
+    assert!(
+        figures.starts_with("32.0 MiB of 32.0 MiB · 100 % · "),
+        "{figures}"
+    );
+    assert_eq!(scene.wait_for_end("done"), "Done. disk.raw is on the volume.");
+    assert_eq!(scene.browser.find("#token").property("value"), "");
+    // Neither the policy nor a missing file has made the browser complain.
+    assert_eq!(scene.browser.log(), [""; 0]);
+    scene.assert_uploaded(&image);
+}
+
+#[test]
+fn a_bad_token_is_told_apart_from_none() {
+    let scene = Scene::start();
+    let image = scene.image(MIB);
+    let stranger = tokens::TokenKey::generate().token(PVC, NAMESPACE);
+    scene.upload(&scene.front.url("/"), &stranger, &image);
+    let words = scene.wait_for_end("failed");
+    assert!(
+        words.contains("The token is not valid") && words.contains("401"),
+        "{words}"
+    );
+    // The fields are as they were, and another token is taken at once.
+    scene.browser.find("#token").clear();
+    scene.browser.find("#start").click();
+    let words = scene.wait_for_end("failed");
+    assert!(words.contains("Paste the upload token"), "{words}");
+    assert_eq!(scene.pod.data_names(), [""; 0]);
+    // Enter is as good as the button.
+    scene
+        .browser
+        .find("#token")
+        .send_keys(&format!(" Bearer {} \u{e007}", scene.token()));
+    scene.browser.wait_for_text("#status", "Done.", PATIENCE);
+    scene.assert_uploaded(&image);
+}
+
+#[test]
+fn what_the_server_says_is_shown_in_its_words() {
+    let scene = Scene::with(
+        |proxy, server| proxy.route(PVC, server.address()),
+        |pod| pod.env("UPLOAD_IMAGE_SIZE", "1Mi"),
+    );
+    let image = scene.image(2 * MIB);
+    scene.upload(&scene.front.url("/"), &scene.token(), &image);
+    let words = scene.wait_for_end("failed");
+    assert!(words.contains("the volume is too small. (400)"), "{words}");
+    let said = scene.browser.find("#answer").text();
+    assert!(
+        said.contains("is larger than the reported available storage"),
+        "{said}"
+    );
+}
+
+#[test]
+fn an_upload_that_is_cut_goes_on_where_it_was() {
+    let scene = Scene::throttled(8 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(32 * MIB);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.5);
+    relay.cut();
+    let words = scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
+    assert!(!words.contains(" 0 %"), "{words}");
+    scene.wait_for_end("done");
+    // Only what was under way when it was cut is sent twice, not what the server has.
+    let again = relay.sent() - 32 * MIB;
+    assert!(again < 8 * MIB, "{again} bytes were sent again");
+    scene.assert_uploaded(&image);
+}
+
+#[test]
+fn a_file_that_changes_meanwhile_is_not_continued() {
+    let scene = Scene::throttled(8 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(32 * MIB);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.3);
+    std::fs::write(&image, "something else").unwrap();
+    relay.cut();
+    let words = scene.wait_for_end("failed");
+    assert!(words.starts_with("The file cannot be read"), "{words}");
+    // What was sent of it is no disk, and is not waited for.
+    scene.upload_server.wait_until_idle();
+    assert_eq!(scene.pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn a_file_may_be_dropped() {
+    let scene = Scene::start();
+    scene.browser.open(&scene.front.url("/"));
+    scene.browser.find("#token").send_keys(&scene.token());
+    let drop = "const dataTransfer = new DataTransfer();
+        dataTransfer.items.add(new File([new Uint8Array(3 << 20).fill(7)], 'dropped.raw'));
+        document.body.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }));";
+    scene.browser.run(drop, &[]);
+    scene.browser.find("#start").click();
+    assert_eq!(scene.wait_for_end("done"), "Done. dropped.raw is on the volume.");
+    scene.upload_server.wait().assert_success("a dropped file");
+    assert!(std::fs::read(scene.pod.disk()).unwrap() == vec![7; 3 << 20]);
+}
+
+#[test]
+fn a_token_that_has_expired_meanwhile_is_asked_for() {
+    let scene = Scene::throttled(4 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(96 * MIB);
+    scene.choose(&relay.url(), &image);
+    let mut claims = tokens::claims(PVC, NAMESPACE);
+    // Long enough for a browser on a busy machine, shorter than the upload takes.
+    let expiry = tokens::now() + 15;
+    claims["exp"] = json!(expiry - LEEWAY);
+    scene.submit(&scene.proxy.key().sign("PS256", &claims));
+    // More than the wire holds: the proxy has let it in.
+    scene.wait_for_progress(0.3);
+    while tokens::now() <= expiry + 1 {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    relay.cut();
+    scene
+        .browser
+        .wait_for_text("#status", "Paste a new one", PATIENCE);
+    scene.submit(&scene.token());
+    scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
+    scene.wait_for_end("done");
+    scene.assert_uploaded(&image);
+}
+
+#[test]
+fn an_upload_that_is_cancelled_makes_room_at_once() {
+    let scene = Scene::throttled(4 * MIB);
+    let image = scene.image(32 * MIB);
+    scene.upload(&scene.front.url("/"), &scene.token(), &image);
+    scene.wait_for_progress(0.3);
+    scene.browser.find("#cancel").click();
+    assert_eq!(scene.wait_for_end("failed"), "Cancelled.");
+    let cancelled = Instant::now();
+    scene.upload_server.wait_until_idle();
+    assert!(
+        cancelled.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        cancelled.elapsed()
+    );
+    assert_eq!(scene.pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn an_archive_goes_in_one_request() {
+    let scene = Scene::with(
+        |proxy, server| proxy.route_with(PVC, server.address(), "archive"),
+        |pod| pod,
+    );
+    let image = scene.image(4 * MIB);
+    let archive = image.with_extension("tar");
+    let folder = image.parent().unwrap().to_string_lossy();
+    tools::run(
+        "tar",
+        ["-C", &folder, "-cf", &archive.to_string_lossy(), "disk.raw"],
+    );
+    scene.upload(&scene.front.url("/"), &scene.token(), &archive);
+    assert_eq!(scene.wait_for_end("done"), "Done. disk.tar is on the volume.");
+    scene.upload_server.wait().assert_success("an archive");
+    let unpacked = std::fs::read(scene.pod.path("data/disk.raw")).unwrap();
+    assert!(unpacked == std::fs::read(&image).unwrap());
+}
+
+#[test]
+fn a_page_of_another_origin_may_upload_by_cors() {
+    let scene = Scene::start();
+    let mut script = Script::new("<!doctype html><title>elsewhere</title>");
+    script.headers = vec![("Content-Type".to_owned(), "text/html".to_owned())];
+    let elsewhere = Origin::start(script).unwrap();
+    scene.browser.open(&elsewhere.url("/"));
+    // The header needs leave by a preflight, which a simple request would not.
+    let fetch = "const [url, token] = arguments;
+        const headers = { Authorization: `Bearer ${token}` };
+        return fetch(url, { method: 'POST', headers, body: new Uint8Array(3 << 20).fill(7) })
+            .then((answer) => answer.status, (error) => String(error));";
+    let url = scene.front.url("/v1beta1/upload");
+    let upload = |token: &str| scene.browser.run(fetch, &[json!(url), json!(token)]);
+    assert_eq!(upload("nonsense"), 401);
+    assert_eq!(upload(&scene.token()), 200, "{}", scene.upload_server.log());
+    scene.upload_server.wait().assert_success("CORS");
+    assert!(std::fs::read(scene.pod.disk()).unwrap() == vec![7; 3 << 20]);
+}

@@ -1,0 +1,95 @@
+//! A client that is refused learns why, although it is still sending.
+
+use testkit::certs::Offer;
+use testkit::disk;
+use testkit::https::Request;
+use testkit::upload_pod::UploadPod;
+
+use crate::clients::{BINARY, CLIENTS};
+
+#[test]
+fn a_client_that_is_still_sending_reads_why_it_was_refused() {
+    let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
+    let server = pod.start();
+    let big = vec![0x55; 48 << 20];
+    let stranger = pod.authority().client_config_for(&Offer::default());
+    let stranger = stranger.unwrap();
+    let content = disk::content(1, 1 << 20);
+    // Often, for a reset that overtakes the answer is a matter of luck.
+    for _ in 0..10 {
+        let mut connection = server.connect_as(&stranger);
+        connection
+            .exchange(&Request::post("/v1beta1/upload"), &big)
+            .unwrap()
+            .assert(401, "");
+        server
+            .exchange(&Request::new("PUT", "/v1beta1/upload"), &big)
+            .assert(404, "");
+        let response = server.post("/v1beta1/upload", &big);
+        assert_eq!(response.status, 400, "{response:?}");
+        let upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..100]);
+        server.post("/v1beta1/upload", &big).assert(503, "");
+        drop(upload);
+        server.wait_until_idle();
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn curl_and_requests_show_why_they_were_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let big = folder.path().join("big");
+    std::fs::write(&big, disk::content(1, 24 << 20)).unwrap();
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let _upload = server.begin_upload("/v1beta1/upload", 1 << 20, &[1; 100]);
+    for (client, send, path) in CLIENTS {
+        // Slow on purpose: it would send for seconds after the answer.
+        if client == "--limit-rate" {
+            continue;
+        }
+        let status = send.send(&pod, &server, &format!("/v1beta1/{path}"), &big);
+        assert_eq!(status, "503", "{client}");
+    }
+}
+
+/// Python's `requests` and others look for an answer only when they have sent everything.
+#[test]
+fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let body = disk::content(1, 8 << 20);
+    let _upload = server.begin_upload("/v1beta1/upload", body.len(), &body[..100]);
+    for request in [
+        Request::post("/v1beta1/upload"),
+        Request::new("PUT", "/v1beta1/upload"),
+    ] {
+        let mut connection = server.connect();
+        connection.begin(&request.length(body.len())).unwrap();
+        connection.send(&body).unwrap();
+        let status = connection.response().unwrap().status;
+        assert!([404, 503].contains(&status), "{status}");
+    }
+}
+
+/// A refused request whose body came to its end leaves a connection that can be used again.
+#[test]
+fn a_connection_serves_again_after_a_failed_upload() {
+    let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
+    let server = pod.start();
+    let mut connection = server.connect();
+    let content = disk::content(1, 1 << 20);
+    for _ in 0..3 {
+        let response = connection
+            .exchange(&Request::post("/v1beta1/upload").length(0), &[])
+            .unwrap();
+        assert_eq!(response.status, 500, "{response:?}");
+        assert_ne!(response.header("connection"), Some("close"), "{response:?}");
+        let health = connection.exchange(&Request::new("GET", "/healthz"), &[]);
+        health.unwrap().assert(200, "OK");
+    }
+    let response = connection.exchange(&Request::post("/v1beta1/upload"), &content);
+    response.unwrap().assert(200, "");
+    server.wait().assert_success("upload");
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}

@@ -1,0 +1,443 @@
+//! Clones: snappy-framed devices and tar streams, as CDI's cloner sends them.
+
+use std::fs::{self};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use crate::BINARY;
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use datapath::encode::{Encoding, PIECE_BYTES, VolumePiece};
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::framing::chunked;
+use testkit::https::{Request, Response};
+use testkit::loopdev::{DIRT, LoopDevice};
+use testkit::tools;
+use testkit::upload_pod::{Server, UploadPod};
+
+const MIB: u64 = 1 << 20;
+
+const BLOCK: &str = "blockdevice-clone";
+const FILESYSTEM: &str = "filesystem-clone";
+
+/// In the snappy framing format.
+fn framed(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = snap::write::FrameEncoder::new(Vec::new());
+    encoder.write_all(bytes).or_fail("compress");
+    encoder.into_inner().ok().or_fail("finish the frames")
+}
+
+/// As the cloner packs a volume: its top-level names, with holes.
+fn tar(folder: &Path) -> Vec<u8> {
+    let mut names: Vec<_> = fs::read_dir(folder)
+        .or_fail(folder.display())
+        .map(|entry| entry.or_fail("an entry").file_name())
+        .collect();
+    names.sort();
+    let options = ["-c", "-S", "-f", "-", "-C"].map(Into::into);
+    let words = options.into_iter().chain([folder.into()]).chain(names);
+    tools::filter("tar", words, &[])
+}
+
+fn send(server: &Server, path: &str, content_type: &str, stream: &[u8]) -> Response {
+    let request = Request::post(path)
+        .chunked()
+        .header("x-cdi-content-type", content_type);
+    server.exchange(&request, &chunked(stream, 32 << 10, &[]))
+}
+
+/// Clones `stream` and fails the test unless the server succeeds and says whether it preallocated.
+#[track_caller]
+fn clone(pod: &UploadPod, content_type: &str, stream: &[u8], preallocated: bool) {
+    let server = pod.start();
+    send(&server, "/v1beta1/upload", content_type, stream).assert(200, "");
+    server.wait().assert_success(content_type);
+    let message = format!(r#"{{"preallocationApplied":{preallocated},"message":"Clone Complete"}}"#);
+    assert_eq!(pod.message(), Some(message));
+}
+
+/// A disk of 16 MiB with an eighth of data, whose first and last sector hold something.
+fn sparse_disk() -> Vec<u8> {
+    let mut content = disk::sparse_content(5, 16 * MIB, 8);
+    if let Some(last) = content.last_mut() {
+        *last = 1;
+    }
+    content
+}
+
+#[test]
+fn a_device_becomes_the_same_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    // The target may be larger: what lies behind the clone is nobody's.
+    for (bytes, sector) in [(16 * MIB, 512), (16 * MIB, 4096), (17 * MIB, 512)] {
+        let device = LoopDevice::new(folder.path(), bytes, sector);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        clone(&pod, BLOCK, &framed(&content), false);
+        let disk = fs::read(device.path()).unwrap();
+        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
+    }
+}
+
+#[test]
+fn a_device_becomes_a_file_with_holes() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY);
+    // Of an attempt of an earlier container.
+    fs::write(pod.disk(), vec![0xEE; 20 << 20]).unwrap();
+    clone(&pod, BLOCK, &framed(&content), false);
+    assert!(fs::read(pod.disk()).unwrap() == content);
+    let data = disk::data_bytes(&pod.disk());
+    let allocated = disk::allocated_bytes(&pod.disk());
+    assert!(
+        (data..data + MIB).contains(&allocated),
+        "{allocated} bytes are allocated for {data} bytes of data"
+    );
+}
+
+#[test]
+fn a_device_with_the_bytes_of_an_image_is_not_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let qcow2 = folder.path().join("image.qcow2");
+    let file = qcow2.to_str().unwrap();
+    tools::run("qemu-img", ["create", "-q", "-f", "qcow2", file, "64M"]);
+    let mut content = fs::read(&qcow2).unwrap();
+    content.resize(1 << 20, 0);
+    let gzip = tools::filter("gzip", ["-c"], &content);
+    for bytes in [content, gzip] {
+        let pod = UploadPod::new(BINARY);
+        clone(&pod, BLOCK, &framed(&bytes), false);
+        let disk = fs::read(pod.disk()).unwrap();
+        assert!(
+            disk.starts_with(&bytes),
+            "the guest's bytes were read as an image"
+        );
+    }
+}
+
+#[test]
+fn a_preallocated_clone_of_a_device_has_no_holes() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY).env("PREALLOCATION", "true");
+    let server = pod.start();
+    send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert!(fs::read(pod.disk()).unwrap() == content);
+    assert!(disk::allocated_bytes(&pod.disk()) >= content.len() as u64);
+}
+
+/// A volume with a sparse disk and beside it what else may lie on one.
+fn fill_volume(folder: &Path, content: &[u8]) {
+    disk::write_sparse(&folder.join("disk.img"), content);
+    fs::create_dir_all(folder.join("nested/deeper")).or_fail("a folder");
+    fs::write(folder.join("nested/deeper/notes"), "text").or_fail("a file");
+    fs::write(folder.join("nested/empty"), "").or_fail("a file");
+    let script = folder.join("nested/script");
+    fs::write(&script, "#!/bin/sh").or_fail("a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o751)).or_fail("a mode");
+    fs::hard_link(&script, folder.join("nested/same-script")).or_fail("a hard link");
+    std::os::unix::fs::symlink("nested/script", folder.join("link")).or_fail("a link");
+    fs::write(folder.join("n".repeat(200)), "a name that needs an extension").or_fail("a file");
+}
+
+/// Names, types, modes, sizes, modification times and link targets below `folder`, a line each.
+fn listing(folder: &Path) -> String {
+    let format = "%P %y %m %s %Ts %l %n\\n";
+    let words = ["-mindepth", "1", "-not", "-type", "d", "-printf", format].map(AsRef::as_ref);
+    let printed = tools::run("find", [folder.as_os_str()].into_iter().chain(words));
+    let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P %m\\n"].map(AsRef::as_ref);
+    let printed = printed + &tools::run("find", [folder.as_os_str()].into_iter().chain(folders));
+    let mut lines: Vec<_> = printed.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+#[test]
+fn a_volume_becomes_the_same_volume_with_its_holes() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let pod = UploadPod::new(BINARY);
+    clone(&pod, FILESYSTEM, &framed(&tar(source.path())), true);
+    let target = pod.path("data");
+    assert_eq!(listing(&target), listing(source.path()));
+    for name in ["disk.img", "nested/deeper/notes", "nested/same-script"] {
+        let (source, target) = (source.path().join(name), target.join(name));
+        assert!(
+            fs::read(&source).unwrap() == fs::read(&target).unwrap(),
+            "{name} differs"
+        );
+    }
+    let (from, to) = (
+        disk::allocated_bytes(&source.path().join("disk.img")),
+        disk::allocated_bytes(&pod.disk()),
+    );
+    assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
+}
+
+#[test]
+fn an_empty_volume_becomes_an_empty_volume() {
+    let stream = tools::filter("tar", ["-c", "-f", "-", "--files-from", "/dev/null"], &[]);
+    let pod = UploadPod::new(BINARY);
+    clone(&pod, FILESYSTEM, &framed(&stream), true);
+    assert_eq!(pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn a_volume_becomes_a_device_that_holds_its_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    // None of these is the disk, whatever they are called.
+    fs::create_dir(source.path().join("a-disk.img-folder")).unwrap();
+    fs::write(source.path().join("disk.img.bak"), "old").unwrap();
+    for bytes in [16 * MIB, 20 * MIB] {
+        let device = LoopDevice::new(folder.path(), bytes, 512);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        clone(&pod, FILESYSTEM, &framed(&tar(source.path())), false);
+        let disk = fs::read(device.path()).unwrap();
+        assert!(disk.starts_with(&content), "a device of {bytes} bytes differs");
+    }
+}
+
+/// Upstream takes the first name that resembles the disk's.
+#[test]
+fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("before-disk.img.bak"), "old").unwrap();
+    disk::write_sparse(&source.path().join("disk.img"), &sparse_disk());
+    let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
+    let pod = UploadPod::new(BINARY).block(device.path());
+    let server = pod.start();
+    let response = send(
+        &server,
+        "/v1beta1/upload",
+        FILESYSTEM,
+        &framed(&tar(source.path())),
+    );
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(response.text().contains("`before-disk.img.bak`"), "{response:?}");
+    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+}
+
+#[test]
+fn a_volume_without_a_disk_cannot_become_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    fs::write(source.path().join("notes"), "text").unwrap();
+    let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
+    let pod = UploadPod::new(BINARY).block(device.path());
+    let server = pod.start();
+    let response = send(
+        &server,
+        "/v1beta1/upload",
+        FILESYSTEM,
+        &framed(&tar(source.path())),
+    );
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(
+        response.text().contains("no disk image found in tar"),
+        "{response:?}"
+    );
+    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+    let content = disk::content(1, 4 * MIB);
+    send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert!(fs::read(device.path()).unwrap() == content);
+}
+
+#[test]
+fn clones_are_not_asynchronous() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let content = disk::content(1, MIB);
+    for content_type in [BLOCK, FILESYSTEM] {
+        send(&server, "/v1beta1/upload-async", content_type, &framed(&content))
+            .assert(500, "Saving stream failed: async clone not supported");
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn a_broken_clone_leaves_the_server_ready_and_the_volume_clean() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let tar = tar(source.path());
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
+        let good = framed(bytes);
+        for damage in [
+            // A byte in the middle, of which the CRC-32C of its chunk tells.
+            flipped(&good, good.len() / 2),
+            // The end is missing, in the middle of a chunk.
+            good[..good.len() - 1000].to_vec(),
+            // Not the stream identifier.
+            flipped(&good, 4),
+            bytes.clone(),
+        ] {
+            let response = send(&server, "/v1beta1/upload", content_type, &damage);
+            assert_eq!(response.status, 500, "{response:?}");
+            assert!(
+                response.text().starts_with("Saving stream failed: "),
+                "{response:?}"
+            );
+            assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
+        }
+    }
+    send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar)).assert(200, "");
+    server.wait().assert_success("clone");
+    assert_eq!(listing(&pod.path("data")), listing(source.path()));
+}
+
+fn flipped(bytes: &[u8], at: usize) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at] ^= 0x10;
+    bytes
+}
+
+/// In zstd, every other piece of which is compressed.
+fn in_zstd(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = Encoding::Zstd.new_encoder();
+    let mut stream = Vec::new();
+    for (index, part) in bytes.chunks(PIECE_BYTES).enumerate() {
+        let piece = VolumePiece::Data(part.to_vec().into());
+        for block in encoder.encode_piece(piece, index % 2 == 0) {
+            stream.extend_from_slice(&block.head);
+            stream.extend_from_slice(&block.body);
+        }
+    }
+    stream
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    let mut digest = RunningDigest::new(DigestAlgorithm::Crc64Nvme);
+    digest.update(bytes);
+    digest.finish_digest()
+}
+
+/// Sends a clone in `encoding` with the trailer that belongs to `sent`.
+fn send_encoded(server: &Server, content_type: &str, encoding: &str, stream: &[u8], sent: &[u8]) -> Response {
+    let request = Request::post("/v1beta1/upload")
+        .chunked()
+        .header("x-cdi-content-type", content_type)
+        .header("x-cdi-workers-clone", encoding)
+        .header("x-cdi-checksum", "crc64nvme")
+        .header("Trailer", "x-cdi-checksum");
+    let trailers = [("x-cdi-checksum", &*checksum(sent))];
+    server.exchange(&request, &chunked(stream, 32 << 10, &trailers))
+}
+
+#[test]
+fn zstd_is_offered_and_taken() {
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    let tar = tar(source.path());
+    for (content_type, bytes) in [(BLOCK, &content), (FILESYSTEM, &tar)] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let question = Request::new("HEAD", "/v1beta1/upload-async");
+        let answer = server.exchange(&question, &[]);
+        assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None));
+        // Whoever is no cloner learns nothing.
+        // Older cloners of ours name `frames-1`, do not find it in the answer, and send snappy.
+        for known in ["zstd", "frames-1"] {
+            let offer = server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
+            assert_eq!(
+                (offer.status, offer.header("x-cdi-workers-clone")),
+                (200, Some("zstd"))
+            );
+        }
+        let (half, other_half) = bytes.split_at(bytes.len() / 2);
+        let (half, other_half) = (in_zstd(half), in_zstd(other_half));
+        let good = [&half[..], &other_half].concat();
+        for damage in [
+            flipped(&good, good.len() / 2),
+            flipped(&good, good.len() - 1),
+            flipped(&good, 4),
+            good[..good.len() - 1000].to_vec(),
+            // Frames are missing, doubled, or in another order: nothing is wrong but the checksum.
+            half.clone(),
+            [&half[..], &half, &other_half].concat(),
+            [&other_half[..], &half].concat(),
+            [&good[..], b"x"].concat(),
+            framed(bytes),
+        ] {
+            let response = send_encoded(&server, content_type, "zstd", &damage, &good);
+            assert!([400, 500].contains(&response.status), "{response:?}");
+            assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
+        }
+        send_encoded(&server, content_type, "zstd", &good, &good).assert(200, "");
+        server.wait().assert_success(content_type);
+        assert!(fs::read(pod.disk()).unwrap() == content);
+    }
+}
+
+/// All but the trailer: nothing is missing but the proof that nothing is missing.
+#[test]
+fn zstd_has_to_come_with_a_checksum() {
+    let content = sparse_disk();
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let good = in_zstd(&content);
+    let request = Request::post("/v1beta1/upload")
+        .chunked()
+        .header("x-cdi-content-type", BLOCK)
+        .header("x-cdi-workers-clone", "zstd");
+    let announced = request
+        .clone()
+        .header("x-cdi-checksum", "crc64nvme")
+        .header("Trailer", "x-cdi-checksum");
+    for (request, sentence) in [
+        (request, "a clone in zstd needs x-cdi-checksum"),
+        (announced, "the announced checksum did not come"),
+    ] {
+        let response = server.exchange(&request, &chunked(&good, 32 << 10, &[]));
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains(sentence), "{response:?}");
+        assert_eq!(pod.data_names(), [""; 0]);
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn zstd_becomes_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = tempfile::tempdir().unwrap();
+    let content = sparse_disk();
+    fill_volume(source.path(), &content);
+    for (content_type, bytes) in [(BLOCK, content.clone()), (FILESYSTEM, tar(source.path()))] {
+        let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
+        let pod = UploadPod::new(BINARY).block(device.path());
+        let server = pod.start();
+        let stream = in_zstd(&bytes);
+        send_encoded(&server, content_type, "zstd", &stream, &stream).assert(200, "");
+        server.wait().assert_success(content_type);
+        assert!(fs::read(device.path()).unwrap() == content, "{content_type}");
+    }
+}
+
+#[test]
+fn an_encoding_that_nobody_knows_is_refused_with_a_sentence() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    for (content_type, encoding, sentence) in [
+        (
+            BLOCK,
+            "frames-1",
+            "a clone in \"frames-1\" is not understood: x-cdi-workers-clone may be zstd",
+        ),
+        (FILESYSTEM, "", "a clone in \"\" is not understood"),
+        ("", "zstd", "x-cdi-workers-clone is for clones"),
+    ] {
+        let response = send_encoded(&server, content_type, encoding, b"cdifrm1\n", b"cdifrm1\n");
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains(sentence), "{response:?}");
+    }
+    server.post_last("/v1beta1/upload", &disk::content(1, MIB));
+}

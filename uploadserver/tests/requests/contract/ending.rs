@@ -1,0 +1,267 @@
+//! How the process ends: what it did, the deadline, SIGTERM.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use testkit::disk;
+use testkit::framing::{Part, form, form_content_type};
+use testkit::https::Request;
+use testkit::images::{Compression, Content, Spec};
+use testkit::loopdev::{DIRT, LoopDevice};
+use testkit::process::Finished;
+use testkit::tools;
+use testkit::upload_pod::UploadPod;
+
+use crate::contract::{BINARY, MIB, assert_logged, pod};
+
+const UPLOADED: &str = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
+const PREALLOCATED: &str = r#"{"preallocationApplied":true,"message":"Upload Complete"}"#;
+const DEADLINE_PASSED: &str = r#"{"deadlinePassed":true,"message":"Deadline Passed"}"#;
+
+/// Exit code of a process that ends because of SIGTERM (128 + 15).
+const TERMINATED: i32 = 143;
+
+/// RFC 3339, so many seconds from now.
+fn in_seconds(seconds: i32) -> String {
+    let when = format!("{seconds:+} seconds");
+    tools::run("date", ["-u", "-d", &when, "+%FT%TZ"])
+        .trim()
+        .to_owned()
+}
+
+#[track_caller]
+fn assert_ended(finished: &Finished, pod: &UploadPod, code: i32, message: Option<&str>) {
+    assert_eq!(
+        (finished.code(), pod.message().as_deref()),
+        (code, message),
+        "{}",
+        finished.stderr
+    );
+    assert!(!finished.crashed(), "{}", finished.stderr);
+}
+
+#[test]
+fn an_upload_is_logged_and_reported_step_by_step() {
+    let pod = pod(&[("LISTEN_ADDRESS", "127.0.0.1")]);
+    let server = pod.start();
+    let request = Request::post("/v1beta1/upload").header("x-cdi-content-type", "whatever");
+    let content = disk::content(1, MIB);
+    server.exchange(&request, &content).assert(200, "");
+    let finished = server.wait();
+    assert_ended(&finished, &pod, 0, Some(UPLOADED));
+    let wrote = format!("Wrote data to {}", pod.disk().display());
+    assert_logged(
+        &finished.stderr,
+        &[
+            "] Running server on 127.0.0.1:",
+            "] Content type header is \"whatever\"",
+            &wrote,
+            "] Shutting down http server after successful upload",
+            "] UploadServer successfully exited",
+            UPLOADED,
+        ],
+    );
+    let mode = |path: &Path| std::os::unix::fs::PermissionsExt::mode(&path.metadata().unwrap().permissions());
+    assert_eq!(mode(&pod.disk()) & 0o7777, 0o660);
+    assert_eq!(mode(&pod.path("dev/termination-log")) & 0o777, 0o600);
+}
+
+#[test]
+fn an_asynchronous_upload_answers_before_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let spec = Spec {
+        compression: Compression::Zlib,
+        ..Spec::new(Content::Sparse)
+    };
+    let image = spec.build(folder.path(), "image");
+    let pod = pod(&[]);
+    let body = form(&[
+        Part::field("comment", "not the disk"),
+        Part::file(&std::fs::read(&image.qcow2).unwrap()),
+        Part::field("behind", "ignored"),
+    ]);
+    let server = pod.start();
+    let request = Request::post("/v1alpha1/upload-form-async").header("Content-Type", &form_content_type());
+    server.exchange(&request, &body).assert(200, "");
+    let finished = server.wait();
+    assert_ended(&finished, &pod, 0, Some(UPLOADED));
+    assert_logged(
+        &finished.stderr,
+        &[
+            "Ignoring part comment",
+            "Returning success to caller, continue processing in background",
+            "UploadServer successfully exited",
+        ],
+    );
+    disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "form-async");
+}
+
+#[test]
+fn a_disk_grows_to_the_usable_size() {
+    // 11 MiB less 6 %, down to whole MiB: 10 MiB.
+    let env = [("UPLOAD_IMAGE_SIZE", "11Mi"), ("FILESYSTEM_OVERHEAD", "0.06")];
+    for path in ["/v1beta1/upload", "/v1beta1/upload-async"] {
+        let pod = pod(&env);
+        let content = disk::content(1, 3 * MIB);
+        pod.start().post_last(path, &content);
+        let disk = std::fs::read(pod.disk()).unwrap();
+        assert_eq!(disk.len() as u64, 10 * MIB);
+        assert!(disk.starts_with(&content) && disk[content.len()..].iter().all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn preallocation_is_done_and_reported() {
+    let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
+    let content = vec![0; 4 << 20];
+    let pod = pod(&[("PREALLOCATION", "true")]);
+    let server = pod.start();
+    server
+        .exchange(&request, &form(&[Part::file(&content)]))
+        .assert(200, "");
+    assert_ended(&server.wait(), &pod, 0, Some(PREALLOCATED));
+    let blocks = std::os::unix::fs::MetadataExt::blocks(&pod.disk().metadata().unwrap());
+    assert!(blocks * 512 >= 4 * MIB, "{blocks} blocks");
+}
+
+#[test]
+fn preallocation_that_cannot_be_read_is_off() {
+    for value in ["", "yes"] {
+        let pod = pod(&[("PREALLOCATION", value)]);
+        pod.start().post_last("/v1beta1/upload", &[0; 4096]);
+        assert_eq!(pod.message().as_deref(), Some(UPLOADED));
+    }
+}
+
+#[test]
+fn a_stale_disk_of_an_earlier_container_is_replaced() {
+    let pod = pod(&[]);
+    std::fs::write(pod.disk(), vec![0xEE; 4 << 20]).unwrap();
+    let content = disk::content(1, MIB);
+    pod.start().post_last("/v1beta1/upload", &content);
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn a_deadline_without_an_upload_ends_the_server() {
+    for deadline in [in_seconds(2), in_seconds(-60)] {
+        let pod = pod(&[("DEADLINE", &deadline)]);
+        let started = Instant::now();
+        let finished = pod.program().start().wait();
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{:?}",
+            started.elapsed()
+        );
+        assert_ended(&finished, &pod, 0, Some(DEADLINE_PASSED));
+        let lines = [
+            "deadline exceeded, shutting down",
+            "upload not done, process exiting",
+        ];
+        assert_logged(&finished.stderr, &lines);
+        assert!(
+            !finished.stderr.contains("waiting for upload to finish"),
+            "{}",
+            finished.stderr
+        );
+    }
+}
+
+#[test]
+fn a_deadline_that_cannot_be_read_is_fatal() {
+    for deadline in ["tomorrow", "2026-13-01T00:00:00Z", "1700000000"] {
+        let pod = pod(&[("DEADLINE", deadline)]);
+        let finished = pod.program().start().wait();
+        assert_ended(&finished, &pod, 255, None);
+        assert_logged(&finished.stderr, &[deadline]);
+    }
+}
+
+#[test]
+fn an_environment_that_cannot_be_read_is_named_whole() {
+    let pod = pod(&[
+        ("UPLOAD_IMAGE_SIZE", "large"),
+        ("CDI_UPLOAD_STALL_SECONDS", "soon"),
+    ]);
+    let finished = pod.program().start().wait();
+    assert_ended(&finished, &pod, 1, None);
+    assert_logged(
+        &finished.stderr,
+        &["UPLOAD_IMAGE_SIZE", "CDI_UPLOAD_STALL_SECONDS"],
+    );
+}
+
+#[test]
+fn an_upload_in_flight_is_finished_after_the_deadline() {
+    let pod = pod(&[("DEADLINE", &in_seconds(2))]);
+    let server = pod.start();
+    let content = disk::content(1, MIB);
+    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..1000]);
+    server.wait_for_line("waiting for upload to finish");
+    upload.send(&content[1000..]).unwrap();
+    upload.response().unwrap().assert(200, "");
+    let finished = server.wait();
+    assert_ended(&finished, &pod, 0, Some(UPLOADED));
+    assert_logged(&finished.stderr, &["deadline exceeded, shutting down"]);
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn an_upload_that_fails_after_the_deadline_ends_the_server_as_the_deadline_does() {
+    let pod = pod(&[("DEADLINE", &in_seconds(2))]);
+    let server = pod.start();
+    let upload = server.begin_upload("/v1beta1/upload", 1 << 20, &[1; 5000]);
+    server.wait_for_line("waiting for upload to finish");
+    drop(upload);
+    let finished = server.wait();
+    assert_ended(&finished, &pod, 0, Some(DEADLINE_PASSED));
+    assert_logged(&finished.stderr, &["upload not done, process exiting"]);
+    assert_eq!(pod.data_names(), [""; 0]);
+}
+
+#[test]
+fn sigterm_ends_an_idle_server_at_once() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let mut idle = server.connect();
+    idle.exchange(&Request::new("GET", "/healthz"), &[])
+        .unwrap()
+        .assert(200, "OK");
+    let sent = Instant::now();
+    server.signal(Signal::TERM);
+    let finished = server.wait();
+    assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    assert!(sent.elapsed() < Duration::from_secs(8), "{:?}", sent.elapsed());
+}
+
+#[test]
+fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let content = disk::content(1, 8 * MIB);
+    let _upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..5 << 20]);
+    let sent = Instant::now();
+    server.signal(Signal::TERM);
+    let finished = server.wait();
+    assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    assert!(sent.elapsed() < Duration::from_secs(20), "{:?}", sent.elapsed());
+    assert!(!finished.crashed(), "{}", finished.stderr);
+    assert_eq!(pod.data_names(), [""; 0]);
+    let message = pod.message().unwrap_or_default();
+    assert!(!message.contains("Complete"), "{message}");
+}
+
+#[test]
+fn sigterm_in_the_middle_of_an_upload_leaves_no_disk_on_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = LoopDevice::new(folder.path(), 8 * MIB, 512);
+    let pod = UploadPod::new(BINARY).block(device.path());
+    let server = pod.start();
+    let content = disk::content(1, 8 * MIB);
+    let _upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..5 << 20]);
+    server.signal(Signal::TERM);
+    let finished = server.wait();
+    assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
+}

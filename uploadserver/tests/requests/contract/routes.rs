@@ -1,0 +1,340 @@
+//! Every method on every path, for every certificate and state of the server.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use testkit::cases::check_all;
+use testkit::certs::{Authority, KeyKind, Offer};
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::https::{Connection, Request, Response};
+use testkit::upload_pod::{CLIENT_NAME, Server, UploadPod};
+
+use crate::contract::{MIB, assert_logged, pod};
+
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+
+const PATHS: [(&str, Kind); 17] = [
+    ("/v1beta1/upload", Kind::Image),
+    ("/v1alpha1/upload", Kind::Image),
+    ("/v1beta1/upload-async", Kind::AsyncImage),
+    ("/v1alpha1/upload-async", Kind::AsyncImage),
+    ("/v1beta1/upload-form", Kind::Form),
+    ("/v1alpha1/upload-form", Kind::Form),
+    ("/v1beta1/upload-form-async", Kind::AsyncForm),
+    ("/v1alpha1/upload-form-async", Kind::AsyncForm),
+    ("/v1beta1/upload-archive", Kind::Archive),
+    ("/v1alpha1/upload-archive", Kind::Archive),
+    ("/healthz", Kind::Health),
+    ("/", Kind::Unknown),
+    ("/healthz/", Kind::Unknown),
+    ("/v1beta1/upload/", Kind::Unknown),
+    ("/v1beta1/upload-archive-async", Kind::Unknown),
+    ("/v1/upload", Kind::Unknown),
+    ("/v1beta1/Upload", Kind::Unknown),
+];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Image,
+    AsyncImage,
+    Form,
+    AsyncForm,
+    Archive,
+    Health,
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Certificate {
+    Absent,
+    OtherName,
+    Right,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Busy,
+    Done,
+}
+
+/// One row of the table.
+struct Row {
+    method: &'static str,
+    path: &'static str,
+    kind: Kind,
+    certificate: Certificate,
+    state: State,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            method,
+            path,
+            certificate,
+            state,
+            ..
+        } = self;
+        write!(
+            f,
+            "{method} {path}, certificate {certificate:?}, server {state:?}"
+        )
+    }
+}
+
+impl Row {
+    fn all(state: State) -> Vec<Self> {
+        let mut rows = Vec::new();
+        for (path, kind) in PATHS {
+            for method in METHODS {
+                for certificate in [Certificate::Absent, Certificate::OtherName, Certificate::Right] {
+                    rows.push(Self {
+                        method,
+                        path,
+                        kind,
+                        certificate,
+                        state,
+                    });
+                }
+            }
+        }
+        rows
+    }
+
+    /// The status and the body that the order of the checks gives.
+    fn expected(&self) -> (u16, &'static str) {
+        use Kind::{AsyncForm, AsyncImage, Form, Health, Unknown};
+        match (self.kind, self.method) {
+            (Health, _) => (200, "OK"),
+            (Unknown, _) => (404, "404 page not found\n"),
+            (AsyncImage | AsyncForm, "HEAD") => (200, ""),
+            (_, method) if method != "POST" => (404, ""),
+            _ if self.certificate != Certificate::Right => (401, ""),
+            _ if self.state == State::Busy => (503, ""),
+            _ if self.state == State::Done => (409, ""),
+            // An empty body is what a server that takes it on complains about.
+            (Form | AsyncForm, _) => (400, ""),
+            _ => (
+                500,
+                "Saving stream failed: Unable to obtain information about data source: \
+                 could not process image header: EOF",
+            ),
+        }
+    }
+
+    /// Compares an answer with what is expected. What a form or an archive without a byte is told is not laid down.
+    fn check(&self, response: &Response) {
+        let (status, body) = self.expected();
+        assert_eq!(response.status, status, "{response:?}");
+        let taken_on = matches!(status, 400 | 500);
+        if !(taken_on && matches!(self.kind, Kind::Form | Kind::AsyncForm | Kind::Archive)) {
+            let body = if self.method == "HEAD" { "" } else { body };
+            assert_eq!(response.text(), body, "{response:?}");
+        }
+        if !response.body.is_empty() {
+            let content_type = response.header("content-type").unwrap_or_default();
+            assert!(content_type.starts_with("text/plain"), "{response:?}");
+        }
+    }
+}
+
+/// What the clients with each certificate do in the handshake.
+struct Clients {
+    absent: Arc<ClientConfig>,
+    other: Arc<ClientConfig>,
+    right: Arc<ClientConfig>,
+}
+
+impl Clients {
+    fn new(pod: &UploadPod) -> Self {
+        let other = pod
+            .authority()
+            .client("somebody else", KeyKind::Ecdsa)
+            .or_fail("a certificate");
+        let config = |identity| {
+            let offer = Offer {
+                identity,
+                ..Offer::default()
+            };
+            pod.authority().client_config_for(&offer).or_fail("TLS")
+        };
+        Self {
+            absent: config(None),
+            other: config(Some(&other)),
+            right: config(Some(pod.client())),
+        }
+    }
+
+    fn connect(&self, server: &Server, certificate: Certificate) -> Connection {
+        server.connect_as(match certificate {
+            Certificate::Absent => &self.absent,
+            Certificate::OtherName => &self.other,
+            Certificate::Right => &self.right,
+        })
+    }
+}
+
+fn check_rows(server: &Server, clients: &Clients, rows: Vec<Row>) {
+    check_all(rows, |row| {
+        let request = Request::new(row.method, row.path);
+        // A form without a boundary would say little about whether the request was taken on.
+        let request = match row.kind {
+            Kind::Form | Kind::AsyncForm => request.header("Content-Type", "multipart/form-data; boundary=b"),
+            _ => request,
+        };
+        let mut connection = clients.connect(server, row.certificate);
+        let response = connection.exchange(&request, &[]).or_fail("an answer");
+        row.check(&response);
+    });
+}
+
+#[test]
+fn an_idle_server_answers_by_path_method_and_certificate() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let clients = Clients::new(&pod);
+    let (attempts, others) = Row::all(State::Idle)
+        .into_iter()
+        .partition(|row| matches!(row.expected().0, 400 | 500));
+    check_rows(&server, &clients, others);
+    // One after another: each of these occupies the server.
+    let attempts: Vec<Row> = attempts;
+    assert_eq!(attempts.len(), 10);
+    for row in attempts {
+        check_rows(&server, &clients, vec![row]);
+    }
+    assert_eq!(pod.data_names(), [""; 0]);
+    let finished = server.post_last("/v1beta1/upload", &disk::content(1, MIB));
+    assert_logged(&finished.stderr, &["could not process image header: EOF"]);
+}
+
+#[test]
+fn a_busy_server_answers_everything_but_another_upload_as_before() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let clients = Clients::new(&pod);
+    let content = disk::content(1, MIB);
+    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..1000]);
+    check_rows(&server, &clients, Row::all(State::Busy));
+    upload.send(&content[1000..]).unwrap();
+    upload.response().unwrap().assert(200, "");
+    let finished = server.wait();
+    finished.assert_success("the upload that made the server busy");
+    assert_logged(&finished.stderr, &["Got concurrent upload request"]);
+    assert_eq!(std::fs::read(pod.disk()).unwrap(), content);
+}
+
+#[test]
+fn a_request_that_was_on_its_way_when_the_upload_finished_is_answered() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let clients = Clients::new(&pod);
+    let content = disk::content(1, MIB);
+    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..1000]);
+    let mut rows = Row::all(State::Done);
+    rows.retain(|row| row.path.starts_with("/v1beta1") && ["HEAD", "POST"].contains(&row.method));
+    let mut waiting: Vec<_> = rows
+        .into_iter()
+        .map(|row| {
+            let request = Request::new(row.method, row.path).length(0).bytes();
+            let (front, back) = request.split_at(request.len() - 2);
+            let mut connection = clients.connect(&server, row.certificate);
+            connection.send(front).unwrap();
+            (row, connection, back.to_vec())
+        })
+        .collect();
+    upload.send(&content[1000..]).unwrap();
+    upload.response().unwrap().assert(200, "");
+    for (row, connection, back) in &mut waiting {
+        connection.send(back).or_fail(&*row);
+        let response = connection.response_to(row.method).or_fail(&*row);
+        row.check(&response);
+    }
+    drop(waiting);
+    let finished = server.wait();
+    finished.assert_success("a server with late requests");
+    assert_logged(&finished.stderr, &["Got upload request after already done"]);
+}
+
+#[test]
+fn a_certificate_of_another_authority_fails_the_handshake() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let stranger = Authority::new()
+        .unwrap()
+        .client(CLIENT_NAME, KeyKind::Ecdsa)
+        .unwrap();
+    let offer = Offer {
+        identity: Some(&stranger),
+        ..Offer::default()
+    };
+    let config = pod.authority().client_config_for(&offer).unwrap();
+    // In TLS 1.3 a client learns only after its own handshake that the server does not like its certificate.
+    let answer = Connection::open(server.address(), &config)
+        .and_then(|mut connection| connection.exchange(&Request::new("GET", "/healthz"), &[]));
+    assert!(answer.is_err(), "{answer:?}");
+    server
+        .post("/v1beta1/upload", &disk::content(1, MIB))
+        .assert(200, "");
+}
+
+#[test]
+fn a_common_name_may_be_longer_than_64_characters_and_have_slashes() {
+    let name = format!("{}/{}-source", "namespace/".repeat(10), "n".repeat(90));
+    for kind in [KeyKind::Ecdsa, KeyKind::Rsa] {
+        let pod = UploadPod::with_keys(crate::BINARY, &name, kind);
+        let server = pod.start();
+        let prefix = pod.authority().client(&name[..64], kind).unwrap();
+        let offer = Offer {
+            identity: Some(&prefix),
+            ..Offer::default()
+        };
+        let config = pod.authority().client_config_for(&offer).unwrap();
+        let refused = server
+            .connect_as(&config)
+            .exchange(&Request::post("/v1beta1/upload"), b"x");
+        refused.unwrap().assert(401, "");
+        server.post_last("/v1beta1/upload", &disk::content(1, MIB));
+    }
+}
+
+#[test]
+fn status_is_for_the_client_and_metrics_are_for_everybody() {
+    let pod = pod(&[]);
+    let server = pod.start();
+    let clients = Clients::new(&pod);
+    let get = |path, certificate| {
+        let mut connection = clients.connect(&server, certificate);
+        connection.exchange(&Request::new("GET", path), &[]).unwrap()
+    };
+    let state = || {
+        let response = get("/v1beta1/status", Certificate::Right);
+        assert_eq!(response.status, 200, "{response:?}");
+        serde_json::from_slice::<serde_json::Value>(&response.body).unwrap()
+    };
+    for certificate in [Certificate::Absent, Certificate::OtherName] {
+        assert_eq!(get("/v1beta1/status", certificate).status, 401);
+        assert_eq!(get("/metrics", certificate).status, 200);
+    }
+    assert_eq!(state()["state"], "idle");
+    let content = disk::content(1, 4 * MIB);
+    let (front, back) = content.split_at(content.len() / 2);
+    let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut during = state();
+    while during["received_bytes"] != front.len() && std::time::Instant::now() < deadline {
+        during = state();
+    }
+    assert_eq!(during["state"], "uploading", "{during}");
+    assert_eq!(during["received_bytes"], front.len(), "{during}");
+    assert_eq!(during["total_bytes"], content.len(), "{during}");
+    assert_eq!(during["percent"].as_f64().unwrap().round(), 50.0, "{during}");
+    let metrics = get("/metrics", Certificate::Right).text();
+    assert!(metrics.contains("# TYPE "), "{metrics}");
+    assert!(metrics.contains(&front.len().to_string()), "{metrics}");
+    upload.send(back).unwrap();
+    upload.response().unwrap().assert(200, "");
+}

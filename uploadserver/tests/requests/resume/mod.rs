@@ -1,0 +1,255 @@
+//! Uploads that are continued where they broke: tus 1.0 and the shape of the IETF's draft.
+
+mod protocol;
+mod sessions;
+
+use std::time::{Duration, Instant};
+
+use crate::BINARY;
+use sha2::Digest;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::https::{Connection, Request, Response};
+use testkit::images::{Compression, Content, Image, Spec};
+use testkit::upload_pod::{Server, UploadPod};
+
+const CREATE: &str = "/v1beta1/upload-resumable";
+
+fn tus(method: &str, path: &str) -> Request {
+    Request::new(method, path).header("Tus-Resumable", "1.0.0")
+}
+
+fn patch(path: &str, offset: usize) -> Request {
+    tus("PATCH", path)
+        .header("Content-Type", "application/offset+octet-stream")
+        .header("Upload-Offset", &offset.to_string())
+}
+
+/// Creates an upload of `length` bytes and returns the path of its URL.
+fn create(server: &Server, length: usize, checksum: Option<&str>) -> String {
+    let request = tus("POST", CREATE)
+        .header("Upload-Length", &length.to_string())
+        .length(0);
+    let request = match checksum {
+        Some(checksum) => request.header("x-cdi-checksum", checksum),
+        None => request,
+    };
+    location(&server.exchange(&request, &[]))
+}
+
+fn location(response: &Response) -> String {
+    assert_eq!(response.status, 201, "{response:?}");
+    let location = response.header("location").or_fail("a location");
+    let path = location.find(CREATE).and_then(|at| location.get(at..));
+    let path = path.or_fail(format!("{location} is below {CREATE}"));
+    assert!(path.len() > CREATE.len() + 1, "{location}");
+    path.to_owned()
+}
+
+/// The offset that the server names.
+fn offset(server: &Server, path: &str) -> usize {
+    let head = server.exchange(&tus("HEAD", path), &[]);
+    assert!([200, 204].contains(&head.status), "{head:?}");
+    assert_eq!(head.header("cache-control"), Some("no-store"), "{head:?}");
+    let offset = head
+        .header("upload-offset")
+        .and_then(|offset| offset.parse().ok());
+    offset.or_fail(format!("an offset in {head:?}"))
+}
+
+/// Sends a part and goes away without a word; returns when the server has noticed. All of it has arrived
+/// by then: bytes that the network swallows are nobody's fault.
+fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usize) {
+    let mut connection: Connection = server.connect();
+    let request = patch(path, from).length(whole.len() - from);
+    connection.begin(&request).or_fail("send the head");
+    // Whoever leaves something unread resets the connection.
+    let part = &whole[from..to];
+    let sent = connection.send_until_answered(part).or_fail("send a part");
+    assert_eq!(
+        sent,
+        part.len(),
+        "the server answered early: {:?}",
+        connection.response()
+    );
+    // Closing a socket before everything was read at the other end can take back what was sent.
+    server.wait_for_status(&[&format!("\"received_bytes\":{to},")]);
+    drop(connection);
+    server.wait_for_state("waiting");
+}
+
+fn image(folder: &std::path::Path) -> Image {
+    let spec = Spec {
+        compression: Compression::Zstd,
+        virtual_size: 48 << 20,
+        ..Spec::new(Content::Dense)
+    };
+    spec.build(folder, "image")
+}
+
+fn checksum(bytes: &[u8]) -> String {
+    format!("sha256:{}", hex::encode(sha2::Sha256::digest(bytes)))
+}
+
+#[test]
+fn an_upload_that_breaks_at_nine_tenths_costs_less_than_a_percent_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    for object in [&image.raw, &image.qcow2] {
+        let bytes = std::fs::read(object).unwrap();
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let path = create(&server, bytes.len(), Some(&checksum(&bytes)));
+        let cut = bytes.len() / 10 * 9;
+        send_and_cut(&server, &path, &bytes, 0, cut);
+        let offset = offset(&server, &path);
+        assert!(offset <= cut, "the server has {offset} of {cut} bytes");
+        assert!(
+            cut - offset < bytes.len() / 100,
+            "{} bytes are sent again",
+            cut - offset
+        );
+        let response = server.exchange(&patch(&path, offset), &bytes[offset..]);
+        assert_eq!(response.status, 204, "{response:?}");
+        assert_eq!(response.header("upload-offset"), Some(&*bytes.len().to_string()));
+        assert_eq!(response.header("tus-resumable"), Some("1.0.0"));
+        server.wait().assert_success("resume");
+        disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "resume");
+        let uploaded = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
+        assert_eq!(pod.message().as_deref(), Some(uploaded));
+    }
+}
+
+#[test]
+fn an_upload_that_breaks_twenty_times_makes_the_same_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path());
+    let bytes = std::fs::read(&image.qcow2).unwrap();
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), Some(&checksum(&bytes)));
+    let mut at = 0;
+    for round in 1..=20 {
+        send_and_cut(&server, &path, &bytes, at, bytes.len() * round / 21);
+        at = offset(&server, &path);
+    }
+    let response = server.exchange(&patch(&path, at), &bytes[at..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("resume");
+    disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "resume");
+}
+
+#[test]
+fn the_server_waits_and_says_so_and_takes_no_other_upload_meanwhile() {
+    let bytes = disk::content(1, 5 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 1 << 20);
+    let at = offset(&server, &path);
+    server.wait_for_state("waiting");
+    let status = server.exchange(&Request::new("GET", "/v1beta1/status"), &[]);
+    let status: serde_json::Value = serde_json::from_slice(&status.body).unwrap();
+    assert_eq!(status["state"], "waiting", "{status}");
+    assert_eq!(status["received_bytes"], at, "{status}");
+    assert_eq!(status["total_bytes"], bytes.len(), "{status}");
+    server.post("/v1beta1/upload", b"x").assert(503, "");
+    let second = tus("POST", CREATE).header("Upload-Length", "100").length(0);
+    assert_eq!(server.exchange(&second, &[]).status, 503);
+    // A wrong offset changes nothing.
+    for wrong in [at - 1, at + 1, 0, bytes.len()] {
+        let response = server.exchange(&patch(&path, wrong), &bytes[wrong.min(bytes.len())..]);
+        assert_eq!(response.status, 409, "{response:?}");
+    }
+    assert_eq!(offset(&server, &path), at);
+    assert_eq!(server.exchange(&patch(&path, at), &bytes[at..]).status, 204);
+    server.wait().assert_success("resume");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn an_upload_that_nobody_continues_frees_the_server() {
+    let bytes = disk::content(1, 1 << 20);
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 500_000);
+    let started = Instant::now();
+    server.wait_until_idle();
+    let waited = started.elapsed();
+    assert!(
+        (Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited),
+        "freed after {waited:?}"
+    );
+    assert_eq!(pod.data_names(), [""; 0]);
+    let gone = server.exchange(&tus("HEAD", &path), &[]).status;
+    assert!([404, 410].contains(&gone), "{gone}");
+    let gone = server.exchange(&patch(&path, 0), &bytes).status;
+    assert!([404, 410].contains(&gone), "{gone}");
+    server.post_last("/v1beta1/upload", &bytes);
+}
+
+#[test]
+fn sigterm_ends_a_server_that_waits() {
+    let bytes = disk::content(1, 1 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 500_000);
+    server.wait_for_line("waits at byte");
+    server.signal(rustix::process::Signal::TERM);
+    let finished = server.wait();
+    assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    assert_eq!(pod.data_names(), [""; 0]);
+}
+
+/// The connection of a client whose network went away may look alive for minutes.
+#[test]
+fn a_second_connection_takes_over_from_one_that_hangs() {
+    let bytes = disk::content(1, 4 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    let mut hanging = server.connect();
+    hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
+    hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
+    let started = Instant::now();
+    let at = offset(&server, &path);
+    assert!(at <= 1 << 20, "{at}");
+    // What the first one still sends does not count.
+    hanging.send_until_answered(&bytes[..1 << 20]).ok();
+    let response = server.exchange(&patch(&path, at), &bytes[at..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    assert!(
+        started.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        started.elapsed()
+    );
+    server.wait().assert_success("take over");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// Whoever asks how far an upload is takes it over, and may go away as well.
+#[test]
+fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
+    let bytes = disk::content(1, 4 << 20);
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "2");
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    let mut hanging = server.connect();
+    hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
+    hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
+    let mut asking = server.connect();
+    asking.begin(&tus("HEAD", &path)).unwrap();
+    // The first one has to let go.
+    hanging.response().unwrap().assert(204, "");
+    drop(asking);
+    let started = Instant::now();
+    server.wait_until_idle();
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "{:?}",
+        started.elapsed()
+    );
+    server.post_last("/v1beta1/upload", &bytes);
+}

@@ -1,0 +1,348 @@
+//! What the protocols lay down besides resuming: beginnings, pieces, endings and refusals.
+
+use std::ffi::OsString;
+use std::fs::{File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::time::Duration;
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::https::Request;
+use testkit::upload_pod::UploadPod;
+use testkit::wait;
+
+use crate::resume::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
+use datapath::digest::{DigestAlgorithm, RunningDigest};
+use tokio_util::sync::CancellationToken;
+
+#[test]
+fn pieces_that_end_on_purpose_are_answered_with_the_offset() {
+    let bytes = disk::content(1, 5 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    let mut connection = server.connect();
+    let mut sent = 0;
+    for piece in bytes.chunks(1 << 20) {
+        let response = connection.exchange(&patch(&path, sent), piece).unwrap();
+        sent += piece.len();
+        assert_eq!(response.status, 204, "{response:?}");
+        assert_eq!(response.header("upload-offset"), Some(&*sent.to_string()));
+    }
+    server.wait().assert_success("pieces");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn a_wrong_checksum_or_a_bad_image_is_told_at_the_end() {
+    let bytes = disk::content(1, 1 << 20);
+    let gzip = testkit::tools::filter("gzip", ["-c"], &bytes);
+    let pod = UploadPod::new(BINARY).env("UPLOAD_IMAGE_SIZE", "1Mi");
+    let server = pod.start();
+    for (body, checksum_of, status) in [
+        (&bytes[..], Some(&b"another"[..]), 400),
+        (&gzip[..gzip.len() / 2], None, 500),
+        (&disk::content(1, 2 << 20), None, 400),
+    ] {
+        let path = create(&server, body.len(), checksum_of.map(checksum).as_deref());
+        let response = server.exchange(&patch(&path, 0), body);
+        assert_eq!(response.status, status, "{response:?}");
+        assert!(
+            response.text().starts_with("Saving stream failed: "),
+            "{response:?}"
+        );
+        server.wait_until_idle();
+        assert_eq!(pod.data_names(), [""; 0]);
+    }
+    server.post_last("/v1beta1/upload", &bytes);
+}
+
+#[test]
+fn an_upload_can_be_ended() {
+    let bytes = disk::content(1, 1 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, bytes.len(), None);
+    send_and_cut(&server, &path, &bytes, 0, 500_000);
+    assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
+    server.wait_until_idle();
+    let gone = server.exchange(&tus("HEAD", &path), &[]).status;
+    assert!([404, 410].contains(&gone), "{gone}");
+    assert_eq!(pod.data_names(), [""; 0]);
+    server.post_last("/v1beta1/upload", &bytes);
+}
+
+#[test]
+fn the_first_bytes_may_come_with_the_creation() {
+    let bytes = disk::content(1, 3 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let request = tus("POST", CREATE)
+        .header("Upload-Length", &bytes.len().to_string())
+        .header("Content-Type", "application/offset+octet-stream");
+    let response = server.exchange(&request, &bytes[..1 << 20]);
+    let path = location(&response);
+    assert_eq!(response.header("upload-offset"), Some("1048576"), "{response:?}");
+    let response = server.exchange(&patch(&path, 1 << 20), &bytes[1 << 20..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("creation with upload");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn what_is_not_tus_is_refused_as_tus_says() {
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let options = server.exchange(&Request::new("OPTIONS", CREATE), &[]);
+    assert_eq!(options.status, 204, "{options:?}");
+    assert_eq!(options.header("tus-version"), Some("1.0.0"));
+    assert_eq!(options.header("tus-resumable"), Some("1.0.0"));
+    let extensions = options.header("tus-extension").unwrap();
+    for extension in ["creation", "creation-with-upload", "termination"] {
+        assert!(
+            extensions.split(',').any(|e| e.trim() == extension),
+            "{extensions}"
+        );
+    }
+    let other_version = Request::post(CREATE)
+        .header("Tus-Resumable", "0.2.2")
+        .header("Upload-Length", "10");
+    let response = server.exchange(&other_version, &[]);
+    assert_eq!(response.status, 412, "{response:?}");
+    assert_eq!(response.header("tus-version"), Some("1.0.0"));
+    for length in ["-1", "x", "99999999999999999999999"] {
+        let request = tus("POST", CREATE).header("Upload-Length", length).length(0);
+        assert_eq!(server.exchange(&request, &[]).status, 400, "{length}");
+    }
+    let path = create(&server, 10, None);
+    let other_type = tus("PATCH", &path)
+        .header("Content-Type", "application/octet-stream")
+        .header("Upload-Offset", "0");
+    assert_eq!(server.exchange(&other_type, b"x").status, 415);
+    // A checksum that nobody would verify.
+    for name in ["Content-Digest", "Upload-Checksum"] {
+        let response = server.exchange(&patch(&path, 0).header(name, "sha-256=:AAAA:"), b"x");
+        assert_eq!(response.status, 400, "{response:?}");
+        assert!(response.text().contains("when the upload begins"), "{response:?}");
+    }
+    // More than was announced.
+    let response = server.exchange(&patch(&path, 0), &[b'x'; 11]);
+    assert!((400..500).contains(&response.status), "{response:?}");
+    let unknown = server.exchange(&tus("HEAD", &format!("{CREATE}/unknown")), &[]);
+    assert!([404, 410].contains(&unknown.status), "{unknown:?}");
+    // A stranger cannot create, ask or end.
+    let stranger = pod
+        .authority()
+        .client_config_for(&testkit::certs::Offer::default())
+        .unwrap();
+    for request in [
+        tus("POST", CREATE).header("Upload-Length", "10"),
+        tus("HEAD", &path),
+        patch(&path, 0),
+        tus("DELETE", &path),
+    ] {
+        let response = server.connect_as(&stranger).exchange(&request, &[]).unwrap();
+        assert_eq!(response.status, 401, "{response:?}");
+    }
+}
+
+#[test]
+fn the_shape_of_the_draft_works_on_the_same_urls() {
+    let bytes = disk::content(1, 3 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let request = Request::post(CREATE)
+        .header("Upload-Complete", "?0")
+        .header("Upload-Length", &bytes.len().to_string());
+    let created = server.exchange(&request, &bytes[..1 << 20]);
+    let path = location(&created);
+    let head = server.exchange(&Request::new("HEAD", &path), &[]);
+    assert!([200, 204].contains(&head.status), "{head:?}");
+    assert_eq!(head.header("upload-offset"), Some("1048576"), "{head:?}");
+    assert_eq!(head.header("upload-complete"), Some("?0"), "{head:?}");
+    let request = Request::new("PATCH", &path)
+        .header("Upload-Complete", "?1")
+        .header("Upload-Offset", "1048576")
+        .header("Content-Type", "application/partial-upload");
+    let response = server.exchange(&request, &bytes[1 << 20..]);
+    assert!([200, 201, 204].contains(&response.status), "{response:?}");
+    server.wait().assert_success("the draft");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+#[test]
+fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew() {
+    let bytes = disk::content(1, 3 << 20);
+    let crc = |bytes: &[u8]| {
+        let mut digest = RunningDigest::new(DigestAlgorithm::Crc64Nvme);
+        digest.update(bytes);
+        digest.finish_digest()
+    };
+    let right = crc(&bytes);
+    for (stated, sentence) in [
+        (Some(right.as_str()), None),
+        (Some(&*crc(b"other")), Some("checksum mismatch")),
+        (
+            Some(&*checksum(&bytes)),
+            Some("crc64nvme was announced, not sha256"),
+        ),
+        (None, Some("the announced checksum did not come")),
+    ] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let request = Request::post(CREATE)
+            .header("Upload-Complete", "?0")
+            .header("x-cdi-checksum", "crc64nvme");
+        let path = location(&server.exchange(&request.length(0), &[]));
+        let part = |offset: usize, complete: &str| {
+            Request::new("PATCH", &path)
+                .header("Upload-Complete", complete)
+                .header("Upload-Offset", &offset.to_string())
+                .header("Content-Type", "application/partial-upload")
+        };
+        for (from, to) in [(0, 1 << 20), (1 << 20, bytes.len())] {
+            let taken = server.exchange(&part(from, "?0"), &bytes[from..to]);
+            assert_eq!(taken.status, 204, "{taken:?}");
+        }
+        let last = part(bytes.len(), "?1").length(0);
+        let last = match stated {
+            Some(stated) => last.header("x-cdi-checksum", stated),
+            None => last,
+        };
+        let response = server.exchange(&last, &[]);
+        match sentence {
+            None => {
+                assert_eq!(response.status, 204, "{response:?}");
+                server.wait().assert_success("the upload");
+                assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+            }
+            Some(sentence) => {
+                assert_eq!(response.status, 400, "{response:?}");
+                assert!(response.text().contains(sentence), "{response:?}");
+                assert!(!pod.disk().exists(), "nothing is kept");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
+    const MIB: usize = 1 << 20;
+    let bytes = disk::content(7, 9 << 20);
+    let pod = UploadPod::new(BINARY);
+    let left = [&vec![0; MIB], &bytes[MIB..6 * MIB], &[1; 9]].concat();
+    std::fs::write(pod.disk(), left).unwrap();
+    std::fs::set_permissions(pod.disk(), Permissions::from_mode(0o600)).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    disk::write_sparse(&folder.path().join("image"), &bytes);
+    let image = File::open(folder.path().join("image")).unwrap();
+    let ends = [2, 5, 8].map(|end| end << 20);
+    let marks = datapath::disk::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
+    let marks: Vec<String> = marks.iter().map(datapath::disk::PrefixCrc::to_string).collect();
+    let begin = |marks: &str| {
+        Request::post(CREATE)
+            .header("Upload-Complete", "?0")
+            .header("x-cdi-marks", marks)
+    };
+    let server = pod.start();
+    let backwards = [&*marks[1], &*marks[0]].join(",");
+    for wrong in [
+        "",
+        "x",
+        "4194304:zz",
+        &*backwards,
+        &vec![&*marks[0]; 200].join(","),
+    ] {
+        let response = server.exchange(&begin(wrong), &[]);
+        assert_eq!(response.status, 400, "{wrong}: {response:?}");
+        assert!(response.text().contains("x-cdi-marks"), "{response:?}");
+    }
+    let request = begin(&marks[0]).header("Upload-Length", "9437184");
+    assert_eq!(server.exchange(&request, &[]).status, 400);
+    let response = server.exchange(&begin(&marks.join(", ")), &[]);
+    assert_eq!(response.status, 201, "{response:?}");
+    assert_eq!(response.header("x-cdi-kept"), Some("5242880"));
+    let path = location(&response);
+    let response = server.exchange(&Request::new("HEAD", &path), &[]);
+    assert_eq!(response.header("x-cdi-kept"), Some("5242880"), "{response:?}");
+    let stream = [&bytes[..MIB], &bytes[5 * MIB..]].concat();
+    let request = Request::new("PATCH", &path)
+        .header("Upload-Complete", "?1")
+        .header("Upload-Offset", "0")
+        .header("Content-Type", "application/partial-upload");
+    let response = server.exchange(&request, &stream);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("what was left");
+    assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// Leaves a disk as a killed server does.
+fn leave(pod: &UploadPod, fill: impl FnOnce(&File)) {
+    let file = File::create(pod.disk()).or_fail("the disk");
+    fill(&file);
+    file.set_permissions(Permissions::from_mode(0o600))
+        .or_fail("the disk");
+}
+
+fn begin_with(mark: &str) -> Request {
+    Request::post(CREATE)
+        .header("Upload-Complete", "?0")
+        .header("x-cdi-marks", mark)
+}
+
+#[test]
+fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
+    const TIB: u64 = 1 << 40;
+    let pod = UploadPod::new(BINARY);
+    leave(&pod, |file| {
+        file.write_all_at(b"data", 3 << 20).unwrap();
+        file.set_len(8 * TIB).unwrap();
+    });
+    let file = File::open(pod.disk()).unwrap();
+    let marks = datapath::disk::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let server = pod.start();
+    let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
+    // A server that has not finished its look in 20 s says "later".
+    assert_eq!(response.header("x-cdi-kept"), Some(&*(7 * TIB).to_string()));
+    let path = location(&response);
+    assert_eq!(server.exchange(&tus("DELETE", &path), &[]).status, 204);
+    server.wait_until_idle();
+}
+
+#[test]
+fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
+    const READS: usize = 256;
+    let pod = UploadPod::new(BINARY);
+    leave(&pod, |file| {
+        file.write_all_at(&disk::content(5, READS as u64 * (256 << 10)), 0)
+            .unwrap();
+    });
+    // All of it would take 51 s.
+    let reads = pod.path("reads");
+    let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"]
+        .map(OsString::from)
+        .to_vec();
+    options.extend(["-e", "inject=preadv:delay_enter=200000", "-o"].map(OsString::from));
+    options.push(reads.clone().into());
+    let server = pod.serve(pod.program().under("strace", options));
+    let mut looking = server.connect();
+    let begin = begin_with(&format!("{}:0123456789abcdef", READS * (256 << 10)));
+    looking.begin(&begin.length(0)).unwrap();
+    server.wait_for_status(&["\"resume\""]);
+    let status = server
+        .exchange(&Request::new("GET", "/v1beta1/status"), &[])
+        .text();
+    let path = &status[status.find(CREATE).unwrap()..];
+    let path = &path[..path.find('"').unwrap()];
+    wait::until(
+        Duration::from_secs(30),
+        || "nothing is read",
+        || std::fs::read_to_string(&reads).is_ok_and(|text| text.contains("preadv")),
+    );
+    assert_eq!(server.exchange(&tus("DELETE", path), &[]).status, 204);
+    server.wait_until_idle();
+    let read = std::fs::read_to_string(&reads).unwrap().matches("preadv").count();
+    assert!((1..READS / 2).contains(&read), "{read} reads of {READS}");
+    // What a process has left stays: the next one may know it.
+    assert!(pod.disk().exists());
+}

@@ -1,0 +1,125 @@
+//! Clients that keep an upload open and bring nothing, or next to nothing.
+
+use std::time::{Duration, Instant};
+
+use testkit::disk;
+use testkit::process::memory;
+use testkit::upload_pod::{Server, UploadPod};
+use testkit::wait;
+
+use crate::resume::{BINARY, create, patch, tus};
+
+/// How long an upload may wait for its client here, and how soon after that it must be gone.
+const RESUME: Duration = Duration::from_secs(3);
+const SOON: Duration = Duration::from_secs(8);
+
+/// How often a client comes.
+const INTERVAL: Duration = Duration::from_millis(300);
+
+/// Calls `client` again and again until the server has ended the upload; says when that was.
+fn until_ended(server: &Server, mut client: impl FnMut(usize) -> u16) -> Duration {
+    let started = Instant::now();
+    for round in 0.. {
+        let status = client(round);
+        if [404, 409, 410, 500].contains(&status) {
+            break;
+        }
+        assert!(
+            started.elapsed() < SOON,
+            "still open after {round} requests: {status}"
+        );
+        std::thread::sleep(INTERVAL);
+    }
+    server.wait_until_idle();
+    started.elapsed()
+}
+
+#[test]
+fn an_upload_is_not_kept_open_by_requests_that_bring_nothing_or_little() {
+    let content = disk::content(1, 4 << 20);
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "3");
+    let server = pod.start();
+    for kind in [
+        "HEAD",
+        "empty PATCH",
+        "PATCH of a byte",
+        "PATCH at a wrong offset",
+    ] {
+        let path = create(&server, content.len(), None);
+        let ended = until_ended(&server, |round| {
+            let response = match kind {
+                "HEAD" => server.exchange(&tus("HEAD", &path), &[]),
+                "empty PATCH" => server.exchange(&patch(&path, 0).length(0), &[]),
+                "PATCH of a byte" => server.exchange(&patch(&path, round), &content[round..=round]),
+                _ => match server.exchange(&patch(&path, 5), &content[5..6]) {
+                    // That it is wrong is no news.
+                    wrong if wrong.text().contains("bytes were received") => return 204,
+                    other => other,
+                },
+            };
+            response.status
+        });
+        assert!(ended >= RESUME - INTERVAL, "{kind}: ended after {ended:?}");
+        assert_eq!(pod.data_names(), [""; 0], "{kind}");
+    }
+    server.post_last("/v1beta1/upload", &content);
+}
+
+#[test]
+fn an_upload_that_goes_on_after_many_pauses_is_kept() {
+    let content = disk::content(1, 8 << 20);
+    let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "3");
+    let server = pod.start();
+    let path = create(&server, content.len(), None);
+    // Five seconds of pauses in all.
+    for part in 0..5 {
+        std::thread::sleep(Duration::from_secs(1));
+        let from = part * (1 << 20);
+        let response = server.exchange(&patch(&path, from), &content[from..from + (1 << 20)]);
+        assert_eq!(response.status, 204, "{response:?}");
+    }
+    let response = server.exchange(&patch(&path, 5 << 20), &content[5 << 20..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    server.wait().assert_success("an upload with pauses");
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn whoever_only_asks_does_not_keep_another_upload_waiting() {
+    let content = disk::content(1, 1 << 20);
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, content.len(), None);
+    wait::until(
+        Duration::from_secs(20),
+        || "kept waiting",
+        || {
+            server.exchange(&tus("HEAD", &path), &[]);
+            let response = server.post("/v1beta1/upload", &content);
+            assert!([200, 503].contains(&response.status), "{response:?}");
+            response.status == 200
+        },
+    );
+    server.wait().assert_success("another upload");
+    assert!(std::fs::read(pod.disk()).unwrap() == content);
+}
+
+#[test]
+fn questions_about_an_upload_leave_nothing_behind() {
+    const QUESTIONS: usize = 5000;
+    let pod = UploadPod::new(BINARY);
+    let server = pod.start();
+    let path = create(&server, 1 << 20, None);
+    let mut connection = server.connect();
+    let mut ask = |times| {
+        for _ in 0..times {
+            assert_eq!(connection.exchange(&tus("HEAD", &path), &[]).unwrap().status, 200);
+        }
+    };
+    ask(500);
+    let before = memory(server.id(), "VmRSS");
+    ask(QUESTIONS);
+    let grown = memory(server.id(), "VmRSS").saturating_sub(before);
+    println!("{grown} bytes after {QUESTIONS} questions");
+    assert!(grown < 1 << 20, "{grown} bytes after {QUESTIONS} questions");
+}
