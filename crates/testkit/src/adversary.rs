@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::fail::OrFail;
+use crate::serving::{self, ScriptedServer};
 use crate::wire::{self, Request, Stream};
 
 /// Longest body of a request that is read.
@@ -104,10 +104,9 @@ impl Shared {
 
 /// A running server on a loopback port of its own; stops when dropped.
 pub struct Adversary {
-    address: SocketAddr,
     scheme: &'static str,
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 impl Adversary {
@@ -126,44 +125,28 @@ impl Adversary {
 
     fn spawn(answer: Box<Answer>, tls: Option<TlsAcceptor>) -> Self {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .or_fail("a runtime");
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
-        let listener = listener.or_fail("a port");
-        let address = listener.local_addr().or_fail("a port");
         let shared = Arc::new(Shared {
             answer,
             tls,
             seen: Mutex::default(),
         });
         let serving = Arc::clone(&shared);
-        runtime.spawn(async move {
-            while let Ok((tcp, _)) = listener.accept().await {
-                // Head and body are written apart: without this the client waits 40 ms for each answer.
-                tcp.set_nodelay(true).or_fail("a connection");
-                // A client that hangs up is what many tests are about.
-                tokio::spawn(connection(Arc::clone(&serving), tcp));
-            }
-        });
+        let server = ScriptedServer::start(move |tcp| connection(Arc::clone(&serving), tcp));
         Self {
-            address,
             scheme,
             shared,
-            runtime: Some(runtime),
+            server: server.or_fail("a server"),
         }
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// The URL of `path` (which begins with `/`) on this server.
     pub fn url(&self, path: &str) -> String {
-        format!("{}://{}{path}", self.scheme, self.address)
+        format!("{}://{}{path}", self.scheme, self.address())
     }
 
     /// Every request so far with its body, in order of arrival.
@@ -173,19 +156,10 @@ impl Adversary {
     }
 }
 
-impl Drop for Adversary {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
-    let mut stream: Box<dyn Stream> = match &shared.tls {
-        None => Box::new(tcp),
-        Some(tls) => Box::new(tls.accept(tcp).await?),
-    };
+    // Head and body are written apart: without this the client waits 40 ms for each answer.
+    tcp.set_nodelay(true)?;
+    let mut stream = serving::accept(shared.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {
         let length = request
             .header("content-length")

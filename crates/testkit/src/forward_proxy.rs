@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
+use crate::serving::ScriptedServer;
 use crate::wire;
 use crate::wire::{Request, Stream};
 
@@ -20,9 +20,8 @@ const SOCKS_NAME: u8 = 3;
 
 /// A running proxy on a loopback port of its own; stops when dropped.
 pub struct ForwardProxy {
-    address: SocketAddr,
     requests: Arc<Mutex<Vec<Request>>>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 impl ForwardProxy {
@@ -39,28 +38,15 @@ impl ForwardProxy {
 
     fn start_with(upstream: SocketAddr, tls: Option<TlsAcceptor>) -> io::Result<Self> {
         let requests = Arc::<Mutex<Vec<Request>>>::default();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
         let seen = Arc::clone(&requests);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(receive(stream, tls.clone(), upstream, Arc::clone(&seen)));
-            }
-        });
-        Ok(Self {
-            address,
-            requests,
-            runtime: Some(runtime),
-        })
+        let serve = move |client| receive(client, tls.clone(), upstream, Arc::clone(&seen));
+        let server = ScriptedServer::start(serve)?;
+        Ok(Self { requests, server })
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// The first request of every connection so far.
@@ -69,14 +55,6 @@ impl ForwardProxy {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
-    }
-}
-
-impl Drop for ForwardProxy {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

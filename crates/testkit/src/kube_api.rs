@@ -3,18 +3,17 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use crate::fail::OrFail;
+use crate::serving::ScriptedServer;
 use crate::wire::{self, Request};
 
 /// Marks a PVC as the target of an upload.
@@ -95,35 +94,18 @@ struct Store {
 
 /// A running API server; stops when dropped.
 pub struct KubeApi {
-    address: SocketAddr,
     store: Arc<Mutex<Store>>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 impl KubeApi {
     /// Starts a server with no PVC whose ConfigMap holds `ca_bundle`.
     pub fn start(ca_bundle: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .or_fail("a runtime");
-        let listener = runtime
-            .block_on(TcpListener::bind("127.0.0.1:0"))
-            .or_fail("a port");
-        let address = listener.local_addr().or_fail("a port");
         let store = Arc::new(Mutex::new(Store::default()));
         let shared = Arc::clone(&store);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&shared)));
-            }
-        });
-        let api = Self {
-            address,
-            store,
-            runtime: Some(runtime),
-        };
+        let server = ScriptedServer::start(move |stream| serve(stream, Arc::clone(&shared)));
+        let server = server.or_fail("a server");
+        let api = Self { store, server };
         api.set_ca_bundle(ca_bundle);
         api
     }
@@ -134,7 +116,7 @@ impl KubeApi {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.address) } }],
+            "clusters": [{ "name": "test", "cluster": { "server": format!("http://{}", self.server.address()) } }],
             "users": [{ "name": "test", "user": {} }],
             "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test" } }],
         });
@@ -206,14 +188,6 @@ impl KubeApi {
             .iter()
             .filter(|request| request.split('?').next() == Some(&line))
             .count()
-    }
-}
-
-impl Drop for KubeApi {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

@@ -37,6 +37,7 @@ pub mod process;
 pub mod random;
 pub mod relay;
 pub mod secret_volume;
+mod serving;
 pub mod storm;
 pub mod syscalls;
 pub mod tmpfs;

@@ -1,23 +1,22 @@
 //! A relay in front of an NBD server that counts what passes and cuts connections.
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::runtime::Runtime;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::serving::ScriptedServer;
 
 /// Bytes that are passed on at once.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// A relay on a port of loopback; stops when dropped.
 pub struct NbdProxy {
-    address: SocketAddr,
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 struct Shared {
@@ -32,12 +31,6 @@ impl NbdProxy {
     /// Relays to the Unix socket `upstream`. The i-th connection is cut after `cuts[i]` bytes from the server, later ones
     /// never.
     pub fn start(upstream: &Path, cuts: Vec<u64>) -> io::Result<Self> {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream.to_owned()),
             cuts,
@@ -45,21 +38,13 @@ impl NbdProxy {
             bytes: AtomicU64::new(0),
         });
         let relaying = Arc::clone(&shared);
-        runtime.spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(relay(client, Arc::clone(&relaying)));
-            }
-        });
-        Ok(Self {
-            address,
-            shared,
-            runtime: Some(runtime),
-        })
+        let server = ScriptedServer::start(move |client| relay(client, Arc::clone(&relaying)))?;
+        Ok(Self { shared, server })
     }
 
     /// The URI of the server's export `name`.
     pub fn uri(&self, name: &str) -> String {
-        format!("nbd://{}/{name}", self.address)
+        format!("nbd://{}/{name}", self.server.address())
     }
 
     /// Connections from now on go to another server.
@@ -81,14 +66,6 @@ impl NbdProxy {
     /// Bytes from the server so far.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for NbdProxy {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

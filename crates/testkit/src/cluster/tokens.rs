@@ -1,7 +1,6 @@
 //! The part of cdi-apiserver that gives out upload tokens: an aggregated API, behind the real API server and its RBAC.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
@@ -9,8 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use super::Cluster;
@@ -18,6 +16,7 @@ use super::cdi::CDI_NAMESPACE;
 use super::servers::ADMIN_TOKEN;
 use crate::certs::Authority;
 use crate::fail::OrFail;
+use crate::serving::ScriptedServer;
 use crate::tokens::{LIFETIME_SECONDS, TokenKey, claims};
 use crate::wire::{self, Request, Stream};
 
@@ -29,7 +28,7 @@ const VERSION: &str = "v1beta1";
 /// A running cdi-apiserver; stops when dropped.
 pub struct TokenServer {
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 struct Shared {
@@ -55,14 +54,6 @@ impl TokenServer {
     }
 }
 
-impl Drop for TokenServer {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl Cluster {
     /// Starts the API of upload tokens, and makes it known; waits until the API server finds it.
     #[track_caller]
@@ -70,7 +61,7 @@ impl Cluster {
         let authority = Authority::new().or_fail("an authority");
         let name = format!("{SERVICE}.{CDI_NAMESPACE}.svc");
         let tls = authority.server_config_for(&[&name]).or_fail("TLS");
-        let (server, address) = start(tls.into()).or_fail("an API of upload tokens");
+        let server = start(tls.into()).or_fail("an API of upload tokens");
         self.create_namespace(CDI_NAMESPACE);
         // An address on loopback cannot be published as an endpoint, but a Service may be another name for it.
         let service = json!({
@@ -91,7 +82,7 @@ impl Cluster {
             "spec": {
                 "group": GROUP,
                 "version": VERSION,
-                "service": {"namespace": CDI_NAMESPACE, "name": SERVICE, "port": address.port()},
+                "service": {"namespace": CDI_NAMESPACE, "name": SERVICE, "port": server.server.address().port()},
                 "caBundle": STANDARD.encode(authority.pem()),
                 "groupPriorityMinimum": 1000,
                 "versionPriority": 15,
@@ -108,29 +99,15 @@ impl Cluster {
     }
 }
 
-fn start(tls: TlsAcceptor) -> io::Result<(TokenServer, SocketAddr)> {
+fn start(tls: TlsAcceptor) -> io::Result<TokenServer> {
     let shared = Arc::new(Shared {
         key: TokenKey::generate(),
         lifetime: LIFETIME_SECONDS.into(),
         given: AtomicUsize::new(0),
     });
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
-    // Not by the runtime: a test that has one of its own cannot wait for another.
-    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
     let answers = Arc::clone(&shared);
-    runtime.spawn(async move {
-        let listener = TcpListener::from_std(listener).or_fail("a listener");
-        while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(tls.clone(), stream, Arc::clone(&answers)));
-        }
-    });
-    let runtime = Some(runtime);
-    Ok((TokenServer { shared, runtime }, address))
+    let server = ScriptedServer::start(move |stream| serve(tls.clone(), stream, Arc::clone(&answers)))?;
+    Ok(TokenServer { shared, server })
 }
 
 async fn serve(tls: TlsAcceptor, stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {

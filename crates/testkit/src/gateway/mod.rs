@@ -13,13 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 pub use self::plan::{Fault, Plan};
 use self::upstream::{Answer, Framing};
 pub use crate::origin::Recorded;
+use crate::serving::{self, ScriptedServer};
 use crate::wire;
 use crate::wire::{Request, Stream};
 
@@ -28,10 +28,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 
 /// A running gateway on a loopback port of its own; stops when dropped.
 pub struct Gateway {
-    address: SocketAddr,
     scheme: &'static str,
     state: Arc<State>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 struct State {
@@ -66,34 +65,23 @@ impl Gateway {
             tls,
             log: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
         let serving = Arc::clone(&state);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(Arc::clone(&serving).connection(stream));
-            }
-        });
+        let server = ScriptedServer::start(move |stream| Arc::clone(&serving).connection(stream))?;
         Ok(Self {
-            address,
             scheme,
             state,
-            runtime: Some(runtime),
+            server,
         })
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// The URL of `path` (which begins with `/`) behind this gateway.
     pub fn url(&self, path: &str) -> String {
-        format!("{}://{}{path}", self.scheme, self.address)
+        format!("{}://{}{path}", self.scheme, self.address())
     }
 
     /// Every request so far, in order of arrival. The status is 0 where the server could not be asked.
@@ -108,14 +96,6 @@ impl Gateway {
     }
 }
 
-impl Drop for Gateway {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl State {
     fn log(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -124,12 +104,8 @@ impl State {
     /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
     async fn connection(self: Arc<Self>, tcp: TcpStream) {
         tcp.set_nodelay(true).ok();
-        let mut stream: Box<dyn Stream> = match &self.tls {
-            None => Box::new(tcp),
-            Some(tls) => match tls.accept(tcp).await {
-                Ok(stream) => Box::new(stream),
-                Err(_) => return,
-            },
+        let Ok(mut stream) = serving::accept(self.tls.as_ref(), tcp).await else {
+            return;
         };
         while let Ok(Some(request)) = Request::read(&mut *stream).await {
             match self.respond(&mut *stream, request).await {

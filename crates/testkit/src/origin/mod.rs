@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 
 use self::answer::Answer;
 pub use self::script::{Fault, Framing, Object, Ranges, Script};
+use crate::serving::{self, ScriptedServer};
 use crate::wire;
 use crate::wire::{Request, Stream};
 
@@ -23,10 +23,9 @@ const WRITE_BYTES: usize = 16 * 1024;
 
 /// A running server on a loopback port of its own; stops when dropped.
 pub struct Origin {
-    address: SocketAddr,
     scheme: &'static str,
     state: Arc<State>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 /// A request that was answered, or is being answered.
@@ -71,34 +70,23 @@ impl Origin {
             tls,
             log: Mutex::default(),
         });
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
         let serving = Arc::clone(&state);
-        runtime.spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(Arc::clone(&serving).connection(stream));
-            }
-        });
+        let server = ScriptedServer::start(move |stream| Arc::clone(&serving).connection(stream))?;
         Ok(Self {
-            address,
             scheme,
             state,
-            runtime: Some(runtime),
+            server,
         })
     }
 
     /// The URL of `path` (which begins with `/`) on this server.
     pub fn url(&self, path: &str) -> String {
-        format!("{}://{}{path}", self.scheme, self.address)
+        format!("{}://{}{path}", self.scheme, self.address())
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// Every request so far, in order of arrival.
@@ -117,14 +105,6 @@ impl Origin {
     }
 }
 
-impl Drop for Origin {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
 impl State {
     fn log(&self) -> std::sync::MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,12 +112,8 @@ impl State {
 
     /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
     async fn connection(self: Arc<Self>, tcp: TcpStream) {
-        let mut stream: Box<dyn Stream> = match &self.tls {
-            None => Box::new(tcp),
-            Some(tls) => match tls.accept(tcp).await {
-                Ok(stream) => Box::new(stream),
-                Err(_) => return,
-            },
+        let Ok(mut stream) = serving::accept(self.tls.as_ref(), tcp).await else {
+            return;
         };
         while let Ok(Some(request)) = Request::read(&mut *stream).await {
             match self.respond(&mut *stream, request).await {

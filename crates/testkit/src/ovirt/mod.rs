@@ -19,11 +19,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::fail::OrFail;
+use crate::serving::{self, ScriptedServer};
 use crate::wire::{self, Request, Stream};
 
 pub use daemon::Daemon;
@@ -51,7 +51,7 @@ pub struct Call {
 /// An engine and an image server on loopback ports of their own; they stop when dropped.
 pub struct Engine {
     state: Arc<State>,
-    runtime: Option<Runtime>,
+    _servers: [ScriptedServer; 2],
 }
 
 /// The state that all connections share.
@@ -90,36 +90,26 @@ impl Engine {
     }
 
     fn spawn(script: Script, tls: Option<TlsAcceptor>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .or_fail("a runtime");
-        let listen = || {
-            let bound = runtime.block_on(TcpListener::bind("127.0.0.1:0"));
-            let listener = bound.or_fail("a port");
-            let address = listener.local_addr().or_fail("a port");
-            (listener, address)
-        };
-        let ((engine, engine_address), (images, images_address)) = (listen(), listen());
+        let listeners = [(); 2].map(|()| serving::bind().or_fail("a port"));
+        let [engine, images] = listeners
+            .each_ref()
+            .map(|listener| listener.local_addr().or_fail("a port"));
         let state = Arc::new(State {
             script,
             tls,
-            engine: engine_address,
-            images: images_address,
+            engine,
+            images,
             log: Mutex::default(),
         });
-        for (listener, is_engine) in [(engine, true), (images, false)] {
-            let state = Arc::clone(&state);
-            runtime.spawn(async move {
-                while let Ok((tcp, _)) = listener.accept().await {
-                    tokio::spawn(connection(Arc::clone(&state), tcp, is_engine));
-                }
-            });
-        }
+        let mut is_engine = [true, false].into_iter();
+        let servers = listeners.map(|listener| {
+            let (state, is_engine) = (Arc::clone(&state), is_engine.next() == Some(true));
+            let serve = move |tcp| connection(Arc::clone(&state), tcp, is_engine);
+            ScriptedServer::start_on(listener, serve).or_fail("a server")
+        });
         Self {
             state,
-            runtime: Some(runtime),
+            _servers: servers,
         }
     }
 
@@ -174,14 +164,6 @@ impl Engine {
     /// True if the image server was ever told a secret of the engine.
     pub fn leaked(&self) -> bool {
         self.state.log().leaked
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 
@@ -253,10 +235,7 @@ impl Log {
 
 /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
 async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::Result<()> {
-    let mut stream: Box<dyn Stream> = match &state.tls {
-        None => Box::new(tcp),
-        Some(tls) => Box::new(tls.accept(tcp).await?),
-    };
+    let mut stream = serving::accept(state.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {
         let go_on = if is_engine {
             engine(&state, &mut *stream, &request).await?

@@ -13,15 +13,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use crate::certs::{Authority, KeyKind};
 use crate::fail::OrFail;
+use crate::serving::ScriptedServer;
 use crate::wait;
 
 use body::Body;
@@ -44,9 +43,8 @@ struct Shared {
 
 /// A running upstream on a loopback port of its own; stops when dropped.
 pub struct Upstream {
-    address: SocketAddr,
     shared: Arc<Shared>,
-    runtime: Option<Runtime>,
+    server: ScriptedServer,
 }
 
 impl Upstream {
@@ -58,32 +56,23 @@ impl Upstream {
             .server_named(names, KeyKind::Ecdsa)
             .or_fail("a certificate");
         let config = authority.mutual_config(&identity).or_fail("TLS");
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .or_fail("a runtime");
-        let listener = runtime
-            .block_on(TcpListener::bind("127.0.0.1:0"))
-            .or_fail("a port");
         let shared = Arc::new(Shared {
             scripts: Mutex::new(scripts.into()),
             seen: Mutex::default(),
             connections: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
         });
-        let address = listener.local_addr().or_fail("a port");
-        runtime.spawn(accept(listener, config, Arc::clone(&shared)));
+        let (tls, serving) = (TlsAcceptor::from(config), Arc::clone(&shared));
+        let server = ScriptedServer::start(move |tcp| accept(tcp, tls.clone(), Arc::clone(&serving)));
         Self {
-            address,
             shared,
-            runtime: Some(runtime),
+            server: server.or_fail("a server"),
         }
     }
 
     /// `127.0.0.1:PORT`.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.server.address()
     }
 
     /// All requests so far, in the order in which their heads came.
@@ -124,27 +113,13 @@ impl Upstream {
     }
 }
 
-impl Drop for Upstream {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
-    }
-}
-
-async fn accept(listener: TcpListener, config: Arc<ServerConfig>, shared: Arc<Shared>) {
-    let acceptor = TlsAcceptor::from(config);
-    while let Ok((tcp, _)) = listener.accept().await {
-        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
-        tokio::spawn(async move {
-            let tls = acceptor.accept(tcp).await?;
-            let connection = shared.connections.fetch_add(1, Ordering::Relaxed);
-            shared.open.fetch_add(1, Ordering::Relaxed);
-            let result = serve(BufReader::new(tls), connection, &shared).await;
-            shared.open.fetch_sub(1, Ordering::Relaxed);
-            result
-        });
-    }
+async fn accept(tcp: TcpStream, acceptor: TlsAcceptor, shared: Arc<Shared>) -> io::Result<()> {
+    let tls = acceptor.accept(tcp).await?;
+    let connection = shared.connections.fetch_add(1, Ordering::Relaxed);
+    shared.open.fetch_add(1, Ordering::Relaxed);
+    let result = serve(BufReader::new(tls), connection, &shared).await;
+    shared.open.fetch_sub(1, Ordering::Relaxed);
+    result
 }
 
 /// Follows scripts until the connection ends.
