@@ -14,9 +14,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use bytes::Bytes;
-use datapath::disk;
 use datapath::error::{SourceError, SourceErrorKind};
+use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
+use datapath::transfer::{TransferReport, transfer_image};
+use datapath::{Error, disk};
 
 pub use testkit::tmpfs::fast_folder;
 
@@ -150,4 +152,24 @@ pub fn qemu_img(arguments: &[&str]) {
         .status()
         .expect("qemu-img is needed: install the Debian package qemu-utils");
     assert!(status.success(), "qemu-img {arguments:?}");
+}
+
+/// Transfers the image with default options.
+pub fn transfer(source: &dyn Source, target: &disk::DiskOptions) -> Result<TransferReport, Error> {
+    transfer_reading(source, target, &ReadOptions::default())
+}
+
+/// Transfers the image with options for reading it.
+pub fn transfer_reading(
+    source: &dyn Source,
+    target: &disk::DiskOptions,
+    options: &ReadOptions,
+) -> Result<TransferReport, Error> {
+    transfer_image(
+        source,
+        PayloadKind::default(),
+        target,
+        options,
+        &WriteOptions::default(),
+    )
 }

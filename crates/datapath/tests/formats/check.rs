@@ -4,14 +4,12 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::Source;
-use datapath::transfer::transfer_image;
 use datapath::{Error, disk};
 use diskimage::Format;
 use testkit::tools;
 
-use crate::common::{Memory, fast_folder, file};
+use crate::common::{Memory, fast_folder, file, transfer};
 
 /// Most that a damaged image may ask for; the samples have less than a tenth.
 const AVAILABLE: u64 = 64 << 20;
@@ -65,13 +63,7 @@ fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
         ..file(&folder.path().join("disk"))
     };
     let started = Instant::now();
-    let result = transfer_image(
-        source,
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    );
+    let result = transfer(source, &target);
     let taken = started.elapsed();
     let outcome = match result {
         Ok(report) => Some(Outcome {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Memory, file, noise, qemu_img};
+use crate::common::{Memory, file, noise, qemu_img, transfer};
 use datapath::facts::RouteTaken;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::{Error, disk, transfer_image};
@@ -48,14 +48,7 @@ fn a_resized_image_waits_on_the_target() {
         let (image, disk) = (dir.path().join("image"), dir.path().join("disk"));
         resized(&image, convert, growth);
         let source = Memory::new(std::fs::read(&image).unwrap());
-        let report = transfer_image(
-            &source,
-            PayloadKind::default(),
-            &file(&disk),
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap();
+        let report = transfer(&source, &file(&disk)).unwrap();
         assert_eq!(report.facts.route, RouteTaken::OnePass);
         qemu_img(&["compare", "-f", "raw", "-F", "qcow2", text(&disk), text(&image)]);
     }
@@ -89,14 +82,7 @@ fn a_full_target_without_a_free_slot_still_works() {
         ..file(&disk)
     };
     let image = std::fs::read(&image_path).unwrap();
-    transfer_image(
-        &Memory::new(image),
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    transfer(&Memory::new(image), &target).unwrap();
     assert!(std::fs::read(&disk).unwrap() == raw);
 }
 
@@ -133,14 +119,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
         ..file(&disk)
     };
 
-    let error = transfer_image(
-        &Memory::new(image.clone()),
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let error = transfer(&Memory::new(image.clone()), &target).unwrap_err();
     assert!(matches!(error, Error::Format(_)), "{error}");
     assert!(error.to_string().contains("name a scratch directory"), "{error}");
     assert!(!disk.exists());
@@ -164,14 +143,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
 
     // With ranges nothing waits at all.
     std::fs::remove_file(&disk).unwrap();
-    let report = transfer_image(
-        &Memory::ranged(image),
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    let report = transfer(&Memory::ranged(image), &target).unwrap();
     assert_eq!(report.facts.route, RouteTaken::Ranged);
     assert!(std::fs::read(&disk).unwrap() == expected);
 }

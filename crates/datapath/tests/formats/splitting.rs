@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::common::objects::{Object, objects};
-use crate::common::{Memory, fast_folder, file};
+use crate::common::{Memory, fast_folder, file, transfer};
 use datapath::facts::RouteTaken;
 use datapath::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
 use datapath::transfer_image;
@@ -32,14 +32,7 @@ fn check(case: &Case<'_>) {
         ranged: case.ranged,
         ..Memory::new(case.object.bytes.clone())
     };
-    let report = transfer_image(
-        &source,
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    let report = transfer(&source, &target).unwrap();
     assert_eq!(report.virtual_size, case.object.disk.len() as u64);
     if report.facts.route != RouteTaken::Ranged {
         assert_eq!(report.source_bytes, case.object.bytes.len() as u64);

@@ -10,7 +10,7 @@ use testkit::images::{Compression, Content, Delta, Spec, Version};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::{Memory, fast_folder};
-use crate::delta::{MIB, assert_applied, base, bytes, copy, rich_delta};
+use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
 
 fn one_pass() -> WriteOptions {
     WriteOptions {
@@ -128,13 +128,7 @@ fn devices_of_both_sector_sizes_are_changed_in_place() {
             let node = std::fs::File::options().write(true).open(device.path()).unwrap();
             node.write_all_at(&content, 0).unwrap();
             drop(node);
-            apply_delta(
-                &source,
-                &base(device.path(), &delta),
-                &ReadOptions::default(),
-                &WriteOptions::default(),
-            )
-            .unwrap();
+            apply(&source, device.path(), &delta).unwrap();
             assert_applied(device.path(), &delta, &delta.name);
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
@@ -155,13 +149,7 @@ fn a_disk_that_was_grown_keeps_its_size_and_its_end() {
     let file = std::fs::File::options().write(true).open(&target).unwrap();
     file.set_len(6 * MIB).unwrap();
     file.write_all_at(b"end", 9 * MIB).unwrap();
-    apply_delta(
-        &Memory::ranged(bytes(&delta)),
-        &base(&target, &delta),
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    apply(&Memory::ranged(bytes(&delta)), &target, &delta).unwrap();
     assert_applied(&target, &delta, "grown");
     let disk = std::fs::read(&target).unwrap();
     assert!(disk.len() as u64 == 9 * MIB + 3 && disk.ends_with(b"\0end"));
@@ -174,26 +162,14 @@ fn deltas_in_layers_and_in_small_chunks_are_applied() {
     for layer in ["gzip", "zstd", "xz"] {
         let target = copy(&delta, folder.path());
         let packed = testkit::tools::filter(layer, ["-c"], &bytes(&delta));
-        apply_delta(
-            &Memory::new(packed),
-            &base(&target, &delta),
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap();
+        apply(&Memory::new(packed), &target, &delta).unwrap();
         assert_applied(&target, &delta, layer);
     }
     for chunks in [vec![1, 4095], vec![513, 70_000], vec![usize::MAX]] {
         let target = copy(&delta, folder.path());
         let mut source = Memory::new(bytes(&delta));
         source.chunks.clone_from(&chunks);
-        apply_delta(
-            &source,
-            &base(&target, &delta),
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap();
+        apply(&source, &target, &delta).unwrap();
         assert_applied(&target, &delta, &format!("{chunks:?}"));
     }
 }
@@ -203,13 +179,7 @@ fn stages_follow_each_other() {
     let folder = fast_folder();
     let first = rich_delta(folder.path());
     let target = copy(&first, folder.path());
-    apply_delta(
-        &Memory::new(bytes(&first)),
-        &base(&target, &first),
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    apply(&Memory::new(bytes(&first)), &target, &first).unwrap();
     // The next delta is to what the first one made.
     let spec = Spec {
         version: Version::V3,
@@ -218,12 +188,6 @@ fn stages_follow_each_other() {
         ..Spec::new(Content::Empty)
     };
     let next = spec.build_delta_to(&first.raw, folder.path(), "next");
-    apply_delta(
-        &Memory::ranged(bytes(&next)),
-        &base(&target, &next),
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    apply(&Memory::ranged(bytes(&next)), &target, &next).unwrap();
     assert_applied(&target, &next, "the second stage");
 }

@@ -6,7 +6,7 @@ use datapath::options::{ReadOptions, WriteOptions};
 use tokio_util::sync::CancellationToken;
 
 use crate::common::{Memory, fast_folder};
-use crate::delta::{MIB, assert_applied, base, bytes, copy, rich_delta};
+use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
 
 #[test]
 fn a_delta_that_breaks_anywhere_can_be_applied_again() {
@@ -21,30 +21,12 @@ fn a_delta_that_breaks_anywhere_can_be_applied_again() {
             ranged: number % 2 == 0,
             ..Memory::new(bytes(&delta))
         };
-        apply_delta(
-            &broken,
-            &base(&target, &delta),
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        apply(&broken, &target, &delta).unwrap_err();
         assert!(target.metadata().unwrap().len() >= 5 * MIB, "the disk was cut");
     }
-    apply_delta(
-        &Memory::new(bytes(&delta)),
-        &base(&target, &delta),
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    apply(&Memory::new(bytes(&delta)), &target, &delta).unwrap();
     assert_applied(&target, &delta, "after forty failures");
-    apply_delta(
-        &Memory::ranged(bytes(&delta)),
-        &base(&target, &delta),
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    apply(&Memory::ranged(bytes(&delta)), &target, &delta).unwrap();
     assert_applied(&target, &delta, "twice");
 }
 
@@ -61,13 +43,7 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
                 ..Memory::new(part)
             };
             let target = copy(&delta, folder.path());
-            apply_delta(
-                &source,
-                &base(&target, &delta),
-                &ReadOptions::default(),
-                &WriteOptions::default(),
-            )
-            .unwrap_err();
+            apply(&source, &target, &delta).unwrap_err();
             assert!(
                 target.metadata().unwrap().len() >= 5 * MIB,
                 "{percent} %: the disk was cut"

@@ -7,7 +7,10 @@ mod refused;
 
 use std::path::{Path, PathBuf};
 
-use datapath::delta::DeltaBase;
+use datapath::Error;
+use datapath::delta::{DeltaBase, DeltaReport, apply_delta};
+use datapath::options::{ReadOptions, WriteOptions};
+use datapath::source::Source;
 use testkit::disk;
 use testkit::images::{Compression, Content, Delta, Spec};
 
@@ -23,6 +26,12 @@ fn base(path: &Path, delta: &Delta) -> DeltaBase {
     }
 }
 
+/// Applies `source` to the disk `target` with default options.
+fn apply(source: &dyn Source, target: &Path, delta: &Delta) -> Result<DeltaReport, Error> {
+    let base = base(target, delta);
+    apply_delta(source, &base, &ReadOptions::default(), &WriteOptions::default())
+}
+
 /// A copy of the base, which the delta is applied to.
 fn copy(delta: &Delta, folder: &Path) -> PathBuf {
     let target = folder.join("disk.img");
@@ -33,6 +42,7 @@ fn copy(delta: &Delta, folder: &Path) -> PathBuf {
 fn bytes(delta: &Delta) -> Vec<u8> {
     std::fs::read(&delta.qcow2).unwrap()
 }
+
 /// The delta is on the disk, and the file has the size that it should have.
 fn assert_applied(target: &Path, delta: &Delta, case: &str) {
     disk::assert_same(target, &delta.raw, delta.virtual_size, case);

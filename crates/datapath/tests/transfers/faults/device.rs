@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 
 use datapath::disk::HELD_BYTES;
 use datapath::error::FormatError;
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, disk, transfer_image};
+use datapath::options::ReadOptions;
+use datapath::{Error, disk};
 use testkit::loopdev::{DIRT, LoopDevice};
 
 use crate::common::objects::{DISK_BYTES, Object, objects};
-use crate::common::{Memory, file};
+use crate::common::{Memory, file, transfer, transfer_reading};
 
 const DEVICE_BYTES: u64 = 8 << 20;
 
@@ -66,14 +66,7 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
                     preallocate,
                     ..file(device.path())
                 };
-                let error = transfer_image(
-                    &source,
-                    PayloadKind::default(),
-                    &target,
-                    &ReadOptions::default(),
-                    &WriteOptions::default(),
-                )
-                .unwrap_err();
+                let error = transfer(&source, &target).unwrap_err();
                 assert!(matches!(error, Error::Source(_)), "{error}");
                 // A codec with large blocks may give nothing before the cut: then the device was not even opened.
                 let may_be_untouched = object.name.contains(" in ");
@@ -95,14 +88,7 @@ fn a_wrong_checksum_leaves_the_first_mib_zero() {
                 ..ReadOptions::default()
             };
             let source = Memory::new(object.bytes.clone());
-            let error = transfer_image(
-                &source,
-                PayloadKind::default(),
-                &file(device.path()),
-                &options,
-                &WriteOptions::default(),
-            )
-            .unwrap_err();
+            let error = transfer_reading(&source, &file(device.path()), &options).unwrap_err();
             assert!(matches!(error, Error::Checksum { .. }), "{error}");
             assert_hidden(device, &object.name);
         }
@@ -119,14 +105,7 @@ fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
                     ranged,
                     ..Memory::new(object.bytes.clone())
                 };
-                transfer_image(
-                    &source,
-                    PayloadKind::default(),
-                    &file(device.path()),
-                    &ReadOptions::default(),
-                    &WriteOptions::default(),
-                )
-                .unwrap();
+                transfer(&source, &file(device.path())).unwrap();
                 assert!(
                     content(device)[..object.disk.len()] == object.disk,
                     "{}",
@@ -144,14 +123,7 @@ fn a_device_that_is_known_to_be_too_small_is_not_touched() {
     let header_first = |object: &&Object| object.name.contains("cluster=") || object.name == "raw";
     for object in objects().iter().filter(header_first) {
         let source = Memory::ranged(object.bytes.clone());
-        let error = transfer_image(
-            &source,
-            PayloadKind::default(),
-            &file(device.path()),
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer(&source, &file(device.path())).unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
         };

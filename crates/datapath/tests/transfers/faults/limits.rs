@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use datapath::error::{FormatError, SourceError};
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::source::{Source, SourceBody};
-use datapath::{Error, disk, transfer_image};
+use datapath::{Error, disk};
 use testkit::tools;
 
 use crate::common::objects::objects;
-use crate::common::{Memory, fast_folder, file};
+use crate::common::{Memory, fast_folder, file, transfer};
 
 #[test]
 fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created() {
@@ -25,14 +24,7 @@ fn a_disk_that_is_known_to_be_too_large_is_refused_before_the_target_is_created(
             // In this place nothing can be created: whoever tried would fail in another way.
             ..file("/nonexistent/disk".as_ref())
         };
-        let error = transfer_image(
-            &Memory::ranged(object.bytes.clone()),
-            PayloadKind::default(),
-            &target,
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer(&Memory::ranged(object.bytes.clone()), &target).unwrap_err();
         assert_eq!(
             error.to_string(),
             format!(
@@ -54,14 +46,7 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
             available: size - 1,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer_image(
-            &Memory::new(object.bytes.clone()),
-            PayloadKind::default(),
-            &target,
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer(&Memory::new(object.bytes.clone()), &target).unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
         };
@@ -78,14 +63,7 @@ fn a_disk_that_fits_exactly_is_not_too_large() {
             available: object.disk.len() as u64,
             ..file(&folder.path().join("disk"))
         };
-        transfer_image(
-            &Memory::new(object.bytes.clone()),
-            PayloadKind::default(),
-            &target,
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap();
+        transfer(&Memory::new(object.bytes.clone()), &target).unwrap();
         assert!(
             std::fs::read(&target.path).unwrap() == object.disk,
             "{}",
@@ -150,14 +128,7 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             available: 10 << 20,
             ..file(&folder.path().join("disk"))
         };
-        let error = transfer_image(
-            &source,
-            PayloadKind::default(),
-            &target,
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer(&source, &target).unwrap_err();
         let too_large =
             matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
         assert!(too_large, "{program}: {error}");
@@ -184,27 +155,13 @@ fn a_file_that_is_already_there_is_not_touched() {
         ..file(&path)
     };
     for target in [file(&path), too_small] {
-        transfer_image(
-            &source,
-            PayloadKind::default(),
-            &target,
-            &ReadOptions::default(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        transfer(&source, &target).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
     let replacing = disk::DiskOptions {
         overwrite: true,
         ..file(&path)
     };
-    transfer_image(
-        &source,
-        PayloadKind::default(),
-        &replacing,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    transfer(&source, &replacing).unwrap();
     assert!(std::fs::read(&path).unwrap() == objects()[0].disk);
 }

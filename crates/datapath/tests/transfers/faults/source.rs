@@ -2,14 +2,14 @@
 
 use std::fmt;
 
+use datapath::Error;
 use datapath::digest::{DigestAlgorithm, RunningDigest};
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, transfer_image};
+use datapath::options::ReadOptions;
 use testkit::cases::check_all;
 use testkit::images::{Content, Spec};
 
 use crate::common::objects::{Object, objects};
-use crate::common::{Memory, fast_folder, file};
+use crate::common::{Memory, fast_folder, file, transfer, transfer_reading};
 use crate::faults::small_objects;
 
 /// An object that ends with an error at a byte.
@@ -45,14 +45,7 @@ fn check(cut: &Cut<'_>) {
         chunks: vec![700],
         ..Memory::new(cut.object.bytes.clone())
     };
-    let error = transfer_image(
-        &source,
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let error = transfer(&source, &target).unwrap_err();
     assert!(matches!(error, Error::Source(_)), "{error}");
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
@@ -97,14 +90,7 @@ fn a_wrong_checksum_leaves_nothing() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer_image(
-                &source,
-                PayloadKind::default(),
-                &target,
-                &expecting(&wrong),
-                &WriteOptions::default(),
-            )
-            .unwrap_err();
+            let error = transfer_reading(&source, &target, &expecting(&wrong)).unwrap_err();
             let Error::Checksum { expected, calculated } = error else {
                 panic!("{}: {error}", object.name)
             };
@@ -124,14 +110,7 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
                 ranged,
                 ..Memory::new(object.bytes.clone())
             };
-            let report = transfer_image(
-                &source,
-                PayloadKind::default(),
-                &target,
-                &expecting(&sha256(object)),
-                &WriteOptions::default(),
-            )
-            .unwrap();
+            let report = transfer_reading(&source, &target, &expecting(&sha256(object))).unwrap();
             assert_eq!(report.checksum, Some(sha256(object)));
             assert!(
                 std::fs::read(&target.path).unwrap() == object.disk,
@@ -159,13 +138,7 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
                 ..ReadOptions::default()
             };
             let target = file(&folder.path().join("disk"));
-            let outcome = transfer_image(
-                &source,
-                PayloadKind::default(),
-                &target,
-                &options,
-                &WriteOptions::default(),
-            );
+            let outcome = transfer_reading(&source, &target, &options);
             assert_eq!(target.path.exists(), outcome.is_ok());
             outcome
         };
@@ -200,28 +173,14 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     };
     let target = file(&folder.path().join("disk"));
     let honest = Memory::ranged(bytes);
-    transfer_image(
-        &honest,
-        PayloadKind::default(),
-        &target,
-        &options,
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    transfer_reading(&honest, &target, &options).unwrap();
     std::fs::remove_file(&target.path).unwrap();
     // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
     let source = Memory {
         wrong_ahead: Some(l1 + 7),
         ..honest
     };
-    let error = transfer_image(
-        &source,
-        PayloadKind::default(),
-        &target,
-        &options,
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let error = transfer_reading(&source, &target, &options).unwrap_err();
     assert!(error.to_string().contains("its tables were fetched"), "{error}");
     assert!(!target.path.exists());
 }

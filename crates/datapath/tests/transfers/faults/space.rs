@@ -2,14 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, disk, transfer_image};
+use datapath::{Error, disk};
 use tempfile::TempDir;
 use testkit::images::{Compression, Content, Spec};
 use testkit::tmpfs::Tmpfs;
 
 use crate::common::objects::image;
-use crate::common::{Memory, fast_folder, file, noise};
+use crate::common::{Memory, fast_folder, file, noise, transfer};
 
 /// A filesystem in memory that holds little.
 struct SmallFilesystem {
@@ -37,14 +36,7 @@ impl SmallFilesystem {
 }
 
 fn assert_no_space(source: &Memory, target: &disk::DiskOptions, filesystem: &SmallFilesystem) {
-    let error = transfer_image(
-        source,
-        PayloadKind::default(),
-        target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let error = transfer(source, target).unwrap_err();
     let Error::Target(error) = error else {
         panic!("{error}")
     };
@@ -122,14 +114,7 @@ fn a_sparse_disk_needs_only_what_it_holds() {
         size: Some(64 * MIB as u64),
         ..file(&filesystem.target())
     };
-    let report = transfer_image(
-        &Memory::new(raw.clone()),
-        PayloadKind::default(),
-        &target,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    let report = transfer(&Memory::new(raw.clone()), &target).unwrap();
     assert_eq!(report.disk_size, 64 * MIB as u64);
     raw.resize(64 * MIB, 0);
     assert!(std::fs::read(Path::new(&target.path)).unwrap() == raw);

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use datapath::Error;
 use datapath::observe::{Observer, TransferPhase};
-use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
-use datapath::{Error, transfer_image};
+use datapath::options::ReadOptions;
 use testkit::random::Random;
 use tokio_util::sync::CancellationToken;
 
 use crate::common::objects::objects;
-use crate::common::{Memory, fast_folder, file};
+use crate::common::{Memory, fast_folder, file, transfer_reading};
 
 /// Cancels when the transfer gets to a point.
 struct StopAt {
@@ -68,14 +68,7 @@ fn a_stop_at_any_point_leaves_nothing() {
                 chunks: vec![30_000],
                 ..Memory::new(object.bytes.clone())
             };
-            let error = transfer_image(
-                &source,
-                PayloadKind::default(),
-                &target,
-                &stopping_at(point),
-                &WriteOptions::default(),
-            )
-            .unwrap_err();
+            let error = transfer_reading(&source, &target, &stopping_at(point)).unwrap_err();
             assert!(matches!(error, Error::Stopped), "{}: {error}", object.name);
             assert!(!target.path.exists());
         }
@@ -88,14 +81,7 @@ fn a_stop_after_the_last_look_comes_too_late() {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let options = stopping_at(Point::Phase(TransferPhase::Complete));
-    transfer_image(
-        &Memory::new(object.bytes.clone()),
-        PayloadKind::default(),
-        &target,
-        &options,
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    transfer_reading(&Memory::new(object.bytes.clone()), &target, &options).unwrap();
     assert!(std::fs::read(&target.path).unwrap() == object.disk);
 }
 
@@ -117,13 +103,7 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
                 std::thread::sleep(moment);
                 stop.cancel();
             });
-            transfer_image(
-                &Memory::new(object.bytes.clone()),
-                PayloadKind::default(),
-                &target,
-                &options,
-                &WriteOptions::default(),
-            )
+            transfer_reading(&Memory::new(object.bytes.clone()), &target, &options)
         });
         match result {
             Ok(_) => assert!(std::fs::read(&target.path).unwrap() == object.disk),
