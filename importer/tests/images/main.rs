@@ -9,6 +9,5 @@ mod formats;
 mod hostile;
 mod oracle;
 mod qcow2_matrix;
-mod truncation;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

@@ -183,6 +183,19 @@ fn bytes_behind_the_last_member_are_an_error() {
     }
 }
 
+/// `datapath` tries every cut; here a few are tried with the whole program.
+#[test]
+fn an_object_that_ends_too_early_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = Spec::new(Content::Sparse).build(folder.path(), "image");
+    let images = [std::fs::read(image.qcow2).unwrap()].into_iter();
+    for object in images.chain(single().map(|layers| compress(layers, &DISK))) {
+        for percent in [1, 50, 99] {
+            refused(object[..object.len() * percent / 100].to_vec(), 4, "");
+        }
+    }
+}
+
 #[test]
 fn a_source_without_bytes_is_an_error() {
     refused(Vec::new(), 4, "could not process image header: EOF");
