@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::formats::check::{ROUTES, Route, importer, refused};
 use patch::{Corpus, Patch};
 use testkit::cases::check_all;
 use testkit::fail::OrFail;
@@ -55,15 +56,6 @@ fn bases(folder: &Path) -> Vec<Corpus> {
         .into()
 }
 
-/// How an image is read.
-#[derive(Debug, Clone, Copy)]
-enum Route {
-    ByItsMap,
-    InOnePass,
-}
-
-const ROUTES: [Route; 2] = [Route::ByItsMap, Route::InOnePass];
-
 /// A patch and the routes to try it by.
 struct Case {
     patch: Patch,
@@ -92,19 +84,8 @@ fn check(base: &Corpus, Case { patch, routes }: &Case) {
     let bytes = patch.apply(base.bytes());
     std::fs::write(&image, &bytes).or_fail("write the image");
     let target = folder.path().join("disk.img");
-    let importer = |source: &Path| {
-        Program::new(crate::BINARY)
-            .arg("import")
-            .arg(source)
-            .arg(&target)
-            .timeout(TIMEOUT)
-    };
     for route in routes {
-        let finished = match route {
-            Route::ByItsMap => importer(&image),
-            Route::InOnePass => importer(Path::new("-")).stdin_bytes(bytes.clone()),
-        };
-        let finished = finished.run();
+        let finished = importer(&image, *route, &target).timeout(TIMEOUT).run();
         let route = format!("{route:?}");
         let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
         assert!(peak <= PEAK_RSS_BYTES, "{route}: a peak of {peak} bytes");
@@ -179,21 +160,6 @@ fn noise_in_metadata_and_data_is_survived() {
             routes: ROUTES.into(),
         });
         check_all(cases, |case| check(base, case));
-    }
-}
-
-/// The image is refused with exit code 4 and this sentence, by both routes.
-fn refused(image: &Path, sentence: &str) {
-    let folder = fast_folder();
-    let target = folder.path().join("disk.img");
-    let importer = || Program::new(crate::BINARY).arg("import");
-    for program in [importer().arg(image), importer().arg("-").stdin_file(image)] {
-        program
-            .arg(&target)
-            .timeout(TIMEOUT)
-            .run()
-            .assert_failure(4, sentence);
-        assert!(!target.exists(), "{sentence}: the target was left behind");
     }
 }
 

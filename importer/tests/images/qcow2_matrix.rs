@@ -4,31 +4,12 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::formats::check::{Known, ROUTES, Route, Target};
 use testkit::cases::check_all;
-use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
-use testkit::loopdev::LoopDevice;
-use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::process::Program;
 use testkit::tmpfs::fast_folder;
-
-/// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
-const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
-
-#[derive(Debug, Clone, Copy)]
-enum Route {
-    /// The metadata first: a file can be read anywhere.
-    Ranged,
-    /// In the order in which a pipe brings it.
-    OnePass,
-}
-
-#[derive(Debug, Clone, Copy)]
-enum Target {
-    File,
-    /// A block device with this sector size, full of 0xFF.
-    Device(u32),
-}
 
 struct Case(usize, Spec);
 
@@ -51,7 +32,7 @@ fn check_images(specs: Vec<Spec>) {
         let folder = fast_folder();
         let image = spec.build(folder.path(), "image");
         let sector_size = if index % 2 == 0 { 512 } else { 4096 };
-        for route in [Route::Ranged, Route::OnePass] {
+        for route in ROUTES {
             import(folder.path(), &image, spec, route, Target::File);
             if image.virtual_size <= MOST_DEVICE_BYTES {
                 import(folder.path(), &image, spec, route, Target::Device(sector_size));
@@ -61,52 +42,16 @@ fn check_images(specs: Vec<Spec>) {
 }
 
 fn import(folder: &Path, image: &Image, spec: &Spec, route: Route, target: Target) {
-    let case = format!("{route:?} to {target:?}");
-    let device = match target {
-        Target::File => None,
-        Target::Device(sector_size) => {
-            let bytes = image.virtual_size.next_multiple_of(1 << 20).max(1 << 20);
-            Some(LoopDevice::new(folder, bytes, sector_size))
-        }
-    };
-    let path = device
-        .as_ref()
-        .map_or_else(|| folder.join("disk.img"), |device| device.path().to_owned());
-    let scratch = scratch(folder, spec, route);
-    let mut program = Program::new(crate::BINARY).arg("import");
-    program = match route {
-        Route::Ranged => program.arg(&image.qcow2),
-        Route::OnePass => program.arg("-").stdin_file(&image.qcow2),
-    };
-    program = program.arg(&path);
-    if let Some(scratch) = &scratch {
-        program = program.arg("--scratch").arg(scratch);
-    }
-    let finished = program.run();
-    finished.assert_success(&case);
-    disk::assert_same(&path, &image.raw, image.virtual_size, &case);
-    if device.is_none() {
-        assert_eq!(
-            path.metadata().or_fail(&case).len(),
-            image.virtual_size,
-            "{case}: length of the file"
-        );
-        std::fs::remove_file(&path).or_fail(&case);
-    }
-    let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
-    assert!(peak <= PEAK_RSS_BYTES, "{case}: a peak of {peak} bytes of memory");
-    match scratch {
+    let known = Known::built(image);
+    match scratch(folder, spec, route) {
+        None => known.import(route, target),
         Some(scratch) => {
-            let left = scratch.read_dir().or_fail(&case).count();
-            assert_eq!(left, 0, "{case}: files left in the scratch directory");
-        }
-        None => {
-            let most = image.data_bytes + image.data_bytes / 100 + WRITE_ALLOWANCE_BYTES;
-            let written = finished.written_bytes;
-            let data = image.data_bytes;
-            assert!(
-                written <= most,
-                "{case}: {written} bytes written for {data} bytes of data, {most} allowed"
+            let adjust = |program: Program| program.arg("--scratch").arg(&scratch);
+            known.import_with(&image.qcow2, route, target, adjust);
+            let left = scratch.read_dir().or_fail("the scratch directory").count();
+            assert_eq!(
+                left, 0,
+                "{route:?} to {target:?}: files left in the scratch directory"
             );
         }
     }
@@ -237,7 +182,7 @@ fn data_spread_over_many_tables_of_a_large_disk_is_identical() {
             ..Spec::new(Content::RandomOrder)
         };
         let image = spec.build(folder.path(), name);
-        for route in [Route::Ranged, Route::OnePass] {
+        for route in ROUTES {
             import(folder.path(), &image, &spec, route, Target::File);
         }
     }

@@ -18,9 +18,13 @@ mod unreachable;
 mod vmware;
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use sources::{Network, RetryPolicy};
+use testkit::certs;
 use testkit::objects::{Kind, Store};
 use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 static MOTO: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Moto));
@@ -28,3 +32,18 @@ static S3S: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::S3s));
 static GCS: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Gcs));
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
+
+/// Trusts no server, and gives one up that brings nothing for 30 seconds.
+fn network() -> Network {
+    Network {
+        patience: RetryPolicy {
+            no_progress_limit: Duration::from_secs(30),
+            ..RetryPolicy::default()
+        },
+        ..Network::new(
+            RUNTIME.handle().clone(),
+            CancellationToken::new(),
+            certs::distrustful_client_config().unwrap(),
+        )
+    }
+}

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::images::Oracle;
+use testkit::images::{Image, Oracle};
 use testkit::loopdev::LoopDevice;
-use testkit::process::{PEAK_RSS_BYTES, Program};
+use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 
 /// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
 const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
@@ -52,6 +52,18 @@ impl Known {
         }
     }
 
+    /// An image that testkit built, with its disk.
+    pub(crate) fn built(image: &Image) -> Self {
+        Self {
+            image: image.qcow2.clone(),
+            raw: image.raw.clone(),
+            oracle: Oracle {
+                virtual_size: image.virtual_size,
+                data_bytes: image.data_bytes,
+            },
+        }
+    }
+
     /// Imports the image: the same disk, no more writes than it has data, bounded memory.
     pub(crate) fn import(&self, route: Route, target: Target) {
         self.import_object(&self.image, route, target);
@@ -59,6 +71,23 @@ impl Known {
 
     /// The same for an object that is the image in another envelope.
     pub(crate) fn import_object(&self, object: &Path, route: Route, target: Target) {
+        let finished = self.import_with(object, route, target, |program| program);
+        let data = self.oracle.data_bytes;
+        let (written, most) = (finished.written_bytes, data + data / 100 + WRITE_ALLOWANCE_BYTES);
+        assert!(
+            written <= most,
+            "{route:?} to {target:?}: {written} bytes written for {data} bytes of data, {most} allowed"
+        );
+    }
+
+    /// The same with a program that `adjust` makes of the usual one, and that may write more.
+    pub(crate) fn import_with(
+        &self,
+        object: &Path,
+        route: Route,
+        target: Target,
+        adjust: impl FnOnce(Program) -> Program,
+    ) -> Finished {
         let case = format!("{route:?} to {target:?}");
         let folder = tempfile::tempdir_in(folder_of(&self.image)).or_fail("a folder for the target");
         let device = match target {
@@ -72,7 +101,7 @@ impl Known {
             || folder.path().join("disk.img"),
             |device| device.path().to_owned(),
         );
-        let finished = importer(object, route, &path).run();
+        let finished = adjust(importer(object, route, &path)).run();
         finished.assert_success(&case);
         disk::assert_same(&path, &self.raw, self.oracle.virtual_size, &case);
         if device.is_none() {
@@ -83,12 +112,7 @@ impl Known {
         }
         let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
         assert!(peak <= PEAK_RSS_BYTES, "{case}: a peak of {peak} bytes of memory");
-        let data = self.oracle.data_bytes;
-        let (written, most) = (finished.written_bytes, data + data / 100 + WRITE_ALLOWANCE_BYTES);
-        assert!(
-            written <= most,
-            "{case}: {written} bytes written for {data} bytes of data, {most} allowed"
-        );
+        finished
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every image format, by every route: exactly what `qemu-img convert -O raw` makes of the same image.
 
-mod check;
+pub(crate) mod check;
 mod hybrids;
 mod info;
 mod matrix;

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use testkit::fail::OrFail;
 use testkit::images::Image;
+use testkit::images::qcow2::HEADER_FIELDS;
 use testkit::random::Random;
 
 /// A valid image to start from.
@@ -94,32 +95,11 @@ impl fmt::Display for Patch {
     }
 }
 
-/// Name, offset and width in bytes of the fields of a v3 header.
-const HEADER_FIELDS: [(&str, u64, u64); 18] = [
-    ("version", 4, 4),
-    ("backing file offset", 8, 8),
-    ("backing file size", 16, 4),
-    ("cluster bits", 20, 4),
-    ("size", 24, 8),
-    ("crypt method", 32, 4),
-    ("L1 size", 36, 4),
-    ("L1 table offset", 40, 8),
-    ("refcount table offset", 48, 8),
-    ("refcount table clusters", 56, 4),
-    ("snapshots", 60, 4),
-    ("snapshot table offset", 64, 8),
-    ("incompatible features", 72, 8),
-    ("compatible features", 80, 8),
-    ("autoclear features", 88, 8),
-    ("refcount order", 96, 4),
-    ("header length", 100, 4),
-    ("compression type", 104, 1),
-];
-
 /// Every field of the header with every boundary value that it can hold.
 pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
     let mut patches = Vec::new();
     for (name, offset, width) in HEADER_FIELDS {
+        let (offset, width) = (offset as u64, width as u64);
         let largest = u64::MAX >> (64 - 8 * width);
         for value in boundary_values(base)
             .into_iter()

@@ -2,31 +2,22 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
 
 use datapath::source::Source;
 use sources::BasicCredentials;
 use sources::Checkpoints;
+use sources::Network;
 use sources::imageio::ImageIoSource;
-use sources::{Network, RetryPolicy};
-use testkit::certs;
 use testkit::ovirt::{DISK_ID, Engine, Extents, PASSWORD, Script, USER};
 use testkit::random::Random;
-use tokio_util::sync::CancellationToken;
 
-use crate::RUNTIME;
 use crate::imageio::{MIB, assert_ended, raw_disk};
 
 fn open(engine: &Engine, connections: usize) -> ImageIoSource {
-    let tls = certs::distrustful_client_config().unwrap();
     let network = Network {
         credentials: BasicCredentials::new(USER, PASSWORD),
         connections: NonZeroUsize::new(connections),
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(20),
-            ..RetryPolicy::default()
-        },
-        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
+        ..crate::network()
     };
     ImageIoSource::open(
         &engine.api_url().parse().unwrap(),

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::RUNTIME;
+use crate::network as access;
 use datapath::error::SourceError;
 use datapath::source::{Source, SourceBody};
 use datapath::zeros::is_known_zero;
@@ -19,20 +19,6 @@ use sources::nbd::NbdSource;
 use sources::{Network, RetryPolicy};
 use testkit::{certs, disk};
 use tokio_util::sync::CancellationToken;
-
-fn access() -> Network {
-    Network {
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(20),
-            ..RetryPolicy::default()
-        },
-        ..Network::new(
-            RUNTIME.handle().clone(),
-            CancellationToken::new(),
-            certs::distrustful_client_config().unwrap(),
-        )
-    }
-}
 
 fn connections(count: usize) -> Network {
     Network {

@@ -12,19 +12,17 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{GCS, MOTO, RUNTIME, S3S};
+use crate::{GCS, MOTO, S3S};
 use datapath::error::SourceError;
 use datapath::source::Source;
 use sources::BasicCredentials;
 use sources::objects::ObjectOptions;
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::{Network, RetryPolicy};
-use testkit::certs;
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, PUBLIC, SECRET_KEY, Store};
 use testkit::random::Random;
 use testkit::wait;
-use tokio_util::sync::CancellationToken;
 
 /// Length of the objects that most tests read: more than the sockets of a connection hold.
 const LENGTH: usize = 3_000_000;
@@ -52,16 +50,8 @@ fn access(kind: Kind) -> Network {
     Network {
         credentials: keys.filter(|_| kind != Kind::Gcs),
         connections: Some(NonZeroUsize::MIN),
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(30),
-            ..RetryPolicy::default()
-        },
         policy: policy(&[]),
-        ..Network::new(
-            RUNTIME.handle().clone(),
-            CancellationToken::new(),
-            certs::distrustful_client_config().unwrap(),
-        )
+        ..crate::network()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The fields of headers, and the values at which something changes.
 
 use diskimage::bytes_at::{be32, be64, le32, le64};
+use testkit::images::qcow2::HEADER_FIELDS;
 use testkit::images::{vhd, vhdx};
 
 use crate::qemu::samples::Sample;
@@ -101,26 +102,8 @@ impl Field {
 /// Name, offset and width of fields of one structure.
 type Layout = [(&'static str, usize, usize)];
 
-/// qcow2.rst, "Header".
-const QCOW2: &Layout = &[
-    ("version", 4, 4),
-    ("backing file offset", 8, 8),
-    ("backing file size", 16, 4),
-    ("cluster bits", 20, 4),
-    ("size", 24, 8),
-    ("crypt method", 32, 4),
-    ("L1 size", 36, 4),
-    ("L1 table offset", 40, 8),
-    ("refcount table offset", 48, 8),
-    ("refcount table clusters", 56, 4),
-    ("snapshots", 60, 4),
-    ("snapshot table offset", 64, 8),
-    ("incompatible features", 72, 8),
-    ("compatible features", 80, 8),
-    ("autoclear features", 88, 8),
-    ("refcount order", 96, 4),
-    ("header length", 100, 4),
-    ("compression type, or type of the first extension", 104, 1),
+/// What lies behind the fields of a qcow2 header: its first extension.
+const EXTENSION: &Layout = &[
     ("type of the first extension", 104, 4),
     ("length of the first extension", 108, 4),
 ];
@@ -272,7 +255,9 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
     let mut fields = Fields::default();
     match sample.format {
         "qcow2" => {
-            fields.add("header", QCOW2, 0, Order::Big, Sealed::Not);
+            for layout in [&HEADER_FIELDS[..], EXTENSION] {
+                fields.add("header", layout, 0, Order::Big, Sealed::Not);
+            }
             let snapshots = be32(image, 60).unwrap();
             if snapshots > 0 {
                 fields.add(

@@ -5,6 +5,28 @@ mod plan;
 
 use self::plan::Plan;
 
+/// Name, offset and width in bytes of the fields of a header of version 3 (qcow2.rst, "Header").
+pub const HEADER_FIELDS: [(&str, usize, usize); 18] = [
+    ("version", 4, 4),
+    ("backing file offset", 8, 8),
+    ("backing file size", 16, 4),
+    ("cluster bits", 20, 4),
+    ("size", 24, 8),
+    ("crypt method", 32, 4),
+    ("L1 size", 36, 4),
+    ("L1 table offset", 40, 8),
+    ("refcount table offset", 48, 8),
+    ("refcount table clusters", 56, 4),
+    ("snapshots", 60, 4),
+    ("snapshot table offset", 64, 8),
+    ("incompatible features", 72, 8),
+    ("compatible features", 80, 8),
+    ("autoclear features", 88, 8),
+    ("refcount order", 96, 4),
+    ("header length", 100, 4),
+    ("compression type", 104, 1),
+];
+
 /// Subclusters of a cluster with extended L2 entries.
 const SUBCLUSTERS: usize = 32;
 /// Incompatible feature: the image was not closed, and its refcounts may be out of date.
