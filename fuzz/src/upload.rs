@@ -33,16 +33,15 @@ pub mod resumable {
 
     use datapath::disk::PrefixCrc;
 
-    use self::asked::{ResumableDialect, UploadRequest};
+    use self::asked::UploadRequest;
 
     /// Where the bytes of a request that begins or continues an upload belong, and how long that is to be; or why the request makes
     /// no sense.
     pub fn asked(headers: &HeaderMap, begins: bool) -> Result<(u64, Option<u64>), String> {
-        let dialect = ResumableDialect::of(headers);
         let asked = if begins {
-            UploadRequest::creation(dialect, headers)
+            UploadRequest::creation(headers)
         } else {
-            UploadRequest::continuation(dialect, headers)
+            UploadRequest::continuation(headers)
         };
         asked
             .map(|asked| (asked.offset, asked.total))
@@ -51,8 +50,7 @@ pub mod resumable {
 
     /// The marks of what an earlier upload may have left, in a request that begins one.
     pub fn marks(headers: &HeaderMap) -> Result<Vec<PrefixCrc>, String> {
-        let asked = UploadRequest::creation(ResumableDialect::of(headers), headers)
-            .map_err(|refused| refused.words)?;
+        let asked = UploadRequest::creation(headers).map_err(|refused| refused.words)?;
         self::asked::marks(headers, &asked).map_err(|refused| refused.words)
     }
 }

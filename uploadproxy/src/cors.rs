@@ -18,7 +18,7 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 
 /// Headers about resumable uploads that a page of another origin may read.
 const EXPOSED: HeaderValue =
-    HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Tus-Resumable");
+    HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Upload-Defer-Length, Tus-Resumable");
 
 /// Marks of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

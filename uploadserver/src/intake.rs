@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use datapath::bridge::{self, BridgeClosedError, PackingSender};
@@ -26,7 +26,8 @@ pub(crate) struct UploadIntake {
     sender: PackingSender,
     end: Arc<Mutex<Option<End>>>,
     received: Arc<AtomicU64>,
-    total: Option<u64>,
+    /// May be set later than the first bytes come.
+    total: Arc<OnceLock<u64>>,
 }
 
 /// The blocking side.
@@ -37,7 +38,7 @@ pub(crate) struct ReceivedSource {
 
 /// Both sides of an upload of `total` bytes, as far as that is known. `received` is counted up.
 pub(crate) fn channel(
-    total: Option<u64>,
+    total: &Arc<OnceLock<u64>>,
     promise: &AnnouncedChecksum,
     received: Arc<AtomicU64>,
     stop: CancellationToken,
@@ -62,10 +63,10 @@ pub(crate) fn channel(
         sender: PackingSender::new(sender, 0),
         end,
         received,
-        total,
+        total: Arc::clone(total),
     };
     let source = ReceivedSource {
-        total,
+        total: total.get().copied(),
         body: Mutex::new(Some(body)),
     };
     (intake, source)
@@ -94,7 +95,7 @@ impl UploadIntake {
     /// An error if `more` bytes are beyond what the client announced.
     pub(crate) fn check_room(&self, more: usize) -> Result<(), SourceError> {
         let end = self.received_bytes().saturating_add(more as u64);
-        match self.total {
+        match self.total_bytes() {
             Some(total) if end > total => Err(SourceError::new(
                 SourceErrorKind::Invalid,
                 format!("more bytes than announced: {end} of {total}"),
@@ -109,14 +110,19 @@ impl UploadIntake {
     }
 
     /// Bytes that the client announced.
-    pub(crate) fn total_bytes(&self) -> Option<u64> {
-        self.total
+    fn total_bytes(&self) -> Option<u64> {
+        self.total.get().copied()
+    }
+
+    /// True if all bytes came that the client announced.
+    pub(crate) fn has_all_bytes(&self) -> bool {
+        self.total_bytes() == Some(self.received_bytes())
     }
 
     /// All bytes came; `checksum` is what was said behind them.
     pub(crate) async fn finish_body(mut self, checksum: Option<Checksum>) {
         let received = self.received_bytes();
-        let end = match self.total {
+        let end = match self.total_bytes() {
             Some(total) if total != received => Err(SourceError::new(
                 SourceErrorKind::Length,
                 format!("unexpected EOF: {received} of {total} bytes were received"),
@@ -248,7 +254,8 @@ mod tests {
     use super::*;
 
     fn channel(total: Option<u64>, promise: &AnnouncedChecksum) -> (UploadIntake, ReceivedSource) {
-        super::channel(total, promise, Arc::default(), CancellationToken::new())
+        let total = Arc::new(total.map(OnceLock::from).unwrap_or_default());
+        super::channel(&total, promise, Arc::default(), CancellationToken::new())
     }
 
     fn run(sending: impl Future<Output = ()>) {

@@ -190,7 +190,8 @@ impl UploadJob {
 /// The figures of an upload.
 pub(crate) struct UploadProgress {
     pub(crate) began: Instant,
-    pub(crate) total: Option<u64>,
+    /// Bytes of the upload, once the client has said how many.
+    pub(crate) total: Arc<OnceLock<u64>>,
     /// Bytes that came over the network.
     pub(crate) received: Arc<AtomicU64>,
     phases: PhaseTracker,
@@ -209,7 +210,7 @@ impl UploadProgress {
                 }
             }),
             began: Instant::now(),
-            total: plan.total,
+            total: Arc::new(plan.total.map(OnceLock::from).unwrap_or_default()),
             received: Arc::default(),
             facts: OnceLock::new(),
             counted: CountedTransfer::new(transfers),
@@ -220,6 +221,11 @@ impl UploadProgress {
     /// Bytes that came over the network.
     pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the upload, if they are known.
+    pub(crate) fn total_bytes(&self) -> Option<u64> {
+        self.total.get().copied()
     }
 
     /// Bytes that were written to the target.

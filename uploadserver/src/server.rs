@@ -78,7 +78,7 @@ impl UploadServer {
         ));
         self.slot.claim_for(&job)?;
         let (intake, received) = intake::channel(
-            job.plan.total,
+            &job.progress.total,
             &job.plan.promise,
             Arc::clone(&job.progress.received),
             job.stop.clone(),

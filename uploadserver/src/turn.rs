@@ -172,7 +172,8 @@ mod tests {
 
     async fn upload() -> (ResumableState, ReceivedSource) {
         let stop = CancellationToken::new();
-        let (intake, received) = intake::channel(Some(10), &AnnouncedChecksum::None, Arc::default(), stop);
+        let (intake, received) =
+            intake::channel(&Arc::default(), &AnnouncedChecksum::None, Arc::default(), stop);
         let resumable = ResumableState::default();
         resumable.set_intake(intake).await;
         (resumable, received)

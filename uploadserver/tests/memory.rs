@@ -217,7 +217,9 @@ fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
             server.exchange(&request, &framing::form(&[Part::file(body)]))
         }
         "upload-resumable" => {
-            let request = Request::post(&path).header("Upload-Complete", "?1");
+            let request = Request::post(&path)
+                .header("Tus-Resumable", "1.0.0")
+                .header("Upload-Length", &body.len().to_string());
             server.exchange(&request, body)
         }
         _ => server.post(&path, body),

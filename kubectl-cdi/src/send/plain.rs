@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{HeaderValue, Method, header};
-use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::cdi::{UPLOAD, UPLOAD_ASYNC};
 
@@ -50,15 +48,7 @@ impl UploadTask<'_> {
         let bearer = bearer_header(&token);
         let headers = [bearer.clone()];
         // Where it is answered when all bytes are there, the disk is made while nobody holds a connection open.
-        let question = protocol::send_request(
-            self.proxy,
-            Method::HEAD,
-            UPLOAD_ASYNC,
-            &headers,
-            Empty::<Bytes>::new(),
-        )
-        .await;
-        let path = match question {
+        let path = match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
             Ok(_) => UPLOAD_ASYNC,
             Err(UploadRequestError::Missing) => UPLOAD,
             Err(trouble) => return Err(trouble),

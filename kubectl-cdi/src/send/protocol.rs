@@ -15,14 +15,25 @@ use crate::cluster::{ClusterError, UploadToken};
 use crate::image::{ImageFileError, KeptPrefix};
 
 const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
-const COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
-/// Booleans of RFC 8941.
-const YES: HeaderValue = HeaderValue::from_static("?1");
-const NO: HeaderValue = HeaderValue::from_static("?0");
+/// The version of tus (<https://tus.io/protocols/resumable-upload>), in every request.
+const TUS: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("tus-resumable"),
+    HeaderValue::from_static("1.0.0"),
+);
 
-const PART: HeaderValue = HeaderValue::from_static("application/partial-upload");
+/// In the request that begins: the length comes with the last request.
+const LATER: (HeaderName, HeaderValue) = (
+    HeaderName::from_static("upload-defer-length"),
+    HeaderValue::from_static("1"),
+);
+
+const PART: (HeaderName, HeaderValue) = (
+    header::CONTENT_TYPE,
+    HeaderValue::from_static("application/offset+octet-stream"),
+);
 
 /// A request that did not do what it should.
 #[derive(Debug)]
@@ -75,15 +86,14 @@ pub(crate) async fn begin_upload(
     marks: &[PrefixCrc],
 ) -> Result<BegunUpload, UploadRequestError> {
     let named = HeaderValue::from_static(CHECKSUM_NAME);
-    let mut headers = vec![bearer_header(token), (COMPLETE, NO), (CHECKSUM, named)];
+    let mut headers = vec![bearer_header(token), TUS, LATER, (CHECKSUM, named)];
     let marks: Vec<String> = marks.iter().map(PrefixCrc::to_string).collect();
     if !marks.is_empty()
         && let Ok(marks) = HeaderValue::from_str(&marks.join(","))
     {
         headers.push((HeaderName::from_static(MARKS_HEADER), marks));
     }
-    let answer = send_request(proxy, Method::POST, RESUMABLE, &headers, Empty::<Bytes>::new()).await;
-    match answer {
+    match send_empty(proxy, Method::POST, RESUMABLE, &headers).await {
         Ok(answer) => {
             let Some(location) = answer.headers.get(header::LOCATION) else {
                 return Ok(BegunUpload::NotHere);
@@ -94,7 +104,10 @@ pub(crate) async fn begin_upload(
                 Err(error) => Err(UploadRequestError::Ended(error.to_string())),
             }
         }
-        Err(UploadRequestError::Missing) => Ok(BegunUpload::NotHere),
+        // The server of 0.1.0 knows tus, but no lengths that come later.
+        Err(UploadRequestError::Missing | UploadRequestError::Refused { is_image: true, .. }) => {
+            Ok(BegunUpload::NotHere)
+        }
         Err(trouble) => Err(trouble),
     }
 }
@@ -105,8 +118,7 @@ pub(crate) async fn query_kept(
     token: &UploadToken,
     location: &UploadLocation,
 ) -> Result<Option<KeptPrefix>, UploadRequestError> {
-    let answer = send_head(proxy, token, location).await?;
-    Ok(kept_as_said(&answer))
+    Ok(kept_as_said(&send_head(proxy, token, location).await?))
 }
 
 async fn send_head(
@@ -114,15 +126,8 @@ async fn send_head(
     token: &UploadToken,
     location: &UploadLocation,
 ) -> Result<ProxyResponse, UploadRequestError> {
-    let headers = [bearer_header(token)];
-    send_request(
-        proxy,
-        Method::HEAD,
-        location.as_str(),
-        &headers,
-        Empty::<Bytes>::new(),
-    )
-    .await
+    let headers = [bearer_header(token), TUS];
+    send_empty(proxy, Method::HEAD, location.as_str(), &headers).await
 }
 
 /// Nothing, where the server knows no marks.
@@ -141,9 +146,8 @@ pub(crate) async fn query_progress(
     location: &UploadLocation,
 ) -> Result<(u64, bool), UploadRequestError> {
     let answer = send_head(proxy, token, location).await?;
-    let is_complete = answer.headers.get(COMPLETE) == Some(&YES);
     match answer.header_number(&OFFSET) {
-        Some(offset) => Ok((offset, is_complete)),
+        Some(offset) => Ok((offset, answer.header_number(&LENGTH) == Some(offset))),
         None => Err(UploadRequestError::Missing),
     }
 }
@@ -160,12 +164,7 @@ where
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let headers = [
-        bearer_header(token),
-        (OFFSET, offset.into()),
-        (COMPLETE, NO),
-        (header::CONTENT_TYPE, PART),
-    ];
+    let headers = [bearer_header(token), TUS, (OFFSET, offset.into()), PART];
     let answer = send_request(proxy, Method::PATCH, location.as_str(), &headers, bytes).await?;
     answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
 }
@@ -180,22 +179,16 @@ pub(crate) async fn finish_upload(
 ) -> Result<(), UploadRequestError> {
     let mut headers = vec![
         bearer_header(token),
+        TUS,
         (OFFSET, total.into()),
-        (COMPLETE, YES),
-        (header::CONTENT_TYPE, PART),
+        (LENGTH, total.into()),
+        PART,
     ];
     if let Ok(checksum) = HeaderValue::from_str(checksum) {
         headers.push((CHECKSUM, checksum));
     }
-    send_request(
-        proxy,
-        Method::PATCH,
-        location.as_str(),
-        &headers,
-        Empty::<Bytes>::new(),
-    )
-    .await
-    .map(drop)
+    let completing = send_empty(proxy, Method::PATCH, location.as_str(), &headers);
+    completing.await.map(drop)
 }
 
 /// The header with a token.
@@ -204,6 +197,16 @@ pub(crate) fn bearer_header(token: &UploadToken) -> (HeaderName, HeaderValue) {
     let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
     value.set_sensitive(true);
     (header::AUTHORIZATION, value)
+}
+
+/// Asks without a body, and reads the answer's meaning.
+pub(crate) async fn send_empty(
+    proxy: &ProxyClient,
+    method: Method,
+    path: &str,
+    headers: &[(HeaderName, HeaderValue)],
+) -> Result<ProxyResponse, UploadRequestError> {
+    send_request(proxy, method, path, headers, Empty::<Bytes>::new()).await
 }
 
 /// Asks, and reads the answer's meaning.

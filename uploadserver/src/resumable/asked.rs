@@ -1,5 +1,4 @@
-//! The meaning of a request's headers, in both protocols: tus 1.0.0 (<https://tus.io/protocols/resumable-upload>) and
-//! draft-ietf-httpbis-resumable-upload.
+//! The meaning of a request's headers in tus 1.0.0 (<https://tus.io/protocols/resumable-upload>).
 
 use datapath::disk::{MAX_MARKS, PrefixCrc};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -8,13 +7,16 @@ use program::cdi::MARKS_HEADER;
 pub(super) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
 pub(super) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 pub(super) const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
-pub(super) const UPLOAD_COMPLETE: HeaderName = HeaderName::from_static("upload-complete");
+pub(super) const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 
 /// The version of tus.
 pub(super) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 
-/// The content type of a part, in tus and in the draft.
-const PARTS: [&str; 2] = ["application/offset+octet-stream", "application/partial-upload"];
+/// The one value of `Upload-Defer-Length`.
+pub(super) const DEFERRED: HeaderValue = HeaderValue::from_static("1");
+
+/// The content type of a part.
+const PART: &str = "application/offset+octet-stream";
 
 /// A reason why a request makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,87 +40,61 @@ impl RequestRefusal {
             accepted: None,
         }
     }
-
-    fn other_version() -> Self {
-        let words = "only version 1.0.0 of tus is spoken here";
-        Self::new(StatusCode::PRECONDITION_FAILED, words)
-    }
-}
-
-/// The protocol that a client speaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResumableDialect {
-    Tus,
-    /// tus in a version that is not defined yet, or no more.
-    OtherTus,
-    Draft,
-}
-
-impl ResumableDialect {
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        match headers.get(TUS_RESUMABLE) {
-            Some(version) if version == VERSION => Self::Tus,
-            Some(_) => Self::OtherTus,
-            None => Self::Draft,
-        }
-    }
 }
 
 /// The demands of a request that brings bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct UploadRequest {
-    pub(super) dialect: ResumableDialect,
     /// The offset of the bytes in the object.
     pub(super) offset: u64,
-    /// Bytes of the whole upload, as far as this request says.
+    /// Bytes of the whole upload, if this request says.
     pub(super) total: Option<u64>,
-    /// True if no bytes come after those of this request.
-    pub(super) is_last: bool,
 }
 
 impl UploadRequest {
     /// Reads the request that begins an upload.
-    pub(super) fn creation(dialect: ResumableDialect, headers: &HeaderMap) -> Result<Self, RequestRefusal> {
-        let asked = Self {
-            dialect,
-            offset: 0,
-            total: number(headers, &UPLOAD_LENGTH)?,
-            is_last: is_last(headers)?.unwrap_or(false),
-        };
-        match dialect {
-            ResumableDialect::OtherTus => Err(RequestRefusal::other_version()),
-            ResumableDialect::Tus if asked.total.is_none() => Err(RequestRefusal::bad_request(
-                "Upload-Length is needed: a length that comes later is not supported",
-            )),
-            ResumableDialect::Draft if is_last(headers)?.is_none() => Err(RequestRefusal::bad_request(
-                "Tus-Resumable: 1.0.0 with Upload-Length, or Upload-Complete, is needed to begin a resumable upload",
-            )),
-            ResumableDialect::Tus | ResumableDialect::Draft => Ok(asked),
+    pub(super) fn creation(headers: &HeaderMap) -> Result<Self, RequestRefusal> {
+        if !headers.contains_key(TUS_RESUMABLE) {
+            // Not 412: kubectl-cdi 0.1.0 speaks another protocol, and sends all in one request when it sees this.
+            let words = "Tus-Resumable: 1.0.0 is needed to begin a resumable upload";
+            return Err(RequestRefusal::new(StatusCode::NOT_FOUND, words));
         }
+        check_version(headers)?;
+        let total = number(headers, &UPLOAD_LENGTH)?;
+        let deferred = headers.get(UPLOAD_DEFER_LENGTH);
+        if deferred.is_some_and(|value| value != DEFERRED) || deferred.is_some() == total.is_some() {
+            return Err(RequestRefusal::bad_request(
+                "Upload-Length is needed, or Upload-Defer-Length: 1",
+            ));
+        }
+        Ok(Self { offset: 0, total })
     }
 
     /// Reads a request that continues an upload.
-    pub(super) fn continuation(
-        dialect: ResumableDialect,
-        headers: &HeaderMap,
-    ) -> Result<Self, RequestRefusal> {
-        if dialect == ResumableDialect::OtherTus {
-            return Err(RequestRefusal::other_version());
-        }
-        let content_type = headers.get(header::CONTENT_TYPE);
-        if !content_type.is_some_and(|value| PARTS.iter().any(|part| value == part)) {
-            let words = format!("Content-Type must be {} or {}", PARTS[0], PARTS[1]);
+    pub(super) fn continuation(headers: &HeaderMap) -> Result<Self, RequestRefusal> {
+        check_version(headers)?;
+        if headers
+            .get(header::CONTENT_TYPE)
+            .is_none_or(|value| value != PART)
+        {
+            let words = format!("Content-Type must be {PART}");
             return Err(RequestRefusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, words));
         }
         let offset = number(headers, &UPLOAD_OFFSET)?;
-        let offset = offset.ok_or_else(|| RequestRefusal::bad_request("Upload-Offset is needed"))?;
         Ok(Self {
-            dialect,
-            offset,
-            total: None,
-            is_last: is_last(headers)?.unwrap_or(false),
+            offset: offset.ok_or_else(|| RequestRefusal::bad_request("Upload-Offset is needed"))?,
+            total: number(headers, &UPLOAD_LENGTH)?,
         })
     }
+}
+
+/// Refuses other versions of tus, and none.
+pub(super) fn check_version(headers: &HeaderMap) -> Result<(), RequestRefusal> {
+    if headers.get(TUS_RESUMABLE) == Some(&VERSION) {
+        return Ok(());
+    }
+    let words = "only version 1.0.0 of tus is spoken here";
+    Err(RequestRefusal::new(StatusCode::PRECONDITION_FAILED, words))
 }
 
 /// The marks of a disk that may be there in part. Its size has to be open: that of the stream is another one.
@@ -158,15 +134,5 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, Request
         None => Err(RequestRefusal::bad_request(format!(
             "{name} must be a whole number of bytes"
         ))),
-    }
-}
-
-/// A boolean of RFC 8941.
-fn is_last(headers: &HeaderMap) -> Result<Option<bool>, RequestRefusal> {
-    match headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes) {
-        None => Ok(None),
-        Some(b"?0") => Ok(Some(false)),
-        Some(b"?1") => Ok(Some(true)),
-        Some(_) => Err(RequestRefusal::bad_request("Upload-Complete must be ?0 or ?1")),
     }
 }

@@ -1,4 +1,4 @@
-//! Uploads that survive a broken connection: tus 1.0, and the shape of draft-ietf-httpbis-resumable-upload.
+//! Uploads that survive a broken connection: tus 1.0.
 //!
 //! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
 
@@ -19,7 +19,7 @@ use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
-use self::asked::{RequestRefusal, ResumableDialect, UploadRequest};
+use self::asked::{RequestRefusal, UploadRequest, check_version};
 use self::protocol::KeptState;
 use crate::checksum;
 use crate::failure::UploadError;
@@ -35,7 +35,6 @@ const LOOK: Duration = Duration::from_secs(20);
 
 /// Answers a request to the place where uploads begin.
 pub(crate) async fn create(server: &Arc<UploadServer>, peer: &Peer, request: Request<Incoming>) -> Reply {
-    let dialect = ResumableDialect::of(request.headers());
     // As if this path were unknown, which it is to CDI's own upload server.
     let is_here = !server.config.resume.is_zero();
     if request.method() == Method::OPTIONS && is_here {
@@ -51,7 +50,7 @@ pub(crate) async fn create(server: &Arc<UploadServer>, peer: &Peer, request: Req
     if let Err(refusal) = server.make_way().await {
         return reply::refuse_body(reply::occupied_reply(refusal), request, peer);
     }
-    let (plan, asked) = match plan(dialect, &request) {
+    let (plan, asked) = match plan(&request) {
         Ok(plan) => plan,
         Err(refused) => return reply::refuse_body(refused.reply(), request, peer),
     };
@@ -87,11 +86,8 @@ async fn kept(job: &UploadJob) -> Option<KeptState> {
     })
 }
 
-fn plan(
-    dialect: ResumableDialect,
-    request: &Request<Incoming>,
-) -> Result<(UploadPlan, UploadRequest), RequestRefusal> {
-    let asked = protocol::creation(dialect, request)?;
+fn plan(request: &Request<Incoming>) -> Result<(UploadPlan, UploadRequest), RequestRefusal> {
+    let asked = protocol::creation(request)?;
     check_digests(request)?;
     let promise = checksum::promised_of_parts(request.headers())
         .map_err(|error| RequestRefusal::bad_request(error.to_string()))?;
@@ -119,7 +115,6 @@ pub(crate) async fn resume(
     id: &str,
     request: Request<Incoming>,
 ) -> Reply {
-    let dialect = ResumableDialect::of(request.headers());
     if request.method() == Method::OPTIONS {
         return protocol::capabilities();
     }
@@ -131,26 +126,26 @@ pub(crate) async fn resume(
     let Some(job) = server.find_resumable(id) else {
         return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
     };
-    match *request.method() {
-        Method::HEAD => head(&job, dialect).await,
-        Method::PATCH => {
-            match check_digests(&request).and_then(|()| protocol::continuation(dialect, &request)) {
-                Ok(asked) => append(server, peer, &job, asked, request).await,
-                Err(refused) => reply::refuse_body(refused.reply(), request, peer),
-            }
-        }
-        Method::DELETE => {
+    let asked = match *request.method() {
+        Method::PATCH => check_digests(&request).and_then(|()| protocol::continuation(&request).map(Some)),
+        _ => check_version(request.headers()).map(|()| None),
+    };
+    match (asked, request.method()) {
+        (Err(refused), _) => reply::refuse_body(refused.reply(), request, peer),
+        (Ok(Some(asked)), _) => append(server, peer, &job, asked, request).await,
+        (Ok(None), &Method::HEAD) => head(&job).await,
+        (Ok(None), &Method::DELETE) => {
             job.stop.cancel();
             // Waited for, so that the server is free when the client hears of it.
             reply::outcome_reply(&job).await;
-            protocol::deleted(dialect)
+            protocol::deleted()
         }
         _ => reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer),
     }
 }
 
 /// Says how far the upload is. The client that asks will send next: a request that still hangs on the old connection ends.
-async fn head(job: &UploadJob, dialect: ResumableDialect) -> Reply {
+async fn head(job: &UploadJob) -> Reply {
     if let Some(Err(_)) = job.result() {
         // Clients begin anew when they see this, and get to know the reason if it comes again.
         return reply::empty_reply(StatusCode::GONE);
@@ -161,7 +156,7 @@ async fn head(job: &UploadJob, dialect: ResumableDialect) -> Reply {
     // Before the turn is taken: it may take a while.
     let kept = kept(job).await;
     let Some((intake, _)) = resumable.take_turn().await else {
-        return protocol::locked(dialect);
+        return protocol::locked();
     };
     let is_complete = intake.is_none();
     if is_complete {
@@ -174,7 +169,7 @@ async fn head(job: &UploadJob, dialect: ResumableDialect) -> Reply {
     } else {
         wait_for_client(job);
     }
-    protocol::with_kept(protocol::head(dialect, job, is_complete), kept)
+    protocol::with_kept(protocol::head(job), kept)
 }
 
 /// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.
@@ -197,7 +192,7 @@ async fn append(
         return reply::refuse_body(protocol::wrong_offset(asked, received), request, peer);
     }
     let Some((intake, replaced)) = resumable.take_turn().await else {
-        return reply::refuse_body(protocol::locked(asked.dialect), request, peer);
+        return reply::refuse_body(protocol::locked(), request, peer);
     };
     let received = job.progress.received_bytes();
     let is_complete = intake.is_none();
@@ -208,16 +203,19 @@ async fn append(
         return reply::refuse_body(protocol::wrong_offset(asked, received), request, peer);
     }
     let end = request.body().size_hint().lower().saturating_add(received);
-    if let Some(total) = job.progress.total.filter(|total| end > *total) {
-        if !is_complete {
-            wait_for_client(job);
+    let total = match asked.total_with(job.progress.total_bytes(), received, end) {
+        Ok(total) => total,
+        Err(refused) => {
+            if !is_complete {
+                wait_for_client(job);
+            }
+            return reply::refuse_body(refused.reply(), request, peer);
         }
-        return reply::refuse_body(protocol::too_much(asked, end, total), request, peer);
-    }
+    };
     if is_complete {
         drop(intake);
         reply::drain_body(request.into_body(), peer.active_guard());
-        return protocol::completed(asked.dialect, job, reply::outcome_reply(job).await);
+        return protocol::completed(job, reply::outcome_reply(job).await);
     }
     // What was promised is told with the last bytes.
     let stated = match checksum::stated(request.headers(), false) {
@@ -231,18 +229,20 @@ async fn append(
             );
         }
     };
+    if let Some(total) = total {
+        // Nobody else sets it: this request has the turn, and takes the bytes now.
+        job.progress.total.set(total).ok();
+    }
     let engagement = peer.hold_active();
-    let (feeder, dialect) = (Arc::clone(server), asked.dialect);
-    let feeding = Arc::clone(job);
+    let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
     let feeding = async move {
         let payload = RequestPayload::from_body(request.into_body(), engagement);
-        let end = asked.is_last.then_some(stated).flatten();
-        feed(&feeder, &feeding, intake, &asked, payload, end, &replaced).await
+        feed(&feeder, &feeding, intake, payload, stated, &replaced).await
     };
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     match tokio::spawn(feeding.instrument(job.span.clone())).await {
-        Ok(true) => protocol::completed(dialect, job, reply::outcome_reply(job).await),
-        Ok(false) => protocol::taken(dialect, job),
+        Ok(true) => protocol::completed(job, reply::outcome_reply(job).await),
+        Ok(false) => protocol::taken(job),
         Err(error) => reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
     }
 }
@@ -252,7 +252,6 @@ async fn feed(
     server: &Arc<UploadServer>,
     job: &Arc<UploadJob>,
     mut slot: OwnedMutexGuard<Option<UploadIntake>>,
-    asked: &UploadRequest,
     mut payload: RequestPayload,
     stated: Option<Checksum>,
     replaced: &CancellationToken,
@@ -260,13 +259,8 @@ async fn feed(
     let Some(mut intake) = slot.take() else {
         return true;
     };
-    match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
-        BodyEnd::Whole(checksum)
-            if asked.is_last || intake.total_bytes() == Some(intake.received_bytes()) =>
-        {
-            intake.finish_body(checksum.or(stated)).await;
-            return true;
-        }
+    let end = payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await;
+    match end {
         BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => {
             intake.break_off(error).await;
             payload.drain_rest();
@@ -274,6 +268,16 @@ async fn feed(
         }
         BodyEnd::Unwanted => {
             payload.drain_rest();
+            return true;
+        }
+        // Also if the client is gone: it takes an upload with all its bytes for complete.
+        end if intake.has_all_bytes() => {
+            let trailing = if let BodyEnd::Whole(checksum) = end {
+                checksum
+            } else {
+                None
+            };
+            intake.finish_body(trailing.or(stated)).await;
             return true;
         }
         BodyEnd::Broken(_) | BodyEnd::Replaced => job.progress.counted.record_retry(Stage::Source),

@@ -1,4 +1,4 @@
-//! The answers of both protocols, and what they refuse beside what the headers of their own say.
+//! The answers of tus, and what is refused beside what its own headers say.
 
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use https::body;
@@ -6,7 +6,7 @@ use hyper::body::Incoming;
 use program::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
 
 use super::asked::{
-    RequestRefusal, ResumableDialect, TUS_RESUMABLE, UPLOAD_COMPLETE, UPLOAD_LENGTH, UPLOAD_OFFSET,
+    DEFERRED, RequestRefusal, TUS_RESUMABLE, UPLOAD_DEFER_LENGTH, UPLOAD_LENGTH, UPLOAD_OFFSET,
     UploadRequest, VERSION,
 };
 use crate::failure::UploadError;
@@ -18,29 +18,54 @@ const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
 const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 
-const EXTENSIONS: HeaderValue = HeaderValue::from_static("creation,creation-with-upload,termination");
+const EXTENSIONS: HeaderValue =
+    HeaderValue::from_static("creation,creation-with-upload,creation-defer-length,termination");
 
 /// The demands of a request that begins an upload.
-pub(super) fn creation(
-    dialect: ResumableDialect,
-    request: &Request<Incoming>,
-) -> Result<UploadRequest, RequestRefusal> {
+pub(super) fn creation(request: &Request<Incoming>) -> Result<UploadRequest, RequestRefusal> {
     representation::check(request, CodingOwner::Wrapped)?;
-    let asked = UploadRequest::creation(dialect, request.headers())?;
-    if let Err(too_large) = body::check_length(asked.total.unwrap_or(0)) {
-        let words = format!("an upload of {too_large}");
-        return Err(RequestRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, words));
-    }
-    Ok(asked)
+    UploadRequest::creation(request.headers())?.check_length()
 }
 
 /// The demands of a request that continues an upload.
-pub(super) fn continuation(
-    dialect: ResumableDialect,
-    request: &Request<Incoming>,
-) -> Result<UploadRequest, RequestRefusal> {
+pub(super) fn continuation(request: &Request<Incoming>) -> Result<UploadRequest, RequestRefusal> {
     representation::check(request, CodingOwner::Wrapped)?;
-    UploadRequest::continuation(dialect, request.headers())
+    UploadRequest::continuation(request.headers())?.check_length()
+}
+
+impl UploadRequest {
+    fn check_length(self) -> Result<Self, RequestRefusal> {
+        if let Err(too_large) = body::check_length(self.total.unwrap_or(0)) {
+            let words = format!("an upload of {too_large}");
+            return Err(RequestRefusal::new(StatusCode::PAYLOAD_TOO_LARGE, words));
+        }
+        Ok(self)
+    }
+
+    /// Bytes of the whole upload, of which so many are `known` before this request and so many `received`; the request's own bytes would
+    /// end at `end`.
+    pub(super) fn total_with(
+        self,
+        known: Option<u64>,
+        received: u64,
+        end: u64,
+    ) -> Result<Option<u64>, RequestRefusal> {
+        match (known, self.total) {
+            (Some(known), Some(total)) if total != known => Err(RequestRefusal::bad_request(format!(
+                "Upload-Length is {known} and cannot become {total}"
+            ))),
+            (_, Some(total)) if total < received => Err(RequestRefusal::bad_request(format!(
+                "Upload-Length is {total}, but {received} bytes were received"
+            ))),
+            (known, stated) => match known.or(stated) {
+                Some(total) if total < end => Err(RequestRefusal::new(
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    format!("Upload-Length is {total}, but these bytes would end at {end}"),
+                )),
+                total => Ok(total),
+            },
+        }
+    }
 }
 
 impl RequestRefusal {
@@ -53,7 +78,7 @@ impl RequestRefusal {
         if self.status == StatusCode::PRECONDITION_FAILED {
             reply.headers_mut().insert(TUS_VERSION, VERSION);
         }
-        reply
+        mark(reply)
     }
 }
 
@@ -66,19 +91,15 @@ impl From<representation::RepresentationError> for RequestRefusal {
     }
 }
 
-impl ResumableDialect {
-    /// Marks a reply as one of this protocol.
-    fn mark(self, mut reply: Reply) -> Reply {
-        if self != Self::Draft {
-            reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
-        }
-        reply
-    }
+/// Marks a reply as one of tus.
+fn mark(mut reply: Reply) -> Reply {
+    reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
+    reply
 }
 
 /// The answer to the question for the server's abilities.
 pub(super) fn capabilities() -> Reply {
-    let mut reply = ResumableDialect::Tus.mark(reply::empty_reply(StatusCode::NO_CONTENT));
+    let mut reply = mark(reply::empty_reply(StatusCode::NO_CONTENT));
     reply.headers_mut().insert(TUS_VERSION, VERSION);
     reply.headers_mut().insert(TUS_EXTENSION, EXTENSIONS);
     reply
@@ -122,40 +143,32 @@ pub(super) fn created(mut reply: Reply, id: &str) -> Reply {
 }
 
 /// The answer to the question how far the upload is.
-pub(super) fn head(dialect: ResumableDialect, job: &UploadJob, is_complete: bool) -> Reply {
-    let status = if dialect == ResumableDialect::Draft {
-        StatusCode::NO_CONTENT
-    } else {
-        StatusCode::OK
-    };
-    with_offset(dialect, job, is_complete, reply::empty_reply(status))
+pub(super) fn head(job: &UploadJob) -> Reply {
+    with_offset(job, reply::empty_reply(StatusCode::OK))
 }
 
 /// The bytes of a request were taken, and more have to come.
-pub(super) fn taken(dialect: ResumableDialect, job: &UploadJob) -> Reply {
-    with_offset(dialect, job, false, reply::empty_reply(StatusCode::NO_CONTENT))
+pub(super) fn taken(job: &UploadJob) -> Reply {
+    with_offset(job, reply::empty_reply(StatusCode::NO_CONTENT))
 }
 
 /// All bytes have come; `outcome` is the answer to that.
-pub(super) fn completed(dialect: ResumableDialect, job: &UploadJob, mut outcome: Reply) -> Reply {
+pub(super) fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     if outcome.status() == StatusCode::OK {
         *outcome.status_mut() = StatusCode::NO_CONTENT;
     }
-    with_offset(dialect, job, true, outcome)
+    with_offset(job, outcome)
 }
 
-fn with_offset(dialect: ResumableDialect, job: &UploadJob, is_complete: bool, mut reply: Reply) -> Reply {
+fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
     let headers = reply.headers_mut();
     headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received_bytes()));
-    if let Some(total) = job.progress.total {
-        headers.insert(UPLOAD_LENGTH, HeaderValue::from(total));
-    }
-    if dialect == ResumableDialect::Draft {
-        let flag = if is_complete { "?1" } else { "?0" };
-        headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static(flag));
-    }
+    match job.progress.total_bytes() {
+        Some(total) => headers.insert(UPLOAD_LENGTH, HeaderValue::from(total)),
+        None => headers.insert(UPLOAD_DEFER_LENGTH, DEFERRED),
+    };
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    dialect.mark(reply)
+    mark(reply)
 }
 
 /// The bytes belong elsewhere.
@@ -167,7 +180,7 @@ pub(super) fn wrong_offset(asked: UploadRequest, received: u64) -> Reply {
     let mut reply = reply::text_reply(StatusCode::CONFLICT, words);
     let offset = HeaderValue::from(received);
     reply.headers_mut().insert(UPLOAD_OFFSET, offset);
-    asked.dialect.mark(reply)
+    mark(reply)
 }
 
 /// The upload has failed before this request: it is no more, and this is why.
@@ -180,20 +193,12 @@ pub(super) fn failed_before(failure: &UploadError) -> Reply {
     reply::text_reply(status, failure.sentence.clone())
 }
 
-/// There are more bytes than the upload is to have.
-pub(super) fn too_much(asked: UploadRequest, end: u64, total: u64) -> Reply {
-    let words = format!("Upload-Length is {total}, but these bytes would end at {end}\n");
-    asked
-        .dialect
-        .mark(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
-}
-
 /// The request before does not let go.
-pub(super) fn locked(dialect: ResumableDialect) -> Reply {
-    dialect.mark(reply::empty_reply(StatusCode::LOCKED))
+pub(super) fn locked() -> Reply {
+    mark(reply::empty_reply(StatusCode::LOCKED))
 }
 
 /// The upload is no more.
-pub(super) fn deleted(dialect: ResumableDialect) -> Reply {
-    dialect.mark(reply::empty_reply(StatusCode::NO_CONTENT))
+pub(super) fn deleted() -> Reply {
+    mark(reply::empty_reply(StatusCode::NO_CONTENT))
 }

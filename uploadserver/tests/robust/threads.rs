@@ -64,8 +64,9 @@ fn an_image_without_a_thread_is_refused_and_the_next_one_is_taken() {
 
 #[test]
 fn a_resumable_upload_without_a_thread_is_refused_and_the_next_one_is_taken() {
+    let content = disk::content(1, 1 << 20);
     let request = Request::post("/v1beta1/upload-resumable")
-        .header("Upload-Complete", "?1")
-        .header("Upload-Draft-Interop-Version", "6");
-    let (_pod, _group, _server) = few_threads(&request, &disk::content(1, 1 << 20), 201);
+        .header("Tus-Resumable", "1.0.0")
+        .header("Upload-Length", &content.len().to_string());
+    let (_pod, _group, _server) = few_threads(&request, &content, 201);
 }

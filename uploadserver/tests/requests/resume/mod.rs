@@ -1,4 +1,4 @@
-//! Uploads that are continued where they broke: tus 1.0 and the shape of the IETF's draft.
+//! Uploads that are continued where they broke: tus 1.0.
 
 mod protocol;
 mod sessions;
@@ -35,6 +35,11 @@ fn create(server: &Server, length: usize, checksum: Option<&str>) -> String {
         None => request,
     };
     location(&server.exchange(&request, &[]))
+}
+
+/// The request that begins an upload whose length comes later.
+fn begin_deferred() -> Request {
+    tus("POST", CREATE).header("Upload-Defer-Length", "1").length(0)
 }
 
 fn location(response: &Response) -> String {

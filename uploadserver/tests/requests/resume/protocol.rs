@@ -11,7 +11,7 @@ use testkit::https::Request;
 use testkit::upload_pod::UploadPod;
 use testkit::wait;
 
-use crate::resume::{BINARY, CREATE, checksum, create, location, patch, send_and_cut, tus};
+use crate::resume::{BINARY, CREATE, begin_deferred, checksum, create, location, patch, send_and_cut, tus};
 use datapath::digest::{DigestAlgorithm, RunningDigest};
 use tokio_util::sync::CancellationToken;
 
@@ -98,7 +98,12 @@ fn what_is_not_tus_is_refused_as_tus_says() {
     assert_eq!(options.header("tus-version"), Some("1.0.0"));
     assert_eq!(options.header("tus-resumable"), Some("1.0.0"));
     let extensions = options.header("tus-extension").unwrap();
-    for extension in ["creation", "creation-with-upload", "termination"] {
+    for extension in [
+        "creation",
+        "creation-with-upload",
+        "creation-defer-length",
+        "termination",
+    ] {
         assert!(
             extensions.split(',').any(|e| e.trim() == extension),
             "{extensions}"
@@ -110,11 +115,18 @@ fn what_is_not_tus_is_refused_as_tus_says() {
     let response = server.exchange(&other_version, &[]);
     assert_eq!(response.status, 412, "{response:?}");
     assert_eq!(response.header("tus-version"), Some("1.0.0"));
+    let older = server.exchange(&Request::post(CREATE).header("Upload-Complete", "?0"), &[]);
+    assert_eq!(older.status, 404, "{older:?}");
     for length in ["-1", "x", "99999999999999999999999"] {
         let request = tus("POST", CREATE).header("Upload-Length", length).length(0);
         assert_eq!(server.exchange(&request, &[]).status, 400, "{length}");
     }
     let path = create(&server, 10, None);
+    for method in ["HEAD", "PATCH", "DELETE"] {
+        let response = server.exchange(&Request::new(method, &path).header("Upload-Offset", "0"), &[]);
+        assert_eq!(response.status, 412, "{method}: {response:?}");
+        assert_eq!(response.header("tus-version"), Some("1.0.0"), "{method}");
+    }
     let other_type = tus("PATCH", &path)
         .header("Content-Type", "application/octet-stream")
         .header("Upload-Offset", "0");
@@ -147,27 +159,80 @@ fn what_is_not_tus_is_refused_as_tus_says() {
 }
 
 #[test]
-fn the_shape_of_the_draft_works_on_the_same_urls() {
+fn a_length_may_come_later_and_once() {
     let bytes = disk::content(1, 3 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let request = Request::post(CREATE)
-        .header("Upload-Complete", "?0")
-        .header("Upload-Length", &bytes.len().to_string());
-    let created = server.exchange(&request, &bytes[..1 << 20]);
+    let other = tus("POST", CREATE).header("Upload-Defer-Length", "0");
+    for wrong in [
+        tus("POST", CREATE),
+        other,
+        begin_deferred().header("Upload-Length", "9"),
+    ] {
+        let response = server.exchange(&wrong, &[]);
+        assert_eq!(response.status, 400, "{response:?}");
+    }
+    let created = server.exchange(&begin_deferred(), &[]);
     let path = location(&created);
-    let head = server.exchange(&Request::new("HEAD", &path), &[]);
-    assert!([200, 204].contains(&head.status), "{head:?}");
+    assert_eq!(created.header("upload-defer-length"), Some("1"), "{created:?}");
+    assert_eq!(server.exchange(&patch(&path, 0), &bytes[..1 << 20]).status, 204);
+    let head = server.exchange(&tus("HEAD", &path), &[]);
+    assert_eq!(head.status, 200, "{head:?}");
     assert_eq!(head.header("upload-offset"), Some("1048576"), "{head:?}");
-    assert_eq!(head.header("upload-complete"), Some("?0"), "{head:?}");
-    let request = Request::new("PATCH", &path)
-        .header("Upload-Complete", "?1")
-        .header("Upload-Offset", "1048576")
-        .header("Content-Type", "application/partial-upload");
-    let response = server.exchange(&request, &bytes[1 << 20..]);
-    assert!([200, 201, 204].contains(&response.status), "{response:?}");
-    server.wait().assert_success("the draft");
+    assert_eq!(head.header("upload-defer-length"), Some("1"), "{head:?}");
+    assert_eq!(head.header("upload-length"), None, "{head:?}");
+    let with_length = |length: usize| patch(&path, 1 << 20).header("Upload-Length", &length.to_string());
+    for (length, status) in [(0, 400), ((1 << 20) - 1, 400), (1 << 51, 413)] {
+        let response = server.exchange(&with_length(length).length(0), &[]);
+        assert_eq!(response.status, status, "{length}: {response:?}");
+    }
+    // Fewer than these bytes.
+    let response = server.exchange(&with_length(2 << 20), &bytes[1 << 20..]);
+    assert_eq!(response.status, 413, "{response:?}");
+    // What was refused has set nothing.
+    assert_eq!(
+        server.exchange(&with_length(bytes.len()).length(0), &[]).status,
+        204
+    );
+    let head = server.exchange(&tus("HEAD", &path), &[]);
+    assert_eq!(head.header("upload-length"), Some("3145728"), "{head:?}");
+    assert_eq!(head.header("upload-defer-length"), None, "{head:?}");
+    for other in [bytes.len() - 1, bytes.len() + 1] {
+        let response = server.exchange(&with_length(other).length(0), &[]);
+        assert_eq!(response.status, 400, "{other}: {response:?}");
+    }
+    let response = server.exchange(&with_length(bytes.len()), &bytes[1 << 20..]);
+    assert_eq!(response.status, 204, "{response:?}");
+    assert_eq!(response.header("upload-offset"), Some("3145728"), "{response:?}");
+    server.wait().assert_success("a length that came later");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+}
+
+/// A client takes an upload for complete whose offset is its length, also when it hears so from a HEAD.
+#[test]
+fn the_last_byte_completes_an_upload_whose_client_is_gone() {
+    let bytes = disk::content(1, 1 << 20);
+    for (promised, is_kept) in [(&bytes[..], true), (b"another", false)] {
+        let pod = UploadPod::new(BINARY);
+        let server = pod.start();
+        let path = create(&server, bytes.len(), Some(&checksum(promised)));
+        let mut connection = server.connect();
+        let request = patch(&path, 0).chunked();
+        connection.begin(&request).unwrap();
+        let chunk = [&b"100000\r\n"[..], &bytes, b"\r\n"].concat();
+        // The last chunk, which ends the body, does not come.
+        connection.send(&chunk).unwrap();
+        server.wait_for_status(&["\"received_bytes\":1048576,"]);
+        drop(connection);
+        if is_kept {
+            server.wait().assert_success("all bytes");
+            assert!(std::fs::read(pod.disk()).unwrap() == bytes);
+        } else {
+            server.wait_until_idle();
+            assert_eq!(server.exchange(&tus("HEAD", &path), &[]).status, 410);
+            assert_eq!(pod.data_names(), [""; 0]);
+        }
+    }
 }
 
 #[test]
@@ -190,21 +255,14 @@ fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew
     ] {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
-        let request = Request::post(CREATE)
-            .header("Upload-Complete", "?0")
-            .header("x-cdi-checksum", "crc64nvme");
-        let path = location(&server.exchange(&request.length(0), &[]));
-        let part = |offset: usize, complete: &str| {
-            Request::new("PATCH", &path)
-                .header("Upload-Complete", complete)
-                .header("Upload-Offset", &offset.to_string())
-                .header("Content-Type", "application/partial-upload")
-        };
+        let request = begin_deferred().header("x-cdi-checksum", "crc64nvme");
+        let path = location(&server.exchange(&request, &[]));
         for (from, to) in [(0, 1 << 20), (1 << 20, bytes.len())] {
-            let taken = server.exchange(&part(from, "?0"), &bytes[from..to]);
+            let taken = server.exchange(&patch(&path, from), &bytes[from..to]);
             assert_eq!(taken.status, 204, "{taken:?}");
         }
-        let last = part(bytes.len(), "?1").length(0);
+        let last = patch(&path, bytes.len()).header("Upload-Length", &bytes.len().to_string());
+        let last = last.length(0);
         let last = match stated {
             Some(stated) => last.header("x-cdi-checksum", stated),
             None => last,
@@ -239,11 +297,6 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     let ends = [2, 5, 8].map(|end| end << 20);
     let marks = datapath::disk::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
     let marks: Vec<String> = marks.iter().map(datapath::disk::PrefixCrc::to_string).collect();
-    let begin = |marks: &str| {
-        Request::post(CREATE)
-            .header("Upload-Complete", "?0")
-            .header("x-cdi-marks", marks)
-    };
     let server = pod.start();
     let backwards = [&*marks[1], &*marks[0]].join(",");
     for wrong in [
@@ -253,23 +306,24 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
         &*backwards,
         &vec![&*marks[0]; 200].join(","),
     ] {
-        let response = server.exchange(&begin(wrong), &[]);
+        let response = server.exchange(&begin_with(wrong), &[]);
         assert_eq!(response.status, 400, "{wrong}: {response:?}");
         assert!(response.text().contains("x-cdi-marks"), "{response:?}");
     }
-    let request = begin(&marks[0]).header("Upload-Length", "9437184");
-    assert_eq!(server.exchange(&request, &[]).status, 400);
-    let response = server.exchange(&begin(&marks.join(", ")), &[]);
+    let request = tus("POST", CREATE)
+        .header("Upload-Length", "9437184")
+        .header("x-cdi-marks", &marks[0]);
+    let response = server.exchange(&request.length(0), &[]);
+    assert_eq!(response.status, 400, "{response:?}");
+    assert!(response.text().contains("x-cdi-marks"), "{response:?}");
+    let response = server.exchange(&begin_with(&marks.join(", ")), &[]);
     assert_eq!(response.status, 201, "{response:?}");
     assert_eq!(response.header("x-cdi-kept"), Some("5242880"));
     let path = location(&response);
-    let response = server.exchange(&Request::new("HEAD", &path), &[]);
+    let response = server.exchange(&tus("HEAD", &path), &[]);
     assert_eq!(response.header("x-cdi-kept"), Some("5242880"), "{response:?}");
     let stream = [&bytes[..MIB], &bytes[5 * MIB..]].concat();
-    let request = Request::new("PATCH", &path)
-        .header("Upload-Complete", "?1")
-        .header("Upload-Offset", "0")
-        .header("Content-Type", "application/partial-upload");
+    let request = patch(&path, 0).header("Upload-Length", &stream.len().to_string());
     let response = server.exchange(&request, &stream);
     assert_eq!(response.status, 204, "{response:?}");
     server.wait().assert_success("what was left");
@@ -284,10 +338,8 @@ fn leave(pod: &UploadPod, fill: impl FnOnce(&File)) {
         .or_fail("the disk");
 }
 
-fn begin_with(mark: &str) -> Request {
-    Request::post(CREATE)
-        .header("Upload-Complete", "?0")
-        .header("x-cdi-marks", mark)
+fn begin_with(marks: &str) -> Request {
+    begin_deferred().header("x-cdi-marks", marks)
 }
 
 #[test]
@@ -327,7 +379,7 @@ fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
     let server = pod.serve(pod.program().under("strace", options));
     let mut looking = server.connect();
     let begin = begin_with(&format!("{}:0123456789abcdef", READS * (256 << 10)));
-    looking.begin(&begin.length(0)).unwrap();
+    looking.begin(&begin).unwrap();
     server.wait_for_status(&["\"resume\""]);
     let status = server
         .exchange(&Request::new("GET", "/v1beta1/status"), &[])
