@@ -1,6 +1,7 @@
 //! What clients say of uploads: checksums, resumable uploads, forms.
 
 mod checksum;
+mod tus;
 
 use datapath::digest::Checksum;
 use http::HeaderMap;
@@ -27,31 +28,25 @@ fn known(promise: Result<AnnouncedChecksum, AnnouncedChecksumError>) -> Result<O
 
 /// Resumable uploads.
 pub mod resumable {
-    mod asked;
-
+    use datapath::disk::PrefixCrc;
     use http::HeaderMap;
 
-    use datapath::disk::PrefixCrc;
-
-    use self::asked::UploadRequest;
+    use super::tus;
 
     /// Where the bytes of a request that begins or continues an upload belong, and how long that is to be; or why the request makes
     /// no sense.
     pub fn asked(headers: &HeaderMap, begins: bool) -> Result<(u64, Option<u64>), String> {
-        let asked = if begins {
-            UploadRequest::creation(headers)
-        } else {
-            UploadRequest::continuation(headers)
+        let asked = match begins {
+            true => tus::length_at_creation(headers).map(|length| (0, length)),
+            false => tus::offset_and_length(headers),
         };
-        asked
-            .map(|asked| (asked.offset, asked.total))
-            .map_err(|refused| refused.words)
+        asked.map_err(|error| error.to_string())
     }
 
     /// The marks of what an earlier upload may have left, in a request that begins one.
     pub fn marks(headers: &HeaderMap) -> Result<Vec<PrefixCrc>, String> {
-        let asked = UploadRequest::creation(headers).map_err(|refused| refused.words)?;
-        self::asked::marks(headers, &asked).map_err(|refused| refused.words)
+        let length = tus::length_at_creation(headers).map_err(|error| error.to_string())?;
+        tus::marks(headers, length).map_err(|error| error.to_string())
     }
 }
 

@@ -3,21 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderValue, Request, StatusCode};
 use https::listener::{ActiveGuard, Peer};
 use hyper::body::{Body, Incoming};
-use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
+use program::cdi::{ENCODING_HEADER, ZSTD};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::checksum::{self, AnnouncedChecksum};
-use crate::failure::UploadError;
 use crate::form;
 use crate::intake::UploadIntake;
-use crate::job::{BodyContent, CloneWrapping, UploadPlan};
 use crate::payload::{self, BodyEnd, RequestPayload};
+use crate::refusal::RequestRefusal;
 use crate::reply::{self, Reply};
-use crate::representation::{self, CodingOwner};
+use crate::request::{UploadRequest, WholeUpload};
 use crate::resumable;
 use crate::routes::{self, ServerRoute, UploadEndpoint};
 use crate::server::UploadServer;
@@ -31,57 +29,100 @@ pub(crate) async fn answer(server: Arc<UploadServer>, peer: Peer, request: Reque
         ServerRoute::Metrics => status::metrics_reply(&server),
         ServerRoute::Status if server.config.access.allows(&peer) => status::status_reply(&server),
         ServerRoute::Status => reply::empty_reply(StatusCode::UNAUTHORIZED),
-        ServerRoute::Upload(endpoint) => upload(&server, &peer, endpoint, request).await,
-        ServerRoute::Resumable => resumable::create(&server, &peer, request).await,
-        ServerRoute::Resume(id) => resumable::resume(&server, &peer, id, request).await,
-        ServerRoute::Unknown => reply::refuse_body(reply::not_found(), request, &peer),
+        ServerRoute::Upload(endpoint) if !endpoint.is_resumable() || !server.config.resume.is_zero() => {
+            upload(&server, &peer, endpoint, request).await
+        }
+        ServerRoute::Upload(_) | ServerRoute::Unknown => {
+            reply::refuse_body(reply::not_found(), request, &peer)
+        }
     }
 }
 
+/// Answers a request to a path of uploads; its body, if nothing takes it, is drained.
 async fn upload(
     server: &Arc<UploadServer>,
     peer: &Peer,
-    endpoint: UploadEndpoint,
+    endpoint: UploadEndpoint<'_>,
     request: Request<Incoming>,
 ) -> Reply {
-    if request.method() == Method::HEAD && endpoint.is_async {
-        return presence(&request);
+    let size = request.body().size_hint();
+    let asked = UploadRequest::read(endpoint, request.method(), request.headers(), &size);
+    let mut request = Some(request);
+    let mut reply = match perform(server, peer, endpoint, asked, &mut request).await {
+        Ok(reply) => reply,
+        Err(refusal) => refusal.reply(endpoint.is_resumable()),
+    };
+    if endpoint.is_resumable() {
+        resumable::mark_reply(&mut reply);
     }
-    if request.method() != Method::POST {
-        return reply::refuse_body(reply::empty_reply(StatusCode::NOT_FOUND), request, peer);
+    match request {
+        Some(request) => reply::refuse_body(reply, request, peer),
+        None => reply,
     }
-    if !server.config.access.allows(peer) {
-        return reply::refuse_body(reply::empty_reply(StatusCode::UNAUTHORIZED), request, peer);
+}
+
+/// Does what a request asks for, if that may be done: the checks of CDI's upload server, in their order.
+async fn perform(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    endpoint: UploadEndpoint<'_>,
+    asked: Result<UploadRequest<'_>, RequestRefusal>,
+    request: &mut Option<Request<Incoming>>,
+) -> Result<Reply, RequestRefusal> {
+    let is_open = matches!(
+        asked,
+        Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method)
+    );
+    if !is_open && !server.config.access.allows(peer) {
+        return Err(RequestRefusal::Client);
     }
-    // The client is the right one: its connection is not closed for another before it has its answer.
-    let engagement = peer.hold_active();
-    if let Err(refusal) = server.make_way().await {
-        return reply::refuse_body(reply::occupied_reply(refusal), request, peer);
-    }
-    let content_type = request.headers().get(CONTENT_HEADER);
-    let content_type = content_type.map_or("", |value| value.to_str().unwrap_or_default());
-    tracing::info!("Content type header is {content_type:?}");
-    let (plan, boundary) = match plan(endpoint, &request) {
-        Ok(plan) => plan,
-        Err(failure) => {
-            tracing::error!("{}", failure.sentence);
-            return reply::refuse_body(reply::failure_reply(&failure), request, peer);
+    if !is_open {
+        // The client is the right one: its connection is not closed for another before it has its answer.
+        peer.hold_active();
+        if !matches!(endpoint, UploadEndpoint::Continuation(_)) {
+            server.make_way().await?;
         }
-    };
-    let (job, intake) = match server.begin_upload(plan) {
-        Ok(begun) => begun,
-        Err(refusal) => return reply::refuse_body(reply::occupied_reply(refusal), request, peer),
-    };
-    let stall = server.config.stall;
-    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
-    tokio::spawn(receive(request.into_body(), boundary, intake, stall, engagement));
-    reply::outcome_reply(&job).await
+    }
+    match asked? {
+        UploadRequest::Presence { asks_encodings } => Ok(presence(asks_encodings)),
+        UploadRequest::Capabilities => Ok(resumable::capabilities()),
+        UploadRequest::Whole(asked) => begin(server, peer, asked, request).await,
+        UploadRequest::Begin(plan, part) => resumable::create(server, peer, plan, part, request).await,
+        UploadRequest::Append(id, part) => {
+            resumable::append(server, peer, &server.find_resumable(id)?, part, request).await
+        }
+        UploadRequest::Progress(id) => resumable::head(&*server.find_resumable(id)?).await,
+        UploadRequest::End(id) => Ok(resumable::end(&*server.find_resumable(id)?).await),
+    }
+}
+
+/// Begins an upload in one request, and waits for its end.
+async fn begin(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    asked: WholeUpload,
+    request: &mut Option<Request<Incoming>>,
+) -> Result<Reply, RequestRefusal> {
+    tracing::info!("Content type header is {:?}", asked.content_type);
+    let (job, intake) = server.begin_upload(asked.plan)?;
+    if let Some(request) = request.take() {
+        let (stall, engagement) = (server.config.stall, peer.hold_active());
+        // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+        tokio::spawn(receive(
+            request.into_body(),
+            asked.boundary,
+            intake,
+            stall,
+            engagement,
+        ));
+    }
+    Ok(reply::outcome_reply(&job).await)
 }
 
 /// The answer to a client that asks whether there is an upload server; to a cloner of ours also that it is one of ours.
-fn presence(request: &Request<Incoming>) -> Reply {
+fn presence(asks_encodings: bool) -> Reply {
     let mut reply = reply::empty_reply(StatusCode::OK);
-    if request.headers().contains_key(ENCODING_HEADER) {
+    if asks_encodings {
         let encodings = HeaderValue::from_static(ZSTD);
         reply.headers_mut().insert(ENCODING_HEADER, encodings);
     }
@@ -110,73 +151,4 @@ async fn receive(
         BodyEnd::Unwanted | BodyEnd::Replaced => {}
     }
     payload.drain_rest();
-}
-
-/// The plan of the request; with the boundary of its form.
-fn plan(
-    endpoint: UploadEndpoint,
-    request: &Request<Incoming>,
-) -> Result<(UploadPlan, Option<String>), UploadError> {
-    let headers = request.headers();
-    let bad = |reason: String| UploadError::new(StatusCode::BAD_REQUEST, reason);
-    let content = content(endpoint, headers).map_err(bad)?;
-    let coded = match endpoint.is_form || content.is_clone() {
-        true => CodingOwner::Wrapped,
-        false => CodingOwner::Object,
-    };
-    representation::check(request, coded)?;
-    if content.is_clone() && endpoint.is_async {
-        return Err(UploadError::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "async clone not supported",
-        ));
-    }
-    let boundary = endpoint
-        .is_form
-        .then(|| form::form_boundary(headers))
-        .transpose()
-        .map_err(|error| bad(error.to_string()))?;
-    let promise = checksum::promised(headers, endpoint.is_form).map_err(|error| bad(error.to_string()))?;
-    if promise == AnnouncedChecksum::None && content.is_clone_in(CloneWrapping::Zstd) {
-        // Frames of zstd do not tell whether others should follow them.
-        return Err(bad(format!("a clone in {ZSTD} needs {CHECKSUM_HEADER}")));
-    }
-    let plan = UploadPlan {
-        content,
-        is_async: endpoint.is_async,
-        // The length of a form is not that of its file.
-        total: request.body().size_hint().exact().filter(|_| !endpoint.is_form),
-        promise,
-        is_resumable: false,
-        marks: Vec::new(),
-    };
-    Ok((plan, boundary))
-}
-
-fn content(endpoint: UploadEndpoint, headers: &HeaderMap) -> Result<BodyContent, String> {
-    let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
-    let encoding = value(ENCODING_HEADER);
-    let wrapping = match encoding {
-        None => CloneWrapping::Snappy,
-        Some(encoding) if encoding == ZSTD.as_bytes() => CloneWrapping::Zstd,
-        Some(other) => {
-            let other = other.escape_ascii();
-            return Err(format!(
-                "a clone in \"{other}\" is not understood: {ENCODING_HEADER} may be {ZSTD}"
-            ));
-        }
-    };
-    let content = match value(CONTENT_HEADER) {
-        _ if endpoint.is_archive => BodyContent::Archive,
-        Some(content) if content == DEVICE_CLONE.as_bytes() => BodyContent::DeviceClone(wrapping),
-        Some(content) if content == FILES_CLONE.as_bytes() => BodyContent::FilesClone(wrapping),
-        // Any other value means an upload (contract §2.7).
-        _ => BodyContent::Image,
-    };
-    if encoding.is_some() && !content.is_clone() {
-        return Err(format!(
-            "{ENCODING_HEADER} is for clones, and {CONTENT_HEADER} does not say that this is one"
-        ));
-    }
-    Ok(content)
 }

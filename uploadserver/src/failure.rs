@@ -21,8 +21,6 @@ pub(crate) struct UploadError {
     pub(crate) status: StatusCode,
     /// The body of that answer.
     pub(crate) sentence: String,
-    /// Codings that would have been understood, if that is the reason.
-    pub(crate) accepted: Option<&'static [&'static str]>,
 }
 
 /// The step that failed.
@@ -46,7 +44,6 @@ impl UploadError {
         Self {
             status,
             sentence: format!("{FAILED}{reason}"),
-            accepted: None,
         }
     }
 

@@ -28,9 +28,10 @@ pub(crate) enum CloneWrapping {
 }
 
 /// The content of a body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum BodyContent {
     /// A disk image in any format and compression.
+    #[default]
     Image,
     /// A tar in any compression, for a directory.
     Archive,
@@ -52,18 +53,46 @@ impl BodyContent {
     }
 }
 
-/// The plan of a request.
-#[derive(Debug, Clone)]
+/// The way in which an upload comes, and is answered.
+#[derive(Debug, Clone, Default)]
+pub(crate) enum UploadMode {
+    /// In one request, which is answered at the end.
+    #[default]
+    Sync,
+    /// In one request, which is answered when all is verified.
+    Async,
+    /// In several requests; with the client's marks of a raw disk that an earlier upload may have left in part.
+    Resumable(Vec<PrefixCrc>),
+}
+
+/// The plan of an upload.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct UploadPlan {
     pub(crate) content: BodyContent,
-    pub(crate) is_async: bool,
-    /// Bytes of the body, if the client said.
+    /// Bytes of the upload, if the client said so at its beginning.
     pub(crate) total: Option<u64>,
     pub(crate) promise: AnnouncedChecksum,
-    /// The upload may be continued by another request.
-    pub(crate) is_resumable: bool,
-    /// The client's marks of a raw disk that an earlier upload may have left in part.
-    pub(crate) marks: Vec<PrefixCrc>,
+    pub(crate) mode: UploadMode,
+}
+
+impl UploadPlan {
+    /// True if the client does not wait for the end.
+    pub(crate) fn is_async(&self) -> bool {
+        matches!(self.mode, UploadMode::Async)
+    }
+
+    /// True if it may be continued by another request.
+    pub(crate) fn is_resumable(&self) -> bool {
+        matches!(self.mode, UploadMode::Resumable(_))
+    }
+
+    /// The client's marks of what an earlier upload may have left.
+    pub(crate) fn marks(&self) -> &[PrefixCrc] {
+        match &self.mode {
+            UploadMode::Resumable(marks) => marks,
+            UploadMode::Sync | UploadMode::Async => &[],
+        }
+    }
 }
 
 /// The success of an upload.
@@ -98,8 +127,8 @@ pub(crate) struct UploadJob {
     pub(crate) progress: Arc<UploadProgress>,
     /// Token that ends the upload soon.
     pub(crate) stop: CancellationToken,
-    /// The state by which it can be continued, if it may be.
-    pub(crate) resumable: Option<ResumableState>,
+    /// The state by which it can be continued, if it is resumable.
+    pub(crate) resumable: ResumableState,
     outlook: Sender<JobState>,
 }
 
@@ -111,13 +140,13 @@ impl UploadJob {
         let id = format!("{:032x}", fastrand::u128(..));
         Self {
             // Only what is continued by other requests has to be recognized.
-            span: match plan.is_resumable {
+            span: match plan.is_resumable() {
                 true => tracing::error_span!("upload", id),
                 false => Span::none(),
             },
             id,
             progress: Arc::new(UploadProgress::new(outlook.clone(), &plan, transfers)),
-            resumable: plan.is_resumable.then(ResumableState::default),
+            resumable: ResumableState::default(),
             plan,
             stop,
             outlook,
@@ -128,7 +157,7 @@ impl UploadJob {
     pub(crate) async fn wait_for_answer(&self) -> Result<(), UploadError> {
         let mut outlooks = self.outlook.subscribe();
         loop {
-            if self.plan.is_async && self.try_acknowledge() {
+            if self.plan.is_async() && self.try_acknowledge() {
                 return Ok(());
             }
             if let JobState::Ended(result) = &*outlooks.borrow_and_update() {
@@ -286,13 +315,14 @@ mod tests {
     };
 
     fn job(is_async: bool) -> UploadJob {
+        let mode = if is_async {
+            UploadMode::Async
+        } else {
+            UploadMode::Sync
+        };
         let plan = UploadPlan {
-            content: BodyContent::Image,
-            is_async,
-            total: None,
-            promise: AnnouncedChecksum::None,
-            is_resumable: false,
-            marks: Vec::new(),
+            mode,
+            ..UploadPlan::default()
         };
         UploadJob::new(plan, CancellationToken::new(), ServerMetrics::default().transfers)
     }

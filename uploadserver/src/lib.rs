@@ -7,7 +7,8 @@
 //!  reply ◄──────────────────────────────── job: running, verified, ended ◄──────────────── outcome
 //! ```
 //!
-//! `answer` leads a request along that line, `server` is what all requests share, and `lifetime` is the process: it listens,
+//! `answer` leads a request along that line: `request` has read its headers before anything is decided, and `refusal` is each
+//! way in which it is not taken. `server` is what all requests share, and `lifetime` is the process: it listens,
 //! waits for a reason to end, and says how it ended. The command `serve` and the pod configure it.
 //!
 //! A job outlives the request that began it: that makes asynchronous and resumable uploads possible. Requests bring bytes, one
@@ -29,12 +30,15 @@ mod lifetime;
 mod memory;
 mod payload;
 pub mod pod;
+mod refusal;
 mod reply;
 mod representation;
+mod request;
 mod resumable;
 mod routes;
 mod server;
 mod slot;
 mod status;
 mod turn;
+mod tus;
 mod write;

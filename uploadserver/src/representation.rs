@@ -2,11 +2,9 @@
 //! is refused before anything is taken.
 
 use datapath::decode::CONTENT_CODINGS;
-use http::{HeaderMap, Request, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use https::body::{self, TooLarge};
-use hyper::body::Body;
-
-use crate::failure::UploadError;
+use hyper::body::SizeHint;
 
 /// The owner of a `Content-Encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +23,12 @@ impl CodingOwner {
             Self::Wrapped => &[],
         }
     }
+
+    /// The header that names them, beside none at all (RFC 9110 §15.5.16).
+    pub(crate) fn accept_encoding(self) -> Option<(HeaderName, HeaderValue)> {
+        let codings = [self.understood(), &["identity"]].concat().join(", ");
+        Some((header::ACCEPT_ENCODING, codings.parse().ok()?))
+    }
 }
 
 /// A reason why a body is not taken.
@@ -36,10 +40,8 @@ pub(crate) enum RepresentationError {
         program::cdi::RESUMABLE
     )]
     Part,
-    /// RFC 9110 §15.5.16.
     #[error("Content-Encoding {coding:?} is not understood here: send it {}", instead(*coded))]
     Coding { coding: String, coded: CodingOwner },
-    /// RFC 9110 §15.5.14.
     #[error("a body of {0}")]
     TooLarge(#[from] TooLarge),
 }
@@ -51,41 +53,17 @@ fn instead(coded: CodingOwner) -> String {
     }
 }
 
-impl RepresentationError {
-    /// The status for it.
-    pub(crate) fn status(&self) -> StatusCode {
-        match self {
-            Self::Part => StatusCode::BAD_REQUEST,
-            Self::Coding { .. } => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-        }
-    }
-
-    /// Codings that the client may send instead, for `Accept-Encoding`.
-    pub(crate) fn accepted(&self) -> Option<&'static [&'static str]> {
-        match self {
-            Self::Coding { coded, .. } => Some(coded.understood()),
-            Self::Part | Self::TooLarge(_) => None,
-        }
-    }
-}
-
-impl From<RepresentationError> for UploadError {
-    fn from(refused: RepresentationError) -> Self {
-        Self {
-            accepted: refused.accepted(),
-            ..Self::new(refused.status(), refused)
-        }
-    }
-}
-
-/// Checks that the headers of `request` leave no doubt about its body.
-pub(crate) fn check<B: Body>(request: &Request<B>, coded: CodingOwner) -> Result<(), RepresentationError> {
-    body::check_body_size(request.body())?;
-    if request.headers().contains_key(header::CONTENT_RANGE) {
+/// Checks that the headers of a request leave no doubt about its body.
+pub(crate) fn check(
+    headers: &HeaderMap,
+    body: &SizeHint,
+    coded: CodingOwner,
+) -> Result<(), RepresentationError> {
+    body::check_length(body.lower())?;
+    if headers.contains_key(header::CONTENT_RANGE) {
         return Err(RepresentationError::Part);
     }
-    check_coding(request.headers(), coded)
+    check_coding(headers, coded)
 }
 
 fn check_coding(headers: &HeaderMap, coded: CodingOwner) -> Result<(), RepresentationError> {
@@ -104,17 +82,12 @@ fn check_coding(headers: &HeaderMap, coded: CodingOwner) -> Result<(), Represent
 
 #[cfg(test)]
 mod tests {
-    use http_body_util::Full;
-    use hyper::body::Bytes;
-
     use super::*;
 
-    fn checked(name: &str, value: &str, coded: CodingOwner) -> Result<(), (u16, String)> {
-        let request = Request::post("/")
-            .header(name, value)
-            .body(Full::<Bytes>::default())
-            .unwrap();
-        check(&request, coded).map_err(|refused| (refused.status().as_u16(), refused.to_string()))
+    fn checked(name: &'static str, value: &str, coded: CodingOwner) -> Result<(), RepresentationError> {
+        let value = HeaderValue::from_bytes(value.as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(HeaderName::from_static(name), value)]);
+        check(&headers, &SizeHint::with_exact(0), coded)
     }
 
     #[test]
@@ -135,27 +108,20 @@ mod tests {
             );
         }
         for coding in ["br", "gzip, br", "deflate", "aws-chunked", "snappy", "gz\u{e4}p"] {
-            let (status, sentence) = checked("content-encoding", coding, CodingOwner::Object).unwrap_err();
-            assert!(
-                status == 415 && sentence.ends_with("gzip, x-gzip, zstd, bzip2, xz"),
-                "{sentence}"
-            );
+            let refused = checked("content-encoding", coding, CodingOwner::Object).unwrap_err();
+            let sentence = refused.to_string();
+            assert!(sentence.ends_with("gzip, x-gzip, zstd, bzip2, xz"), "{sentence}");
         }
-        let wrapped = checked("content-encoding", "gzip", CodingOwner::Wrapped);
+        let wrapped = checked("content-encoding", "gzip", CodingOwner::Wrapped).unwrap_err();
         let sentence = "Content-Encoding \"gzip\" is not understood here: send it without any";
-        assert_eq!(wrapped, Err((415, sentence.to_owned())));
+        assert_eq!(wrapped.to_string(), sentence);
     }
 
     #[test]
     fn a_part_is_not_the_whole() {
         for range in ["bytes 0-3/4", "bytes 0-3/*", "nonsense"] {
-            assert_eq!(
-                checked("content-range", range, CodingOwner::Object)
-                    .unwrap_err()
-                    .0,
-                400,
-                "{range}"
-            );
+            let refused = checked("content-range", range, CodingOwner::Object);
+            assert_eq!(refused, Err(RepresentationError::Part), "{range}");
         }
     }
 }

@@ -11,25 +11,39 @@ pub(crate) enum ServerRoute<'p> {
     Metrics,
     /// The status as JSON.
     Status,
-    /// An upload in one request.
-    Upload(UploadEndpoint),
-    /// Beginning of resumable uploads.
-    Resumable,
-    /// The resumable upload of this name.
-    Resume(&'p str),
+    /// An upload.
+    Upload(UploadEndpoint<'p>),
     /// A path that this server does not have.
     Unknown,
 }
 
+/// A path of uploads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UploadEndpoint<'p> {
+    /// An upload in one request.
+    Whole(WholeEndpoint),
+    /// Beginning of resumable uploads.
+    Beginning,
+    /// The resumable upload of this name.
+    Continuation(&'p str),
+}
+
 /// The form of an upload in one request, and of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct UploadEndpoint {
+pub(crate) struct WholeEndpoint {
     /// In the part `file` of multipart/form-data.
     pub(crate) is_form: bool,
     /// Answered as soon as everything is received and verified.
     pub(crate) is_async: bool,
     /// A tar for a directory instead of a disk.
     pub(crate) is_archive: bool,
+}
+
+impl UploadEndpoint<'_> {
+    /// True if it is not one of CDI's.
+    pub(crate) fn is_resumable(self) -> bool {
+        !matches!(self, Self::Whole(_))
+    }
 }
 
 /// The route of `path`.
@@ -51,19 +65,19 @@ pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
         // What follows is ours: the older version has CDI's five paths only.
         _ if path.starts_with("/v1alpha1/") => return ServerRoute::Unknown,
         "status" => return ServerRoute::Status,
-        "upload-resumable" => return ServerRoute::Resumable,
+        "upload-resumable" => return ServerRoute::Upload(UploadEndpoint::Beginning),
         other => {
             return match other.strip_prefix("upload-resumable/") {
-                Some(id) => ServerRoute::Resume(id),
+                Some(id) => ServerRoute::Upload(UploadEndpoint::Continuation(id)),
                 None => ServerRoute::Unknown,
             };
         }
     };
-    ServerRoute::Upload(UploadEndpoint {
+    ServerRoute::Upload(UploadEndpoint::Whole(WholeEndpoint {
         is_form,
         is_async,
         is_archive,
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -76,24 +90,24 @@ mod tests {
     fn the_five_ways_to_upload_exist_in_both_versions() {
         for version in ["/v1beta1", "/v1alpha1"] {
             for (name, endpoint) in [
-                ("upload", UploadEndpoint::default()),
+                ("upload", WholeEndpoint::default()),
                 (
                     "upload-async",
-                    UploadEndpoint {
+                    WholeEndpoint {
                         is_async: true,
-                        ..UploadEndpoint::default()
+                        ..WholeEndpoint::default()
                     },
                 ),
                 (
                     "upload-form",
-                    UploadEndpoint {
+                    WholeEndpoint {
                         is_form: true,
-                        ..UploadEndpoint::default()
+                        ..WholeEndpoint::default()
                     },
                 ),
                 (
                     "upload-form-async",
-                    UploadEndpoint {
+                    WholeEndpoint {
                         is_form: true,
                         is_async: true,
                         is_archive: false,
@@ -101,15 +115,15 @@ mod tests {
                 ),
                 (
                     "upload-archive",
-                    UploadEndpoint {
+                    WholeEndpoint {
                         is_archive: true,
-                        ..UploadEndpoint::default()
+                        ..WholeEndpoint::default()
                     },
                 ),
             ] {
                 assert_eq!(
                     find_route(&format!("{version}/{name}")),
-                    ServerRoute::Upload(endpoint)
+                    ServerRoute::Upload(UploadEndpoint::Whole(endpoint))
                 );
             }
         }
@@ -117,8 +131,13 @@ mod tests {
 
     #[test]
     fn paths_match_exactly() {
-        assert_eq!(find_route(&format!("{RESUMABLE}/a1")), ServerRoute::Resume("a1"));
-        assert_eq!(find_route(RESUMABLE), ServerRoute::Resumable);
+        let resumable = |path| match find_route(path) {
+            ServerRoute::Upload(endpoint) => endpoint,
+            other => panic!("{other:?}"),
+        };
+        let path = format!("{RESUMABLE}/a1");
+        assert_eq!(resumable(&path), UploadEndpoint::Continuation("a1"));
+        assert_eq!(resumable(RESUMABLE), UploadEndpoint::Beginning);
         for path in [
             "",
             "/",

@@ -16,6 +16,7 @@ use crate::failure::UploadError;
 use crate::figures::ServerMetrics;
 use crate::intake::{self, UploadIntake};
 use crate::job::{UploadJob, UploadPlan, UploadSuccess};
+use crate::refusal::RequestRefusal;
 use crate::slot::{ServerState, SlotOccupied, UploadSlot};
 use crate::write;
 
@@ -50,11 +51,7 @@ impl UploadServer {
             ServerState::Idle => Ok(()),
             ServerState::Done(_) | ServerState::Broken(_) => Err(SlotOccupied::Done),
             ServerState::Busy(job) => {
-                let is_abandoned = match &job.resumable {
-                    Some(resumable) => resumable.try_abandon().await,
-                    None => false,
-                };
-                if !is_abandoned {
+                if !job.resumable.try_abandon().await {
                     return Err(SlotOccupied::Busy);
                 }
                 timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest))
@@ -103,7 +100,7 @@ impl UploadServer {
     /// Notes what became of an upload. The place is free before the client is answered, who may come again at once.
     fn finish_upload(&self, job: &Arc<UploadJob>, result: Result<UploadSuccess, UploadError>) {
         self.figures.count_upload(job, result.is_ok());
-        if job.resumable.is_some() {
+        if job.plan.is_resumable() {
             *self.ended.lock() = Some(Arc::clone(job));
         }
         let was_told = job.close_acknowledgement();
@@ -122,12 +119,13 @@ impl UploadServer {
     }
 
     /// The resumable upload of this name, in progress or just ended.
-    pub(crate) fn find_resumable(&self, id: &str) -> Option<Arc<UploadJob>> {
+    pub(crate) fn find_resumable(&self, id: &str) -> Result<Arc<UploadJob>, RequestRefusal> {
         let ended = self.ended.lock().clone();
         let jobs = [self.slot.current_job(), ended];
         jobs.into_iter()
             .flatten()
-            .find(|job| job.resumable.is_some() && job.id == id)
+            .find(|job| job.plan.is_resumable() && job.id == id)
+            .ok_or(RequestRefusal::NoUpload)
     }
 
     /// Ends what is in progress, and gives it time to clean up.

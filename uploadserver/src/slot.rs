@@ -23,11 +23,13 @@ pub(crate) enum ServerState {
 }
 
 /// A place that is not free, so that no upload may begin.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlotOccupied {
     /// Another upload is in progress.
+    #[error("Got concurrent upload request")]
     Busy,
     /// There was one.
+    #[error("Got upload request after already done")]
     Done,
 }
 
@@ -122,7 +124,6 @@ mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::*;
-    use crate::checksum::AnnouncedChecksum;
     use crate::figures::ServerMetrics;
     use crate::job::{BodyContent, UploadPlan};
 
@@ -132,16 +133,8 @@ mod tests {
     };
 
     fn job() -> Arc<UploadJob> {
-        let plan = UploadPlan {
-            content: BodyContent::Image,
-            is_async: false,
-            total: None,
-            promise: AnnouncedChecksum::None,
-            is_resumable: false,
-            marks: Vec::new(),
-        };
         Arc::new(UploadJob::new(
-            plan,
+            UploadPlan::default(),
             CancellationToken::new(),
             ServerMetrics::default().transfers,
         ))

@@ -63,10 +63,10 @@ impl ServerStatus {
         let received = progress.received_bytes();
         let facts = progress.image_facts();
         Self {
-            state: match job.resumable.as_ref() {
-                _ if job.is_verified() => "processing",
-                Some(resumable) if resumable.is_waiting() => "waiting",
-                _ => "uploading",
+            state: match job.is_verified() {
+                true => "processing",
+                false if job.resumable.is_waiting() => "waiting",
+                false => "uploading",
             },
             received_bytes: received,
             total_bytes: progress.total_bytes(),
@@ -79,8 +79,8 @@ impl ServerStatus {
             layers: facts.map(|facts| facts.layers.clone()).unwrap_or_default(),
             virtual_size: facts.and_then(|facts| facts.virtual_size),
             resume: job
-                .resumable
-                .is_some()
+                .plan
+                .is_resumable()
                 .then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
         }
     }

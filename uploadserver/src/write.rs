@@ -79,7 +79,7 @@ fn run_transfer(
                 FailedStep {
                     phase: job.progress.current_phase(),
                     is_raw: facts.is_some_and(|facts| facts.format == Format::Raw),
-                    is_async: job.plan.is_async,
+                    is_async: job.plan.is_async(),
                     dir: is_unpacked.then_some(&config.destination.dir),
                     is_clone: content.is_clone(),
                 },
@@ -107,11 +107,12 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
 
 /// What an earlier upload has left and the client has marks of; the client is told.
 fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
-    let Some(resumable) = job.resumable.as_ref().filter(|_| !job.plan.marks.is_empty()) else {
+    let marks = job.plan.marks();
+    if marks.is_empty() {
         return Ok(None);
-    };
-    let kept = VerifiedPrefix::find_prefix(&config.destination.disk, &job.plan.marks, &job.stop)?;
-    resumable
+    }
+    let kept = VerifiedPrefix::find_prefix(&config.destination.disk, marks, &job.stop)?;
+    job.resumable
         .kept
         .send_replace(Some(kept.as_ref().map_or(0, VerifiedPrefix::end_offset)));
     Ok(kept.map(Arc::new))

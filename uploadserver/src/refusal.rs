@@ -1,0 +1,120 @@
+//! Requests that are not taken, and what their clients are told.
+
+use http::{HeaderValue, StatusCode};
+use https::body::TooLarge;
+use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, ZSTD};
+
+use crate::checksum::AnnouncedChecksumError;
+use crate::failure::UploadError;
+use crate::form::FormError;
+use crate::reply::{self, Reply};
+use crate::representation::RepresentationError;
+use crate::slot::SlotOccupied;
+use crate::tus::{self, TusHeaderError};
+
+/// A reason why a request is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestRefusal {
+    #[error("the path has no such method")]
+    Method,
+    #[error("another client is expected")]
+    Client,
+    #[error(transparent)]
+    Occupied(#[from] SlotOccupied),
+    #[error("there is no such upload")]
+    NoUpload,
+    #[error("the request before does not let go of the upload")]
+    Locked,
+    #[error("the upload has failed")]
+    Gone,
+    #[error(transparent)]
+    Representation(#[from] RepresentationError),
+    #[error(transparent)]
+    Checksum(#[from] AnnouncedChecksumError),
+    #[error(transparent)]
+    Form(#[from] FormError),
+    #[error(transparent)]
+    Tus(#[from] TusHeaderError),
+    #[error("a clone in \"{0}\" is not understood: {ENCODING_HEADER} may be {ZSTD}")]
+    CloneEncoding(String),
+    #[error("{ENCODING_HEADER} is for clones, and {CONTENT_HEADER} does not say that this is one")]
+    NoClone,
+    #[error("async clone not supported")]
+    AsyncClone,
+    /// Frames of zstd do not tell whether others should follow them.
+    #[error("a clone in {ZSTD} needs {CHECKSUM_HEADER}")]
+    CloneChecksum,
+    #[error("an upload of {0}")]
+    TooLarge(#[from] TooLarge),
+    #[error("Upload-Offset is {offset}, but {received} bytes were received")]
+    WrongOffset { offset: u64, received: u64 },
+    #[error("Upload-Length is {known} and cannot become {length}")]
+    OtherLength { known: u64, length: u64 },
+    #[error("Upload-Length is {length}, but {received} bytes were received")]
+    TooShort { length: u64, received: u64 },
+    #[error("Upload-Length is {length}, but these bytes would end at {end}")]
+    TooMuch { length: u64, end: u64 },
+    /// The upload has failed before this request: it is no more, and this is why.
+    #[error("{}", .0.sentence)]
+    Failed(UploadError),
+}
+
+impl RequestRefusal {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Method | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
+            Self::Client => StatusCode::UNAUTHORIZED,
+            Self::Occupied(SlotOccupied::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Occupied(SlotOccupied::Done) | Self::WrongOffset { .. } => StatusCode::CONFLICT,
+            Self::Locked => StatusCode::LOCKED,
+            Self::Gone => StatusCode::GONE,
+            Self::Failed(failure) if failure.status.is_server_error() => StatusCode::GONE,
+            Self::Failed(failure) => failure.status,
+            Self::Tus(TusHeaderError::Version) => StatusCode::PRECONDITION_FAILED,
+            // RFC 9110 §15.5.16.
+            Self::Tus(TusHeaderError::ContentType)
+            | Self::Representation(RepresentationError::Coding { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            // RFC 9110 §15.5.14.
+            Self::TooLarge(_)
+            | Self::TooMuch { .. }
+            | Self::Representation(RepresentationError::TooLarge(_)) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::AsyncClone => StatusCode::INTERNAL_SERVER_ERROR,
+            _ => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// The answer: in the words of CDI's upload server, or plain for a resumable upload, which it does not have.
+    pub(crate) fn reply(&self, is_resumable: bool) -> Reply {
+        let status = self.status();
+        let mut reply = match self {
+            Self::Method | Self::Client | Self::NoUpload | Self::Locked | Self::Gone => {
+                reply::empty_reply(status)
+            }
+            Self::Occupied(occupied) => {
+                tracing::warn!("{occupied}");
+                reply::empty_reply(status)
+            }
+            Self::Failed(failure) => reply::text_reply(status, failure.sentence.clone()),
+            _ if is_resumable => reply::text_reply(status, format!("{self}\n")),
+            _ => {
+                let failure = UploadError::new(status, self);
+                tracing::error!("{}", failure.sentence);
+                reply::failure_reply(&failure)
+            }
+        };
+        let headers = reply.headers_mut();
+        match self {
+            Self::Representation(RepresentationError::Coding { coded, .. }) => {
+                headers.extend(coded.accept_encoding());
+            }
+            Self::Tus(TusHeaderError::Version) => {
+                headers.insert(tus::TUS_VERSION, tus::VERSION);
+            }
+            Self::WrongOffset { received, .. } => {
+                headers.insert(tus::UPLOAD_OFFSET, HeaderValue::from(*received));
+            }
+            _ => {}
+        }
+        reply
+    }
+}

@@ -1,0 +1,205 @@
+//! What a request of an upload asks for: its headers, read once, before anything is decided.
+
+use datapath::digest::Checksum;
+use http::{HeaderMap, HeaderValue, Method};
+use https::body;
+use hyper::body::SizeHint;
+use program::cdi::{CONTENT_HEADER, DEVICE_CLONE, ENCODING_HEADER, FILES_CLONE, ZSTD};
+
+use crate::checksum::{self, AnnouncedChecksum};
+use crate::form;
+use crate::job::{BodyContent, CloneWrapping, UploadMode, UploadPlan};
+use crate::refusal::RequestRefusal;
+use crate::representation::{self, CodingOwner};
+use crate::routes::{UploadEndpoint, WholeEndpoint};
+use crate::tus;
+
+/// What a request asks for.
+#[derive(Debug)]
+pub(crate) enum UploadRequest<'p> {
+    /// Is there an upload server? And which encodings of clones does it know?
+    Presence { asks_encodings: bool },
+    /// An upload in this request.
+    Whole(WholeUpload),
+    /// What can the server do with resumable uploads?
+    Capabilities,
+    /// A resumable upload begins, maybe with its first bytes.
+    Begin(UploadPlan, UploadPart),
+    /// Bytes of the resumable upload of this name.
+    Append(&'p str, UploadPart),
+    /// How far is the resumable upload of this name?
+    Progress(&'p str),
+    /// The resumable upload of this name is given up.
+    End(&'p str),
+}
+
+/// All of an upload.
+#[derive(Debug)]
+pub(crate) struct WholeUpload {
+    pub(crate) plan: UploadPlan,
+    /// The boundary of the form in which the file is, if it is in one.
+    pub(crate) boundary: Option<String>,
+    /// The header with the content, for the log.
+    pub(crate) content_type: String,
+}
+
+/// A part of a resumable upload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UploadPart {
+    /// The place of its first byte.
+    offset: u64,
+    /// The place behind its last byte, as far as the request says how many there are.
+    end: u64,
+    /// Bytes of the whole upload, if the request says.
+    length: Option<u64>,
+    /// The checksum of the whole upload, if the request states it.
+    pub(crate) stated: Option<Checksum>,
+}
+
+impl<'p> UploadRequest<'p> {
+    /// Reads a request to `endpoint`.
+    pub(crate) fn read(
+        endpoint: UploadEndpoint<'p>,
+        method: &Method,
+        headers: &HeaderMap,
+        body: &SizeHint,
+    ) -> Result<Self, RequestRefusal> {
+        use UploadEndpoint::{Beginning, Continuation, Whole};
+        match (endpoint, method) {
+            (Whole(endpoint), &Method::HEAD) if endpoint.is_async => Ok(Self::Presence {
+                asks_encodings: headers.contains_key(ENCODING_HEADER),
+            }),
+            (Whole(endpoint), &Method::POST) => WholeUpload::read(endpoint, headers, body).map(Self::Whole),
+            (Beginning | Continuation(_), &Method::OPTIONS) => Ok(Self::Capabilities),
+            (Beginning, &Method::POST) => {
+                representation::check(headers, body, CodingOwner::Wrapped)?;
+                let length = tus::length_at_creation(headers)?;
+                let part = UploadPart::read(headers, body, 0, length)?;
+                let plan = UploadPlan {
+                    total: length,
+                    promise: checksum::promised_of_parts(headers)?,
+                    mode: UploadMode::Resumable(tus::marks(headers, length)?),
+                    ..UploadPlan::default()
+                };
+                Ok(Self::Begin(plan, part))
+            }
+            (Continuation(id), &Method::PATCH) => {
+                representation::check(headers, body, CodingOwner::Wrapped)?;
+                let (offset, length) = tus::offset_and_length(headers)?;
+                Ok(Self::Append(id, UploadPart::read(headers, body, offset, length)?))
+            }
+            (Continuation(id), &Method::HEAD) => {
+                Ok(tus::check_version(headers).map(|()| Self::Progress(id))?)
+            }
+            (Continuation(id), &Method::DELETE) => Ok(tus::check_version(headers).map(|()| Self::End(id))?),
+            _ => Err(RequestRefusal::Method),
+        }
+    }
+}
+
+impl WholeUpload {
+    fn read(endpoint: WholeEndpoint, headers: &HeaderMap, body: &SizeHint) -> Result<Self, RequestRefusal> {
+        let content = read_content(endpoint, headers)?;
+        let coded = match endpoint.is_form || content.is_clone() {
+            true => CodingOwner::Wrapped,
+            false => CodingOwner::Object,
+        };
+        representation::check(headers, body, coded)?;
+        if content.is_clone() && endpoint.is_async {
+            return Err(RequestRefusal::AsyncClone);
+        }
+        let boundary = endpoint.is_form.then(|| form::form_boundary(headers));
+        let boundary = boundary.transpose()?;
+        let promise = checksum::promised(headers, endpoint.is_form)?;
+        if promise == AnnouncedChecksum::None && content.is_clone_in(CloneWrapping::Zstd) {
+            return Err(RequestRefusal::CloneChecksum);
+        }
+        let content_type = headers.get(CONTENT_HEADER).map(HeaderValue::to_str);
+        Ok(Self {
+            content_type: content_type.and_then(Result::ok).unwrap_or_default().to_owned(),
+            boundary,
+            plan: UploadPlan {
+                content,
+                // The length of a form is not that of its file.
+                total: body.exact().filter(|_| !endpoint.is_form),
+                promise,
+                mode: match endpoint.is_async {
+                    true => UploadMode::Async,
+                    false => UploadMode::Sync,
+                },
+            },
+        })
+    }
+}
+
+fn read_content(endpoint: WholeEndpoint, headers: &HeaderMap) -> Result<BodyContent, RequestRefusal> {
+    let value = |name| headers.get(name).map(|value: &HeaderValue| value.as_bytes());
+    let encoding = value(ENCODING_HEADER);
+    let wrapping = match encoding {
+        None => CloneWrapping::Snappy,
+        Some(encoding) if encoding == ZSTD.as_bytes() => CloneWrapping::Zstd,
+        Some(other) => return Err(RequestRefusal::CloneEncoding(other.escape_ascii().to_string())),
+    };
+    let content = match value(CONTENT_HEADER) {
+        _ if endpoint.is_archive => BodyContent::Archive,
+        Some(content) if content == DEVICE_CLONE.as_bytes() => BodyContent::DeviceClone(wrapping),
+        Some(content) if content == FILES_CLONE.as_bytes() => BodyContent::FilesClone(wrapping),
+        // Any other value means an upload (contract §2.7).
+        _ => BodyContent::Image,
+    };
+    match encoding.is_some() && !content.is_clone() {
+        true => Err(RequestRefusal::NoClone),
+        false => Ok(content),
+    }
+}
+
+impl UploadPart {
+    fn read(
+        headers: &HeaderMap,
+        body: &SizeHint,
+        offset: u64,
+        length: Option<u64>,
+    ) -> Result<Self, RequestRefusal> {
+        body::check_length(length.unwrap_or(0))?;
+        checksum::refuse_of_part(headers)?;
+        Ok(Self {
+            offset,
+            end: offset.saturating_add(body.lower()),
+            length,
+            stated: checksum::stated(headers, false)?,
+        })
+    }
+
+    /// Checks that this part was not sent before, of an upload of which `received` bytes have come.
+    pub(crate) fn check_new(&self, received: u64) -> Result<(), RequestRefusal> {
+        let offset = self.offset;
+        match offset < received {
+            true => Err(RequestRefusal::WrongOffset { offset, received }),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that this is the next part of an upload of which `received` bytes have come, out of `known` if that is known. Returns
+    /// that number as this part leaves it.
+    pub(crate) fn check_place(
+        &self,
+        received: u64,
+        known: Option<u64>,
+    ) -> Result<Option<u64>, RequestRefusal> {
+        let offset = self.offset;
+        if offset != received {
+            return Err(RequestRefusal::WrongOffset { offset, received });
+        }
+        match (known, self.length) {
+            (Some(known), Some(length)) if length != known => {
+                Err(RequestRefusal::OtherLength { known, length })
+            }
+            (_, Some(length)) if length < received => Err(RequestRefusal::TooShort { length, received }),
+            (Some(length), _) | (None, Some(length)) if length < self.end => {
+                let end = self.end;
+                Err(RequestRefusal::TooMuch { length, end })
+            }
+            (known, length) => Ok(known.or(length)),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Uploads that survive a broken connection: tus 1.0.
+//!
+//! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datapath::digest::Checksum;
+use datapath::error::SourceErrorKind;
+use datapath::observe::{Observer, Stage};
+use http::{HeaderName, HeaderValue, Request, StatusCode, header};
+use https::body;
+use https::listener::Peer;
+use hyper::body::Incoming;
+use program::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use crate::failure::UploadError;
+use crate::intake::UploadIntake;
+use crate::job::{UploadJob, UploadPlan};
+use crate::payload::{self, BodyEnd, RequestPayload};
+use crate::refusal::RequestRefusal;
+use crate::reply::{self, Reply};
+use crate::request::UploadPart;
+use crate::server::UploadServer;
+use crate::tus::{
+    DEFERRED, TUS_RESUMABLE, TUS_VERSION, UPLOAD_DEFER_LENGTH, UPLOAD_LENGTH, UPLOAD_OFFSET, VERSION,
+};
+
+const TUS_EXTENSION: HeaderName = HeaderName::from_static("tus-extension");
+const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
+
+const EXTENSIONS: HeaderValue =
+    HeaderValue::from_static("creation,creation-with-upload,creation-defer-length,termination");
+
+/// Time for a look at what an earlier upload has left, before the client is told to ask again: a disk of 100 GB takes minutes, and what
+/// stands between may give up after one (nginx does).
+const LOOK: Duration = Duration::from_secs(20);
+
+/// Begins an upload, maybe with its first bytes.
+pub(crate) async fn create(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    plan: UploadPlan,
+    part: UploadPart,
+    request: &mut Option<Request<Incoming>>,
+) -> Result<Reply, RequestRefusal> {
+    let (job, intake) = server.begin_upload(plan)?;
+    job.resumable.set_intake(intake).await;
+    wait_for_client(&job);
+    // From here on a client that goes away leaves an upload that ends in time.
+    tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
+    job.span.in_scope(|| tracing::info!("resumable upload begins"));
+    let kept = kept(&job).await;
+    let appended = append(server, peer, &job, part, request).await;
+    let mut reply = appended.unwrap_or_else(|refusal| refusal.reply(true));
+    reply.headers_mut().extend(kept);
+    Ok(created(reply, &job.id))
+}
+
+/// The header that says what is kept of an earlier upload: everything before an offset but for the first MiB, nothing if it is 0. `None`
+/// if that was not asked for.
+async fn kept(job: &UploadJob) -> Option<(HeaderName, HeaderValue)> {
+    if job.plan.marks().is_empty() {
+        return None;
+    }
+    let mut kept = job.resumable.kept.subscribe();
+    let kept = async {
+        tokio::select! {
+            kept = kept.wait_for(Option::is_some) => kept.ok().and_then(|kept| *kept),
+            () = job.wait_for_end() => None,
+        }
+    };
+    let kept = match timeout(LOOK, kept).await {
+        Ok(end) => HeaderValue::from(end.unwrap_or(0)),
+        Err(_) => HeaderValue::from_static(KEPT_LATER),
+    };
+    Some((HeaderName::from_static(KEPT_HEADER), kept))
+}
+
+/// Gives the upload up. Its end is waited for, so that the server is free when the client hears of it.
+pub(crate) async fn end(job: &UploadJob) -> Reply {
+    job.stop.cancel();
+    reply::outcome_reply(job).await;
+    reply::empty_reply(StatusCode::NO_CONTENT)
+}
+
+/// Says how far the upload is. The client that asks will send next: a request that still hangs on the old connection ends.
+pub(crate) async fn head(job: &UploadJob) -> Result<Reply, RequestRefusal> {
+    if let Some(Err(_)) = job.result() {
+        // Clients begin anew when they see this, and get to know the reason if it comes again.
+        return Err(RequestRefusal::Gone);
+    }
+    // Before the turn is taken: it may take a while.
+    let kept = kept(job).await;
+    let (intake, _) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
+    if intake.is_some() {
+        wait_for_client(job);
+    } else {
+        drop(intake);
+        // The answer to the last bytes may have been lost: it is given again.
+        if !reply::outcome_reply(job).await.status().is_success() {
+            return Err(RequestRefusal::Gone);
+        }
+    }
+    let mut reply = with_offset(job, reply::empty_reply(StatusCode::OK));
+    reply.headers_mut().extend(kept);
+    Ok(reply)
+}
+
+/// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.
+pub(crate) async fn append(
+    server: &Arc<UploadServer>,
+    peer: &Peer,
+    job: &Arc<UploadJob>,
+    part: UploadPart,
+    request: &mut Option<Request<Incoming>>,
+) -> Result<Reply, RequestRefusal> {
+    if let Some(Err(failure)) = job.result() {
+        return Err(RequestRefusal::Failed(failure));
+    }
+    // A straggler from a connection that is no more does not disturb the current sender.
+    part.check_new(job.progress.received_bytes())?;
+    let (intake, replaced) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
+    let length = part
+        .check_place(job.progress.received_bytes(), job.progress.total_bytes())
+        .inspect_err(|_| {
+            if intake.is_some() {
+                wait_for_client(job);
+            }
+        })?;
+    let Some(sent) = request.take_if(|_| intake.is_some()) else {
+        drop(intake);
+        return Ok(completed(job, reply::outcome_reply(job).await));
+    };
+    if let Some(length) = length {
+        // Nobody else sets it: this request has the turn, and takes the bytes now.
+        job.progress.total.set(length).ok();
+    }
+    let payload = RequestPayload::from_body(sent.into_body(), peer.hold_active());
+    let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
+    let feeding = async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
+    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+    Ok(match tokio::spawn(feeding.instrument(job.span.clone())).await {
+        Ok(true) => completed(job, reply::outcome_reply(job).await),
+        Ok(false) => with_offset(job, reply::empty_reply(StatusCode::NO_CONTENT)),
+        Err(error) => reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
+    })
+}
+
+/// Feeds what a request sends. True if that was the last of it.
+async fn feed(
+    server: &Arc<UploadServer>,
+    job: &Arc<UploadJob>,
+    mut slot: OwnedMutexGuard<Option<UploadIntake>>,
+    mut payload: RequestPayload,
+    stated: Option<Checksum>,
+    replaced: &CancellationToken,
+) -> bool {
+    let Some(mut intake) = slot.take() else {
+        return true;
+    };
+    match payload::feed_intake(&mut payload, &mut intake, server.config.stall, replaced).await {
+        BodyEnd::Broken(error) if error.kind() == SourceErrorKind::Invalid => intake.break_off(error).await,
+        BodyEnd::Unwanted => {}
+        BodyEnd::Whole(trailing) if intake.has_all_bytes() => {
+            intake.finish_body(trailing.or(stated)).await;
+        }
+        // The client is gone, and takes an upload with all its bytes for complete.
+        _ if intake.has_all_bytes() => intake.finish_body(stated).await,
+        end => {
+            if !matches!(end, BodyEnd::Whole(_)) {
+                job.progress.counted.record_retry(Stage::Source);
+            }
+            let received = intake.received_bytes();
+            tracing::info!("the upload waits at byte {received} to be continued");
+            *slot = Some(intake);
+            // Before the next request can take its turn.
+            wait_for_client(job);
+            return false;
+        }
+    }
+    payload.drain_rest();
+    true
+}
+
+/// Gives the client some time to continue.
+fn wait_for_client(job: &UploadJob) {
+    job.resumable.begin_rest(job.progress.received_bytes());
+}
+
+/// Ends an upload that its client does not continue.
+async fn end_in_time(job: Arc<UploadJob>, limit: Duration) {
+    let resumable = &job.resumable;
+    loop {
+        let expire = async {
+            match resumable.current_rest() {
+                Some(rest) => {
+                    sleep_until(rest.deadline(limit)).await;
+                    resumable.expire_rest(rest, limit).await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            is_over = expire => if is_over { return },
+            () = resumable.wait_for_change() => {}
+            () = job.wait_for_end() => return,
+        }
+    }
+}
+
+/// Marks a reply as one of tus.
+pub(crate) fn mark_reply(reply: &mut Reply) {
+    reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
+}
+
+/// The answer to the question for the server's abilities.
+pub(crate) fn capabilities() -> Reply {
+    let mut reply = reply::empty_reply(StatusCode::NO_CONTENT);
+    let headers = reply.headers_mut();
+    headers.insert(TUS_VERSION, VERSION);
+    headers.insert(TUS_EXTENSION, EXTENSIONS);
+    headers.insert(TUS_MAX_SIZE, HeaderValue::from(body::MAX_BYTES));
+    reply
+}
+
+/// The answer to the beginning of an upload: a success tells where it goes on.
+fn created(mut reply: Reply, id: &str) -> Reply {
+    if reply.status().is_success() {
+        *reply.status_mut() = StatusCode::CREATED;
+    }
+    if let Ok(location) = HeaderValue::from_str(&format!("{RESUMABLE}/{id}")) {
+        reply.headers_mut().insert(header::LOCATION, location);
+    }
+    reply
+}
+
+/// All bytes have come; `outcome` is the answer to that.
+fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
+    if outcome.status() == StatusCode::OK {
+        *outcome.status_mut() = StatusCode::NO_CONTENT;
+    }
+    with_offset(job, outcome)
+}
+
+/// Says with an answer how far the upload is.
+fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
+    let headers = reply.headers_mut();
+    headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received_bytes()));
+    match job.progress.total_bytes() {
+        Some(total) => headers.insert(UPLOAD_LENGTH, HeaderValue::from(total)),
+        None => headers.insert(UPLOAD_DEFER_LENGTH, DEFERRED),
+    };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    reply
+}

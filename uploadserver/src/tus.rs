@@ -1,0 +1,109 @@
+//! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and of ours beside them.
+
+use datapath::disk::{MAX_MARKS, PrefixCrc};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use program::cdi::MARKS_HEADER;
+
+pub(crate) const TUS_RESUMABLE: HeaderName = HeaderName::from_static("tus-resumable");
+pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-offset");
+pub(crate) const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
+pub(crate) const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
+
+/// In answers: the versions that are understood.
+pub(crate) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
+
+/// The version of tus.
+pub(crate) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
+
+/// The one value of `Upload-Defer-Length`.
+pub(crate) const DEFERRED: HeaderValue = HeaderValue::from_static("1");
+
+/// The content type of a part.
+const PART: &str = "application/offset+octet-stream";
+
+/// Headers that make no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TusHeaderError {
+    #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
+    NotTus,
+    #[error("only version 1.0.0 of tus is spoken here")]
+    Version,
+    #[error("Content-Type must be {PART}")]
+    ContentType,
+    #[error("Upload-Length is needed, or Upload-Defer-Length: 1")]
+    NoLength,
+    #[error("Upload-Offset is needed")]
+    NoOffset,
+    #[error("{0} must be a whole number of bytes")]
+    Number(HeaderName),
+    #[error("{MARKS_HEADER}: {0}")]
+    Marks(String),
+}
+
+/// Refuses other versions of tus, and none.
+pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
+    match headers.get(TUS_RESUMABLE) == Some(&VERSION) {
+        true => Ok(()),
+        false => Err(TusHeaderError::Version),
+    }
+}
+
+/// Bytes of the upload that a request begins, unless its length comes later.
+pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
+    if !headers.contains_key(TUS_RESUMABLE) {
+        return Err(TusHeaderError::NotTus);
+    }
+    check_version(headers)?;
+    let length = number(headers, &UPLOAD_LENGTH)?;
+    match (length, headers.get(UPLOAD_DEFER_LENGTH)) {
+        (None, Some(deferred)) if deferred == DEFERRED => Ok(None),
+        (Some(length), None) => Ok(Some(length)),
+        _ => Err(TusHeaderError::NoLength),
+    }
+}
+
+/// The offset of the bytes that continue an upload, and its length if this request says.
+pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
+    check_version(headers)?;
+    if headers
+        .get(header::CONTENT_TYPE)
+        .is_none_or(|value| value != PART)
+    {
+        return Err(TusHeaderError::ContentType);
+    }
+    let offset = number(headers, &UPLOAD_OFFSET)?.ok_or(TusHeaderError::NoOffset)?;
+    Ok((offset, number(headers, &UPLOAD_LENGTH)?))
+}
+
+/// The marks of a disk that may be there in part. Its size has to be open: that of the stream is another one.
+pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
+    let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
+    let Some(value) = headers.get(MARKS_HEADER) else {
+        return Ok(Vec::new());
+    };
+    if length.is_some() {
+        return Err(refused("Upload-Length cannot be given with it"));
+    }
+    let text = value.to_str().map_err(|_| refused("it is not text"))?;
+    let marks = text.split(',').map(|mark| mark.trim().parse::<PrefixCrc>());
+    let marks: Vec<PrefixCrc> = marks
+        .take(MAX_MARKS + 1)
+        .collect::<Result<_, _>>()
+        .map_err(|error| refused(&error.to_string()))?;
+    if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
+        return Err(refused(&format!(
+            "there are {MAX_MARKS} at most, in ascending order"
+        )));
+    }
+    Ok(marks)
+}
+
+/// A number of bytes, if there is one. It has no sign, which `parse` would take.
+fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, TusHeaderError> {
+    let digits = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
+    let parse = |value: &HeaderValue| value.to_str().ok().filter(digits)?.parse().ok();
+    let number = headers.get(name).map(parse);
+    number
+        .map(|number| number.ok_or_else(|| TusHeaderError::Number(name.clone())))
+        .transpose()
+}
