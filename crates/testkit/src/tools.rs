@@ -15,7 +15,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 41] = [
+const PACKAGES: [(&str, &str); 42] = [
     ("addpart", "util-linux"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
@@ -40,6 +40,7 @@ const PACKAGES: [(&str, &str); 41] = [
     ("mount", "mount"),
     ("nbdkit", "nbdkit"),
     ("nginx", "nginx-light"),
+    ("node", "nodejs"),
     ("openssl", "openssl"),
     ("podman", "podman"),
     ("prlimit", "util-linux"),

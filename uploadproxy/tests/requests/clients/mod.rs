@@ -2,6 +2,7 @@
 //! qemu-img makes of the image.
 
 mod resumable;
+mod tus;
 mod virtctl;
 
 use std::fmt;
@@ -70,6 +71,15 @@ impl Pair {
             proxy,
             front,
         }
+    }
+
+    /// With a proxy that lets so many bytes pass in a second.
+    fn throttled(bytes_per_second: u64) -> Self {
+        let pair = Self::new();
+        let rate = bytes_per_second.to_string();
+        let proxy = pair.proxy.arg("--limit-rate").arg(&rate);
+        let front = proxy.start();
+        Self { proxy, front, ..pair }
     }
 
     /// Sends `file` by curl and returns the status.
