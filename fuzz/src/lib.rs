@@ -1,9 +1,10 @@
 //! What the fuzz targets share.
 //!
-//! `listener`, `node_pull`, `source` and `upload` are single files of other crates, which lie in folders of these names by links: the
+//! `delegate`, `listener`, `node_pull`, `source` and `upload` are single files of other crates, which lie in folders of these names by links: the
 //! crates themselves would bring a TLS stack into the build with sanitizers.
 
 mod array;
+mod delegate;
 mod http;
 pub mod image;
 #[allow(dead_code)]
@@ -21,7 +22,7 @@ pub mod upload;
 
 // Where the linked files look for them: at the root of their own crate.
 #[allow(unused_imports)]
-use source::{retry, words, xml};
+use source::{messages, retry, xml};
 
 pub use array::Array;
 pub use http::{runtime, serve};

@@ -1,7 +1,7 @@
 //! Readers of `sources`, of what servers send.
 
+pub(crate) mod messages;
 pub(crate) mod retry;
-pub(crate) mod words;
 pub(crate) mod xml;
 
 /// HTTP.

@@ -12,7 +12,7 @@ use program::env::ProcessEnv;
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     if let Some(populator) = Populator::from_program_name(&name) {
-        return populator.main(&program::face::program_arguments(), &ProcessEnv);
+        return populator.main(&program::program_mode::program_arguments(), &ProcessEnv);
     }
-    program::face::run_program(pod::SOURCE_VARIABLE, cli::main, pod::main)
+    program::program_mode::run_program(pod::SOURCE_VARIABLE, cli::main, pod::main)
 }

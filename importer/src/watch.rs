@@ -8,8 +8,8 @@ use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
 use program::metrics::{MetricsRegistry, ProgressMetric};
 use volume::figures::{CountedTransfer, DeprecatedNames, TransferMetrics, writer_troubles};
+use volume::messages::ProductKind;
 use volume::watch::{self, PhaseTracker};
-use volume::wording::ProductKind;
 
 const DEPRECATED: DeprecatedNames = &[
     ("source_bytes", "cdi_importer_source_bytes_total"),

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     kubectl_cdi::main(
-        &program::face::program_name(),
-        &program::face::program_arguments(),
+        &program::program_mode::program_name(),
+        &program::program_mode::program_arguments(),
     )
 }

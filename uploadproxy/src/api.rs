@@ -16,7 +16,7 @@ use tokio::time::{Sleep, sleep};
 use tower::Service;
 use tower::layer::layer_fn;
 
-use crate::interim::InterimLimit;
+use crate::interim_limit::InterimLimit;
 
 /// Bytes of an answer, or of a line of a watch: etcd takes requests of 1.5 MiB, and so no object is larger.
 const MOST_BYTES: usize = 2 << 20;

@@ -30,7 +30,7 @@ mod figures;
 mod forward;
 mod heads;
 mod identity;
-mod interim;
+mod interim_limit;
 pub mod lifetime;
 mod limits;
 mod memory;

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::identity::{self, ProxyIdentity};
-use crate::interim::InterimLimit;
+use crate::interim_limit::InterimLimit;
 use crate::limits::STALLED;
 use crate::pool::{ConnectionLease, ConnectionPool, UpstreamConnection};
 use crate::request_body::RequestBody;

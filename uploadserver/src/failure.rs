@@ -6,7 +6,7 @@ use datapath::Error;
 use datapath::error::{FormatError, SourceErrorKind};
 use datapath::observe::TransferPhase;
 use http::StatusCode;
-use volume::wording::{self, ProductKind};
+use volume::messages::{self, ProductKind};
 
 /// Before every reason.
 const FAILED: &str = "Saving stream failed: ";
@@ -52,19 +52,19 @@ impl UploadError {
         let cause = match error {
             // Upstream looks at an asynchronous upload before it converts it, without naming a phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
-            Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => wording::raw_too_large(error),
+            Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => messages::raw_too_large(error),
             Error::Source(source)
                 if doing.phase == TransferPhase::Info && source.kind() == SourceErrorKind::Length =>
             {
-                wording::header_cut(error)
+                messages::header_cut(error)
             }
             _ => match doing.dir {
                 Some(dir) if doing.is_clone => format!("error unarchiving to {}: {error}", dir.display()),
-                Some(_) => wording::transfer_error_message(error, doing.phase, ProductKind::Directory),
-                None => wording::transfer_error_message(error, doing.phase, ProductKind::Disk),
+                Some(_) => messages::transfer_error_message(error, doing.phase, ProductKind::Directory),
+                None => messages::transfer_error_message(error, doing.phase, ProductKind::Disk),
             },
         };
-        if wording::is_too_small(error) {
+        if messages::is_too_small(error) {
             return Self::new(StatusCode::BAD_REQUEST, format_args!("{TOO_SMALL}{cause}"));
         }
         Self::new(error_status(error), cause)

@@ -11,12 +11,12 @@ use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
 use volume::figures::{CountedTransfer, TransferMetrics};
+use volume::messages::ProductKind;
 use volume::watch::{self, PhaseTracker};
-use volume::wording::ProductKind;
 
 use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
-use crate::turn::ResumableState;
+use crate::generation::ResumableState;
 
 /// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

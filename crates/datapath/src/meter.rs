@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::chunks::ChunkStream;
 use crate::digest::{Checksum, HashingThread};
 use crate::error::{Error, SourceError, SourceErrorKind};
-use crate::floor::MinSpeedCheck;
+use crate::min_speed::MinSpeedCheck;
 use crate::observe::{Observer, SharedTime, Stage};
 use crate::options::ReadOptions;
 use crate::source::{Source, SourceBody};

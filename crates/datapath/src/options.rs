@@ -14,8 +14,8 @@ use crate::digest::Checksum;
 #[cfg(feature = "targets")]
 use crate::disk::VerifiedPrefix;
 use crate::error::{DecodeError, Error};
-use crate::floor::SpeedLimit;
 use crate::memory::MemoryBudget;
+use crate::min_speed::SpeedLimit;
 use crate::observe::{NoObserver, Observer};
 use crate::source::Source;
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::findings::Findings;
 use crate::offsets::{Guest, Host};
-use crate::wants::{LoadedTable, RangeBatch, RangeRole, WantedRange};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole, WantedRange};
 use crate::{Error, HeadFacts};
 
 /// The order in which the image can be read.

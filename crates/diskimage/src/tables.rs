@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::error::Error;
 use crate::offsets::Host;
-use crate::wants::WantedRange;
+use crate::wanted_ranges::WantedRange;
 
 /// A table to fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -38,8 +38,6 @@ pub mod crypto;
 pub mod env;
 #[cfg(feature = "commands")]
 pub mod exit;
-#[cfg(feature = "commands")]
-pub mod face;
 pub mod flags;
 #[cfg(feature = "commands")]
 pub mod job;
@@ -49,6 +47,8 @@ pub mod metrics;
 pub mod names;
 pub mod panics;
 pub mod paths;
+#[cfg(feature = "commands")]
+pub mod program_mode;
 #[cfg(feature = "progress")]
 pub mod progress;
 pub mod quantity;

@@ -19,6 +19,7 @@ pub mod gcs;
 pub mod glance;
 pub mod http;
 pub mod imageio;
+mod messages;
 pub mod nbd;
 pub mod network;
 pub mod objects;
@@ -33,7 +34,6 @@ pub mod s3;
 pub mod scheme;
 pub mod vddk;
 pub mod verified;
-mod words;
 mod xml;
 
 pub use checkpoints::Checkpoints;

@@ -6,7 +6,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::words::plain_line;
+use super::messages::plain_line;
 
 /// Elements inside each other; an engine nests five, vSphere a dozen.
 const MAX_DEPTH: usize = 32;

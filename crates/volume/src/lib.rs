@@ -7,8 +7,8 @@
 
 pub mod figures;
 pub mod limits;
+pub mod messages;
 mod place;
 pub mod watch;
-pub mod wording;
 
 pub use place::{DiskRequest, TargetVolume, scratch_volume};

@@ -4,8 +4,8 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use datapath::floor::{self, SpeedLimit};
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
+use datapath::min_speed::{self, SpeedLimit};
 use datapath::observe::Observer;
 use datapath::options::ReadOptions;
 use program::cgroup;
@@ -71,7 +71,7 @@ pub struct TransferLimits {
     pub speed_limit: Option<NonZeroU64>,
 
     /// Time of waiting over which --speed-limit is measured (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = DurationValue(floor::SPEED_TIME), requires = "speed_limit")]
+    #[arg(long, value_name = "TIME", default_value_t = DurationValue(min_speed::SPEED_TIME), requires = "speed_limit")]
     pub speed_time: DurationValue,
 }
 
@@ -84,10 +84,10 @@ impl TransferLimits {
         });
         Self {
             limit_rate: None,
-            speed_limit: speed_limit.unwrap_or(Some(floor::POD_BYTES_PER_SECOND)),
+            speed_limit: speed_limit.unwrap_or(Some(min_speed::POD_BYTES_PER_SECOND)),
             speed_time: reader
                 .read_parsed(SPEED_TIME, str::parse)
-                .unwrap_or(DurationValue(floor::SPEED_TIME)),
+                .unwrap_or(DurationValue(min_speed::SPEED_TIME)),
         }
     }
 

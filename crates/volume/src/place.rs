@@ -7,7 +7,7 @@ use datapath::error::TargetError;
 use program::paths::PodPaths;
 use program::space;
 
-use crate::wording::ProductKind;
+use crate::messages::ProductKind;
 
 /// Permissions of a finished disk image: the virtual machine runs as another user of the same group.
 const MODE: u32 = 0o660;

@@ -7,7 +7,7 @@ use datapath::archive;
 use datapath::facts::ImageFacts;
 use datapath::observe::TransferPhase;
 
-use crate::wording::ProductKind;
+use crate::messages::ProductKind;
 
 /// Logs what a transfer to the disk at `path` took and gave.
 pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {

@@ -10,7 +10,7 @@ use program::paths::PodPaths;
 use program::report::TerminationMessage;
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use volume::wording::ProductKind;
+use volume::messages::ProductKind;
 use volume::{TargetVolume, watch};
 
 use super::config::{Config, RemoteSource, SourceConfig};

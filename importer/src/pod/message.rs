@@ -3,7 +3,7 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::TransferPhase;
 use datapath::{Error, disk};
-use volume::wording::{self, ProductKind};
+use volume::messages::{self, ProductKind};
 
 /// Everything after that.
 pub(super) const PROCESS: &str = "Unable to process data: ";
@@ -41,10 +41,13 @@ impl PodImportError {
 
     /// The making of `made` failed while it was in `phase`.
     pub(super) fn from_transfer(error: &Error, phase: TransferPhase, made: ProductKind) -> Self {
-        if wording::is_stop(error) {
+        if messages::is_stop(error) {
             return Self::Stopped;
         }
-        let text = format!("{PROCESS}{}", wording::transfer_error_message(error, phase, made));
+        let text = format!(
+            "{PROCESS}{}",
+            messages::transfer_error_message(error, phase, made)
+        );
         match error {
             Error::Checksum { .. } => Self::Final(text),
             _ => Self::Text(text),

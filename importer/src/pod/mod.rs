@@ -25,7 +25,7 @@ use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
 use tokio::runtime::Handle;
 use volume::TargetVolume;
-use volume::wording;
+use volume::messages;
 
 use self::config::Config;
 use self::import::PodImport;
@@ -88,7 +88,7 @@ fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, T
     let volume = TargetVolume::for_pod(paths, config.wanted.size, config.product_kind()).map_err(
         |error| match config.product_kind() {
             // The stage before has left no disk.
-            made if made.is_in_place() => format!("{PROCESS}{}", wording::no_base(error, made)),
+            made if made.is_in_place() => format!("{PROCESS}{}", messages::no_base(error, made)),
             _ => {
                 tracing::error!("cannot tell the space of the target: {error}");
                 String::new()

@@ -23,7 +23,7 @@ use program::job::{self, JobOutcome, POD_GRACE};
 use program::metrics::{MetricsRegistry, OPENSTACK_PROGRESS, OVIRT_PROGRESS};
 use program::signal::{ShutdownRequest, StopSignal};
 use program::start;
-use volume::wording::ProductKind;
+use volume::messages::ProductKind;
 
 use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};

@@ -9,7 +9,7 @@ use datapath::error::TargetError;
 use datapath::observe::Observer;
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::{Error, disk, transfer};
-use volume::{DiskRequest, TargetVolume, wording};
+use volume::{DiskRequest, TargetVolume, messages};
 
 use super::config::PopulatorConfig;
 use crate::watch::PodWatch;
@@ -29,7 +29,7 @@ pub(super) enum PopulateError {
 impl PopulateError {
     fn from_error(error: &Error, watch: &PodWatch) -> Self {
         watch.record_failure(error);
-        if wording::is_stop(error) {
+        if messages::is_stop(error) {
             Self::Stopped
         } else {
             Self::Failed(format!("cannot fill the volume: {error}"))

@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 use url::form_urlencoded;
 
+use super::api_query::ApiQuery;
 use super::error::ClusterError;
 use super::json::{self, ParseError};
 use super::object;
-use super::question::ApiQuery;
 use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
 use super::{Cluster, PATIENCE};

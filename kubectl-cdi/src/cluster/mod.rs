@@ -11,6 +11,7 @@
 //!       └► json      what is answered, in bounded memory
 //! ```
 
+mod api_query;
 mod ask;
 pub mod config;
 pub mod destination;
@@ -24,7 +25,6 @@ mod mode;
 pub mod names;
 mod object;
 mod pods;
-mod question;
 mod rate;
 mod resource;
 pub mod size;

@@ -10,10 +10,10 @@
 mod connection;
 mod ledger;
 mod location;
-mod patience;
 mod place;
 mod plain;
 mod protocol;
+mod stall_timer;
 mod stream;
 mod tokens;
 mod watch;
@@ -31,9 +31,9 @@ use tokio::time::{sleep, timeout};
 pub(crate) use self::connection::{ProxyClient, ProxySetupError, ProxyTrust};
 use self::ledger::PieceLedger;
 use self::location::UploadLocation;
-use self::patience::StallTimer;
 pub(crate) use self::place::{ClaimBusyError, LockedFile};
 use self::protocol::{BegunUpload, UploadRequestError};
+use self::stall_timer::StallTimer;
 use self::stream::{Tally, UploadBody};
 pub(crate) use self::tokens::TokenCache;
 pub(crate) use self::watch::UploadWatch;
@@ -258,7 +258,7 @@ impl UploadTask<'_> {
                 Err(trouble) => return Err(trouble),
             }
             // Not more often, whatever the server says.
-            sleep(patience::FIRST_PAUSE).await;
+            sleep(stall_timer::FIRST_PAUSE).await;
         }
     }
 

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use program::cdi::{UPLOAD, UPLOAD_ASYNC};
 
 use super::ledger::PieceLedger;
-use super::patience::StallTimer;
 use super::protocol::{self, UploadRequestError, bearer_header};
+use super::stall_timer::StallTimer;
 use super::stream::UploadBody;
 use super::{CompletedUpload, UploadSendError, UploadTask};
 

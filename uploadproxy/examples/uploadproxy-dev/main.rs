@@ -43,7 +43,7 @@ impl FailedCommand for CommandFailed {
 }
 
 fn main() -> ExitCode {
-    let arguments = program::face::program_arguments();
+    let arguments = program::program_mode::program_arguments();
     command_line::main(PROGRAM, &arguments, |cli: Cli| -> Result<(), CommandFailed> {
         match cli.command {
             Command::Serve(arguments) => serve::run(*arguments)?,

@@ -35,6 +35,8 @@ mod name;
 mod number;
 mod pax;
 mod payload;
+#[cfg(feature = "targets")]
+mod placement_error;
 mod sparse;
 #[cfg(feature = "targets")]
 mod staging;
@@ -42,8 +44,6 @@ mod staging;
 mod tree;
 #[cfg(feature = "targets")]
 mod unpack;
-#[cfg(feature = "targets")]
-mod unplaced;
 pub mod write;
 
 pub use self::find::{ArchiveMember, ArchivedFile, MemberKind, MemberSearch, SearchResult, find_file};

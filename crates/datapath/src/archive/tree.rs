@@ -8,7 +8,7 @@ use std::io::ErrorKind;
 
 use super::directory::{Attributes, Directory, Status, WORKABLE};
 use super::name::printable_name;
-use super::unplaced::PlacementError;
+use super::placement_error::PlacementError;
 use crate::error::{ArchiveErrorKind, TargetError};
 
 /// Permissions of directories that have no entry of their own, less the umask.

@@ -6,7 +6,7 @@
 use crate::cursor::ChunkCursor;
 use bytes::Bytes;
 
-use super::spent;
+use super::expansion_budget;
 use crate::buffer::ChunkBuffer;
 use crate::chunks::ChunkStream;
 use crate::codec::Codec;
@@ -137,8 +137,12 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             return Ok(DecoderState::End);
         }
         self.members += 1;
-        if !spent::is_worth(self.members * MEMBER_BYTES, self.decoded, &self.limits) {
-            return Err(spent::barren_error(E::CODEC, self.input.offset(), self.decoded));
+        if !expansion_budget::is_worth(self.members * MEMBER_BYTES, self.decoded, &self.limits) {
+            return Err(expansion_budget::barren_error(
+                E::CODEC,
+                self.input.offset(),
+                self.decoded,
+            ));
         }
         if let Some(zeros) = E::take_zeros(&mut self.input)? {
             return Ok(DecoderState::Zeros(zeros));

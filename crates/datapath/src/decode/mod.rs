@@ -14,10 +14,10 @@
 
 mod bzip2;
 mod decoder;
+mod expansion_budget;
 mod gzip;
 pub(crate) mod snappy;
 mod sniff;
-mod spent;
 mod stack;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,8 @@
 //! The stack of decoders: one on each layer that is found.
 
 use super::decoder::LayerDecoder;
+use super::expansion_budget::ExpansionBudget;
 use super::sniff::{SNIFF_BYTES, check_supported, sniff_codec};
-use super::spent::ExpansionBudget;
 use super::{bzip2, gzip, snappy, xz, zstd};
 use crate::chunks::{ChunkStream, PeekStream};
 use crate::codec::Codec;

@@ -20,8 +20,6 @@ mod handle;
 #[cfg(feature = "targets")]
 mod inflate;
 #[cfg(feature = "targets")]
-mod kept;
-#[cfg(feature = "targets")]
 mod kind;
 mod marks;
 #[cfg(feature = "targets")]
@@ -37,6 +35,8 @@ mod slices;
 #[cfg(feature = "targets")]
 mod unfinished;
 #[cfg(feature = "targets")]
+mod verified_prefix;
+#[cfg(feature = "targets")]
 mod write;
 #[cfg(feature = "targets")]
 mod writer;
@@ -49,10 +49,10 @@ pub use self::{
     blank::create_blank,
     coverage::Coverage,
     handle::Disk,
-    kept::VerifiedPrefix,
     options::{CacheMode, DiskOptions},
     place::{device_size, folder_of, free_space, is_block_device},
     unfinished::{remove_stale, remove_unfinished},
+    verified_prefix::VerifiedPrefix,
     writer::{Writer, with_writer},
 };
 #[cfg(feature = "targets")]

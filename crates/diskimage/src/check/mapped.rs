@@ -5,7 +5,7 @@ use crate::Error;
 use crate::findings::Findings;
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, WantedRange};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, WantedRange};
 
 /// Follows the tables as a conversion does.
 pub(crate) struct MappedCheck {

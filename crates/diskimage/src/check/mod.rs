@@ -10,7 +10,7 @@ use crate::layout::ImageCheck;
 use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::Host;
 use crate::tables::{TableConsumer, TableRange};
-use crate::wants::{RangeBatch, bytes_of};
+use crate::wanted_ranges::{RangeBatch, bytes_of};
 use crate::{Error, Format, Image};
 
 /// Bytes of tables that may be asked for beside twice those of the image.

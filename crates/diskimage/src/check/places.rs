@@ -3,7 +3,7 @@
 use crate::findings::Findings;
 use crate::layout::ImageLayout;
 use crate::offsets::Host;
-use crate::wants::{RangeBatch, RangeRole, WantedRange, bytes_of};
+use crate::wanted_ranges::{RangeBatch, RangeRole, WantedRange, bytes_of};
 
 /// The places that the tables of an image name.
 pub(crate) struct ReferencedRanges {

@@ -10,7 +10,7 @@ use super::table::{L1, L2, REFCOUNT_BLOCK, REFCOUNT_TABLE};
 use super::zeros::ZeroRanges;
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::wants::{LoadedTable, RangeBatch};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, HeadFacts};
 
 /// An image and the map that its tables have told so far.

@@ -4,7 +4,7 @@ use super::header::Qcow2Header;
 use super::table::{ClusterMapping, L2, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
 use crate::Error;
 use crate::offsets::Guest;
-use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 
 /// Asks for the L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
 pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch) -> Result<(), Error> {

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::header::Qcow2Header;
 use super::table::{REFCOUNT_BLOCK, bytes_per_block, read_refcount, refcount_table_entry};
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 
 /// Refcount blocks kept at once. A block of 64 KiB counts 2 GiB of image; without a block, clusters are merely
 /// kept longer.

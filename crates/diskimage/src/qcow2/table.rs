@@ -3,7 +3,7 @@
 use super::header::Qcow2Header;
 use crate::bytes_at::be64;
 use crate::offsets::Host;
-use crate::wants::LoadedTable;
+use crate::wanted_ranges::LoadedTable;
 use crate::{Error, Format};
 
 /// The L1 table.

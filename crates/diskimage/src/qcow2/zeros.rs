@@ -6,7 +6,7 @@ use super::header::Qcow2Header;
 use super::map::mapped_clusters;
 use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
 use crate::offsets::Guest;
-use crate::wants::{LoadedTable, RangeBatch, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
 /// The guest ranges that a delta makes zero.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use crate::layout::{AccessOrder, ImageLayout};
 use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::Host;
 use crate::tables::{TableConsumer, TableRange};
-use crate::wants::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
+use crate::wanted_ranges::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
 use crate::{Error, HeadFacts, Image};
 
 /// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.

@@ -22,7 +22,7 @@ use self::sink::GuestSink;
 use crate::layout::{AccessOrder, ImageLayout};
 use crate::memory::{ImageMemory, MemoryAccount};
 use crate::offsets::{Guest, Host};
-use crate::wants::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
+use crate::wanted_ranges::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
 use crate::{Error, HeadFacts, Image};
 
 /// Bytes of tables that may be on their way at once: one L1 table of QEMU's limit, and others beside it.

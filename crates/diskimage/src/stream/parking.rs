@@ -13,7 +13,7 @@ use super::pieces::PieceList;
 use super::sink::GuestSink;
 use crate::layout::ImageLayout;
 use crate::offsets::Host;
-use crate::wants::RangeRole;
+use crate::wanted_ranges::RangeRole;
 
 /// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
 const PARKED_BYTES: u64 = 104;

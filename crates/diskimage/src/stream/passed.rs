@@ -7,7 +7,7 @@ use super::sink::GuestSink;
 use super::{ActiveRange, ImageStream};
 use crate::Error;
 use crate::offsets::Host;
-use crate::wants::{RangeRole, WantedRange};
+use crate::wanted_ranges::{RangeRole, WantedRange};
 
 impl ImageStream {
     /// Serves a want that had begun to pass before it was known.

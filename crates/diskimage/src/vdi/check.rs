@@ -6,7 +6,7 @@ use crate::Error;
 use crate::findings::Findings;
 use crate::layout::ImageCheck;
 use crate::offsets::{Guest, Host};
-use crate::wants::{LoadedTable, RangeBatch, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
 /// The check of an image.
 pub(super) struct VdiCheck {

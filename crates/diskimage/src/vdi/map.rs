@@ -1,6 +1,6 @@
 //! The block map: a number for each block of the disk.
 
-use crate::wants::LoadedTable;
+use crate::wanted_ranges::LoadedTable;
 
 /// A part of the block map; remembers its first entry.
 pub(super) const BLOCK_MAP: u8 = 0;

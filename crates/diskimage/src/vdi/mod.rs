@@ -14,7 +14,7 @@ use self::header::{BLOCK_BYTES, VdiHeader};
 use self::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Guest;
-use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
 /// Reads the header.

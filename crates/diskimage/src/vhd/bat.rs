@@ -3,10 +3,10 @@
 use super::dynamic::DynamicHeader;
 use super::footer::VhdFooter;
 use crate::check::mapped::MappedCheck;
+use crate::last_block_end::LastBlockEnd;
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::reach::LastBlockEnd;
-use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
 /// A part of the block allocation table; remembers its first entry.

@@ -3,9 +3,9 @@
 use super::head::ALIGNMENT;
 use super::metadata::VhdxMetadata;
 use super::regions::VhdxRegions;
+use crate::last_block_end::LastBlockEnd;
 use crate::offsets::{Guest, Host};
-use crate::reach::LastBlockEnd;
-use crate::wants::{LoadedTable, RangeBatch};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format, HeadFacts};
 
 /// A part of the block allocation table; remembers its first entry.

@@ -6,7 +6,7 @@ use crate::check::places::ReferencedRanges;
 use crate::findings::Findings;
 use crate::layout::ImageCheck;
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, WantedRange};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, WantedRange};
 
 /// The check of an image.
 pub(super) struct VhdxCheck {

@@ -4,7 +4,7 @@ use super::bat::{BatEntryError, ENTRY_BYTES, VhdxLayout, bat_entries};
 use super::check::VhdxCheck;
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
 impl ImageLayout for VhdxLayout {

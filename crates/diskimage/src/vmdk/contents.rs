@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::header::{SECTOR, VmdkHeader};
 use super::tables::{grain_entries, read_entries};
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 use crate::{Error, Format};
 
 /// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and

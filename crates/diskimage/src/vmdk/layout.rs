@@ -12,7 +12,7 @@ use crate::bytes_at::le32;
 use crate::check::mapped::MappedCheck;
 use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::{Guest, Host};
-use crate::wants::{LoadedTable, RangeBatch};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{ClusterCompression, CompressedClusters, Error, Format, HeadFacts};
 
 /// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.

@@ -6,7 +6,7 @@ use super::header::{GrainDirectory, HEADER_BYTES, SECTOR, VmdkHeader};
 use super::kinds::{MARKED_DIRECTORY, MARKED_FOOTER, MARKED_TABLE, MARKER, MARKER_TYPE};
 use super::marker::{MARKER_BYTES, MarkerKind, TYPE_BYTES, VmdkMarker};
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, RangeRole};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format};
 
 /// The walk from marker to marker.

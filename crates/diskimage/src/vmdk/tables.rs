@@ -6,7 +6,7 @@ use super::kinds::{DIRECTORY, GRAIN_TABLE};
 use super::marker::longest_grain;
 use crate::bytes_at;
 use crate::offsets::{Guest, Host};
-use crate::wants::{LoadedTable, RangeBatch, RangeRole, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole, bytes_of};
 
 /// An entry that reads as zeros, where the header allows that.
 const ZEROED: u32 = 1;

@@ -18,10 +18,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::answers::{FlushTracker, ResponseBody};
 use super::connection_table::ConnectionSlot;
 use super::framing::FramingGuard;
 use super::handshake::{self, HelloReader};
+use super::response_body::{FlushTracker, ResponseBody};
 use super::{Peer, RequestGuard};
 use crate::tls;
 

@@ -5,12 +5,12 @@
 //! little, and have a time limit, as headers have. Until the ClientHello is whole a connection costs 2 KiB and what was sent of it; an
 //! idle one in TLS costs 36 KiB.
 
-mod answers;
 mod connection;
 mod connection_table;
 mod framing;
 mod handshake;
-mod lanes;
+mod response_body;
+mod runtime_pool;
 
 use std::io;
 use std::net::SocketAddr;
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::connection::HttpsConnection;
 pub use self::connection_table::ActiveGuard;
 use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
-pub use self::lanes::RuntimePool;
+pub use self::runtime_pool::RuntimePool;
 
 /// Pause when no connection can be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

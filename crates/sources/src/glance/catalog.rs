@@ -9,7 +9,7 @@ use url::Url;
 use super::access::{EndpointInterface, GlanceAccess};
 use crate::error::invalid_error;
 use crate::http::parse_endpoint;
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// The type of Glance.
 const IMAGE: &str = "image";

@@ -5,7 +5,7 @@ use datapath::error::{SourceError, SourceErrorKind};
 use serde::Deserialize;
 
 use crate::error::invalid_error;
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// An image, without its bytes. Everything is absent until the bytes are there.
 #[derive(Debug, Default, Deserialize)]

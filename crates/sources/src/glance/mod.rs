@@ -25,7 +25,7 @@ use super::http::{ContinuityProof, HttpConfig, HttpSource, parse_endpoint};
 use super::network::Network;
 use super::objects::StoredObject;
 use crate::error::invalid_error;
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// An image of a cloud, and the way to it.
 #[derive(Debug, Clone, PartialEq, Eq)]

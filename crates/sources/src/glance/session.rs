@@ -18,8 +18,8 @@ use crate::http::{
     AgentResponse, HttpAgent, RefusalVerdict, RefusedRequest, ServerDialect, USER_AGENT, keeps_promise,
     status_text,
 };
+use crate::messages::plain_line;
 use crate::network::Network;
-use crate::words::plain_line;
 
 /// The largest document: a catalogue with a hundred services in ten regions has 300 KiB.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;

@@ -3,7 +3,7 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use serde::Deserialize;
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// A run of bytes that are all data or all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

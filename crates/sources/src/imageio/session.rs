@@ -10,8 +10,8 @@ use url::{Url, form_urlencoded};
 use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
 use crate::http::{AgentResponse, HttpAgent, USER_AGENT, status_text};
+use crate::messages::plain_line;
 use crate::network::Network;
-use crate::words::plain_line;
 use crate::xml::{XmlElement, escape_text};
 
 /// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.

@@ -11,9 +11,9 @@ use url::Url;
 use super::engine::TransferSubject;
 use super::session::{OvirtSession, path_segment, xml_element};
 use crate::checkpoints::Checkpoints;
+use crate::messages::plain_line;
 use crate::network::Network;
 use crate::retry::with_lookup_limit;
-use crate::words::plain_line;
 use crate::xml::{XmlElement, escape_text};
 
 /// Seconds without a sign of us after which the engine gives the transfer up.

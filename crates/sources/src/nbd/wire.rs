@@ -3,7 +3,7 @@
 //! Constants have their names from the specification, without `NBD_`:
 //! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are big-endian.
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// `NBDMAGIC`, with which every server begins.
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;

@@ -15,9 +15,9 @@ use object_store::{BackoffConfig, ClientOptions, RetryConfig};
 use url::Url;
 
 use crate::http::{HttpAgent, USER_AGENT};
+use crate::messages::plain_line;
 use crate::network::Network;
 use crate::proxy::ProxyConfig;
-use crate::words::plain_line;
 
 /// Longest document with credentials; real ones have some kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;

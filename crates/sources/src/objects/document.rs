@@ -4,7 +4,7 @@ use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::Event;
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// `<Error><Code>…</Code><Message>…</Message>…</Error>`, of which everything may be missing.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -4,9 +4,9 @@ use datapath::error::SourceError;
 
 use super::digest::OciDigest;
 use super::manifest::{ImageConfig, MAX_CONFIG_BYTES, OciDescriptor, ParsedManifest};
+use super::messages::pull_error;
 use super::platform::WantedPlatforms;
 use super::store::{ImageStore, read_document};
-use super::wording::pull_error;
 use crate::error::invalid_error;
 
 /// Indexes inside each other. One is what tools make.

@@ -9,8 +9,8 @@ use datapath::source::SourceBody;
 
 use super::lookup::LayerLookup;
 use super::manifest::OciDescriptor;
+use super::messages::{pull_error, without_prefix};
 use super::store::{ImageStore, open_verified};
-use super::wording::{pull_error, without_prefix};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 

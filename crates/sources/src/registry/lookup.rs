@@ -9,7 +9,7 @@ use datapath::archive::{ArchiveMember, MemberKind, MemberSearch};
 use datapath::error::{Error, SourceError};
 
 use crate::error::invalid_error;
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// Folder in which container disks keep their disk.
 const FOLDER: &[u8] = b"disk";

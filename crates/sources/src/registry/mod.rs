@@ -21,13 +21,13 @@ mod layer;
 mod layout;
 mod lookup;
 mod manifest;
+mod messages;
 mod platform;
 mod reference;
 mod refusal;
 mod remote;
 mod session;
 mod store;
-mod wording;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,10 +41,10 @@ use parking_lot::Mutex;
 use self::image::RegistryImage;
 use self::layer::{ContainerDisk, find_disk};
 use self::layout::OciLayout;
+use self::messages::pull_error;
 use self::reference::ImageEndpoint;
 use self::remote::RemoteRegistry;
 use self::store::ImageStore;
-use self::wording::pull_error;
 use crate::error::invalid_error;
 use crate::network::Network;
 

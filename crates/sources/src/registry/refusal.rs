@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 
 /// Most errors of one answer that are repeated.
 const MAX_ERRORS: usize = 3;

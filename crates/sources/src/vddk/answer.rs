@@ -3,7 +3,7 @@
 use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 use crate::xml::{XmlElement, escape_text};
 
 /// Longest name of an object.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
 
-use crate::words::plain_line;
+use crate::messages::plain_line;
 use crate::xml::XmlElement;
 
 /// Areas that are kept. Of more, neighbours become one, and what lies between them is read as well.

@@ -7,7 +7,7 @@ use super::change_id::{BEGIN_ANEW, ChangeId};
 use super::soap::{ObjectProperties, VsphereSession};
 use crate::checkpoints::Checkpoints;
 use crate::error::invalid_error;
-use crate::words::plain_line;
+use crate::messages::plain_line;
 use crate::xml::XmlElement;
 
 /// Longest chain of files below a disk: vSphere allows 32 snapshots, and upstream looks at 25.

@@ -10,7 +10,7 @@ use program::{quantity, space};
 use sources::pod::PROXY;
 use volume::DiskRequest;
 use volume::limits::TransferLimits;
-use volume::wording::ProductKind;
+use volume::messages::ProductKind;
 
 use self::source::{CHECKSUM, CONTENT_TYPE, ENDPOINT, EXTRA_HEADER, PREVIOUS_CHECKPOINT};
 pub(super) use self::source::{RemoteSource, SourceConfig};

@@ -13,7 +13,7 @@ use sources::registry::RegistryOptions;
 use sources::vddk::{VddkInstallation, VddkOptions};
 use sources::{Checkpoints, SourceLocation};
 use url::Url;
-use volume::wording::ProductKind;
+use volume::messages::ProductKind;
 
 use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 

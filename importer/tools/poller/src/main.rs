@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use program::env::ProcessEnv;
 
 fn main() -> ExitCode {
-    poller::main(&program::face::program_arguments(), &ProcessEnv)
+    poller::main(&program::program_mode::program_arguments(), &ProcessEnv)
 }

@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::Qcow2Header;
 use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, table_entries};
-use crate::wants::{LoadedTable, RangeBatch};
+use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format};
 
 /// The fixed part of an entry of the directory.

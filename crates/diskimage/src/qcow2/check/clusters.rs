@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::Qcow2Header;
 use crate::qcow2::table::{COPIED, read_refcount, refcounts_per_block};
-use crate::wants::{LoadedTable, RangeBatch, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
 /// The use of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::findings::Findings;
 use crate::layout::ImageCheck;
 use crate::offsets::Host;
-use crate::wants::{LoadedTable, RangeBatch, bytes_of};
+use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
 /// Bits of L1 entries that mean nothing: 0-8 and 56-62.
 const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;

@@ -6,7 +6,7 @@ use crate::findings::Findings;
 use crate::offsets::Host;
 use crate::qcow2::header::{MAX_L1_ENTRIES, Qcow2Header};
 use crate::qcow2::table::{SNAPSHOT_L1, SNAPSHOTS};
-use crate::wants::RangeBatch;
+use crate::wanted_ranges::RangeBatch;
 use crate::{Error, Format};
 
 /// The fixed part of an entry.

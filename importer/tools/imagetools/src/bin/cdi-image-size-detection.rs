@@ -5,5 +5,5 @@ use std::process::ExitCode;
 use program::env::ProcessEnv;
 
 fn main() -> ExitCode {
-    imagetools::size_detection::main(&program::face::program_arguments(), &ProcessEnv)
+    imagetools::size_detection::main(&program::program_mode::program_arguments(), &ProcessEnv)
 }

@@ -1,0 +1,1 @@
+../../crates/https/src/delegate.rs
