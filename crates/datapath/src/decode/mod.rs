@@ -4,12 +4,12 @@
 //!  source ──► Peek ─ sniff: gzip ─► Decoder ──► Peek ─ sniff: xz ─► Decoder ──► Peek ─ sniff: none
 //! ```
 //!
-//! Names, suffixes and content types are never trusted; [`sniff`] decides from the first bytes, and a
+//! Names, suffixes and content types are never trusted; [`sniff_codec`] decides from the first bytes, and a
 //! stream that begins like no known codec is handed on as it is. Each layer holds its window and a few
 //! output chunks of 256 KiB, whatever the stream expands to (xz with several threads: up to two windows and
 //! 20 MiB), and reports its end only when every checksum in it matched and nothing foreign follows.
 //!
-//! A file per codec says what is particular to it (the trait `Engine`); the loop that they share, with the
+//! A file per codec says what is particular to it (the trait `DecoderEngine`); the loop that they share, with the
 //! checks of what follows a member, is in `decoder.rs`.
 
 mod bzip2;
