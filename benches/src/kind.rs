@@ -53,11 +53,7 @@ impl Kind {
 fn line(random: &mut XorShift) -> String {
     const UNITS: [&str; 6] = ["kernel", "systemd", "sshd", "cron", "dhclient", "cloud-init"];
     let bits = random.next();
-    let unit = UNITS
-        .iter()
-        .cycle()
-        .nth(usize::from(bits.to_le_bytes()[7]))
-        .unwrap_or(&"");
+    let unit = UNITS.iter().cycle().nth(usize::from(bits.to_le_bytes()[7])).unwrap_or(&"");
     format!(
         "Jan 01 {:02}:{:02}:{:02} host {unit}[{}]: started session {} of user root\n",
         bits % 24,

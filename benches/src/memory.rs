@@ -20,19 +20,12 @@ pub struct Memory {
 impl Memory {
     /// An object that can be read at random if `ranged`, else once in order.
     pub fn new(bytes: &[u8], ranged: bool) -> Self {
-        Self {
-            bytes: aligned(bytes),
-            ranged,
-            changes: None,
-        }
+        Self { bytes: aligned(bytes), ranged, changes: None }
     }
 
     /// The ranges of a disk that changed, one after the other.
     pub fn changed(bytes: &[u8], changes: ChangedRanges) -> Self {
-        Self {
-            changes: Some(changes),
-            ..Self::new(bytes, false)
-        }
+        Self { changes: Some(changes), ..Self::new(bytes, false) }
     }
 }
 
@@ -58,10 +51,7 @@ impl Source for Memory {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        Ok(Box::new(MemoryBody {
-            bytes: self.bytes.clone(),
-            position: 0,
-        }))
+        Ok(Box::new(MemoryBody { bytes: self.bytes.clone(), position: 0 }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -55,9 +55,7 @@ impl Clusters {
             Self::Deflate => {
                 let mut compressor = libdeflater::Compressor::new(libdeflater::CompressionLvl::default());
                 let mut packed = vec![0; compressor.deflate_compress_bound(cluster.len())];
-                let length = compressor
-                    .deflate_compress(cluster, &mut packed)
-                    .map_err(Error::other)?;
+                let length = compressor.deflate_compress(cluster, &mut packed).map_err(Error::other)?;
                 packed.truncate(length);
                 packed
             }
@@ -81,9 +79,7 @@ pub fn qcow2(disk: &[u8], clusters: Clusters) -> Result<Bytes> {
         image.extend(packed.as_deref().unwrap_or(cluster));
         let last = image.len() - 1;
         refcounts.resize(last / CLUSTER_BYTES + 1, 0);
-        refcounts[start / CLUSTER_BYTES..]
-            .iter_mut()
-            .for_each(|count| *count += 1);
+        refcounts[start / CLUSTER_BYTES..].iter_mut().for_each(|count| *count += 1);
         let entry = match packed {
             Some(_) => {
                 let more_sectors = (last / 512 - start / 512) as u64;
@@ -91,20 +87,12 @@ pub fn qcow2(disk: &[u8], clusters: Clusters) -> Result<Bytes> {
             }
             None => COPIED | start as u64,
         };
-        put(
-            &mut image,
-            L2_TABLES * CLUSTER_BYTES + index * 8,
-            &entry.to_be_bytes(),
-        );
+        put(&mut image, L2_TABLES * CLUSTER_BYTES + index * 8, &entry.to_be_bytes());
     }
     image.resize(image.len().next_multiple_of(CLUSTER_BYTES), 0);
     for table in 0..tables {
         let entry = COPIED | cluster_offset((L2_TABLES + table) as u64);
-        put(
-            &mut image,
-            offset_in_image(L1_TABLE) + table * 8,
-            &entry.to_be_bytes(),
-        );
+        put(&mut image, offset_in_image(L1_TABLE) + table * 8, &entry.to_be_bytes());
     }
     write_refcounts(&mut image, &refcounts);
     write_header(&mut image, disk.len() as u64, tables, clusters);
@@ -115,11 +103,7 @@ fn write_refcounts(image: &mut [u8], refcounts: &[u16]) {
     let block = cluster_offset(REFCOUNT_BLOCK).to_be_bytes();
     put(image, offset_in_image(REFCOUNT_TABLE), &block);
     for (cluster, count) in refcounts.iter().enumerate() {
-        put(
-            image,
-            offset_in_image(REFCOUNT_BLOCK) + cluster * 2,
-            &count.to_be_bytes(),
-        );
+        put(image, offset_in_image(REFCOUNT_BLOCK) + cluster * 2, &count.to_be_bytes());
     }
 }
 

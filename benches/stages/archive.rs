@@ -17,11 +17,7 @@ const SIZES: [(&str, usize); 2] = [("large", 4 << 20), ("small", 8 << 10)];
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
-    let target = UnpackOptions {
-        dir: folder.path().to_owned(),
-        overwrite: true,
-        available: u64::MAX,
-    };
+    let target = UnpackOptions { dir: folder.path().to_owned(), overwrite: true, available: u64::MAX };
     let options = ReadOptions::default();
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
@@ -40,10 +36,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 fn tar(data: &[u8], file_bytes: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (number, file) in data.chunks(file_bytes).enumerate() {
-        tar.extend(header(
-            &format!("folder-{}/file-{number}", number / 100),
-            file.len(),
-        ));
+        tar.extend(header(&format!("folder-{}/file-{number}", number / 100), file.len()));
         tar.extend(file);
         tar.resize(tar.len().next_multiple_of(BLOCK_BYTES), 0);
     }

@@ -54,10 +54,7 @@ fn pack(codec: Codec, kind: Kind) -> Result<Bytes> {
 
 /// In any order, as the writer takes it.
 fn decode_all(packed: &Bytes, threads: NonZeroUsize) -> Result<()> {
-    let limits = DecodeLimits {
-        threads,
-        ..DecodeLimits::default()
-    };
+    let limits = DecodeLimits { threads, ..DecodeLimits::default() };
     let mut decoded = decode::open_layers(Box::new(Pieces(packed.clone())), &limits)?;
     let mut bytes = 0;
     while let Some((_offset, chunk)) = decoded.stream.next_placed(bytes)? {

@@ -18,10 +18,9 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let folder = place::in_memory()?;
     let target = place::target(folder.path().join("disk"), CacheMode::Auto);
     let mut group = group(criterion, "inflate", DISK_BYTES);
-    for (clusters, compression) in [
-        (Clusters::Deflate, ClusterCompression::Deflate),
-        (Clusters::Zstd, ClusterCompression::Zstd),
-    ] {
+    for (clusters, compression) in
+        [(Clusters::Deflate, ClusterCompression::Deflate), (Clusters::Zstd, ClusterCompression::Zstd)]
+    {
         // Zeros are not stored in images and noise is not compressed. Made only if the bench is asked for.
         let packed = LazyCell::new(|| done(pack(&Kind::Text.data(DISK_BYTES), clusters)));
         for threads in ONE_AND_TWO {
@@ -39,9 +38,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 fn pack(disk: &[u8], clusters: Clusters) -> Result<Vec<Bytes>> {
     disk.chunks(CLUSTER_BYTES)
         .map(|cluster| {
-            let packed = clusters
-                .compress(cluster)?
-                .ok_or("a cluster did not get smaller")?;
+            let packed = clusters.compress(cluster)?.ok_or("a cluster did not get smaller")?;
             Ok(packed.into())
         })
         .collect()
@@ -56,10 +53,7 @@ fn inflate(
 ) -> Result<()> {
     let size = Some(DISK_BYTES as u64);
     let disk = Disk::open(target, size)?;
-    let clusters = diskimage::CompressedClusters {
-        compression,
-        size: CLUSTER_BYTES as u64,
-    };
+    let clusters = diskimage::CompressedClusters { compression, size: CLUSTER_BYTES as u64 };
     let stop = CancellationToken::new();
     with_writer(&disk, Some(clusters), size, threads, &stop, |writer| {
         for (index, cluster) in packed.iter().enumerate() {

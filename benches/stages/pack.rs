@@ -36,7 +36,5 @@ fn pack(data: &Bytes) {
 }
 
 fn drain(packer: &mut ChunkPacker) -> usize {
-    std::iter::from_fn(|| packer.pop())
-        .map(|packed| packed.bytes.len())
-        .sum()
+    std::iter::from_fn(|| packer.pop()).map(|packed| packed.bytes.len()).sum()
 }

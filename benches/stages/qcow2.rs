@@ -67,10 +67,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
 }
 
 fn one_pass(image: &Bytes) -> Result<()> {
-    push_all(
-        ImageStream::one_pass(open(image)?, ImageMemoryLimit(u64::MAX))?,
-        image,
-    )
+    push_all(ImageStream::one_pass(open(image)?, ImageMemoryLimit(u64::MAX))?, image)
 }
 
 fn ranged(image: &Bytes) -> Result<()> {

@@ -26,14 +26,8 @@ impl Case {
     fn all() -> Vec<Self> {
         // The fast ones: how fast xz and bzip2 are is how fast their decoders are.
         let packed = [Codec::Gzip, Codec::Zstd].map(Self::Packed);
-        let one_pass = Clusters::ALL.map(|clusters| Self::Image {
-            clusters,
-            ranged: false,
-        });
-        let ranged = Clusters::ALL.map(|clusters| Self::Image {
-            clusters,
-            ranged: true,
-        });
+        let one_pass = Clusters::ALL.map(|clusters| Self::Image { clusters, ranged: false });
+        let ranged = Clusters::ALL.map(|clusters| Self::Image { clusters, ranged: true });
         [&[Self::Raw][..], &packed, &one_pass, &ranged].concat()
     }
 
@@ -59,10 +53,7 @@ impl Case {
 
 /// What the importer does unless it is told otherwise.
 pub(crate) fn writing() -> WriteOptions {
-    WriteOptions {
-        workers: threads(),
-        ..WriteOptions::default()
-    }
+    WriteOptions { workers: threads(), ..WriteOptions::default() }
 }
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {

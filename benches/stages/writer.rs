@@ -44,11 +44,9 @@ fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn
     // The writer sees no difference between text and noise.
     for kind in [Kind::Zeros, Kind::Noise] {
         let disk = LazyCell::new(|| kind.data(DISK_BYTES));
-        for (cache, cache_name) in [
-            (CacheMode::Auto, "auto"),
-            (CacheMode::Direct, "direct"),
-            (CacheMode::Page, "page"),
-        ] {
+        for (cache, cache_name) in
+            [(CacheMode::Auto, "auto"), (CacheMode::Direct, "direct"), (CacheMode::Page, "page")]
+        {
             let name = format!("{place}-{cache_name}/{}", kind.name());
             group.bench_function(name, |bencher| {
                 let target = place::target(path(), cache);

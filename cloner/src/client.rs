@@ -83,9 +83,7 @@ impl UploadClient {
     }
 
     async fn query_zstd_support(&self) -> Result<bool, String> {
-        let request = self
-            .0
-            .build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
+        let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
         let mut request = request.map_err(describe_error)?;
         // The server names its encodings only to a client that names one.
         let zstd = HeaderValue::from_static(ZSTD);
@@ -113,10 +111,7 @@ impl UploadClient {
             None => url.path().to_owned(),
         };
         let is_zstd = encoding == Encoding::Zstd;
-        let body = CloneBody {
-            stream,
-            digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)),
-        };
+        let body = CloneBody { stream, digest: is_zstd.then(|| RunningDigest::new(CHECKSUM)) };
         let request = self.0.build_request(Method::POST, &path, body);
         let mut request = request.map_err(describe_error)?;
         let content_type = content_type.parse().map_err(describe_error)?;
@@ -128,19 +123,14 @@ impl UploadClient {
                 (CHECKSUM_HEADER, CHECKSUM.name()),
                 (header::TRAILER.as_str(), CHECKSUM_HEADER),
             ] {
-                request
-                    .headers_mut()
-                    .insert(name, HeaderValue::from_static(value));
+                request.headers_mut().insert(name, HeaderValue::from_static(value));
             }
         }
         let mut connection = self.0.connect(|_| ()).await.map_err(describe_error)?;
         let response = connection.send_request(request).await.map_err(describe_error)?;
         let status = response.status();
         let message = client::read_message(response).await;
-        Ok(ServerResponse {
-            status,
-            reason: message.split_whitespace().collect::<Vec<_>>().join(" "),
-        })
+        Ok(ServerResponse { status, reason: message.split_whitespace().collect::<Vec<_>>().join(" ") })
     }
 }
 

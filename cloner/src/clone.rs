@@ -62,11 +62,7 @@ impl CloneError {
 }
 
 fn reason_suffix(answer: &ServerResponse) -> String {
-    if answer.reason.is_empty() {
-        String::new()
-    } else {
-        format!(": {}", answer.reason)
-    }
+    if answer.reason.is_empty() { String::new() } else { format!(": {}", answer.reason) }
 }
 
 /// The choice of an encoding.

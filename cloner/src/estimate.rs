@@ -29,11 +29,7 @@ pub(crate) fn tree_bytes(root: &Path, count: SizeKind) -> u64 {
     while let Some(path) = waiting.pop() {
         let is_root = path == root;
         // The root may be a link, nothing below it is followed.
-        let metadata = if is_root {
-            fs::metadata(&path)
-        } else {
-            fs::symlink_metadata(&path)
-        };
+        let metadata = if is_root { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
         let Ok(metadata) = metadata else {
             continue;
         };

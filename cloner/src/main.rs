@@ -12,9 +12,7 @@ fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
     // The script looks at no arguments; a question for help or the version is answered all the same.
     let asks = matches!(
-        program_mode::program_arguments()
-            .first()
-            .and_then(|first| first.to_str()),
+        program_mode::program_arguments().first().and_then(|first| first.to_str()),
         Some("-h" | "--help" | "-V" | "--version")
     );
     if pod::is_script(&name) && !asks {

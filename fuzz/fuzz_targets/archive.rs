@@ -66,11 +66,7 @@ impl SourceBody for MemoryBody {
 /// In memory where that exists: the fuzzer makes thousands of files a second.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let shared_memory = PathBuf::from("/dev/shm");
-    let parent = if shared_memory.is_dir() {
-        shared_memory
-    } else {
-        std::env::temp_dir()
-    };
+    let parent = if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() };
     let folder = parent.join(format!("cdi-fuzz-archive-{}", std::process::id()));
     fs::create_dir_all(folder.join("dir")).expect("a folder to work in");
     folder
@@ -90,11 +86,7 @@ fn sealed(input: &[u8]) -> Vec<u8> {
 
 fn run_unpack(pieces: &Pieces) {
     let dir = FOLDER.join("dir");
-    let target = archive::UnpackOptions {
-        dir: dir.clone(),
-        overwrite: false,
-        available: AVAILABLE,
-    };
+    let target = archive::UnpackOptions { dir: dir.clone(), overwrite: false, available: AVAILABLE };
     let outcome = unpack_archive(&Memory(pieces.clone()), &target, &ReadOptions::default());
     let left = fs::read_dir(&dir).expect("the directory").count();
     match outcome {
@@ -124,10 +116,7 @@ fn run_transfer(pieces: &Pieces, content: PayloadKind) {
         overwrite: false,
         mode: None,
     };
-    let reading = ReadOptions {
-        layers: CompressionLayers::Only(Codec::Snappy),
-        ..ReadOptions::default()
-    };
+    let reading = ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() };
     let writing = WriteOptions::default();
     if let Ok(report) = transfer_image(&Memory(pieces.clone()), content, &target, &reading, &writing) {
         let disk = fs::metadata(&target.path).expect("the target of a success");

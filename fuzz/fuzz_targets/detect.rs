@@ -14,11 +14,7 @@ fuzz_target!(|data: &[u8]| {
         "more bytes than are asked for change the answer"
     );
     if let Ok(format) = format {
-        assert_eq!(
-            Format::resolve_wanted(data, Some(format)),
-            Ok(format),
-            "it is not what it is"
-        );
+        assert_eq!(Format::resolve_wanted(data, Some(format)), Ok(format), "it is not what it is");
     }
     match Qcow2Header::parse(data) {
         Ok(header) => {

@@ -27,10 +27,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     };
     let (content_type, body) = (form[..end].trim_ascii_end(), &form[end + 1..]);
-    let head = format!(
-        "POST / HTTP/1.1\r\nContent-Length: {}\r\nContent-Type: multipart/",
-        body.len()
-    );
+    let head = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\nContent-Type: multipart/", body.len());
     let request = [head.as_bytes(), content_type, b"\r\n\r\n", body].concat();
     let pieces = Pieces::of(*sizes, request);
     let (in_pieces, whole) = (files(pieces.clone()), files(pieces.in_large()));
@@ -46,9 +43,5 @@ fuzz_target!(|data: &[u8]| {
     let good = |results: &[Result<Vec<u8>, String>]| -> Vec<Option<Vec<u8>>> {
         results.iter().map(|result| result.clone().ok()).collect()
     };
-    assert_eq!(
-        good(&in_pieces),
-        good(&whole),
-        "it matters how bytes arrive: {in_pieces:?}, {whole:?}"
-    );
+    assert_eq!(good(&in_pieces), good(&whole), "it matters how bytes arrive: {in_pieces:?}, {whole:?}");
 });

@@ -44,10 +44,7 @@ fn handed_out(pieces: Pieces) -> Vec<Handed> {
 }
 
 fuzz_target!(|data: &[u8]| {
-    if data
-        .windows(LAST_PATH.len())
-        .any(|bytes| bytes == LAST_PATH.as_bytes())
-    {
+    if data.windows(LAST_PATH.len()).any(|bytes| bytes == LAST_PATH.as_bytes()) {
         return;
     }
     let Some(pieces) = Pieces::new(&[data, LAST.as_bytes()].concat()) else {
@@ -55,18 +52,10 @@ fuzz_target!(|data: &[u8]| {
     };
     let sent = pieces.rest();
     let seen_of_pieces = seen(pieces.clone());
-    assert_eq!(
-        seen_of_pieces,
-        seen(pieces.in_large()),
-        "it matters how bytes arrive"
-    );
+    assert_eq!(seen_of_pieces, seen(pieces.in_large()), "it matters how bytes arrive");
     assert!(seen_of_pieces.len() <= sent.len());
-    let spoiled: Vec<u8> = seen_of_pieces
-        .iter()
-        .zip(sent)
-        .filter(|(seen, sent)| seen != sent)
-        .map(|(seen, _)| *seen)
-        .collect();
+    let spoiled: Vec<u8> =
+        seen_of_pieces.iter().zip(sent).filter(|(seen, sent)| seen != sent).map(|(seen, _)| *seen).collect();
     assert!(spoiled.is_empty() || spoiled == [0], "spoiled with {spoiled:?}");
 
     let requests = handed_out(pieces.clone());
@@ -74,9 +63,5 @@ fuzz_target!(|data: &[u8]| {
         requests.iter().all(|(target, _)| !target.contains(LAST_PATH)),
         "hyper and the guard disagree on where requests begin: {requests:?}"
     );
-    assert_eq!(
-        requests,
-        handed_out(pieces.in_large()),
-        "it matters to hyper how bytes arrive"
-    );
+    assert_eq!(requests, handed_out(pieces.in_large()), "it matters to hyper how bytes arrive");
 });

@@ -19,11 +19,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 fn check_promises(headers: &HeaderMap) {
-    for promise in [
-        promise(headers, false),
-        promise(headers, true),
-        promise_of_parts(headers),
-    ] {
+    for promise in [promise(headers, false), promise(headers, true), promise_of_parts(headers)] {
         match promise {
             // One that looks for damage only cannot be asked for anywhere else.
             Ok(Some(checksum)) if checksum.algorithm() == DigestAlgorithm::Crc64Nvme => {}
@@ -63,14 +59,8 @@ fn check_ranges(headers: &HeaderMap) {
         for length in [0, 1, 100, u64::MAX] {
             let range = wanted(asked, length);
             let is_within = |range: &std::ops::Range<u64>| range.start <= range.end && range.end <= length;
-            assert!(
-                range.as_ref().is_none_or(is_within),
-                "{asked:?} of {length}: {range:?}"
-            );
-            assert!(
-                range.is_none_or(|range| !range.is_empty() || length == 0),
-                "{asked:?} of {length}"
-            );
+            assert!(range.as_ref().is_none_or(is_within), "{asked:?} of {length}: {range:?}");
+            assert!(range.is_none_or(|range| !range.is_empty() || length == 0), "{asked:?} of {length}");
         }
     }
     if let Some((part, total)) = content_range(headers) {
@@ -78,10 +68,7 @@ fn check_ranges(headers: &HeaderMap) {
         let of = total.map_or("*".to_owned(), |total| total.to_string());
         let again = match part {
             Some(part) => {
-                assert!(
-                    !part.is_empty() && total.is_none_or(|total| part.end <= total),
-                    "{stated:?}"
-                );
+                assert!(!part.is_empty() && total.is_none_or(|total| part.end <= total), "{stated:?}");
                 format!("bytes {}-{}/{of}", part.start, part.end - 1)
             }
             None => format!("bytes */{of}"),

@@ -10,10 +10,8 @@ use fuzz::source::imageio::extents;
 use fuzz::source::registry::{configuration, manifest, refusal};
 use libfuzzer_sys::fuzz_target;
 
-const MEDIA_TYPES: [Option<&str>; 2] = [
-    None,
-    Some("application/vnd.docker.distribution.manifest.list.v2+json"),
-];
+const MEDIA_TYPES: [Option<&str>; 2] =
+    [None, Some("application/vnd.docker.distribution.manifest.list.v2+json")];
 
 /// A blob of an OCI layout.
 fn is_path_of_blob(path: &str) -> bool {

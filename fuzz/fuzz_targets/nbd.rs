@@ -32,10 +32,7 @@ fn check(replies: &[Reply], is_complete: bool) {
             Reply::Extents(from, extents) => {
                 assert!(*from == STATUS.start && !extents.is_empty());
                 let ends = extents.iter().map(|(end, _)| *end);
-                let is_ascending = ends
-                    .clone()
-                    .zip(ends.clone().skip(1))
-                    .all(|(before, end)| before < end);
+                let is_ascending = ends.clone().zip(ends.clone().skip(1)).all(|(before, end)| before < end);
                 assert!(is_ascending && ends.clone().all(|end| end > *from && end <= STATUS.end));
                 assert!(extents.windows(2).all(|pair| pair[0].1 != pair[1].1));
             }
@@ -46,10 +43,7 @@ fn check(replies: &[Reply], is_complete: bool) {
         }
     }
     assert!(bytes <= STATUS.end);
-    assert!(
-        !is_complete || refusals > 0 || bytes == STATUS.end,
-        "bytes are missing"
-    );
+    assert!(!is_complete || refusals > 0 || bytes == STATUS.end, "bytes are missing");
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -63,10 +57,7 @@ fuzz_target!(|data: &[u8]| {
     if let Err(sentence) = &outcome {
         assert_sentence(sentence);
     }
-    assert!(
-        (replies, outcome) == talk(pieces.in_large(), is_structured),
-        "it matters how bytes arrive"
-    );
+    assert!((replies, outcome) == talk(pieces.in_large(), is_structured), "it matters how bytes arrive");
     for sentence in handshake(pieces.rest()) {
         assert_sentence(&sentence);
     }

@@ -40,10 +40,7 @@ impl Source for Memory {
     }
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
-        Ok(Box::new(MemoryBody {
-            length: self.pieces.rest().len(),
-            pieces: self.pieces.clone(),
-        }))
+        Ok(Box::new(MemoryBody { length: self.pieces.rest().len(), pieces: self.pieces.clone() }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -65,8 +62,7 @@ impl SourceBody for MemoryBody {
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let position = self.length - self.pieces.rest().len();
         let offset = usize::try_from(offset).expect("an offset in memory");
-        self.pieces
-            .advance(offset.checked_sub(position).expect("only forwards"));
+        self.pieces.advance(offset.checked_sub(position).expect("only forwards"));
         Ok(())
     }
 }
@@ -74,20 +70,13 @@ impl SourceBody for MemoryBody {
 /// In memory where that exists: the fuzzer makes thousands of files a second.
 static TARGET: LazyLock<PathBuf> = LazyLock::new(|| {
     let shared_memory = PathBuf::from("/dev/shm");
-    let folder = if shared_memory.is_dir() {
-        shared_memory
-    } else {
-        std::env::temp_dir()
-    };
+    let folder = if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() };
     folder.join(format!("cdi-fuzz-{}", std::process::id()))
 });
 
 /// The disk, if there is one.
 fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
-    let source = Memory {
-        pieces: pieces.clone(),
-        ranged,
-    };
+    let source = Memory { pieces: pieces.clone(), ranged };
     let target = disk::DiskOptions {
         path: TARGET.clone(),
         available: AVAILABLE,
@@ -99,19 +88,10 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
     };
     let reading = ReadOptions {
         // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
-        limits: DecodeLimits {
-            memory: MemoryBudget::new(8 << 20),
-            ..DecodeLimits::default()
-        },
+        limits: DecodeLimits { memory: MemoryBudget::new(8 << 20), ..DecodeLimits::default() },
         ..ReadOptions::default()
     };
-    match transfer_image(
-        &source,
-        PayloadKind::default(),
-        &target,
-        &reading,
-        &WriteOptions::default(),
-    ) {
+    match transfer_image(&source, PayloadKind::default(), &target, &reading, &WriteOptions::default()) {
         Ok(report) => {
             let disk = std::fs::read(&target.path).expect("the target of a success");
             std::fs::remove_file(&target.path).expect("the target of a success");

@@ -62,10 +62,7 @@ impl Array {
             stream.push(piece, self)?;
         }
         stream.finish(self)?;
-        assert!(
-            self.parked.is_empty(),
-            "parts of the image are still parked at the end"
-        );
+        assert!(self.parked.is_empty(), "parts of the image are still parked at the end");
         Ok(())
     }
 
@@ -84,10 +81,7 @@ impl Array {
                 break;
             }
             for table in tables {
-                map.add_table(
-                    &table,
-                    &bytes[range(table.host_range().start.0..table.host_range().end.0)],
-                )?;
+                map.add_table(&table, &bytes[range(table.host_range().start.0..table.host_range().end.0)])?;
             }
         }
         let mut stream = map.into_stream();
@@ -102,16 +96,9 @@ impl Array {
 
     /// Every guest byte comes at most once, and lies on the disk.
     fn write(&mut self, at: Range<u64>) -> Range<usize> {
-        assert!(
-            at.end <= self.disk.len() as u64,
-            "{at:?} is beyond the disk of {} bytes",
-            self.disk.len()
-        );
+        assert!(at.end <= self.disk.len() as u64, "{at:?} is beyond the disk of {} bytes", self.disk.len());
         let at = range(at);
-        assert!(
-            self.written[at.clone()].iter().all(|written| !written),
-            "{at:?} comes twice"
-        );
+        assert!(self.written[at.clone()].iter().all(|written| !written), "{at:?} comes twice");
         self.written[at.clone()].fill(true);
         at
     }

@@ -15,12 +15,8 @@ use tokio::runtime::{Builder, Runtime};
 
 /// What runs everything that is asynchronous.
 pub fn runtime() -> &'static Runtime {
-    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
-        Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    });
+    static RUNTIME: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
     &RUNTIME
 }
 

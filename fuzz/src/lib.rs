@@ -34,9 +34,5 @@ pub use script::Script;
 pub fn assert_sentence(text: &str) {
     const MAX_CHARS: usize = 2100;
     assert_eq!(text, printable::escape_text(text));
-    assert!(
-        text.chars().count() <= MAX_CHARS,
-        "{} bytes of sentence",
-        text.len()
-    );
+    assert!(text.chars().count() <= MAX_CHARS, "{} bytes of sentence", text.len());
 }

@@ -28,20 +28,12 @@ impl Pieces {
 
     /// The object in chunks of these sizes.
     pub fn of(sizes: [u8; Self::CUTS], object: Vec<u8>) -> Self {
-        Self {
-            sizes,
-            scale: 1 + object.len() / LARGE_BYTES,
-            next: 0,
-            rest: object.into(),
-        }
+        Self { sizes, scale: 1 + object.len() / LARGE_BYTES, next: 0, rest: object.into() }
     }
 
     /// The same bytes in the largest chunks.
     pub fn in_large(&self) -> Self {
-        Self {
-            sizes: [u8::MAX; Self::CUTS],
-            ..self.clone()
-        }
+        Self { sizes: [u8::MAX; Self::CUTS], ..self.clone() }
     }
 
     /// What has not been taken yet.

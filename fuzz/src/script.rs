@@ -19,10 +19,7 @@ pub struct Script {
 impl Script {
     /// These pieces.
     pub fn new(pieces: Pieces) -> Self {
-        Self {
-            pieces,
-            left: Bytes::new(),
-        }
+        Self { pieces, left: Bytes::new() }
     }
 }
 

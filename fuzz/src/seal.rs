@@ -18,9 +18,7 @@ fn sum(image: &mut [u8], range: Range<usize>, at: usize) {
         return;
     };
     structure[at..at + 4].fill(0);
-    let sum = structure
-        .iter()
-        .fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
+    let sum = structure.iter().fold(0_u32, |sum, byte| sum.wrapping_add(u32::from(*byte)));
     structure[at..at + 4].copy_from_slice(&(!sum).to_be_bytes());
 }
 

@@ -31,9 +31,7 @@ pub mod imageio {
     /// The extents of a disk, and whether each reads as zeros.
     pub fn extents(text: &[u8]) -> Result<Vec<(Range<u64>, bool)>, SourceError> {
         let extents = extents::parse_extents(text)?;
-        let runs = extents
-            .iter()
-            .map(|extent| (extent.start..extent.end_offset(), extent.zero));
+        let runs = extents.iter().map(|extent| (extent.start..extent.end_offset(), extent.zero));
         Ok(runs.collect())
     }
 }
@@ -203,16 +201,11 @@ pub mod registry {
         };
         let named = match ParsedManifest::parse(&served)? {
             ParsedManifest::Image { config, layers } => [vec![config], layers].concat(),
-            ParsedManifest::Index(index) => vec![
-                WantedPlatforms::new(Some(architecture))
-                    .choose_image(&index)?
-                    .clone(),
-            ],
+            ParsedManifest::Index(index) => {
+                vec![WantedPlatforms::new(Some(architecture)).choose_image(&index)?.clone()]
+            }
         };
-        Ok(named
-            .iter()
-            .map(|descriptor| descriptor.digest.blob_path())
-            .collect())
+        Ok(named.iter().map(|descriptor| descriptor.digest.blob_path()).collect())
     }
 
     /// The variables of an image's configuration.

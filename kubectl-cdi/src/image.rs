@@ -56,10 +56,7 @@ pub(crate) enum ImageFileError {
 impl ImageFile {
     /// Opens a file; of an image its head and tables are looked at.
     pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
-        let unreadable = |error| ImageFileError::Unreadable {
-            path: path.to_owned(),
-            error,
-        };
+        let unreadable = |error| ImageFileError::Unreadable { path: path.to_owned(), error };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
         let file = File::open(&absolute).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
@@ -67,25 +64,14 @@ impl ImageFile {
         }
         let identity = file_identity(absolute, &file).map_err(unreadable)?;
         if is_archive {
-            return Ok(Self {
-                file,
-                identity,
-                facts: None,
-            });
+            return Ok(Self { file, identity, facts: None });
         }
         let source =
             FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
         let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default())?;
         match facts.refused {
-            Some(reason) => Err(ImageFileError::Useless {
-                path: path.to_owned(),
-                reason,
-            }),
-            None => Ok(Self {
-                file,
-                identity,
-                facts: Some(facts),
-            }),
+            Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
+            None => Ok(Self { file, identity, facts: Some(facts) }),
         }
     }
 
@@ -97,11 +83,7 @@ impl ImageFile {
     /// Bytes of the disk in it, for which all of it is read; that takes a while. Ends early when `stop` is cancelled.
     pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
         let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
-        Ok(measure_image(
-            &source,
-            PayloadKind::Image(None),
-            &ReadOptions::with_stop(stop),
-        )?)
+        Ok(measure_image(&source, PayloadKind::Image(None), &ReadOptions::with_stop(stop))?)
     }
 
     /// True if it is worth to be compressed on the way: it is not, as a whole.
@@ -130,10 +112,7 @@ impl ImageFile {
     }
 
     fn unreadable_error(&self, error: io::Error) -> ImageFileError {
-        ImageFileError::Unreadable {
-            path: self.identity.path.clone(),
-            error,
-        }
+        ImageFileError::Unreadable { path: self.identity.path.clone(), error }
     }
 
     /// Reads the stream from `offset` on, without its holes: all of the image but what the server `kept`.
@@ -144,11 +123,7 @@ impl ImageFile {
         outlet: &mut PieceOutlet<'_>,
     ) -> Result<(), ImageFileError> {
         let unreadable = |error| self.unreadable_error(error);
-        let local = self
-            .file
-            .try_clone()
-            .and_then(LocalFile::new)
-            .map_err(unreadable)?;
+        let local = self.file.try_clone().and_then(LocalFile::new).map_err(unreadable)?;
         let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
         loop {
@@ -285,12 +260,8 @@ mod tests {
         File::create(&path).unwrap().set_len(1 << 30).unwrap();
         let image = ImageFile::open(&path, false).unwrap();
         assert_eq!(image.prefix_marks(2 * MARK_BYTES - 1).unwrap(), []);
-        let ends: Vec<u64> = image
-            .prefix_marks((1 << 30) - 1)
-            .unwrap()
-            .into_iter()
-            .map(PrefixCrc::end_offset)
-            .collect();
+        let ends: Vec<u64> =
+            image.prefix_marks((1 << 30) - 1).unwrap().into_iter().map(PrefixCrc::end_offset).collect();
         assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
         assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));
         // What comes again is an eighth of what was on its way, and a mark.

@@ -56,13 +56,8 @@ impl From<SourceError> for DiskSizeError {
 
 /// Bytes of the disk in the image at `url`, which is trusted by the system's authorities.
 pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
-    if !["http://", "https://"]
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
-    {
-        return Err(DiskSizeError::Unknown(
-            "only http:// and https:// are looked at".to_owned(),
-        ));
+    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(DiskSizeError::Unknown("only http:// and https:// are looked at".to_owned()));
     }
     let stop = CancellationToken::new();
     // Ends the thread, whatever ends the wait for it.
@@ -76,9 +71,7 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),
         (None, Some(bytes)) => Ok(bytes),
-        (None, None) => Err(DiskSizeError::Unknown(
-            "all of the image would have to be read".to_owned(),
-        )),
+        (None, None) => Err(DiskSizeError::Unknown("all of the image would have to be read".to_owned())),
     }
 }
 
@@ -87,9 +80,5 @@ fn inspect_source(url: &str, handle: Handle, stop: CancellationToken) -> Result<
     let mut network = Network::new(handle, stop.clone(), tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
     let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    Ok(inspect_image(
-        &source,
-        PayloadKind::default(),
-        &ReadOptions::with_stop(stop),
-    )?)
+    Ok(inspect_image(&source, PayloadKind::default(), &ReadOptions::with_stop(stop))?)
 }

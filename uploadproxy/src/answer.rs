@@ -125,11 +125,7 @@ async fn answer_upload(
         Ok(grant) => grant,
         Err(refusal) => return refuse_token(proxy, peer, refusal, request),
     };
-    tracing::info!(
-        "Received valid token: pvc: {}, namespace: {}",
-        grant.pvc,
-        grant.namespace
-    );
+    tracing::info!("Received valid token: pvc: {}, namespace: {}", grant.pvc, grant.namespace);
     let span = tracing::error_span!(
         "upload",
         namespace = grant.namespace,
@@ -224,11 +220,7 @@ fn refuse_token(proxy: &ProxyState, peer: &Peer, refusal: TokenError, request: R
         TokenError::Invalid(_) => RequestOutcome::Unauthorized,
         TokenError::NoToken | TokenError::Unsuitable(_) => RequestOutcome::BadRequest,
     });
-    boxed_reply(reply::refuse_body(
-        reply::empty_reply(refusal.status_code()),
-        request,
-        peer,
-    ))
+    boxed_reply(reply::refuse_body(reply::empty_reply(refusal.status_code()), request, peer))
 }
 
 fn admit_upload(
@@ -244,13 +236,7 @@ fn admit_upload(
         false => Some(proxy.limits.admit_upload(peer.address.ip())?),
     };
     let path = request.uri().path().to_owned();
-    Ok(UploadExchange::begin_exchange(
-        grant,
-        peer,
-        (method, path),
-        proxy.figures.clone(),
-        (permit, entry),
-    ))
+    Ok(UploadExchange::begin_exchange(grant, peer, (method, path), proxy.figures.clone(), (permit, entry)))
 }
 
 /// Requests that bring nothing are not uploads.
@@ -287,13 +273,7 @@ async fn forward_request(
     request: Request<Incoming>,
 ) -> Reply {
     let place = &target.volume.place;
-    tracing::debug!(
-        "Method: {} to: https://{}:{}{}",
-        request.method(),
-        place.host,
-        place.port,
-        target.path
-    );
+    tracing::debug!("Method: {} to: https://{}:{}{}", request.method(), place.host, place.port, target.path);
     let (parts, body) = request.into_parts();
     let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
@@ -326,10 +306,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
         }
         UpstreamError::Transport(_) => {
             exchange.note_answer(StatusCode::BAD_GATEWAY, RequestOutcome::Unreachable);
-            reply::text_reply(
-                StatusCode::BAD_GATEWAY,
-                format!("error in upload-proxy: {failure}\n"),
-            )
+            reply::text_reply(StatusCode::BAD_GATEWAY, format!("error in upload-proxy: {failure}\n"))
         }
     }
 }
@@ -356,10 +333,7 @@ mod tests {
 
     #[test]
     fn text_is_escaped_as_go_does() {
-        assert_eq!(
-            escape_html("doesn't <b>\"&\"</b>"),
-            "doesn&#39;t &lt;b&gt;&#34;&amp;&#34;&lt;/b&gt;"
-        );
+        assert_eq!(escape_html("doesn't <b>\"&\"</b>"), "doesn&#39;t &lt;b&gt;&#34;&amp;&#34;&lt;/b&gt;");
     }
 
     #[test]

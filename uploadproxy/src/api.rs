@@ -46,12 +46,7 @@ pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
 
 fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error> {
     let bulk = Arc::new(AtomicUsize::new(0));
-    let bounded = layer_fn(move |inner| BoundedService {
-        inner,
-        rest,
-        pause: None,
-        bulk: Arc::clone(&bulk),
-    });
+    let bounded = layer_fn(move |inner| BoundedService { inner, rest, pause: None, bulk: Arc::clone(&bulk) });
     Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
@@ -106,13 +101,7 @@ where
             let response = patience.wait_for(answer).await?.map_err(Into::into)?;
             // What is no success is an object that says why.
             let is_watch = asks_for_events && response.status().is_success();
-            Ok(response.map(|body| LimitedBody {
-                body,
-                is_watch,
-                passed: 0,
-                bulk,
-                counted: 0,
-            }))
+            Ok(response.map(|body| LimitedBody { body, is_watch, passed: 0, bulk, counted: 0 }))
         })
     }
 }
@@ -129,10 +118,7 @@ struct LimitedBody<B> {
 
 impl<B> LimitedBody<B> {
     fn count_data(&mut self, data: &Bytes) -> Result<(), ApiReplyError> {
-        let last_line = data
-            .iter()
-            .rposition(|byte| *byte == b'\n')
-            .filter(|_| self.is_watch);
+        let last_line = data.iter().rposition(|byte| *byte == b'\n').filter(|_| self.is_watch);
         self.passed = match last_line {
             Some(end) => data.len() - end - 1,
             None => self.passed.saturating_add(data.len()),
@@ -150,8 +136,7 @@ impl<B> LimitedBody<B> {
     }
 
     fn release_counted(&mut self) {
-        self.bulk
-            .fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
+        self.bulk.fetch_sub(std::mem::take(&mut self.counted), Ordering::Relaxed);
     }
 }
 
@@ -195,20 +180,12 @@ mod tests {
     use super::*;
 
     fn limited(is_watch: bool, bulk: &Arc<AtomicUsize>) -> LimitedBody<Full<Bytes>> {
-        LimitedBody {
-            body: Full::default(),
-            is_watch,
-            passed: 0,
-            bulk: Arc::clone(bulk),
-            counted: 0,
-        }
+        LimitedBody { body: Full::default(), is_watch, passed: 0, bulk: Arc::clone(bulk), counted: 0 }
     }
 
     fn passes(is_watch: bool, pieces: &[&[u8]]) -> bool {
         let mut limited = limited(is_watch, &Arc::default());
-        pieces
-            .iter()
-            .all(|piece| limited.count_data(&Bytes::copy_from_slice(piece)).is_ok())
+        pieces.iter().all(|piece| limited.count_data(&Bytes::copy_from_slice(piece)).is_ok())
     }
 
     #[test]
@@ -235,16 +212,8 @@ mod tests {
             result.is_err()
         });
         assert!(is_full && all.len() * (MOST_BYTES - FREE_BYTES) > MOST_BULK_BYTES);
-        assert!(
-            limited(false, &bulk)
-                .count_data(&large.slice(..FREE_BYTES))
-                .is_ok()
-        );
-        assert!(
-            limited(false, &bulk)
-                .count_data(&large.slice(..=FREE_BYTES))
-                .is_err()
-        );
+        assert!(limited(false, &bulk).count_data(&large.slice(..FREE_BYTES)).is_ok());
+        assert!(limited(false, &bulk).count_data(&large.slice(..=FREE_BYTES)).is_err());
         drop(all);
         assert_eq!(bulk.load(Ordering::Relaxed), 0);
         assert!(limited(false, &bulk).count_data(&large).is_ok());

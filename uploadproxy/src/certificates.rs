@@ -46,11 +46,7 @@ pub(crate) async fn follow_files(
                 Ok(next) => {
                     tracing::info!(
                         "using {}",
-                        if is_new {
-                            "a new certificate"
-                        } else {
-                            "a new TLS profile"
-                        }
+                        if is_new { "a new certificate" } else { "a new TLS profile" }
                     );
                     config.send_replace(next);
                     used = found;
@@ -92,11 +88,7 @@ mod tests {
     async fn new_files_and_a_new_profile_are_used_and_broken_files_are_not() {
         let dir = tempfile::tempdir().unwrap();
         let authority = AuthorityFiles::in_dir(dir.path());
-        let create = || {
-            authority
-                .create_files(&["localhost".to_owned()], "client")
-                .unwrap()
-        };
+        let create = || authority.create_files(&["localhost".to_owned()], "client").unwrap();
         create();
         let files = ServerFiles {
             certificate: authority.server.0.clone(),
@@ -115,9 +107,6 @@ mod tests {
         assert!(is_new(&mut receiver).await, "another profile");
         drop(profile);
         create();
-        assert!(
-            is_new(&mut receiver).await,
-            "files are followed without a profile"
-        );
+        assert!(is_new(&mut receiver).await, "files are followed without a profile");
     }
 }

@@ -5,14 +5,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
 /// Methods that a page may use.
-const METHODS: [Method; 6] = [
-    Method::HEAD,
-    Method::GET,
-    Method::POST,
-    Method::PUT,
-    Method::PATCH,
-    Method::DELETE,
-];
+const METHODS: [Method; 6] =
+    [Method::HEAD, Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 const ANY: HeaderValue = HeaderValue::from_static("*");
 
@@ -33,10 +27,7 @@ impl CorsHeaders {
     pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let method = request.method();
         let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
-        Self {
-            has_origin: allowed && request.headers().contains_key(header::ORIGIN),
-            exposes_upload: false,
-        }
+        Self { has_origin: allowed && request.headers().contains_key(header::ORIGIN), exposes_upload: false }
     }
 
     /// Marks an answer.
@@ -63,11 +54,7 @@ pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Res
     // Whatever is asked (contract §3.4): a browser refuses by the headers that are missing.
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
-    for name in [
-        "Origin",
-        "Access-Control-Request-Method",
-        "Access-Control-Request-Headers",
-    ] {
+    for name in ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"] {
         headers.append(header::VARY, HeaderValue::from_static(name));
     }
     let method = method.to_str().unwrap_or_default().to_ascii_uppercase();
@@ -104,10 +91,7 @@ fn canonical_name(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();
         let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-        first
-            .into_iter()
-            .chain(letters.map(|letter| letter.to_ascii_lowercase()))
-            .collect::<String>()
+        first.into_iter().chain(letters.map(|letter| letter.to_ascii_lowercase())).collect::<String>()
     });
     words.collect::<Vec<_>>().join("-")
 }
@@ -118,9 +102,7 @@ mod tests {
 
     fn request(method: &str, headers: &[(&str, &str)]) -> Request<()> {
         let builder = Request::builder().method(method);
-        let builder = headers
-            .iter()
-            .fold(builder, |builder, (name, value)| builder.header(*name, *value));
+        let builder = headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value));
         builder.body(()).unwrap()
     }
 
@@ -136,28 +118,18 @@ mod tests {
             &[
                 ("origin", "http://foo.example"),
                 ("access-control-request-method", "post"),
-                (
-                    "access-control-request-headers",
-                    "authorization,x-CDI-content-type",
-                ),
+                ("access-control-request-headers", "authorization,x-CDI-content-type"),
             ],
         ))
         .unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(
             values(&response, "vary"),
-            [
-                "Origin",
-                "Access-Control-Request-Method",
-                "Access-Control-Request-Headers"
-            ]
+            ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"]
         );
         assert_eq!(values(&response, "access-control-allow-origin"), ["*"]);
         assert_eq!(values(&response, "access-control-allow-methods"), ["POST"]);
-        assert_eq!(
-            values(&response, "access-control-allow-headers"),
-            ["Authorization, X-Cdi-Content-Type"]
-        );
+        assert_eq!(values(&response, "access-control-allow-headers"), ["Authorization, X-Cdi-Content-Type"]);
     }
 
     #[test]
@@ -178,28 +150,17 @@ mod tests {
 
     #[test]
     fn every_answer_varies_and_those_to_pages_are_open() {
-        for (method, origin, open) in [
-            ("POST", true, true),
-            ("OPTIONS", true, true),
-            ("TRACE", true, false),
-            ("GET", false, false),
-        ] {
+        for (method, origin, open) in
+            [("POST", true, true), ("OPTIONS", true, true), ("TRACE", true, false), ("GET", false, false)]
+        {
             let headers: &[(&str, &str)] = if origin { &[("origin", "x")] } else { &[] };
-            let marks = CorsHeaders {
-                exposes_upload: true,
-                ..CorsHeaders::from_request(&request(method, headers))
-            };
+            let marks =
+                CorsHeaders { exposes_upload: true, ..CorsHeaders::from_request(&request(method, headers)) };
             let mut response = Response::new(());
             marks.set_headers(&mut response);
             assert_eq!(values(&response, "vary"), ["Origin"]);
-            assert_eq!(
-                values(&response, "access-control-allow-origin").len(),
-                usize::from(open)
-            );
-            assert_eq!(
-                values(&response, "access-control-expose-headers").len(),
-                usize::from(open)
-            );
+            assert_eq!(values(&response, "access-control-allow-origin").len(), usize::from(open));
+            assert_eq!(values(&response, "access-control-expose-headers").len(), usize::from(open));
         }
     }
 }

@@ -47,10 +47,7 @@ impl Default for ProxyMetrics {
             outcomes: RequestOutcome::ALL.map(|outcome| {
                 let help = "Requests to upload paths, by how they ended.";
                 let labels = [("outcome", outcome.name())];
-                (
-                    outcome,
-                    registry.add_counter("cdi_uploadproxy_requests_total", help, &labels),
-                )
+                (outcome, registry.add_counter("cdi_uploadproxy_requests_total", help, &labels))
             }),
             registry,
         }
@@ -68,7 +65,6 @@ impl ProxyMetrics {
     /// An upload took so long.
     pub(crate) fn add_time(&self, time: Duration) {
         self.seconds.add_time(time);
-        self.milliseconds
-            .add(time.as_millis().try_into().unwrap_or(u64::MAX));
+        self.milliseconds.add(time.as_millis().try_into().unwrap_or(u64::MAX));
     }
 }

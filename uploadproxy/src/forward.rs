@@ -24,10 +24,8 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// With these headers a client could make an upload server take its body for a clone, which only cloners may send.
-const CLONE_HEADERS: [HeaderName; 2] = [
-    HeaderName::from_static(CONTENT_HEADER),
-    HeaderName::from_static(ENCODING_HEADER),
-];
+const CLONE_HEADERS: [HeaderName; 2] =
+    [HeaderName::from_static(CONTENT_HEADER), HeaderName::from_static(ENCODING_HEADER)];
 
 /// The head for the upload server: `path` without any query, and the client's headers.
 pub(crate) fn upstream_request(
@@ -37,11 +35,10 @@ pub(crate) fn upstream_request(
     place: &UpstreamAddress,
 ) -> Request<()> {
     let mut headers = from.headers;
-    let takes_trailers = headers.get_all(header::TE).iter().any(|value| {
-        value
-            .to_str()
-            .is_ok_and(|text| text.split(',').any(|part| part.trim() == "trailers"))
-    });
+    let takes_trailers = headers
+        .get_all(header::TE)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|text| text.split(',').any(|part| part.trim() == "trailers")));
     strip_hop_by_hop(&mut headers);
     if takes_trailers {
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
@@ -76,11 +73,8 @@ pub(crate) fn client_response<B>(response: &mut Response<B>) {
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
     // The proxy decides who may read its answers.
-    let cors: Vec<HeaderName> = headers
-        .keys()
-        .filter(|name| name.as_str().starts_with("access-control-"))
-        .cloned()
-        .collect();
+    let cors: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
     for name in cors {
         headers.remove(name);
     }
@@ -104,10 +98,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
 
 /// Appends the client's address, as proxies do.
 fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
-    let before = headers
-        .get_all(FORWARDED_FOR)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
+    let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let client = client.to_canonical().to_string();
     let all: Vec<&str> = before.chain([client.as_str()]).collect();
     if let Ok(value) = HeaderValue::from_str(&all.join(", ")) {
@@ -120,21 +111,14 @@ mod tests {
     use super::*;
 
     fn place() -> UpstreamAddress {
-        UpstreamAddress {
-            host: "cdi-upload-disk.ns.svc".to_owned(),
-            port: 8443,
-        }
+        UpstreamAddress { host: "cdi-upload-disk.ns.svc".to_owned(), port: 8443 }
     }
 
     fn forwarded(headers: &[(&str, &str)]) -> HeaderMap {
-        let mut original = Request::post("https://elsewhere/v1beta1/upload?token=secret")
-            .body(())
-            .unwrap();
+        let mut original = Request::post("https://elsewhere/v1beta1/upload?token=secret").body(()).unwrap();
         for (name, value) in headers {
             let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
-            original
-                .headers_mut()
-                .append(name, HeaderValue::from_str(value).unwrap());
+            original.headers_mut().append(name, HeaderValue::from_str(value).unwrap());
         }
         let (parts, ()) = original.into_parts();
         let client = "::ffff:10.1.2.3".parse().unwrap();
@@ -144,10 +128,8 @@ mod tests {
     }
 
     fn shown(headers: &HeaderMap) -> Vec<String> {
-        let mut shown: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| format!("{name}: {}", value.to_str().unwrap()))
-            .collect();
+        let mut shown: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         shown.sort();
         shown
     }
@@ -185,18 +167,11 @@ mod tests {
 
     #[test]
     fn a_client_without_a_host_gets_one_and_a_length_needs_no_trailer() {
-        let headers = forwarded(&[
-            ("content-length", "7"),
-            ("trailer", "a"),
-            ("connection", "content-length"),
-        ]);
+        let headers =
+            forwarded(&[("content-length", "7"), ("trailer", "a"), ("connection", "content-length")]);
         assert_eq!(
             shown(&headers),
-            [
-                "content-length: 7",
-                "host: cdi-upload-disk.ns.svc:8443",
-                "x-forwarded-for: 10.1.2.3",
-            ]
+            ["content-length: 7", "host: cdi-upload-disk.ns.svc:8443", "x-forwarded-for: 10.1.2.3",]
         );
     }
 

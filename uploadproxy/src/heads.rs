@@ -36,15 +36,7 @@ mod tests {
         for host in ["uploads.example:8443", "[::1]:80", "10.1.2.3", ""] {
             assert!(check("POST", Version::HTTP_11, &[host]), "{host}");
         }
-        for hosts in [
-            &[][..],
-            &["a", "b"],
-            &["a", "a"],
-            &["a/b"],
-            &["a?b"],
-            &["a@b"],
-            &["a b"],
-        ] {
+        for hosts in [&[][..], &["a", "b"], &["a", "a"], &["a/b"], &["a?b"], &["a@b"], &["a b"]] {
             assert!(!check("POST", Version::HTTP_11, hosts), "{hosts:?}");
         }
         assert!(check("POST", Version::HTTP_10, &[]));

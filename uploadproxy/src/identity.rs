@@ -91,13 +91,7 @@ struct IdentityMaterial {
 impl ProxyIdentity {
     /// The certificate and its key in these files; the authorities of upload servers are in `bundle`.
     pub fn new(certificate: PathBuf, key: PathBuf, bundle: AuthorityBundle) -> Self {
-        Self {
-            certificate,
-            key,
-            bundle,
-            reading: AsyncMutex::default(),
-            cached: Mutex::default(),
-        }
+        Self { certificate, key, bundle, reading: AsyncMutex::default(), cached: Mutex::default() }
     }
 
     /// The configuration for a connection that begins now. The same one is given out as long as nothing has changed.
@@ -113,21 +107,15 @@ impl ProxyIdentity {
                 return Ok(Arc::clone(&cached.config));
             }
         }
-        let patience = if cached.is_some() {
-            BRIEF_PATIENCE
-        } else {
-            PATIENCE
-        };
-        self.read_since(arrived.checked_sub(FRESH), arrived, patience)
-            .await
+        let patience = if cached.is_some() { BRIEF_PATIENCE } else { PATIENCE };
+        self.read_since(arrived.checked_sub(FRESH), arrived, patience).await
     }
 
     /// Like [`Self::client_config`], with what is there now. For a connection that has failed; a moment ago is now, because a server that
     /// makes every connection fail would be asked for by each of its clients.
     pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
-        self.read_since(arrived.checked_sub(MOMENT), arrived, PATIENCE)
-            .await
+        self.read_since(arrived.checked_sub(MOMENT), arrived, PATIENCE).await
     }
 
     fn cached_identity(&self) -> Option<CachedIdentity> {
@@ -158,10 +146,7 @@ impl ProxyIdentity {
             Ok(config) => Ok(config),
             Err(error) => {
                 let (when, error) = (Instant::now(), Arc::new(error));
-                *failed = Some(FailedRead {
-                    when,
-                    error: Arc::clone(&error),
-                });
+                *failed = Some(FailedRead { when, error: Arc::clone(&error) });
                 Err(error)
             }
         }
@@ -174,12 +159,7 @@ impl ProxyIdentity {
     ) -> Result<Arc<ClientConfig>, Error> {
         let checked = Instant::now();
         let read = match self.read_anew(cached.as_ref(), patience).await {
-            Ok((material, config)) => CachedIdentity {
-                material,
-                config,
-                checked,
-                good: checked,
-            },
+            Ok((material, config)) => CachedIdentity { material, config, checked, good: checked },
             // Half of a renewal, perhaps, or an API server that is away: what was known before is not forgotten.
             Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
                 Some(cached) => {
@@ -216,10 +196,7 @@ impl ProxyIdentity {
             AuthorityBundle::File(path) => return read_file(path),
             AuthorityBundle::ConfigMap(api, name) => (api, name),
         };
-        let complain = |reason: String| Error::ConfigMap {
-            name: name.clone(),
-            reason,
-        };
+        let complain = |reason: String| Error::ConfigMap { name: name.clone(), reason };
         let map = match timeout(patience, api.get(name)).await {
             Ok(Ok(map)) => map,
             Ok(Err(error)) => return Err(complain(program::report::error_chain(&error))),
@@ -237,19 +214,12 @@ impl ProxyIdentity {
                 AuthorityBundle::ConfigMap(_, name) => format!("the ConfigMap {name}"),
             })
         })?;
-        Ok(tls::mutual_client_config(
-            roots,
-            &material.certificate,
-            &material.key,
-        )?)
+        Ok(tls::mutual_client_config(roots, &material.certificate, &material.key)?)
     }
 }
 
 fn read_file(path: &PathBuf) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::File {
-        path: path.clone(),
-        source,
-    })
+    std::fs::read(path).map_err(|source| Error::File { path: path.clone(), source })
 }
 
 #[cfg(test)]
@@ -269,10 +239,7 @@ mod tests {
         tokio::time::advance(FRESH * 2).await;
         assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()));
         files.create_files(&["localhost".to_owned()], "proxy").unwrap();
-        assert!(
-            Arc::ptr_eq(&first, &identity.client_config().await.unwrap()),
-            "believed for a while"
-        );
+        assert!(Arc::ptr_eq(&first, &identity.client_config().await.unwrap()), "believed for a while");
         tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
         let second = identity.config_now().await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
@@ -289,10 +256,7 @@ mod tests {
         std::fs::write(&identity.key, key).unwrap();
         std::fs::write(&files.ca, "nothing").unwrap();
         tokio::time::advance(FRESH * 2).await;
-        assert!(
-            Arc::ptr_eq(&second, &identity.client_config().await.unwrap()),
-            "no authority"
-        );
+        assert!(Arc::ptr_eq(&second, &identity.client_config().await.unwrap()), "no authority");
         tokio::time::advance(STALE).await;
         let refused = identity.client_config().await.unwrap_err();
         assert!(matches!(*refused, Error::NoAuthority(_)));

@@ -65,30 +65,19 @@ pub async fn run(
     if !config.metrics.is_empty() {
         let registry = proxy.figures.registry.clone();
         // Until the process ends: the last uploads are of interest, too.
-        metrics::start_endpoint(
-            &config.metrics,
-            registry,
-            tokio_util::sync::CancellationToken::new(),
-        )
-        .await;
+        metrics::start_endpoint(&config.metrics, registry, tokio_util::sync::CancellationToken::new()).await;
     }
     if let Ok(address) = socket.local_addr() {
         tracing::info!("Running server on {address}");
         ready(address);
     }
     let figures = proxy.figures.clone();
-    let serving = listener::serve(
-        socket,
-        settings,
-        shutdown.cancel_token().clone(),
-        move |peer, request| answer::answer_request(Arc::clone(&proxy), peer, request),
-    );
+    let serving = listener::serve(socket, settings, shutdown.cancel_token().clone(), move |peer, request| {
+        answer::answer_request(Arc::clone(&proxy), peer, request)
+    });
     let goodbye = async {
         shutdown.cancel_token().cancelled().await;
-        tracing::info!(
-            "no new uploads; waiting for {} in progress",
-            figures.active.value()
-        );
+        tracing::info!("no new uploads; waiting for {} in progress", figures.active.value());
         std::future::pending::<()>().await;
     };
     tokio::select! {
@@ -129,10 +118,7 @@ fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<Non
 /// Lets this process open as many files as its administrator allows; returns how many.
 fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: limit.maximum,
-        maximum: limit.maximum,
-    };
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     if limit.current == limit.maximum || setrlimit(Resource::Nofile, raised).is_ok() {
         return limit.maximum.unwrap_or(u64::MAX);
     }

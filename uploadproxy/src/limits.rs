@@ -82,10 +82,7 @@ pub(crate) struct RelayProgress {
 
 impl RelayProgress {
     fn start_now() -> Arc<Self> {
-        Arc::new(Self {
-            last: Mutex::new(Some(Instant::now())),
-            give_up: CancellationToken::new(),
-        })
+        Arc::new(Self { last: Mutex::new(Some(Instant::now())), give_up: CancellationToken::new() })
     }
 
     /// Bytes have passed; the next ones may pass at `next`.
@@ -142,9 +139,7 @@ impl UploadLimiter {
         Arc::new(Self {
             allowed,
             by_memory,
-            for_claim: share.map_or(MOST_FOR_CLAIM, |share| {
-                share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)
-            }),
+            for_claim: share.map_or(MOST_FOR_CLAIM, |share| share.clamp(LEAST_FOR_CLAIM, MOST_FOR_CLAIM)),
             pace: allowed.rate.map(|rate| Arc::new(SharedRateLimiter::new(rate))),
             clients: Mutex::default(),
             requests: Mutex::default(),
@@ -162,10 +157,7 @@ impl UploadLimiter {
             return Err(UploadLimitError::Claim(self.for_claim));
         }
         *count += 1;
-        Ok(ClaimRequestGuard {
-            limits: Arc::clone(self),
-            grant: grant.clone(),
-        })
+        Ok(ClaimRequestGuard { limits: Arc::clone(self), grant: grant.clone() })
     }
 
     /// Lets `address` begin an upload, unless there are too many.
@@ -189,22 +181,11 @@ impl UploadLimiter {
             return Err(UploadLimitError::Client(most));
         }
         client.uploads += 1;
-        let paces = self
-            .pace
-            .iter()
-            .chain(client.pace.iter())
-            .map(Arc::clone)
-            .collect();
+        let paces = self.pace.iter().chain(client.pace.iter()).map(Arc::clone).collect();
         let (key, progress) = (clients.next, RelayProgress::start_now());
         clients.next += 1;
         clients.uploads.insert(key, Arc::clone(&progress));
-        Ok(UploadPermit {
-            limits: Arc::clone(self),
-            address,
-            key,
-            progress,
-            paces,
-        })
+        Ok(UploadPermit { limits: Arc::clone(self), address, key, progress, paces })
     }
 
     /// The reason why there may not be one more than `uploads`.
@@ -264,9 +245,7 @@ mod tests {
     #[test]
     fn without_limits_everybody_is_admitted() {
         let limits = UploadLimiter::new(UploadLimits::default(), None);
-        let permits: Vec<_> = (0..1000)
-            .map(|_| limits.admit_upload(address(1)).unwrap())
-            .collect();
+        let permits: Vec<_> = (0..1000).map(|_| limits.admit_upload(address(1)).unwrap()).collect();
         assert!(permits.iter().all(|permit| permit.paces.is_empty()));
     }
 
@@ -282,19 +261,10 @@ mod tests {
         let first = limits.admit_upload(address(1)).unwrap();
         let second = limits.admit_upload("::ffff:127.0.0.1".parse().unwrap()).unwrap();
         assert_eq!(first.paces.len(), 2);
-        assert!(
-            Arc::ptr_eq(&first.paces[1], &second.paces[1]),
-            "one client, one pace"
-        );
-        assert!(matches!(
-            limits.admit_upload(address(1)),
-            Err(UploadLimitError::Client(_))
-        ));
+        assert!(Arc::ptr_eq(&first.paces[1], &second.paces[1]), "one client, one pace");
+        assert!(matches!(limits.admit_upload(address(1)), Err(UploadLimitError::Client(_))));
         let _third = limits.admit_upload(address(2)).unwrap();
-        assert!(matches!(
-            limits.admit_upload(address(3)),
-            Err(UploadLimitError::Total(_))
-        ));
+        assert!(matches!(limits.admit_upload(address(3)), Err(UploadLimitError::Total(_))));
         drop(first);
         let _again = limits.admit_upload(address(1)).unwrap();
     }
@@ -302,26 +272,15 @@ mod tests {
     #[test]
     fn one_pvc_does_not_take_the_place_of_others() {
         let limits = UploadLimiter::new(UploadLimits::default(), None);
-        let grant = |pvc: &str| UploadGrant {
-            namespace: "ns".to_owned(),
-            pvc: pvc.to_owned(),
-        };
-        let mut entries: Vec<_> = (0..MOST_FOR_CLAIM)
-            .map(|_| limits.enter_request(&grant("a")).unwrap())
-            .collect();
-        assert_eq!(
-            limits.enter_request(&grant("a")).unwrap_err(),
-            UploadLimitError::Claim(MOST_FOR_CLAIM)
-        );
+        let grant = |pvc: &str| UploadGrant { namespace: "ns".to_owned(), pvc: pvc.to_owned() };
+        let mut entries: Vec<_> =
+            (0..MOST_FOR_CLAIM).map(|_| limits.enter_request(&grant("a")).unwrap()).collect();
+        assert_eq!(limits.enter_request(&grant("a")).unwrap_err(), UploadLimitError::Claim(MOST_FOR_CLAIM));
         let _other = limits.enter_request(&grant("b")).unwrap();
         entries.pop();
         entries.push(limits.enter_request(&grant("a")).unwrap());
         drop(entries);
-        assert_eq!(
-            limits.requests.lock().len(),
-            1,
-            "nothing is remembered of those that have ended"
-        );
+        assert_eq!(limits.requests.lock().len(), 1, "nothing is remembered of those that have ended");
     }
 
     #[test]
@@ -336,13 +295,8 @@ mod tests {
         for (by_memory, for_claim) in [(1, 2), (18, 4), (54, 13), (1000, MOST_FOR_CLAIM)] {
             let most = NonZeroUsize::new(by_memory).unwrap();
             let limits = UploadLimiter::new(UploadLimits::default(), Some(most));
-            let _all: Vec<_> = (0..by_memory)
-                .map(|_| limits.admit_upload(address(1)).unwrap())
-                .collect();
-            assert_eq!(
-                limits.admit_upload(address(2)).unwrap_err(),
-                UploadLimitError::Memory(most)
-            );
+            let _all: Vec<_> = (0..by_memory).map(|_| limits.admit_upload(address(1)).unwrap()).collect();
+            assert_eq!(limits.admit_upload(address(2)).unwrap_err(), UploadLimitError::Memory(most));
             assert_eq!(limits.for_claim, for_claim);
         }
     }

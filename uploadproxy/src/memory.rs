@@ -46,11 +46,7 @@ mod tests {
     fn the_clients_of_a_limit_fit_into_it() {
         for (mib, uploads, others) in [(64, 18, 32), (128, 54, 96), (1024, 566, 992)] {
             let shares = MemoryShares::from_limit(mib << 20);
-            assert_eq!(
-                (shares.uploads.get(), shares.others),
-                (uploads, others),
-                "{mib} MiB"
-            );
+            assert_eq!((shares.uploads.get(), shares.others), (uploads, others), "{mib} MiB");
         }
         for limit in [0, 1 << 20, 32 << 20, u64::MAX] {
             assert!(MemoryShares::from_limit(limit).uploads.get() >= 1, "{limit}");

@@ -13,11 +13,7 @@ const SUFFIX: &str = "cdi";
 pub(crate) fn upload_service(pvc: &str) -> String {
     let resource = hashed_name(PREFIX, pvc, MAX_SUBDOMAIN);
     let name = resource.replace('.', "-");
-    if name.len() <= MAX_LABEL {
-        name
-    } else {
-        hashed_name(&name, SUFFIX, MAX_LABEL)
-    }
+    if name.len() <= MAX_LABEL { name } else { hashed_name(&name, SUFFIX, MAX_LABEL) }
 }
 
 /// `base-suffix`, or if that has more than `most` characters, as much of `base` as fits together with a hash.
@@ -40,9 +36,7 @@ fn hashed_name(base: &str, suffix: &str, most: usize) -> String {
 
 /// FNV-1a with 32 bits (draft-eastlake-fnv §5: offset basis 2166136261, prime 16777619).
 fn fnv1a_hash(text: &str) -> u32 {
-    text.bytes().fold(2_166_136_261, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
-    })
+    text.bytes().fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }
 
 #[cfg(test)]
@@ -68,14 +62,8 @@ mod tests {
             ("a".repeat(242), format!("{cut}-27e7dcce-cdi")),
             ("a".repeat(243), "cdi-upload-8100677d".to_owned()),
             ("a".repeat(253), "cdi-upload-bbdff417".to_owned()),
-            (
-                long,
-                "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned(),
-            ),
-            (
-                dotted,
-                "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned(),
-            ),
+            (long, "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned()),
+            (dotted, "cdi-upload-import-long-name-dv-123456789-123456789-92423cc1-cdi".to_owned()),
         ] {
             assert_eq!(upload_service(&pvc), service, "{pvc}");
         }

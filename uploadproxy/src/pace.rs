@@ -19,10 +19,7 @@ pub(crate) struct SharedRateLimiter {
 
 impl SharedRateLimiter {
     pub(crate) fn new(rate: NonZeroU64) -> Self {
-        Self {
-            rate,
-            paid_until: Mutex::new(Instant::now()),
-        }
+        Self { rate, paid_until: Mutex::new(Instant::now()) }
     }
 
     /// Counts `bytes` that pass now. Returns the time at which the next ones may pass.
@@ -52,10 +49,6 @@ mod tests {
         assert!((4.9..=5.01).contains(&seconds), "{seconds}");
         tokio::time::sleep(Duration::from_secs(60)).await;
         let next = pace.pass_bytes(1100);
-        assert_eq!(
-            next.duration_since(Instant::now()),
-            Duration::from_secs(1),
-            "a pause saves little"
-        );
+        assert_eq!(next.duration_since(Instant::now()), Duration::from_secs(1), "a pause saves little");
     }
 }

@@ -53,12 +53,7 @@ pub(crate) struct ConnectionLease {
 
 impl UpstreamConnection {
     pub(crate) fn new(sender: SendRequest<RequestBody>, task: AbortHandle, tls: Arc<ClientConfig>) -> Self {
-        Self {
-            sender,
-            task,
-            tls,
-            thread: thread::current().id(),
-        }
+        Self { sender, task, tls, thread: thread::current().id() }
     }
 }
 
@@ -94,10 +89,7 @@ impl ConnectionPool {
         let mut idle = self.0.lock();
         let waiting = idle.entry(place).or_default();
         if waiting.len() < MOST_IDLE {
-            waiting.push(IdleConnection {
-                connection,
-                since: Instant::now(),
-            });
+            waiting.push(IdleConnection { connection, since: Instant::now() });
         }
     }
 
@@ -116,21 +108,13 @@ impl ConnectionLease {
         place: UpstreamAddress,
         pool: Arc<ConnectionPool>,
     ) -> Self {
-        Self {
-            connection,
-            place,
-            pool,
-        }
+        Self { connection, place, pool }
     }
 
     /// The answer has ended. The request's body may not have; when it has, the connection waits for another request.
     pub(crate) fn give_back(self) {
         tokio::spawn(async move {
-            let Self {
-                mut connection,
-                place,
-                pool,
-            } = self;
+            let Self { mut connection, place, pool } = self;
             if let Ok(Ok(())) = timeout(LINGER, connection.sender.ready()).await {
                 pool.put_idle(place, connection);
                 tokio::time::sleep(IDLE).await;

@@ -56,10 +56,7 @@ async fn take_next(
             // Deleted: the last profile stays in force (contract §3.2).
             Some(Ok(None)) => return true,
             Some(Err(error)) => {
-                tracing::warn!(
-                    "cannot watch CDI's configuration: {}",
-                    program::report::error_chain(&error)
-                );
+                tracing::warn!("cannot watch CDI's configuration: {}", program::report::error_chain(&error));
             }
             None => return false,
         }
@@ -71,10 +68,7 @@ fn parse_profile(config: &Value) -> TlsProfile {
     let profile = &config["spec"]["tlsSecurityProfile"];
     let custom = &profile["custom"];
     if custom.is_object() {
-        let ciphers = custom["ciphers"]
-            .as_array()
-            .map(Vec::as_slice)
-            .unwrap_or_default();
+        let ciphers = custom["ciphers"].as_array().map(Vec::as_slice).unwrap_or_default();
         let names: Vec<&str> = ciphers.iter().filter_map(Value::as_str).collect();
         let version = custom["minTLSVersion"].as_str().unwrap_or_default();
         return TlsProfile::new(version, &names.join(","));
@@ -105,10 +99,8 @@ mod tests {
         let custom = json!({"type": "Modern", "custom": {
             "ciphers": ["ECDHE-RSA-AES128-GCM-SHA256", "DHE-RSA-AES128-GCM-SHA256"], "minTLSVersion": "VersionTLS12",
         }});
-        let expected = TlsProfile::new(
-            "VersionTLS12",
-            "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256",
-        );
+        let expected =
+            TlsProfile::new("VersionTLS12", "ECDHE-RSA-AES128-GCM-SHA256,DHE-RSA-AES128-GCM-SHA256");
         assert_eq!(profile(custom), expected);
     }
 }

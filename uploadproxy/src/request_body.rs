@@ -44,22 +44,14 @@ impl RequestBody {
         if body.is_end_stream() {
             exchange.note_sent();
         }
-        Self {
-            body: (!body.is_end_stream()).then_some(body),
-            gate: None,
-            pause: None,
-            exchange,
-        }
+        Self { body: (!body.is_end_stream()).then_some(body), gate: None, pause: None, exchange }
     }
 
     /// Holds the body back until the sender is used, or dropped, or a moment has passed: the client has not begun to
     /// send, and need not if the upload server refuses.
     pub(crate) fn hold_until_wanted(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
-        self.gate = Some(BodyGate {
-            wanted,
-            patience: Box::pin(sleep(EXPECT_PATIENCE)),
-        });
+        self.gate = Some(BodyGate { wanted, patience: Box::pin(sleep(EXPECT_PATIENCE)) });
         want
     }
 

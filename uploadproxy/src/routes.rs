@@ -102,11 +102,7 @@ mod tests {
                 assert_eq!(endpoint.disk_path(), path);
                 assert_eq!(endpoint.archive_path(), Some(archive));
             }
-            assert_eq!(
-                find_route(archive),
-                ProxyRoute::Unknown,
-                "archives are not a path of their own"
-            );
+            assert_eq!(find_route(archive), ProxyRoute::Unknown, "archives are not a path of their own");
         }
     }
 
@@ -114,17 +110,10 @@ mod tests {
     fn resumable_uploads_have_names_of_plain_letters() {
         for path in [RESUMABLE.to_owned(), format!("{RESUMABLE}/0aZ-_")] {
             let route = find_route(&path);
-            assert_eq!(
-                route,
-                ProxyRoute::Upload(UpstreamEndpoint::Resumable { path: &path })
-            );
+            assert_eq!(route, ProxyRoute::Upload(UpstreamEndpoint::Resumable { path: &path }));
         }
         for id in ["", "../status", "a/b", "a%2fb", "a.b", &"a".repeat(65)] {
-            assert_eq!(
-                find_route(&format!("{RESUMABLE}/{id}")),
-                ProxyRoute::Unknown,
-                "{id}"
-            );
+            assert_eq!(find_route(&format!("{RESUMABLE}/{id}")), ProxyRoute::Unknown, "{id}");
         }
     }
 

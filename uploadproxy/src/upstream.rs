@@ -62,11 +62,7 @@ enum DialError {
 
 impl UpstreamServers {
     pub(crate) fn new(identity: ProxyIdentity, dial: Option<SocketAddr>) -> Self {
-        Self {
-            identity,
-            pool: Arc::default(),
-            dial,
-        }
+        Self { identity, pool: Arc::default(), dial }
     }
 
     /// True if there is what a connection needs.
@@ -182,14 +178,11 @@ impl UpstreamServers {
             .map_err(DialError::Network)?;
         let name = ServerName::try_from(place.host.clone())
             .map_err(|error| DialError::Network(format!("{}: {error}", place.host)))?;
-        let stream = timeout(
-            HANDSHAKE_PATIENCE,
-            tls::Stream::connect(stream, Arc::clone(config), name),
-        )
-        .await
-        .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-        // Apart from failures of the network: certificates that were renewed meanwhile may help.
-        .map_err(DialError::Tls)?;
+        let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
+            .await
+            .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
+            // Apart from failures of the network: certificates that were renewed meanwhile may help.
+            .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
             .handshake(TokioIo::new(stream))
@@ -203,11 +196,7 @@ impl UpstreamServers {
                 );
             }
         });
-        Ok(UpstreamConnection::new(
-            sender,
-            task.abort_handle(),
-            Arc::clone(config),
-        ))
+        Ok(UpstreamConnection::new(sender, task.abort_handle(), Arc::clone(config)))
     }
 }
 

@@ -108,13 +108,7 @@ async fn begin(
     if let Some(request) = request.take() {
         let (stall, engagement) = (server.config.stall, peer.hold_active());
         // A task of its own: what it has taken from the client must not be lost when the connection breaks.
-        tokio::spawn(receive(
-            request.into_body(),
-            asked.boundary,
-            intake,
-            stall,
-            engagement,
-        ));
+        tokio::spawn(receive(request.into_body(), asked.boundary, intake, stall, engagement));
     }
     Ok(reply::outcome_reply(&job).await)
 }

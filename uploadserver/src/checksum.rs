@@ -114,9 +114,7 @@ pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checks
         if is_form {
             return Err(AnnouncedChecksumError::OfForm(name));
         }
-        let text = value
-            .to_str()
-            .map_err(|_| AnnouncedChecksumError::NotText(name))?;
+        let text = value.to_str().map_err(|_| AnnouncedChecksumError::NotText(name))?;
         return digest(name, text).map(Some);
     }
     Ok(None)
@@ -131,10 +129,7 @@ fn named(value: &HeaderValue) -> Option<DigestAlgorithm> {
 
 /// A checksum as our own header has it.
 fn own(text: &str) -> Result<Checksum, AnnouncedChecksumError> {
-    let crc = text
-        .trim()
-        .split_once(':')
-        .filter(|(name, _)| *name == OF_DAMAGE.name());
+    let crc = text.trim().split_once(':').filter(|(name, _)| *name == OF_DAMAGE.name());
     let crc = crc.and_then(|(_, digits)| Checksum::from_bytes(OF_DAMAGE, &hex::decode(digits).ok()?));
     crc.map_or_else(|| Ok(text.parse()?), Ok)
 }
@@ -154,16 +149,9 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksu
         })
         .ok_or(AnnouncedChecksumError::Algorithm(header))?;
     // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941), RFC 3230 does not.
-    let base64 = value
-        .strip_prefix(':')
-        .and_then(|value| value.strip_suffix(':'))
-        .unwrap_or(value);
-    let bytes = STANDARD
-        .decode(base64)
-        .map_err(|_| AnnouncedChecksumError::Digest(header))?;
-    format!("{algorithm}:{}", hex::encode(bytes))
-        .parse()
-        .map_err(|_| AnnouncedChecksumError::Digest(header))
+    let base64 = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).unwrap_or(value);
+    let bytes = STANDARD.decode(base64).map_err(|_| AnnouncedChecksumError::Digest(header))?;
+    format!("{algorithm}:{}", hex::encode(bytes)).parse().map_err(|_| AnnouncedChecksumError::Digest(header))
 }
 
 #[cfg(test)]
@@ -193,10 +181,7 @@ mod tests {
             let promise = promised(&headers(name, &value), false).unwrap();
             assert_eq!(promise, expected, "{name}: {value}");
         }
-        assert_eq!(
-            promised(&HeaderMap::new(), false).unwrap(),
-            AnnouncedChecksum::None
-        );
+        assert_eq!(promised(&HeaderMap::new(), false).unwrap(), AnnouncedChecksum::None);
     }
 
     #[test]
@@ -213,10 +198,7 @@ mod tests {
             promised(&headers, true).unwrap_err();
         }
         assert_eq!(promised(&announced, true).unwrap(), AnnouncedChecksum::None);
-        assert_eq!(
-            promised(&headers("trailer", "x-other"), false).unwrap(),
-            AnnouncedChecksum::None
-        );
+        assert_eq!(promised(&headers("trailer", "x-other"), false).unwrap(), AnnouncedChecksum::None);
         let trailers = headers("content-digest", &format!("sha-256=:{BASE64}:"));
         assert_eq!(stated(&trailers, false).unwrap(), Some(HEX.parse().unwrap()));
     }

@@ -41,10 +41,7 @@ pub(crate) struct FailedStep<'d> {
 impl UploadError {
     /// A failure that has nothing to do with the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
-        Self {
-            status,
-            sentence: format!("{FAILED}{reason}"),
-        }
+        Self { status, sentence: format!("{FAILED}{reason}") }
     }
 
     /// The transfer failed.
@@ -100,20 +97,13 @@ mod tests {
 
     fn too_large() -> Error {
         let (virtual_size, available) = (2, 1);
-        FormatError::TooLarge {
-            virtual_size,
-            available,
-        }
-        .into()
+        FormatError::TooLarge { virtual_size, available }.into()
     }
 
     #[test]
     fn the_bodies_are_those_of_the_contract() {
-        let full = TargetError::new(
-            "write",
-            Path::new("/data/disk.img"),
-            std::io::Error::from_raw_os_error(28),
-        );
+        let full =
+            TargetError::new("write", Path::new("/data/disk.img"), std::io::Error::from_raw_os_error(28));
         let cut = SourceError::new(SourceErrorKind::Length, "unexpected EOF");
         let too_small =
             "Saving stream failed: effective image size is larger than the reported available storage: ";
@@ -180,25 +170,11 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_to_blame_for_checksums_and_images() {
-        let mismatch = Error::Checksum {
-            expected: "md5:a".to_owned(),
-            calculated: "md5:b".to_owned(),
-        };
-        assert_eq!(
-            UploadError::from_error(&mismatch, DOING).status,
-            StatusCode::BAD_REQUEST
-        );
-        let clone = FailedStep {
-            dir: Some(Path::new("/data")),
-            is_clone: true,
-            ..DOING
-        };
+        let mismatch = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        assert_eq!(UploadError::from_error(&mismatch, DOING).status, StatusCode::BAD_REQUEST);
+        let clone = FailedStep { dir: Some(Path::new("/data")), is_clone: true, ..DOING };
         let stopped = UploadError::from_error(&Error::Stopped, clone);
         assert_eq!(stopped.status, StatusCode::INTERNAL_SERVER_ERROR);
-        assert!(
-            stopped
-                .sentence
-                .starts_with("Saving stream failed: error unarchiving to /data: ")
-        );
+        assert!(stopped.sentence.starts_with("Saving stream failed: error unarchiving to /data: "));
     }
 }

@@ -74,12 +74,7 @@ impl ServerMetrics {
     /// An upload has ended.
     pub(crate) fn count_upload(&self, job: &UploadJob, is_success: bool) {
         job.progress.count_received();
-        if is_success {
-            &self.successes
-        } else {
-            &self.failures
-        }
-        .add(1);
+        if is_success { &self.successes } else { &self.failures }.add(1);
     }
 
     /// The text for Prometheus, for a server in `state`, whose upload is at `percent`.

@@ -119,11 +119,7 @@ impl ResumableState {
     /// The time without a client that has not ended.
     pub(crate) fn current_rest(&self) -> Option<IdlePeriod> {
         let turn = self.turn.lock();
-        turn.waiting_since.map(|since| IdlePeriod {
-            number: turn.number,
-            since,
-            waited: turn.waited,
-        })
+        turn.waiting_since.map(|since| IdlePeriod { number: turn.number, since, waited: turn.waited })
     }
 
     /// Waits until [`Self::current_rest`] has changed since this was called last. For one task.
@@ -187,11 +183,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(600);
 
     fn deadline(resumable: &ResumableState) -> Duration {
-        resumable
-            .current_rest()
-            .unwrap()
-            .deadline(LIMIT)
-            .duration_since(Instant::now())
+        resumable.current_rest().unwrap().deadline(LIMIT).duration_since(Instant::now())
     }
 
     #[test]

@@ -47,28 +47,15 @@ pub(crate) fn channel(
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
         // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.
-        AnnouncedChecksum::Later(algorithms) => algorithms
-            .iter()
-            .map(|algorithm| (*algorithm, RunningDigest::new(*algorithm)))
-            .collect(),
+        AnnouncedChecksum::Later(algorithms) => {
+            algorithms.iter().map(|algorithm| (*algorithm, RunningDigest::new(*algorithm))).collect()
+        }
         AnnouncedChecksum::None | AnnouncedChecksum::Known(_) => Vec::new(),
     };
-    let body = ReceivedBody {
-        chunks,
-        end: Arc::clone(&end),
-        digests,
-        stop,
-    };
-    let intake = UploadIntake {
-        sender: PackingSender::new(sender, 0),
-        end,
-        received,
-        total: Arc::clone(total),
-    };
-    let source = ReceivedSource {
-        total: total.get().copied(),
-        body: Mutex::new(Some(body)),
-    };
+    let body = ReceivedBody { chunks, end: Arc::clone(&end), digests, stop };
+    let intake =
+        UploadIntake { sender: PackingSender::new(sender, 0), end, received, total: Arc::clone(total) };
+    let source = ReceivedSource { total: total.get().copied(), body: Mutex::new(Some(body)) };
     (intake, source)
 }
 
@@ -188,10 +175,7 @@ impl SourceBody for ReceivedBody {
             return Ok(Some(chunk));
         }
         if self.stop.is_cancelled() {
-            return Err(SourceError::new(
-                SourceErrorKind::Stopped,
-                "stopped while receiving",
-            ));
+            return Err(SourceError::new(SourceErrorKind::Stopped, "stopped while receiving"));
         }
         let end = self.end.lock().take();
         match end {
@@ -220,19 +204,15 @@ impl ReceivedBody {
             wrong("checksum validation failed: the announced checksum did not come".to_owned())
         })?;
         let names: Vec<_> = digests.iter().map(|(algorithm, _)| algorithm.name()).collect();
-        let (_, digest) = digests
-            .into_iter()
-            .find(|(algorithm, _)| *algorithm == stated.algorithm())
-            .ok_or_else(|| {
+        let (_, digest) =
+            digests.into_iter().find(|(algorithm, _)| *algorithm == stated.algorithm()).ok_or_else(|| {
                 wrong(format!(
                     "checksum validation failed: {} was announced, not {}",
                     names.join(" or "),
                     stated.algorithm()
                 ))
             })?;
-        stated
-            .verify(&digest.finish_digest())
-            .map_err(|error| wrong(error.to_string()))
+        stated.verify(&digest.finish_digest()).map_err(|error| wrong(error.to_string()))
     }
 }
 
@@ -243,10 +223,7 @@ pub(crate) fn client_gone_error(error: &dyn std::error::Error) -> SourceError {
 }
 
 fn read_once_error() -> SourceError {
-    SourceError::new(
-        SourceErrorKind::Invalid,
-        "an upload can be read once, from its beginning",
-    )
+    SourceError::new(SourceErrorKind::Invalid, "an upload can be read once, from its beginning")
 }
 
 #[cfg(test)]
@@ -316,10 +293,8 @@ mod tests {
             (Some(md5), Some("sha256 was announced, not md5")),
             (None, Some("did not come")),
         ] {
-            let (mut intake, source) = channel(
-                None,
-                &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]),
-            );
+            let (mut intake, source) =
+                channel(None, &AnnouncedChecksum::Later(vec![datapath::digest::DigestAlgorithm::Sha256]));
             run(async {
                 intake.push_bytes(b"abc").await.unwrap();
                 intake.finish_body(stated).await;

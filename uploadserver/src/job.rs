@@ -181,10 +181,7 @@ impl UploadJob {
 
     /// Ends the time in which the client can be told of a success before the result. True if it was told.
     pub(crate) fn close_acknowledgement(&self) -> bool {
-        matches!(
-            self.outlook.send_replace(JobState::Sealed),
-            JobState::Acknowledged
-        )
+        matches!(self.outlook.send_replace(JobState::Sealed), JobState::Acknowledged)
     }
 
     /// Ends the job with `result`.
@@ -204,10 +201,7 @@ impl UploadJob {
     pub(crate) async fn wait_for_end(&self) {
         let mut outlooks = self.outlook.subscribe();
         // The sender lives in `self`.
-        outlooks
-            .wait_for(|outlook| matches!(outlook, JobState::Ended(_)))
-            .await
-            .ok();
+        outlooks.wait_for(|outlook| matches!(outlook, JobState::Ended(_))).await.ok();
     }
 
     /// True once all bytes are verified.
@@ -264,8 +258,7 @@ impl UploadProgress {
 
     /// Counts in the metrics what came since this was last called.
     pub(crate) fn count_received(&self) {
-        self.counted
-            .record_bytes(ByteCount::Source, self.received_bytes());
+        self.counted.record_bytes(ByteCount::Source, self.received_bytes());
     }
 
     /// The facts of the image, once it is recognised.
@@ -309,29 +302,16 @@ mod tests {
     use super::*;
     use crate::figures::ServerMetrics;
 
-    const SUCCESS: UploadSuccess = UploadSuccess {
-        content: BodyContent::Image,
-        preallocated: false,
-    };
+    const SUCCESS: UploadSuccess = UploadSuccess { content: BodyContent::Image, preallocated: false };
 
     fn job(is_async: bool) -> UploadJob {
-        let mode = if is_async {
-            UploadMode::Async
-        } else {
-            UploadMode::Sync
-        };
-        let plan = UploadPlan {
-            mode,
-            ..UploadPlan::default()
-        };
+        let mode = if is_async { UploadMode::Async } else { UploadMode::Sync };
+        let plan = UploadPlan { mode, ..UploadPlan::default() };
         UploadJob::new(plan, CancellationToken::new(), ServerMetrics::default().transfers)
     }
 
     fn answer(job: &UploadJob) -> Option<Result<(), UploadError>> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let answer =
             async { tokio::time::timeout(std::time::Duration::from_millis(10), job.wait_for_answer()).await };
         runtime.block_on(answer).ok()

@@ -51,10 +51,7 @@ pub(crate) async fn run(
     let tls = config.tls.server_config(&config.profile)?;
     let not_offered = config.profile.not_offered();
     if !not_offered.is_empty() {
-        tracing::warn!(
-            "not offered, since they are not safe or not known: {}",
-            not_offered.join(", ")
-        );
+        tracing::warn!("not offered, since they are not safe or not known: {}", not_offered.join(", "));
     }
     let socket = listener::bind(&config.address, config.port).await?;
     if let Ok(address) = socket.local_addr() {
@@ -66,15 +63,11 @@ pub(crate) async fn run(
     let _ending = OnDrop(Some(disk::remove_unfinished));
     let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
     let closing = CancellationToken::new();
-    let listening = tokio::spawn(listener::serve(
-        socket,
-        ListenerSettings::with_fixed_tls(tls),
-        closing.clone(),
-        {
+    let listening =
+        tokio::spawn(listener::serve(socket, ListenerSettings::with_fixed_tls(tls), closing.clone(), {
             let server = Arc::clone(&server);
             move |peer, request| answer::answer(Arc::clone(&server), peer, request)
-        },
-    ));
+        }));
     let exit = tokio::select! {
         exit = until_end(&server) => exit,
         exit = until_deadline(&server, deadline) => exit,

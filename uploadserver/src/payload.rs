@@ -56,11 +56,7 @@ pub(crate) enum BodyEnd {
 impl RequestPayload {
     /// A body that is the object itself.
     pub(crate) fn from_body(body: Incoming, engagement: ActiveGuard) -> Self {
-        Self::Whole(WholeBody {
-            body,
-            trailers: HeaderMap::new(),
-            engagement,
-        })
+        Self::Whole(WholeBody { body, trailers: HeaderMap::new(), engagement })
     }
 
     async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {

@@ -92,20 +92,8 @@ mod tests {
 
     #[test]
     fn codings_that_are_undone_are_understood_and_no_others() {
-        for coding in [
-            "",
-            "identity",
-            "gzip",
-            "X-GZIP",
-            "zstd, gzip",
-            "gzip,identity , xz",
-            "bzip2",
-        ] {
-            assert_eq!(
-                checked("content-encoding", coding, CodingOwner::Object),
-                Ok(()),
-                "{coding}"
-            );
+        for coding in ["", "identity", "gzip", "X-GZIP", "zstd, gzip", "gzip,identity , xz", "bzip2"] {
+            assert_eq!(checked("content-encoding", coding, CodingOwner::Object), Ok(()), "{coding}");
         }
         for coding in ["br", "gzip, br", "deflate", "aws-chunked", "snappy", "gz\u{e4}p"] {
             let refused = checked("content-encoding", coding, CodingOwner::Object).unwrap_err();

@@ -66,9 +66,9 @@ impl<'p> UploadRequest<'p> {
     ) -> Result<Self, RequestRefusal> {
         use UploadEndpoint::{Beginning, Continuation, Whole};
         match (endpoint, method) {
-            (Whole(endpoint), &Method::HEAD) if endpoint.is_async => Ok(Self::Presence {
-                asks_encodings: headers.contains_key(ENCODING_HEADER),
-            }),
+            (Whole(endpoint), &Method::HEAD) if endpoint.is_async => {
+                Ok(Self::Presence { asks_encodings: headers.contains_key(ENCODING_HEADER) })
+            }
             (Whole(endpoint), &Method::POST) => WholeUpload::read(endpoint, headers, body).map(Self::Whole),
             (Beginning | Continuation(_), &Method::OPTIONS) => Ok(Self::Capabilities),
             (Beginning, &Method::POST) => {

@@ -125,9 +125,8 @@ pub(crate) async fn append(
     // A straggler from a connection that is no more does not disturb the current sender.
     part.check_new(job.progress.received_bytes())?;
     let (intake, replaced) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
-    let length = part
-        .check_place(job.progress.received_bytes(), job.progress.total_bytes())
-        .inspect_err(|_| {
+    let length =
+        part.check_place(job.progress.received_bytes(), job.progress.total_bytes()).inspect_err(|_| {
             if intake.is_some() {
                 wait_for_client(job);
             }

@@ -73,11 +73,7 @@ pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
             };
         }
     };
-    ServerRoute::Upload(UploadEndpoint::Whole(WholeEndpoint {
-        is_form,
-        is_async,
-        is_archive,
-    }))
+    ServerRoute::Upload(UploadEndpoint::Whole(WholeEndpoint { is_form, is_async, is_archive }))
 }
 
 #[cfg(test)]
@@ -91,35 +87,10 @@ mod tests {
         for version in ["/v1beta1", "/v1alpha1"] {
             for (name, endpoint) in [
                 ("upload", WholeEndpoint::default()),
-                (
-                    "upload-async",
-                    WholeEndpoint {
-                        is_async: true,
-                        ..WholeEndpoint::default()
-                    },
-                ),
-                (
-                    "upload-form",
-                    WholeEndpoint {
-                        is_form: true,
-                        ..WholeEndpoint::default()
-                    },
-                ),
-                (
-                    "upload-form-async",
-                    WholeEndpoint {
-                        is_form: true,
-                        is_async: true,
-                        is_archive: false,
-                    },
-                ),
-                (
-                    "upload-archive",
-                    WholeEndpoint {
-                        is_archive: true,
-                        ..WholeEndpoint::default()
-                    },
-                ),
+                ("upload-async", WholeEndpoint { is_async: true, ..WholeEndpoint::default() }),
+                ("upload-form", WholeEndpoint { is_form: true, ..WholeEndpoint::default() }),
+                ("upload-form-async", WholeEndpoint { is_form: true, is_async: true, is_archive: false }),
+                ("upload-archive", WholeEndpoint { is_archive: true, ..WholeEndpoint::default() }),
             ] {
                 assert_eq!(
                     find_route(&format!("{version}/{name}")),

@@ -54,9 +54,7 @@ impl UploadServer {
                 if !job.resumable.try_abandon().await {
                     return Err(SlotOccupied::Busy);
                 }
-                timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest))
-                    .await
-                    .ok();
+                timeout(TAKE_OVER, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
                 Ok(())
             }
         }
@@ -68,11 +66,8 @@ impl UploadServer {
         self: &Arc<Self>,
         plan: UploadPlan,
     ) -> Result<(Arc<UploadJob>, UploadIntake), SlotOccupied> {
-        let job = Arc::new(UploadJob::new(
-            plan,
-            self.stop.child_token(),
-            Arc::clone(&self.figures.transfers),
-        ));
+        let job =
+            Arc::new(UploadJob::new(plan, self.stop.child_token(), Arc::clone(&self.figures.transfers)));
         self.slot.claim_for(&job)?;
         let (intake, received) = intake::channel(
             &job.progress.total,
@@ -89,10 +84,7 @@ impl UploadServer {
         });
         if let Err(error) = started {
             let _entered = job.span.enter();
-            self.finish_upload(
-                &job,
-                Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, error)),
-            );
+            self.finish_upload(&job, Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, error)));
         }
         Ok((job, intake))
     }
@@ -131,9 +123,7 @@ impl UploadServer {
     /// Ends what is in progress, and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
-        timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest))
-            .await
-            .ok();
+        timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
         // The process does not wait any longer: the file goes from under the transfer.
         disk::remove_unfinished();
     }

@@ -43,10 +43,7 @@ pub(crate) struct UploadSlot {
 
 impl UploadSlot {
     pub(crate) fn new(once: bool) -> Self {
-        Self {
-            state: Arc::new(watch::Sender::new(ServerState::Idle)),
-            once,
-        }
+        Self { state: Arc::new(watch::Sender::new(ServerState::Idle)), once }
     }
 
     /// The state of the server now.
@@ -81,11 +78,7 @@ impl UploadSlot {
 
     /// The upload has become a disk.
     pub(crate) fn set_success(&self, success: UploadSuccess) {
-        self.state.send_replace(if self.once {
-            ServerState::Done(success)
-        } else {
-            ServerState::Idle
-        });
+        self.state.send_replace(if self.once { ServerState::Done(success) } else { ServerState::Idle });
     }
 
     /// The upload has failed, and its client knows: the next one may begin.
@@ -127,10 +120,7 @@ mod tests {
     use crate::figures::ServerMetrics;
     use crate::job::{BodyContent, UploadPlan};
 
-    const SUCCESS: UploadSuccess = UploadSuccess {
-        content: BodyContent::Image,
-        preallocated: true,
-    };
+    const SUCCESS: UploadSuccess = UploadSuccess { content: BodyContent::Image, preallocated: true };
 
     fn job() -> Arc<UploadJob> {
         Arc::new(UploadJob::new(

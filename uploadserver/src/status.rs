@@ -50,11 +50,7 @@ impl ServerStatus {
     }
 
     fn at_rest(state: &'static str) -> Self {
-        Self {
-            state,
-            stage: "none",
-            ..Self::default()
-        }
+        Self { state, stage: "none", ..Self::default() }
     }
 
     fn from_job(job: &Arc<UploadJob>) -> Self {
@@ -78,10 +74,7 @@ impl ServerStatus {
             format: facts.map(|facts| facts.format.to_string()),
             layers: facts.map(|facts| facts.layers.clone()).unwrap_or_default(),
             virtual_size: facts.and_then(|facts| facts.virtual_size),
-            resume: job
-                .plan
-                .is_resumable()
-                .then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
+            resume: job.plan.is_resumable().then(|| format!("{}/{}", program::cdi::RESUMABLE, job.id)),
         }
     }
 }
@@ -119,9 +112,7 @@ pub(crate) fn metrics_reply(server: &UploadServer) -> Reply {
         job.progress.count_received();
     }
     let status = ServerStatus::from_state(&server.slot.state());
-    let text = server
-        .figures
-        .encode_metrics(status.state, status.percent, status.bytes_per_second);
+    let text = server.figures.encode_metrics(status.state, status.percent, status.bytes_per_second);
     reply::typed_reply(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text)
 }
 

@@ -65,10 +65,7 @@ pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, Tus
 /// The offset of the bytes that continue an upload, and its length if this request says.
 pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
     check_version(headers)?;
-    if headers
-        .get(header::CONTENT_TYPE)
-        .is_none_or(|value| value != PART)
-    {
+    if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != PART) {
         return Err(TusHeaderError::ContentType);
     }
     let offset = number(headers, &UPLOAD_OFFSET)?.ok_or(TusHeaderError::NoOffset)?;
@@ -86,14 +83,10 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
     }
     let text = value.to_str().map_err(|_| refused("it is not text"))?;
     let marks = text.split(',').map(|mark| mark.trim().parse::<PrefixCrc>());
-    let marks: Vec<PrefixCrc> = marks
-        .take(MAX_MARKS + 1)
-        .collect::<Result<_, _>>()
-        .map_err(|error| refused(&error.to_string()))?;
+    let marks: Vec<PrefixCrc> =
+        marks.take(MAX_MARKS + 1).collect::<Result<_, _>>().map_err(|error| refused(&error.to_string()))?;
     if marks.len() > MAX_MARKS || !marks.is_sorted_by(|one, next| one.end_offset() < next.end_offset()) {
-        return Err(refused(&format!(
-            "there are {MAX_MARKS} at most, in ascending order"
-        )));
+        return Err(refused(&format!("there are {MAX_MARKS} at most, in ascending order")));
     }
     Ok(marks)
 }
@@ -103,7 +96,5 @@ fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, TusHead
     let digits = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
     let parse = |value: &HeaderValue| value.to_str().ok().filter(digits)?.parse().ok();
     let number = headers.get(name).map(parse);
-    number
-        .map(|number| number.ok_or_else(|| TusHeaderError::Number(name.clone())))
-        .transpose()
+    number.map(|number| number.ok_or_else(|| TusHeaderError::Number(name.clone()))).transpose()
 }

@@ -62,15 +62,11 @@ fn run_transfer(
                 BodyContent::FilesClone(_) => !is_device,
             },
         }),
-        Err(_) if job.stop.is_cancelled() => Err(UploadError::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "it was stopped on request",
-        )),
+        Err(_) if job.stop.is_cancelled() => {
+            Err(UploadError::new(StatusCode::SERVICE_UNAVAILABLE, "it was stopped on request"))
+        }
         Err(error) => {
-            job.progress
-                .counted
-                .metrics
-                .record_failure(error.stage_and_kind());
+            job.progress.counted.metrics.record_failure(error.stage_and_kind());
             let is_unpacked = content == BodyContent::Archive
                 || (matches!(content, BodyContent::FilesClone(_)) && !is_device);
             let facts = job.progress.image_facts();
@@ -112,9 +108,7 @@ fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<Verif
         return Ok(None);
     }
     let kept = VerifiedPrefix::find_prefix(&config.destination.disk, marks, &job.stop)?;
-    job.resumable
-        .kept
-        .send_replace(Some(kept.as_ref().map_or(0, VerifiedPrefix::end_offset)));
+    job.resumable.kept.send_replace(Some(kept.as_ref().map_or(0, VerifiedPrefix::end_offset)));
     Ok(kept.map(Arc::new))
 }
 
@@ -150,11 +144,7 @@ fn transfer_to(
 ) -> Result<(), Error> {
     let writing = WriteOptions {
         workers: program::job::data_threads(),
-        scratch: config
-            .destination
-            .scratch
-            .clone()
-            .and_then(volume::scratch_volume),
+        scratch: config.destination.scratch.clone().and_then(volume::scratch_volume),
         kept,
         ..WriteOptions::default()
     };
@@ -171,11 +161,8 @@ fn unpack_archive(
     layers: CompressionLayers,
 ) -> Result<(), Error> {
     let dir = &config.destination.dir;
-    let target = archive::UnpackOptions {
-        dir: dir.clone(),
-        overwrite: true,
-        available: disk::free_space(dir)?,
-    };
+    let target =
+        archive::UnpackOptions { dir: dir.clone(), overwrite: true, available: disk::free_space(dir)? };
     let report = archive::unpack_archive(received, &target, &read_options(config, job, layers))?;
     watch::log_unpacked(&report, dir);
     tracing::info!("Wrote archive data");

@@ -100,21 +100,9 @@ fn an_upload_to_a_slow_target_stays_below_the_bound() {
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
     let cases = [
-        Case {
-            name: "plain qcow2",
-            options: &[],
-            path: "/v1beta1/upload",
-        },
-        Case {
-            name: "zlib qcow2, in any order",
-            options: &["-c", "-W"],
-            path: "/v1beta1/upload-async",
-        },
-        Case {
-            name: "zlib qcow2 in a form",
-            options: &["-c"],
-            path: "/v1beta1/upload-form",
-        },
+        Case { name: "plain qcow2", options: &[], path: "/v1beta1/upload" },
+        Case { name: "zlib qcow2, in any order", options: &["-c", "-W"], path: "/v1beta1/upload-async" },
+        Case { name: "zlib qcow2 in a form", options: &["-c"], path: "/v1beta1/upload-form" },
         Case {
             name: "zstd qcow2",
             options: &["-c", "-o", "compression_type=zstd,cluster_size=2M"],
@@ -129,21 +117,8 @@ fn an_upload_to_a_slow_target_stays_below_the_bound() {
         let writes = "pwrite64,pwritev,pwritev2";
         let trace = format!("trace={writes}");
         let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
-        let options = [
-            "-f",
-            "--seccomp-bpf",
-            "-qq",
-            "-o",
-            "/dev/null",
-            "-e",
-            &trace,
-            "-e",
-            &inject,
-        ];
-        let program = pod
-            .program()
-            .under("strace", options)
-            .timeout(Duration::from_secs(240));
+        let options = ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject];
+        let program = pod.program().under("strace", options).timeout(Duration::from_secs(240));
         let server = pod.serve(program.measured());
         upload(&server, case.path, &object);
         let finished = server.wait();
@@ -200,13 +175,7 @@ const DEBUG_BYTES: u64 = process::PEAK_RSS_BYTES - PEAK_RSS_BYTES;
 const LEFT_BYTES: u64 = (16 << 20) + DEBUG_BYTES;
 
 /// The ways of bytes into the server.
-const WAYS: [&str; 5] = [
-    "upload",
-    "upload-form",
-    "upload-async",
-    "upload-archive",
-    "upload-resumable",
-];
+const WAYS: [&str; 5] = ["upload", "upload-form", "upload-async", "upload-archive", "upload-resumable"];
 
 /// Sends `body` by one of them; the status of the answer.
 fn send(server: &Server, way: &str, body: &[u8]) -> u16 {
@@ -249,14 +218,8 @@ fn an_upload_gives_its_memory_back() {
             assert!((400..600).contains(&status), "{sent:#?}");
             server.wait_until_idle();
             let left = process::memory(server.id(), "VmRSS").saturating_sub(fresh);
-            println!(
-                "{mib:>4} MiB, {left:>10} bytes more after {}",
-                sent[sent.len() - 1]
-            );
-            assert!(
-                left <= LEFT_BYTES,
-                "{left} bytes more than the {fresh} at first after {sent:#?}"
-            );
+            println!("{mib:>4} MiB, {left:>10} bytes more after {}", sent[sent.len() - 1]);
+            assert!(left <= LEFT_BYTES, "{left} bytes more than the {fresh} at first after {sent:#?}");
         }
         // It is as good as new.
         let content = disk::content(1, 1 << 20);

@@ -55,8 +55,5 @@ fn health_is_answered_while_xz_is_decoded() {
     let longest = waits[waits.len() - 1];
     let median = waits[waits.len() / 2];
     println!("{} probes, median {median:?}, longest {longest:?}", waits.len());
-    assert!(
-        longest < LIMIT,
-        "a probe took {longest:?}, the median is {median:?}"
-    );
+    assert!(longest < LIMIT, "a probe took {longest:?}, the median is {median:?}");
 }

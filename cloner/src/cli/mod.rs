@@ -67,10 +67,7 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let display = ProgressDisplay::from_args(PROGRAM, shown.progress, &shown.output);
     let tally = Arc::new(Tally::default());
     let estimate = Arc::new(AtomicU64::new(0));
-    let view = CloneView {
-        tally: Arc::clone(&tally),
-        estimate: Arc::clone(&estimate),
-    };
+    let view = CloneView { tally: Arc::clone(&tally), estimate: Arc::clone(&estimate) };
     let started = Instant::now();
     let encoding = arguments.encoding;
     let cloning = async {
@@ -80,11 +77,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         Ok(clone::send_volume(source, &client, encoding.into(), &tally).await?)
     };
     let result = display.run_watched(view, || under_signals(cloning));
-    let (volume, stream, seconds) = (
-        tally.volume_bytes(),
-        tally.stream_bytes(),
-        started.elapsed().as_secs_f64(),
-    );
+    let (volume, stream, seconds) =
+        (tally.volume_bytes(), tally.stream_bytes(), started.elapsed().as_secs_f64());
     match &result {
         Ok(encoding) => display.show_summary(
             || {
@@ -114,11 +108,7 @@ fn open_endpoints(
     let source = open_source(&arguments.source)?;
     let (certificate, key) = (read_file(&arguments.cert)?, read_file(&arguments.key)?);
     let authorities = read_file(&arguments.ca)?;
-    let identity = ClientIdentity {
-        certificate: &certificate,
-        key: &key,
-        authorities: &authorities,
-    };
+    let identity = ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
     let client = UploadClient::new(&arguments.url, &identity)
         .map_err(|error| ClonerCommandError::Usage(error.to_string()))?;
     estimate.store(volume_bytes(&source, &arguments.source), Ordering::Relaxed);
@@ -127,14 +117,11 @@ fn open_endpoints(
 
 fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
     let source = open_source(&arguments.source)?;
-    if let (Some(volume), Some(stdout)) = (
-        source.storage_location(),
-        StorageLocation::from_file(io::stdout()),
-    ) && volume.shares_bytes_with(stdout)
+    if let (Some(volume), Some(stdout)) =
+        (source.storage_location(), StorageLocation::from_file(io::stdout()))
+        && volume.shares_bytes_with(stdout)
     {
-        return Err(ClonerCommandError::Output(
-            "it is the volume, or holds bytes of it".to_owned(),
-        ));
+        return Err(ClonerCommandError::Output("it is the volume, or holds bytes of it".to_owned()));
     }
     let tally = Arc::new(Tally::default());
     let mut outgoing = EncodedStream::start(
@@ -152,13 +139,9 @@ fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
                 None => ClonerCommandError::Internal(program::panics::first_panic()),
             });
         };
-        io::stdout()
-            .write_all(&part)
-            .map_err(|error| ClonerCommandError::Output(error.to_string()))?;
+        io::stdout().write_all(&part).map_err(|error| ClonerCommandError::Output(error.to_string()))?;
     }
-    io::stdout()
-        .flush()
-        .map_err(|error| ClonerCommandError::Output(error.to_string()))
+    io::stdout().flush().map_err(|error| ClonerCommandError::Output(error.to_string()))
 }
 
 fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, ClonerCommandError> {
@@ -167,11 +150,7 @@ fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, ClonerComma
 }
 
 fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
-    let count = if arguments.no_holes {
-        SizeKind::Apparent
-    } else {
-        SizeKind::Allocated
-    };
+    let count = if arguments.no_holes { SizeKind::Apparent } else { SizeKind::Allocated };
     match source {
         VolumeSource::Device(device) => device.size(),
         VolumeSource::Files(_) => estimate::tree_bytes(&arguments.source, count),

@@ -14,18 +14,9 @@ use crate::source::Tally;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum CloneEvent {
     /// Once a second. The total is an estimate.
-    Progress {
-        source_bytes: u64,
-        source_total: u64,
-        sent_bytes: u64,
-    },
+    Progress { source_bytes: u64, source_total: u64, sent_bytes: u64 },
     /// The last line of a success.
-    Done {
-        source_bytes: u64,
-        sent_bytes: u64,
-        encoding: String,
-        seconds: f64,
-    },
+    Done { source_bytes: u64, sent_bytes: u64, encoding: String, seconds: f64 },
     /// The last line of a failure.
     Error { message: String, code: u8 },
 }
@@ -55,11 +46,7 @@ impl WatchedJob for CloneView {
     }
 
     fn plain_line(&mut self) -> String {
-        format_progress(
-            self.tally.volume_bytes(),
-            self.tally.stream_bytes(),
-            self.estimated_bytes(),
-        )
+        format_progress(self.tally.volume_bytes(), self.tally.stream_bytes(), self.estimated_bytes())
     }
 
     fn emit_json(&mut self) {
@@ -72,10 +59,7 @@ impl WatchedJob for CloneView {
 }
 
 fn format_progress(volume: u64, stream: u64, total: u64) -> String {
-    let percent = (u128::from(volume) * 100)
-        .checked_div(total.into())
-        .unwrap_or(0)
-        .min(100);
+    let percent = (u128::from(volume) * 100).checked_div(total.into()).unwrap_or(0).min(100);
     let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
     format!("{percent} %, {volume} read, {stream} sent")
 }
@@ -86,13 +70,7 @@ mod tests {
 
     #[test]
     fn an_estimate_may_be_wrong() {
-        assert_eq!(
-            format_progress(3 << 20, 1 << 20, 0),
-            "0 %, 3.00 MiB read, 1.00 MiB sent"
-        );
-        assert_eq!(
-            format_progress(3 << 20, 1 << 20, 2 << 20),
-            "100 %, 3.00 MiB read, 1.00 MiB sent"
-        );
+        assert_eq!(format_progress(3 << 20, 1 << 20, 0), "0 %, 3.00 MiB read, 1.00 MiB sent");
+        assert_eq!(format_progress(3 << 20, 1 << 20, 2 << 20), "100 %, 3.00 MiB read, 1.00 MiB sent");
     }
 }

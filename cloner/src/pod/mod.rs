@@ -32,10 +32,8 @@ use crate::source::VolumeSource;
 
 const PROGRAM: &str = "cdi-cloner";
 
-const DEPRECATED: DeprecatedNames = &[
-    ("errors", "cdi_cloner_errors_total"),
-    ("stage_seconds", "cdi_cloner_stage_seconds_total"),
-];
+const DEPRECATED: DeprecatedNames =
+    &[("errors", "cdi_cloner_errors_total"), ("stage_seconds", "cdi_cloner_stage_seconds_total")];
 
 /// The name by which CDI's image starts it.
 const SCRIPT: &str = "cloner_startup.sh";
@@ -44,18 +42,9 @@ const SCRIPT: &str = "cloner_startup.sh";
 const PERIOD: Duration = Duration::from_secs(1);
 
 const FLAGS: [OwnFlag; 3] = [
-    OwnFlag {
-        name: CONTENT_TYPE_FLAG,
-        purpose: "filesystem-clone or blockdevice-clone",
-    },
-    OwnFlag {
-        name: UPLOAD_BYTES_FLAG,
-        purpose: "approximate number of bytes in the volume",
-    },
-    OwnFlag {
-        name: MOUNT_FLAG,
-        purpose: "path of the volume: a directory or a block device",
-    },
+    OwnFlag { name: CONTENT_TYPE_FLAG, purpose: "filesystem-clone or blockdevice-clone" },
+    OwnFlag { name: UPLOAD_BYTES_FLAG, purpose: "approximate number of bytes in the volume" },
+    OwnFlag { name: MOUNT_FLAG, purpose: "path of the volume: a directory or a block device" },
 ];
 
 /// True if the program was started as CDI's image starts it.
@@ -78,9 +67,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     } else {
         arguments.to_vec()
     };
-    start::start_pod(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| {
-        run(flags, env, shutdown)
-    })
+    start::start_pod(PROGRAM, &FLAGS, &scripted, env, |flags, shutdown| run(flags, env, shutdown))
 }
 
 fn print_line(line: &str) {

@@ -18,11 +18,8 @@ pub(super) fn startup_arguments(
     env: &dyn NamedStrings,
     print: &mut dyn FnMut(&str),
 ) -> Result<Vec<OsString>, String> {
-    let variable = |name: &str| {
-        env.get(name)
-            .filter(|value| !value.is_empty())
-            .ok_or_else(|| format!("{name} missing"))
-    };
+    let variable =
+        |name: &str| env.get(name).filter(|value| !value.is_empty()).ok_or_else(|| format!("{name} missing"));
     let mode = variable(MODE_VARIABLE)?;
     let mount = variable(MOUNT_VARIABLE)?;
     print(&format!("{MODE_VARIABLE}={mode}"));
@@ -37,17 +34,11 @@ pub(super) fn startup_arguments(
         "filesystem" => {
             let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
             // As the script asks `du`: the tar of a preallocated clone has no holes (contract §4.1, §4.3).
-            let count = if is_preallocated {
-                SizeKind::Apparent
-            } else {
-                SizeKind::Allocated
-            };
+            let count = if is_preallocated { SizeKind::Apparent } else { SizeKind::Allocated };
             (cdi::FILES_CLONE, estimate::tree_bytes(path, count))
         }
         other => {
-            return Err(format!(
-                "{MODE_VARIABLE} is {other:?}: it must be block or filesystem"
-            ));
+            return Err(format!("{MODE_VARIABLE} is {other:?}: it must be block or filesystem"));
         }
     };
     print(&format!("UPLOAD_BYTES={bytes}"));
@@ -71,10 +62,8 @@ mod tests {
     use super::*;
 
     fn run(pairs: &[(&str, &str)]) -> (Result<Vec<OsString>, String>, Vec<String>) {
-        let env: HashMap<String, String> = pairs
-            .iter()
-            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-            .collect();
+        let env: HashMap<String, String> =
+            pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
         let mut printed = Vec::new();
         let result = startup_arguments(&env, &mut |line| printed.push(line.to_owned()));
         (result, printed)
@@ -84,15 +73,9 @@ mod tests {
     fn both_variables_are_needed_and_the_first_is_named_first() {
         for (pairs, sentence) in [
             (&[][..], "VOLUME_MODE missing"),
-            (
-                &[("VOLUME_MODE", ""), ("MOUNT_POINT", "/")],
-                "VOLUME_MODE missing",
-            ),
+            (&[("VOLUME_MODE", ""), ("MOUNT_POINT", "/")], "VOLUME_MODE missing"),
             (&[("VOLUME_MODE", "block")], "MOUNT_POINT missing"),
-            (
-                &[("VOLUME_MODE", "block"), ("MOUNT_POINT", "")],
-                "MOUNT_POINT missing",
-            ),
+            (&[("VOLUME_MODE", "block"), ("MOUNT_POINT", "")], "MOUNT_POINT missing"),
         ] {
             let (result, printed) = run(pairs);
             assert_eq!(result.unwrap_err(), sentence);

@@ -57,10 +57,6 @@ impl AnnouncedFile<'_> {
 
     /// The error for a file that ends at byte `at` now.
     pub(super) fn shrunk_error(&self, at: u64) -> VolumeReadError {
-        VolumeReadError::Shrank {
-            path: self.path.to_owned(),
-            announced: self.size,
-            at,
-        }
+        VolumeReadError::Shrank { path: self.path.to_owned(), announced: self.size, at }
     }
 }

@@ -51,14 +51,8 @@ fn append_sparse(
     outlet: &mut PieceOutlet<'_>,
 ) -> Result<(), VolumeReadError> {
     // GNU tar ends each map with an empty region at the end of the file.
-    regions.push(DataRegion {
-        offset: open.size,
-        length: 0,
-    });
-    let kind = NewEntryKind::Sparse {
-        size: open.size,
-        regions: &regions,
-    };
+    regions.push(DataRegion { offset: open.size, length: 0 });
+    let kind = NewEntryKind::Sparse { size: open.size, regions: &regions };
     outlet.append_bytes(&write::encode_header(name, meta, &kind))?;
     for block in write::more_regions(&regions) {
         outlet.append_bytes(&block)?;

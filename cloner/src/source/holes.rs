@@ -44,10 +44,7 @@ fn regions_between(
                 last.length = end.max(last.offset + last.length) - last.offset;
             }
             _ if count == most => return Ok(None),
-            _ => regions.push(DataRegion {
-                offset: start,
-                length: end - start,
-            }),
+            _ => regions.push(DataRegion { offset: start, length: end - start }),
         }
     }
     Ok(Some(regions))

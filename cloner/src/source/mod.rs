@@ -24,11 +24,7 @@ use self::tree::DirectorySource;
 pub(crate) enum VolumeReadError {
     /// The system said no.
     #[error("{action} {}: {}", path.display(), errno_text(source))]
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        source: io::Error,
-    },
+    Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A file is shorter than it was when its size was sent.
     #[error("{} became shorter while it was read: it had {announced} bytes, and now ends at byte {at}", path.display())]
     Shrank { path: PathBuf, announced: u64, at: u64 },
@@ -45,11 +41,7 @@ pub(crate) enum VolumeReadError {
 
 impl VolumeReadError {
     fn from_errno(action: &'static str, path: &Path, errno: Errno) -> Self {
-        Self::Io {
-            action,
-            path: path.to_owned(),
-            source: errno.into(),
-        }
+        Self::Io { action, path: path.to_owned(), source: errno.into() }
     }
 }
 
@@ -75,11 +67,7 @@ impl VolumeSource {
 
     /// The source at `path`: a directory, or a device or file with a disk.
     pub(crate) fn open_path(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
-        if path.is_dir() {
-            Self::open_directory(path, sparse)
-        } else {
-            Self::open_device(path)
-        }
+        if path.is_dir() { Self::open_directory(path, sparse) } else { Self::open_device(path) }
     }
 
     /// The value of [`program::cdi::CONTENT_HEADER`].

@@ -20,10 +20,8 @@ use super::{VolumeReadError, file};
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Flags for directories: no link that has taken the place of one is followed.
-const DIRECTORY: OFlags = OFlags::RDONLY
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Flags for files; one that became a pipe must not make us wait.
 const FILE: OFlags = OFlags::RDONLY
@@ -46,19 +44,11 @@ impl DirectorySource {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| VolumeReadError::from_errno("open", path, errno))?;
-        Ok(Self {
-            root,
-            path: path.to_owned(),
-            sparse,
-        })
+        Ok(Self { root, path: path.to_owned(), sparse })
     }
 
     pub(super) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
-        let mut walk = DirectoryWalk {
-            tree: self,
-            links: HardLinks::default(),
-            outlet,
-        };
+        let mut walk = DirectoryWalk { tree: self, links: HardLinks::default(), outlet };
         let mut names = list_names(self.root.as_fd(), &self.path)?;
         names.retain(|name| name.as_bytes() != LOST_AND_FOUND);
         walk.append_entries(names)?;
@@ -171,11 +161,7 @@ impl DirectoryWalk<'_, '_, '_> {
         let names = list_names(directory.as_fd(), &self.full_path(path))?;
         path.push(b'/');
         self.append_header(path, stat, &NewEntryKind::Directory)?;
-        Ok(DirectoryLevel {
-            directory,
-            names: names.into_iter(),
-            prefix: path.len(),
-        })
+        Ok(DirectoryLevel { directory, names: names.into_iter(), prefix: path.len() })
     }
 
     fn append_file(
@@ -188,15 +174,7 @@ impl DirectoryWalk<'_, '_, '_> {
         let full = self.full_path(path);
         let file = open_entry(directory, name, FILE, stat, &full)?;
         let sparse = self.tree.sparse;
-        file::append_file(
-            file.as_fd(),
-            &full,
-            path,
-            &entry_attributes(stat),
-            stat,
-            sparse,
-            self.outlet,
-        )
+        file::append_file(file.as_fd(), &full, path, &entry_attributes(stat), stat, sparse, self.outlet)
     }
 
     fn append_header(
@@ -205,9 +183,7 @@ impl DirectoryWalk<'_, '_, '_> {
         stat: &Stat,
         kind: &NewEntryKind<'_>,
     ) -> Result<(), VolumeReadError> {
-        Ok(self
-            .outlet
-            .append_bytes(&write::encode_header(path, &entry_attributes(stat), kind))?)
+        Ok(self.outlet.append_bytes(&write::encode_header(path, &entry_attributes(stat), kind))?)
     }
 
     fn full_path(&self, path: &[u8]) -> PathBuf {
@@ -227,9 +203,7 @@ fn open_entry(
         .map_err(|errno| VolumeReadError::from_errno("open", full, errno))?;
     let now = rustix::fs::fstat(&opened).map_err(|errno| VolumeReadError::from_errno("stat", full, errno))?;
     if (now.st_dev, now.st_ino) != (stat.st_dev, stat.st_ino) {
-        return Err(VolumeReadError::Replaced {
-            path: full.to_owned(),
-        });
+        return Err(VolumeReadError::Replaced { path: full.to_owned() });
     }
     Ok(opened)
 }
@@ -249,10 +223,5 @@ fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, Vo
 }
 
 fn entry_attributes(stat: &Stat) -> EntryAttributes {
-    EntryAttributes {
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        mtime: stat.st_mtime,
-    }
+    EntryAttributes { mode: stat.st_mode & 0o7777, uid: stat.st_uid, gid: stat.st_gid, mtime: stat.st_mtime }
 }

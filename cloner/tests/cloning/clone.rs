@@ -47,27 +47,15 @@ fn clone(way: Way, source: &Path, pod: &UploadPod, server: &Server, preallocate:
     if way == Way::Pod {
         let cloner = ClonePod::new(BINARY, pod.authority(), pod.client(), &url)
             .env("PREALLOCATION", if preallocate { "true" } else { "false" });
-        let cloner = if source.is_dir() {
-            cloner.files(source)
-        } else {
-            cloner.block(source)
-        };
+        let cloner = if source.is_dir() { cloner.files(source) } else { cloner.block(source) };
         let finished = cloner.program().run();
-        let message = if preallocate {
-            "Clone Complete, Preallocation applied"
-        } else {
-            "Clone Complete"
-        };
+        let message = if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
         assert_eq!(cloner.message().as_deref(), Some(message), "{}", finished.stderr);
         return finished;
     }
     let program =
         command(source, pod, &url).args(["--encoding", if way == Way::Snappy { "snappy" } else { "zstd" }]);
-    let program = if preallocate {
-        program.arg("--no-holes")
-    } else {
-        program
-    };
+    let program = if preallocate { program.arg("--no-holes") } else { program };
     program.run()
 }
 
@@ -111,12 +99,7 @@ fn cases() -> Vec<Case> {
         for from_device in [true, false] {
             for to_device in [true, false] {
                 for preallocate in [false, true] {
-                    cases.push(Case {
-                        way,
-                        from_device,
-                        to_device,
-                        preallocate,
-                    });
+                    cases.push(Case { way, from_device, to_device, preallocate });
                 }
             }
         }
@@ -145,9 +128,7 @@ fn every_source_becomes_the_same_on_every_target() {
             fs::write(device.path(), &content).or_fail("fill the device");
             device
         });
-        let target = case
-            .to_device
-            .then(|| LoopDevice::new(folder.path(), DISK_BYTES, 512));
+        let target = case.to_device.then(|| LoopDevice::new(folder.path(), DISK_BYTES, 512));
         let pod = upload_pod().env("PREALLOCATION", if case.preallocate { "true" } else { "false" });
         let pod = match &target {
             Some(device) => pod.block(device.path()),
@@ -159,9 +140,7 @@ fn every_source_becomes_the_same_on_every_target() {
         server.wait().assert_success("upload");
         let message = pod.message().or_fail("a message");
         assert!(message.contains("Clone Complete"), "{message}");
-        let copy = target
-            .as_ref()
-            .map_or(pod.disk(), |device| device.path().to_owned());
+        let copy = target.as_ref().map_or(pod.disk(), |device| device.path().to_owned());
         assert!(fs::read(&copy).or_fail("the copy") == content, "the copy differs");
         if !case.to_device {
             let (data, allocated) = (disk::data_bytes(&copy), disk::allocated_bytes(&copy));
@@ -183,15 +162,7 @@ fn listing(folder: &Path) -> String {
         let words = words.iter().map(AsRef::as_ref);
         tools::run("find", [folder.as_os_str()].into_iter().chain(words))
     };
-    let others = [
-        "-mindepth",
-        "1",
-        "-not",
-        "-type",
-        "d",
-        "-printf",
-        "%P\\0%y %m %s %Ts %l %n\\n",
-    ];
+    let others = ["-mindepth", "1", "-not", "-type", "d", "-printf", "%P\\0%y %m %s %Ts %l %n\\n"];
     let folders = ["-mindepth", "1", "-type", "d", "-printf", "%P\\0%m %Ts\\n"];
     let printed = print(&others) + &print(&folders);
     let mut lines: Vec<_> = printed.lines().collect();
@@ -202,9 +173,7 @@ fn listing(folder: &Path) -> String {
 #[test]
 fn random_trees_arrive_with_names_modes_times_links_and_holes() {
     check_all(
-        [Way::Snappy, Way::Zstd]
-            .iter()
-            .flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
+        [Way::Snappy, Way::Zstd].iter().flat_map(|way| (0..6).map(move |seed| Tree { way: *way, seed })),
         |tree| {
             let volume = tempfile::tempdir().or_fail("a folder");
             grow(volume.path(), &mut Random::new(tree.seed), REACH, 0);
@@ -216,12 +185,7 @@ fn random_trees_arrive_with_names_modes_times_links_and_holes() {
             assert_eq!(listing(&data), listing(volume.path()));
             tools::run(
                 "diff",
-                [
-                    "-r".as_ref(),
-                    "--no-dereference".as_ref(),
-                    data.as_os_str(),
-                    volume.path().as_os_str(),
-                ],
+                ["-r".as_ref(), "--no-dereference".as_ref(), data.as_os_str(), volume.path().as_os_str()],
             );
         },
     );
@@ -234,12 +198,7 @@ struct Tree {
 
 impl fmt::Display for Tree {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} tree {}",
-            if self.way == Way::Snappy { "snappy" } else { "zstd" },
-            self.seed
-        )
+        write!(f, "{} tree {}", if self.way == Way::Snappy { "snappy" } else { "zstd" }, self.seed)
     }
 }
 

@@ -35,17 +35,9 @@ const ANY: Reach = Reach {
 };
 
 fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
-    let output = Command::new(BINARY)
-        .arg("pack")
-        .arg(source)
-        .args(options)
-        .output()
-        .or_fail("run cdi-cloner");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let output =
+        Command::new(BINARY).arg("pack").arg(source).args(options).output().or_fail("run cdi-cloner");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
@@ -58,10 +50,7 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
         .collect();
     names.sort();
     // As arguments, as CDI's cloner passes them, tar would not find names with a backslash in them.
-    let list: Vec<u8> = names
-        .iter()
-        .flat_map(|name| [name.as_bytes(), b"\0"].concat())
-        .collect();
+    let list: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let options = ["-c", "--format=gnu", "--numeric-owner", "--sort=name", "-f", "-"];
     let mut words: Vec<OsString> = options.map(Into::into).into();
     words.extend(sparse.then(|| "-S".into()));
@@ -74,11 +63,7 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
 fn assert_same(ours: &[u8], theirs: &[u8], case: &str) {
     if ours != theirs {
         let same = ours.iter().zip(theirs).take_while(|(a, b)| a == b).count();
-        panic!(
-            "{case}: {} bytes, GNU tar makes {}; they differ at byte {same}",
-            ours.len(),
-            theirs.len()
-        );
+        panic!("{case}: {} bytes, GNU tar makes {}; they differ at byte {same}", ours.len(), theirs.len());
     }
 }
 
@@ -87,16 +72,11 @@ fn random_trees_become_the_bytes_that_gnu_tar_makes_of_them() {
     check_all(0..TREES, |seed| {
         let folder = tempfile::tempdir().or_fail("a folder");
         grow(folder.path(), &mut Random::new(*seed), ANY, 0);
-        for (sparse, options) in [
-            (true, &["--encoding=plain"][..]),
-            (false, &["--encoding=plain", "--no-holes"]),
-        ] {
+        for (sparse, options) in
+            [(true, &["--encoding=plain"][..]), (false, &["--encoding=plain", "--no-holes"])]
+        {
             let case = format!("seed {seed}, sparse {sparse}");
-            assert_same(
-                &pack(folder.path(), options),
-                &gnu_tar(folder.path(), sparse),
-                &case,
-            );
+            assert_same(&pack(folder.path(), options), &gnu_tar(folder.path(), sparse), &case);
         }
     });
 }
@@ -130,11 +110,7 @@ fn special_files_numbers_and_holes_are_those_of_gnu_tar() {
     fs::create_dir_all(path("nested/lost+found")).unwrap();
     fs::create_dir(path("lost+found")).unwrap();
     fs::write(path("lost+found/inode"), "x").unwrap();
-    assert_same(
-        &pack(folder.path(), &["--encoding=plain"]),
-        &gnu_tar(folder.path(), true),
-        "special",
-    );
+    assert_same(&pack(folder.path(), &["--encoding=plain"]), &gnu_tar(folder.path(), true), "special");
 }
 
 #[test]
@@ -151,11 +127,7 @@ fn sockets_are_left_out_with_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(folder.path().join("socket")).unwrap();
     fs::write(folder.path().join("file"), "x").unwrap();
-    assert_same(
-        &pack(folder.path(), &["--encoding=plain"]),
-        &gnu_tar(folder.path(), true),
-        "a socket",
-    );
+    assert_same(&pack(folder.path(), &["--encoding=plain"]), &gnu_tar(folder.path(), true), "a socket");
 }
 
 #[test]
@@ -183,16 +155,8 @@ fn cdis_library_undoes_the_snappy_framing() {
     fs::create_dir(&copy).unwrap();
     let tar = golang::undo_snappy(&pack(&volume, &[]));
     let words = ["-x", "-p", "-f", "-", "-C"].map(Into::into);
-    tools::filter(
-        "tar",
-        words.into_iter().chain([copy.clone().into_os_string()]),
-        &tar,
-    );
-    assert_same(
-        &gnu_tar(&copy, true),
-        &gnu_tar(&volume, true),
-        "the extracted tree",
-    );
+    tools::filter("tar", words.into_iter().chain([copy.clone().into_os_string()]), &tar);
+    assert_same(&gnu_tar(&copy, true), &gnu_tar(&volume, true), "the extracted tree");
 }
 
 /// Terabytes of holes take no time.
@@ -287,10 +251,7 @@ fn what_is_no_volume_is_refused() {
         ("/nowhere", "open /nowhere: no such file or directory"),
         ("/dev/null", "is neither a directory nor a block device"),
     ] {
-        Program::new(BINARY)
-            .args(["pack", source])
-            .run()
-            .assert_failure(3, sentence);
+        Program::new(BINARY).args(["pack", source]).run().assert_failure(3, sentence);
     }
 }
 

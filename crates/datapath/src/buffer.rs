@@ -77,12 +77,7 @@ impl AlignedBuffer {
     pub(crate) fn new(length: usize) -> Self {
         let memory = vec![0; length + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
-        Self {
-            _held: HeldMemory::new(memory.len()),
-            memory,
-            start,
-            length,
-        }
+        Self { _held: HeldMemory::new(memory.len()), memory, start, length }
     }
 
     /// The bytes.
@@ -208,10 +203,7 @@ mod tests {
         for offset in [0, 1, 511, 4095, 4096, 1_000_000_007] {
             let chunk = chunk(offset, b"bytes");
             assert!(chunk.starts_with(b"bytes"));
-            assert_eq!(
-                chunk.as_ptr().addr() % PAGE,
-                usize::try_from(offset).unwrap() % PAGE
-            );
+            assert_eq!(chunk.as_ptr().addr() % PAGE, usize::try_from(offset).unwrap() % PAGE);
         }
     }
 
@@ -228,9 +220,7 @@ mod tests {
     #[test]
     fn chunks_do_not_overlap_whatever_their_number() {
         let count = u8::try_from(3 * POOL_CHUNKS).unwrap();
-        let chunks: Vec<Bytes> = (0..count)
-            .map(|byte| chunk(0, &vec![byte; CHUNK_BYTES]))
-            .collect();
+        let chunks: Vec<Bytes> = (0..count).map(|byte| chunk(0, &vec![byte; CHUNK_BYTES])).collect();
         for (byte, chunk) in (0..count).zip(&chunks) {
             assert!(chunk.len() == CHUNK_BYTES && chunk.iter().all(|other| *other == byte));
             assert_eq!(chunk.as_ptr().addr() % PAGE, 0);
@@ -259,10 +249,7 @@ mod tests {
         // Other tests of this process take chunks and addresses meanwhile: 47 of 64 were mapped again
         // once. Chunks that are never given back stay mapped in each attempt.
         let fewest = (0..20).map(|_| left_after_giving_back()).min();
-        assert!(
-            fewest < Some(POOL_CHUNKS / 2),
-            "{fewest:?} of {POOL_CHUNKS} chunks are there"
-        );
+        assert!(fewest < Some(POOL_CHUNKS / 2), "{fewest:?} of {POOL_CHUNKS} chunks are there");
         assert!(kept.starts_with(b"kept"));
     }
 

@@ -27,10 +27,7 @@ impl ChangedRanges {
                 _ => joined.push(range),
             }
         }
-        Some(Self {
-            disk_bytes,
-            ranges: joined.into(),
-        })
+        Some(Self { disk_bytes, ranges: joined.into() })
     }
 
     /// Bytes of the disk.
@@ -59,11 +56,7 @@ pub(crate) struct ChangedOffsets {
 
 impl ChangedOffsets {
     pub(crate) fn new(changes: &ChangedRanges) -> Self {
-        Self {
-            ranges: Arc::clone(changes.ranges()),
-            index: 0,
-            come: 0,
-        }
+        Self { ranges: Arc::clone(changes.ranges()), index: 0, come: 0 }
     }
 
     /// Takes the front of `bytes` that lies in one range: its offset on the disk, and the bytes. `None` behind the last range.
@@ -113,10 +106,7 @@ mod tests {
         let mut rest = Bytes::from_static(b"fg");
         found.extend(places.take_front(&mut rest));
         assert_eq!(
-            found
-                .iter()
-                .map(|(at, bytes)| (*at, &bytes[..]))
-                .collect::<Vec<_>>(),
+            found.iter().map(|(at, bytes)| (*at, &bytes[..])).collect::<Vec<_>>(),
             [(3, &b"ab"[..]), (10, b"cde"), (13, b"f")]
         );
         assert!(places.is_complete() && places.take_front(&mut rest).is_none() && rest == "g");

@@ -69,13 +69,7 @@ pub fn check_image(
             Err(error) => return Err(error),
         }
     }
-    Ok(CheckReport {
-        format,
-        virtual_size: facts.virtual_size,
-        image_bytes,
-        findings,
-        inflated_clusters,
-    })
+    Ok(CheckReport { format, virtual_size: facts.virtual_size, image_bytes, findings, inflated_clusters })
 }
 
 /// Inflates, and throws away.
@@ -115,11 +109,7 @@ impl GuestSink for InflatingSink {
         let needed = usize::try_from(on_disk).unwrap_or(usize::MAX);
         self.inflater
             .inflate(clusters.compression, &bytes, &mut self.cluster, needed)
-            .map_err(|reason| ImageError::CompressedCluster {
-                guest,
-                cluster_size: clusters.size,
-                reason,
-            })?;
+            .map_err(|reason| ImageError::CompressedCluster { guest, cluster_size: clusters.size, reason })?;
         self.count += 1;
         Ok(())
     }

@@ -40,11 +40,7 @@ pub struct PeekStream<C> {
 impl<C: ChunkStream> PeekStream<C> {
     /// Wraps `inner`.
     pub fn new(inner: C) -> Self {
-        Self {
-            inner,
-            head: std::collections::VecDeque::new(),
-            ended: false,
-        }
+        Self { inner, head: std::collections::VecDeque::new(), ended: false }
     }
 
     /// The first `want` bytes of what is left, or all of it when the stream is shorter. Peeked chunks become one, so

@@ -17,12 +17,7 @@ pub(crate) struct ChunkCursor {
 
 impl ChunkCursor {
     pub(crate) fn new(inner: Box<dyn ChunkStream>) -> Self {
-        Self {
-            inner,
-            current: Bytes::new(),
-            following: Bytes::new(),
-            offset: 0,
-        }
+        Self { inner, current: Bytes::new(), following: Bytes::new(), offset: 0 }
     }
 
     /// Bytes that were consumed so far.

@@ -68,9 +68,7 @@ pub fn inspect_image(
     match format {
         Format::Raw => {
             found.allocated_bytes = input.total_bytes();
-            found.virtual_size = input
-                .total_bytes()
-                .and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
+            found.virtual_size = input.total_bytes().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
             // An ISO is a raw disk to an import; its user wants to know that it is one.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {

@@ -67,10 +67,7 @@ mod tests {
         let first = File::create(&path).unwrap();
         std::fs::hard_link(&path, folder.path().join("other")).unwrap();
         let second = File::open(folder.path().join("other")).unwrap();
-        assert_eq!(
-            (lock_file(&first), lock_file(&second)),
-            (LockState::Ours, LockState::Taken)
-        );
+        assert_eq!((lock_file(&first), lock_file(&second)), (LockState::Ours, LockState::Taken));
         drop(first);
         assert_eq!(lock_file(&second), LockState::Ours);
     }
@@ -93,11 +90,7 @@ mod tests {
     fn what_cannot_be_locked_is_told_from_what_is_locked() {
         use std::os::unix::fs::OpenOptionsExt;
         let path_only = i32::try_from(rustix::fs::OFlags::PATH.bits()).unwrap();
-        let file = File::options()
-            .read(true)
-            .custom_flags(path_only)
-            .open("/")
-            .unwrap();
+        let file = File::options().read(true).custom_flags(path_only).open("/").unwrap();
         assert_eq!(lock_file(&file), LockState::Impossible);
     }
 }

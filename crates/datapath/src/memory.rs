@@ -94,11 +94,7 @@ impl Default for MemoryBudget {
 impl MemoryBudget {
     /// A budget of its own.
     pub fn new(limit: u64) -> Self {
-        Self(Arc::new(BudgetState {
-            most: limit,
-            taken_off: AtomicU64::new(0),
-            granted: AtomicU64::new(0),
-        }))
+        Self(Arc::new(BudgetState { most: limit, taken_off: AtomicU64::new(0), granted: AtomicU64::new(0) }))
     }
 
     /// The budget that is left for images of the `bytes` that a process may have.
@@ -120,18 +116,12 @@ impl MemoryBudget {
 
     /// Bytes of the whole budget.
     pub fn limit_bytes(&self) -> u64 {
-        self.0
-            .most
-            .saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
+        self.0.most.saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
     }
 
     /// Nothing yet.
     pub fn empty_grant(&self) -> MemoryGrant {
-        MemoryGrant {
-            budget: self.clone(),
-            bytes: 0,
-            held: HeldMemory::default(),
-        }
+        MemoryGrant { budget: self.clone(), bytes: 0, held: HeldMemory::default() }
     }
 }
 
@@ -175,15 +165,8 @@ impl MemoryGrant {
             (wanted <= limit || bytes <= before).then_some(wanted)
         };
         let granted = &self.budget.0.granted;
-        if granted
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and)
-            .is_err()
-        {
-            return Err(MemoryLimitError {
-                needed: bytes,
-                available: self.available_bytes(),
-                limit,
-            });
+        if granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, others_and).is_err() {
+            return Err(MemoryLimitError { needed: bytes, available: self.available_bytes(), limit });
         }
         self.bytes = bytes;
         self.held.set_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
@@ -239,11 +222,7 @@ mod tests {
             (96 << 20, (96 << 20) - (96 << 20) / 100 * 30),
             (0, 0),
         ] {
-            assert_eq!(
-                MemoryBudget::of_process(process).limit_bytes(),
-                image,
-                "{process}"
-            );
+            assert_eq!(MemoryBudget::of_process(process).limit_bytes(), image, "{process}");
         }
     }
 
@@ -252,11 +231,7 @@ mod tests {
         let budget = MemoryBudget::new(100);
         let (mut first, mut second) = (budget.empty_grant(), budget.empty_grant());
         first.resize(60).unwrap();
-        let exceeded = MemoryLimitError {
-            needed: 41,
-            available: 40,
-            limit: 100,
-        };
+        let exceeded = MemoryLimitError { needed: 41, available: 40, limit: 100 };
         assert_eq!(second.resize(41), Err(exceeded));
         assert_eq!((second.granted_bytes(), second.available_bytes()), (0, 40));
         second.resize(40).unwrap();

@@ -132,9 +132,7 @@ impl Meter {
 
     /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
     pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
-        let skipped = self
-            .readings
-            .time_stage(Stage::Source, || self.body.skip_to(offset));
+        let skipped = self.readings.time_stage(Stage::Source, || self.body.skip_to(offset));
         skipped.map_err(map_source_error)?;
         self.advance_to(offset);
         Ok(())
@@ -148,11 +146,7 @@ impl Meter {
 
 /// A source that was told to stop has not failed.
 fn map_source_error(error: SourceError) -> Error {
-    if error.kind() == SourceErrorKind::Stopped {
-        Error::Stopped
-    } else {
-        error.into()
-    }
+    if error.kind() == SourceErrorKind::Stopped { Error::Stopped } else { error.into() }
 }
 
 impl ChunkStream for Meter {
@@ -168,10 +162,7 @@ impl ChunkStream for Meter {
         if let Some(floor) = &mut self.floor {
             let came = floor.record_received(chunk.len() as u64, asked.elapsed());
             came.map_err(|slow| {
-                SourceError::new(
-                    SourceErrorKind::Stalled,
-                    format!("the source is too slow: {slow}"),
-                )
+                SourceError::new(SourceErrorKind::Stalled, format!("the source is too slow: {slow}"))
             })?;
         }
         // Before the pace: the thread that hashes works while this one sleeps.
@@ -202,10 +193,7 @@ struct RateLimiter {
 
 impl RateLimiter {
     fn new(bytes_per_second: NonZeroU64) -> Self {
-        Self {
-            bytes_per_second,
-            due: Instant::now(),
-        }
+        Self { bytes_per_second, due: Instant::now() }
     }
 
     /// Waits until `bytes` may pass; `let_through` is told now and then how many of them the rate has let through.
@@ -215,9 +203,7 @@ impl RateLimiter {
         stop: &CancellationToken,
         let_through: impl Fn(u64),
     ) -> Result<(), Error> {
-        let earliest = Instant::now()
-            .checked_sub(Duration::from_secs(1))
-            .unwrap_or(self.due);
+        let earliest = Instant::now().checked_sub(Duration::from_secs(1)).unwrap_or(self.due);
         let nanos = u128::from(bytes) * 1_000_000_000 / u128::from(self.bytes_per_second.get());
         self.due = self.due.max(earliest) + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
         while let Some(left) = self.due.checked_duration_since(Instant::now()) {
@@ -262,9 +248,6 @@ mod tests {
             readings.time_stage(Stage::Decode, || readings.pass_over(hour));
         });
         let told = told.0.lock();
-        assert_eq!(
-            *told,
-            [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]
-        );
+        assert_eq!(*told, [(Stage::Decode, Duration::ZERO), (Stage::Format, Duration::ZERO)]);
     }
 }

@@ -21,10 +21,7 @@ pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095
 
 impl SpeedLimit {
     /// The limit of a pod.
-    pub const POD: Self = Self {
-        bytes_per_second: POD_BYTES_PER_SECOND,
-        time: SPEED_TIME,
-    };
+    pub const POD: Self = Self { bytes_per_second: POD_BYTES_PER_SECOND, time: SPEED_TIME };
 }
 
 /// Less came than has to.
@@ -53,11 +50,7 @@ pub struct MinSpeedCheck {
 impl MinSpeedCheck {
     /// Nothing has come yet.
     pub fn new(limit: SpeedLimit) -> Self {
-        Self {
-            limit,
-            waited: Duration::ZERO,
-            bytes: 0,
-        }
+        Self { limit, waited: Duration::ZERO, bytes: 0 }
     }
 
     /// After a wait of `time`, `bytes` came. Fails once the limit's time is over and too little has come in it.
@@ -76,11 +69,7 @@ impl MinSpeedCheck {
         if u128::from(bytes) >= least {
             return Ok(());
         }
-        Err(TooSlowError {
-            bytes,
-            time: waited,
-            bytes_per_second,
-        })
+        Err(TooSlowError { bytes, time: waited, bytes_per_second })
     }
 }
 
@@ -88,10 +77,8 @@ impl MinSpeedCheck {
 mod tests {
     use super::*;
 
-    const LIMIT: SpeedLimit = SpeedLimit {
-        bytes_per_second: NonZeroU64::new(100).unwrap(),
-        time: Duration::from_secs(10),
-    };
+    const LIMIT: SpeedLimit =
+        SpeedLimit { bytes_per_second: NonZeroU64::new(100).unwrap(), time: Duration::from_secs(10) };
 
     #[test]
     fn a_byte_a_second_is_too_slow() {

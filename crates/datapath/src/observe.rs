@@ -116,10 +116,7 @@ impl ByteCount {
     pub const fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Source => ("source_bytes", "Bytes of the source that were consumed."),
-            Self::Target => (
-                "target_bytes",
-                "Bytes that were written to the target, or sent to it.",
-            ),
+            Self::Target => ("target_bytes", "Bytes that were written to the target, or sent to it."),
             Self::Skipped => (
                 "skipped_bytes",
                 "Bytes of zeros that were not written or sent, such as holes. A disk counts them when it is complete.",

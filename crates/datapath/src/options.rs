@@ -90,11 +90,7 @@ pub struct DecodeLimits {
 impl Default for DecodeLimits {
     /// The budget of the process, what real streams need, and one thread.
     fn default() -> Self {
-        Self {
-            memory: MemoryBudget::default(),
-            spare_bytes: SPARE_BYTES,
-            threads: NonZeroUsize::MIN,
-        }
+        Self { memory: MemoryBudget::default(), spare_bytes: SPARE_BYTES, threads: NonZeroUsize::MIN }
     }
 }
 
@@ -152,10 +148,7 @@ impl Default for ReadOptions {
 impl ReadOptions {
     /// The default settings, with the token that ends the operation.
     pub fn with_stop(stop: CancellationToken) -> Self {
-        Self {
-            stop,
-            ..Self::default()
-        }
+        Self { stop, ..Self::default() }
     }
 
     /// The settings for `source`: in a guest's disk nothing is looked for.
@@ -222,9 +215,6 @@ impl Default for WriteOptions {
 impl WriteOptions {
     /// The caps of decoders that feed these writers: as many threads as write.
     pub(crate) fn decode_limits(&self, limits: &DecodeLimits) -> DecodeLimits {
-        DecodeLimits {
-            threads: self.workers,
-            ..limits.clone()
-        }
+        DecodeLimits { threads: self.workers, ..limits.clone() }
     }
 }

@@ -36,12 +36,7 @@ pub struct ChunkPacker {
 impl ChunkPacker {
     /// For a stream that begins at `offset` of its object.
     pub fn new(offset: u64) -> Self {
-        Self {
-            offset,
-            filling: None,
-            zeros: 0,
-            ready: VecDeque::new(),
-        }
+        Self { offset, filling: None, zeros: 0, ready: VecDeque::new() }
     }
 
     /// Takes the next bytes of the stream.
@@ -83,19 +78,13 @@ impl ChunkPacker {
 
     fn hand_over_data(&mut self) {
         if let Some(filling) = self.filling.take() {
-            self.ready.push_back(PackedChunk {
-                held: filling.held_bytes(),
-                bytes: filling.freeze(),
-            });
+            self.ready.push_back(PackedChunk { held: filling.held_bytes(), bytes: filling.freeze() });
         }
     }
 
     fn hand_over_zeros(&mut self) {
         if self.zeros > 0 {
-            self.ready.push_back(PackedChunk {
-                bytes: Bytes::from_static(&ZEROS[..self.zeros]),
-                held: 0,
-            });
+            self.ready.push_back(PackedChunk { bytes: Bytes::from_static(&ZEROS[..self.zeros]), held: 0 });
             self.zeros = 0;
         }
     }
@@ -124,9 +113,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn packed(packer: &mut ChunkPacker) -> Vec<Bytes> {
-        std::iter::from_fn(|| packer.pop())
-            .map(|packed| packed.bytes)
-            .collect()
+        std::iter::from_fn(|| packer.pop()).map(|packed| packed.bytes).collect()
     }
 
     #[test]

@@ -23,17 +23,8 @@ pub(crate) struct WorkQueue<T> {
 impl<T> WorkQueue<T> {
     /// A queue that lets `budget` bytes be in flight; a larger single item passes when nothing else is.
     pub(crate) fn new(budget: usize) -> Self {
-        let state = QueueState {
-            items: VecDeque::new(),
-            in_flight: 0,
-            closed: false,
-        };
-        Self {
-            state: Mutex::new(state),
-            has_items: Condvar::new(),
-            has_room: Condvar::new(),
-            budget,
-        }
+        let state = QueueState { items: VecDeque::new(), in_flight: 0, closed: false };
+        Self { state: Mutex::new(state), has_items: Condvar::new(), has_room: Condvar::new(), budget }
     }
 
     /// Waits for room. `false`: the queue is closed and the item dropped.

@@ -29,10 +29,7 @@ impl Inode {
 
 impl From<&Stat> for Inode {
     fn from(stat: &Stat) -> Self {
-        Self {
-            device: stat.st_dev,
-            number: stat.st_ino,
-        }
+        Self { device: stat.st_dev, number: stat.st_ino }
     }
 }
 
@@ -121,15 +118,9 @@ mod tests {
         fs::write(path("other"), "").unwrap();
         let file = StorageLocation::from_path(&path("file")).unwrap();
         for name in ["hard", "soft"] {
-            assert!(
-                file.shares_bytes_with(StorageLocation::from_path(&path(name)).unwrap()),
-                "{name}"
-            );
+            assert!(file.shares_bytes_with(StorageLocation::from_path(&path(name)).unwrap()), "{name}");
         }
-        assert_eq!(
-            StorageLocation::from_file(fs::File::open(path("hard")).unwrap()),
-            Some(file)
-        );
+        assert_eq!(StorageLocation::from_file(fs::File::open(path("hard")).unwrap()), Some(file));
         assert!(!file.shares_bytes_with(StorageLocation::from_path(&path("other")).unwrap()));
         assert_eq!(StorageLocation::from_path(root.path()), None);
         assert_eq!(StorageLocation::from_path(Path::new("/dev/null")), None);

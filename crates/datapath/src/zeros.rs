@@ -23,19 +23,13 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 /// The runs of a segment that hold data, relative to its start. `pieces` lie one after the other from `offset` on the disk; blocks of
 /// [`ZERO_BLOCK`] bytes, aligned on the disk, that are all zero are left out, whichever pieces they are spread over.
 pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Range<usize>> {
-    let mut scan = ZeroScan {
-        runs: Vec::new(),
-        block_start: 0,
-        block_is_zero: true,
-    };
+    let mut scan = ZeroScan { runs: Vec::new(), block_start: 0, block_is_zero: true };
     let mut at = 0;
     for mut piece in pieces {
         while !piece.is_empty() {
             // Blocks are those of the disk, not of the pieces: only a whole block of the filesystem can become a hole.
             let left_in_block = ZERO_BLOCK - (offset + at as u64) % ZERO_BLOCK;
-            let take = usize::try_from(left_in_block)
-                .unwrap_or(usize::MAX)
-                .min(piece.len());
+            let take = usize::try_from(left_in_block).unwrap_or(usize::MAX).min(piece.len());
             let (part, rest) = piece.split_at(take);
             scan.block_is_zero = scan.block_is_zero && is_zero(part);
             at += part.len();
@@ -76,10 +70,7 @@ mod tests {
     #[test]
     fn a_block_spread_over_pieces_is_one_block() {
         let data = [0u8; 4096];
-        let runs = data_runs(
-            0,
-            [&data[..100], &data[100..4000], &[1u8][..], &data[..95]].into_iter(),
-        );
+        let runs = data_runs(0, [&data[..100], &data[100..4000], &[1u8][..], &data[..95]].into_iter());
         assert_eq!(runs, std::slice::from_ref(&(0..4096)));
         assert!(data_runs(0, [&data[..100], &data[100..]].into_iter()).is_empty());
     }

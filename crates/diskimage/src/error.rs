@@ -207,20 +207,12 @@ impl Format {
 
     /// The table or table entry at `offset` of an image of this format is wrong.
     pub(crate) fn corrupt_error(self, what: impl Into<String>, offset: Host) -> Error {
-        Error::Corrupt {
-            format: self,
-            what: what.into(),
-            offset,
-        }
+        Error::Corrupt { format: self, what: what.into(), offset }
     }
 
     /// The header of an image of this format takes `needed` bytes, which `head` does not have.
     pub(crate) fn short_header_error(self, needed: u64, head: &[u8]) -> Error {
-        Error::ShortHeader {
-            format: self,
-            needed,
-            available: head.len() as u64,
-        }
+        Error::ShortHeader { format: self, needed, available: head.len() as u64 }
     }
 }
 
@@ -234,9 +226,5 @@ const fn advice(format: Format) -> &'static str {
 
 /// ` "name"`, or nothing.
 fn named(name: &str) -> String {
-    if name.is_empty() {
-        String::new()
-    } else {
-        format!(" \"{name}\"")
-    }
+    if name.is_empty() { String::new() } else { format!(" \"{name}\"") }
 }

@@ -99,9 +99,7 @@ impl Format {
 
     /// The formats that a user can ask for.
     pub fn readable_formats() -> impl Iterator<Item = Self> {
-        Self::ALL
-            .into_iter()
-            .filter(|format| !format.name_and_flags().1.is_empty())
+        Self::ALL.into_iter().filter(|format| !format.name_and_flags().1.is_empty())
     }
 
     /// The formats that a user can ask for, as help lists them: by the name that `name` gives to each.
@@ -121,13 +119,11 @@ impl FromStr for Format {
 
     /// Takes the formats that a user can ask for.
     fn from_str(name: &str) -> Result<Self, String> {
-        Self::readable_formats()
-            .find(|format| format.name_and_flags().1.contains(&name))
-            .ok_or_else(|| {
-                let list = Self::list_readable(Self::flag_name);
-                let (first, last) = list.rsplit_once(", ").unwrap_or_default();
-                format!("unknown format \"{name}\": there are {first} and {last}")
-            })
+        Self::readable_formats().find(|format| format.name_and_flags().1.contains(&name)).ok_or_else(|| {
+            let list = Self::list_readable(Self::flag_name);
+            let (first, last) = list.rsplit_once(", ").unwrap_or_default();
+            format!("unknown format \"{name}\": there are {first} and {last}")
+        })
     }
 }
 
@@ -140,10 +136,7 @@ mod tests {
         for (index, format) in Format::ALL.into_iter().enumerate() {
             assert_eq!(Format::ALL.iter().position(|other| *other == format), Some(index));
         }
-        assert!(
-            Format::ALL.contains(&Format::Dmg),
-            "the last one that the enum has"
-        );
+        assert!(Format::ALL.contains(&Format::Dmg), "the last one that the enum has");
     }
 
     #[test]

@@ -36,10 +36,7 @@ pub(crate) struct MemoryAccount {
 
 impl MemoryAccount {
     pub(crate) fn new(memory: impl ImageMemory + 'static) -> Self {
-        Self {
-            memory: Box::new(memory),
-            held: 0,
-        }
+        Self { memory: Box::new(memory), held: 0 }
     }
 
     /// Notes that the image holds `bytes`; to be called before it takes them.
@@ -62,9 +59,7 @@ impl MemoryAccount {
 
     /// The error for an image that needs more than is available.
     pub(crate) fn limit_error(&self) -> Error {
-        Error::MapTooLarge {
-            available: self.memory.available_bytes(),
-        }
+        Error::MapTooLarge { available: self.memory.available_bytes() }
     }
 }
 
@@ -98,10 +93,7 @@ mod tests {
         }
         assert_eq!(told.load(Ordering::Relaxed), 1);
         account.hold_bytes(10 * STEP).unwrap();
-        assert_eq!(
-            account.hold_bytes(10 * STEP + 1),
-            Err(Error::MapTooLarge { available: 10 * STEP })
-        );
+        assert_eq!(account.hold_bytes(10 * STEP + 1), Err(Error::MapTooLarge { available: 10 * STEP }));
         account.hold_bytes(0).unwrap();
         assert_eq!(told.load(Ordering::Relaxed), 4);
     }

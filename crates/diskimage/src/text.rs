@@ -28,9 +28,7 @@ mod tests {
         let text = "a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
         let shown = r"a\u{1b}[2Jb\n\u{9b}\u{202e}ü";
         assert_eq!(printable_name(format!("{text}\0d").as_bytes()), shown);
-        let units = text
-            .encode_utf16()
-            .chain([0xd800, u16::from(b'c'), 0, u16::from(b'd')]);
+        let units = text.encode_utf16().chain([0xd800, u16::from(b'c'), 0, u16::from(b'd')]);
         assert_eq!(printable_utf16(units), format!("{shown}\u{fffd}c"));
     }
 

@@ -66,12 +66,7 @@ pub(crate) const MAX_RUN: u64 = 1 << 30;
 impl WantedRange {
     /// Guest data that is stored as it is.
     pub(crate) fn new_data(host: Host, length: u32, guest: Guest) -> Self {
-        Self {
-            host,
-            length,
-            role: RangeRole::Data,
-            at: guest.0,
-        }
+        Self { host, length, role: RangeRole::Data, at: guest.0 }
     }
 
     /// The byte after the last wanted one.
@@ -94,12 +89,7 @@ impl WantedRange {
         let RangeRole::Table(kind) = self.role else {
             return None;
         };
-        Some(LoadedTable {
-            kind,
-            host: self.host,
-            note: self.at,
-            bytes,
-        })
+        Some(LoadedTable { kind, host: self.host, note: self.at, bytes })
     }
 }
 
@@ -129,12 +119,7 @@ impl Default for RangeBatch {
 impl RangeBatch {
     /// A batch that takes at most `room` bytes of memory.
     pub(crate) fn with_room(room: u64) -> Self {
-        Self {
-            wants: Vec::new(),
-            counted: Range::default(),
-            room,
-            exceeded: false,
-        }
+        Self { wants: Vec::new(), counted: Range::default(), room, exceeded: false }
     }
 
     /// True if there was more to add than it had room for: then it is not complete.
@@ -240,12 +225,7 @@ impl RangeBatch {
             return;
         }
         if self.reserve_one() {
-            self.wants.push(WantedRange {
-                host,
-                length,
-                role,
-                at,
-            });
+            self.wants.push(WantedRange { host, length, role, at });
         }
     }
 
@@ -266,11 +246,7 @@ impl RangeBatch {
         wants.sort_unstable();
         match doubled_table(&wants) {
             None => Ok(wants),
-            Some(offset) => Err(Error::TooEntangled {
-                format,
-                what: "two entries share a table",
-                offset,
-            }),
+            Some(offset) => Err(Error::TooEntangled { format, what: "two entries share a table", offset }),
         }
     }
 }

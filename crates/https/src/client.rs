@@ -135,26 +135,19 @@ impl HttpsServer {
                 true => NoResponseError::Untrusted(error_chain(&error)),
                 false => NoResponseError::Unreachable(error_chain(&error)),
             })?;
-        let (sender, connection) = http1::Builder::new()
-            .max_buf_size(BUFFER_BYTES)
-            .handshake(TokioIo::new(stream))
-            .await?;
+        let (sender, connection) =
+            http1::Builder::new().max_buf_size(BUFFER_BYTES).handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!("the connection failed: {}", error_chain(&error));
             }
         });
-        Ok(RequestConnection {
-            sender,
-            _connection: AbortOnDropHandle::new(connection),
-        })
+        Ok(RequestConnection { sender, _connection: AbortOnDropHandle::new(connection) })
     }
 }
 
 fn is_untrusted(error: &io::Error) -> bool {
-    let inner = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 

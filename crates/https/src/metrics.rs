@@ -90,9 +90,7 @@ async fn try_start(
         header_timeout: HEADER_TIMEOUT,
         ..ListenerSettings::with_fixed_tls(tls)
     };
-    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| {
-        ready(metrics_reply(&registry))
-    }));
+    tokio::spawn(listener::serve(socket, settings, stop, move |_, _| ready(metrics_reply(&registry))));
     Ok(address)
 }
 

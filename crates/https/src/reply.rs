@@ -41,9 +41,7 @@ pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl In
 pub fn not_found() -> Reply {
     let mut reply = text_reply(StatusCode::NOT_FOUND, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
-    reply
-        .headers_mut()
-        .insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
+    reply.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     reply
 }
 

@@ -36,9 +36,7 @@ pub fn escape_text(text: &str) -> Cow<'_, str> {
 /// The first `most` characters of bytes that should be UTF-8, shown as by [`escape_text`]; `…` stands for the rest.
 pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
     // A character has four bytes at most; one of the rest tells that there is more.
-    let enough = bytes
-        .get(..most.saturating_add(1).saturating_mul(4))
-        .unwrap_or(bytes);
+    let enough = bytes.get(..most.saturating_add(1).saturating_mul(4)).unwrap_or(bytes);
     let whole = String::from_utf8_lossy(enough);
     match whole.char_indices().nth(most) {
         None => escape_text(&whole).into_owned(),
@@ -55,11 +53,7 @@ pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
 pub fn escape_line(words: &str, most: usize) -> String {
     let words = words.split_whitespace().flat_map(|word| [" ", word]);
     // One of the rest tells that there is more.
-    let line: String = words
-        .flat_map(str::chars)
-        .skip(1)
-        .take(most.saturating_add(1))
-        .collect();
+    let line: String = words.flat_map(str::chars).skip(1).take(most.saturating_add(1)).collect();
     escape_prefix(line.as_bytes(), most)
 }
 
@@ -102,13 +96,8 @@ mod tests {
     /// All characters of the general categories.
     fn category(names: &str) -> Vec<char> {
         let pattern = regex_syntax::parse(&format!("[{names}]")).unwrap();
-        let HirKind::Class(Class::Unicode(class)) = pattern.kind() else {
-            panic!("{names}")
-        };
-        class
-            .iter()
-            .flat_map(|range| range.start()..=range.end())
-            .collect()
+        let HirKind::Class(Class::Unicode(class)) = pattern.kind() else { panic!("{names}") };
+        class.iter().flat_map(|range| range.start()..=range.end()).collect()
     }
 
     #[test]
@@ -137,14 +126,9 @@ mod tests {
         for c in category(r"\p{L}\p{M}\p{N}\p{P}\p{S}\p{Zs}") {
             assert!(is_printable(c), "{c:?}");
         }
-        for name in [
-            "Übergröße.qcow2",
-            "نسخة-احتياطية",
-            "गृहपृष्ठ",
-            "日本語 ディスク",
-            "café e\u{301}",
-            "образ 🖴",
-        ] {
+        for name in
+            ["Übergröße.qcow2", "نسخة-احتياطية", "गृहपृष्ठ", "日本語 ディスク", "café e\u{301}", "образ 🖴"]
+        {
             assert_eq!(escape_text(name), name);
         }
     }
@@ -177,9 +161,6 @@ mod tests {
     #[test]
     fn json_keeps_its_meaning() {
         let text = "{\n  \"name\": \"a\u{202e}b\u{e0041}\"\n}\n";
-        assert_eq!(
-            escape_json(text),
-            "{\n  \"name\": \"a\\u202eb\\udb40\\udc41\"\n}\n"
-        );
+        assert_eq!(escape_json(text), "{\n  \"name\": \"a\\u202eb\\udb40\\udc41\"\n}\n");
     }
 }

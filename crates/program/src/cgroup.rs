@@ -36,10 +36,7 @@ pub(crate) fn tightest_limit<T: Ord>(controller: &CgroupController<T>) -> Option
 /// The tightest limit of the cgroups in `memberships` (the text of `/proc/self/cgroup`: lines `id:controllers:path`) and of
 /// all their parents, with hierarchies mounted at `root`. `None` when nothing limits.
 fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, memberships: &str) -> Option<T> {
-    memberships
-        .lines()
-        .filter_map(|line| in_hierarchy(controller, root, line))
-        .min()
+    memberships.lines().filter_map(|line| in_hierarchy(controller, root, line)).min()
 }
 
 fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membership: &str) -> Option<T> {
@@ -56,10 +53,7 @@ fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membershi
     // Without a cgroup namespace the path is the node's and not visible here; what is mounted at the top is
     // then our own cgroup. Reading every parent covers both cases, and limits set on the pod.
     let relative = Path::new(path).strip_prefix("/").ok()?;
-    relative
-        .ancestors()
-        .filter_map(|parent| read(&mount.join(parent)))
-        .min()
+    relative.ancestors().filter_map(|parent| read(&mount.join(parent))).min()
 }
 
 fn read_number(file: &Path) -> Option<u64> {

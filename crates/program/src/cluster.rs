@@ -29,10 +29,7 @@ const KUBECONFIG_VARIABLE: &str = "KUBECONFIG";
 
 /// The flags themselves.
 pub const FLAGS: [OwnFlag; 2] = [
-    OwnFlag {
-        name: KUBECONFIG,
-        purpose: "path of a kubeconfig; only needed outside of a cluster",
-    },
+    OwnFlag { name: KUBECONFIG, purpose: "path of a kubeconfig; only needed outside of a cluster" },
     OwnFlag {
         name: SERVER,
         purpose: "address of the Kubernetes API server; overrides the one in the kubeconfig",

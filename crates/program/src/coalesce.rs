@@ -27,13 +27,11 @@ pub(crate) fn wake_ups(runtime: &mut Builder) -> &mut Builder {
 }
 
 fn with_pause(runtime: &mut Builder, much: Duration, pause: fn()) -> &mut Builder {
-    runtime
-        .on_thread_unpark(|| WOKEN_AT.set(Some(Instant::now())))
-        .on_thread_park(move || {
-            if WOKEN_AT.take().is_some_and(|woken_at| woken_at.elapsed() >= much) {
-                pause();
-            }
-        })
+    runtime.on_thread_unpark(|| WOKEN_AT.set(Some(Instant::now()))).on_thread_park(move || {
+        if WOKEN_AT.take().is_some_and(|woken_at| woken_at.elapsed() >= much) {
+            pause();
+        }
+    })
 }
 
 #[cfg(test)]

@@ -25,11 +25,7 @@ pub fn usable_count() -> usize {
 }
 
 /// The quota, in whole CPUs rounded up.
-const QUOTA: CgroupController<usize> = CgroupController {
-    name: "cpu",
-    read_v2: quota_v2,
-    read_v1: quota_v1,
-};
+const QUOTA: CgroupController<usize> = CgroupController { name: "cpu", read_v2: quota_v2, read_v1: quota_v1 };
 
 /// `cpu.max` is `<quota> <period>` in microseconds, or `max <period>`.
 fn quota_v2(cgroup: &Path) -> Option<usize> {
@@ -60,11 +56,7 @@ mod tests {
     fn this_process_may_use_at_least_one_cpu() {
         let all = std::thread::available_parallelism().unwrap().get();
         // The standard library rounds the quota down, this module rounds it up.
-        assert!(
-            (1..=all + 1).contains(&usable_count()),
-            "{} of {all}",
-            usable_count()
-        );
+        assert!((1..=all + 1).contains(&usable_count()), "{} of {all}", usable_count());
     }
 
     #[test]
@@ -85,16 +77,10 @@ mod tests {
 
     #[test]
     fn version_1_hierarchies_are_read_too() {
-        let root = cgroups(&[
-            ("cpu/cpu.cfs_quota_us", "150000\n"),
-            ("cpu/cpu.cfs_period_us", "100000\n"),
-        ]);
+        let root = cgroups(&[("cpu/cpu.cfs_quota_us", "150000\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
         let memberships = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n0::/\n";
         assert_eq!(limit_in(&QUOTA, &root, memberships), Some(2));
-        let unlimited = cgroups(&[
-            ("cpu/cpu.cfs_quota_us", "-1\n"),
-            ("cpu/cpu.cfs_period_us", "100000\n"),
-        ]);
+        let unlimited = cgroups(&[("cpu/cpu.cfs_quota_us", "-1\n"), ("cpu/cpu.cfs_period_us", "100000\n")]);
         assert_eq!(limit_in(&QUOTA, &unlimited, memberships), None);
     }
 }

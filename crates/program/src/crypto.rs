@@ -19,9 +19,7 @@ const AES_128: [CipherSuite; 3] = [
 /// spends its time in the cipher. 256 bits take 14 rounds instead of 10 (FIPS 197 §5).
 pub fn crypto_provider() -> Arc<CryptoProvider> {
     let mut provider = aws_lc_rs::default_provider();
-    provider
-        .cipher_suites
-        .sort_by_key(|suite| !AES_128.contains(&suite.suite()));
+    provider.cipher_suites.sort_by_key(|suite| !AES_128.contains(&suite.suite()));
     Arc::new(provider)
 }
 

@@ -33,12 +33,8 @@ impl NamedStrings for ProcessEnv {
     }
 
     fn with_prefix(&self, prefix: &str) -> Vec<(String, String)> {
-        let all = std::env::vars_os().map(|(name, value)| {
-            (
-                name.to_string_lossy().into_owned(),
-                value.to_string_lossy().into_owned(),
-            )
-        });
+        let all = std::env::vars_os()
+            .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
         sort_pairs(all.filter(|(name, _)| name.starts_with(prefix)))
     }
 }
@@ -88,9 +84,7 @@ pub struct EnvErrors(Vec<(String, String)>);
 impl EnvErrors {
     /// The names of the bad variables and what is wrong with each.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
-            .iter()
-            .map(|(name, reason)| (name.as_str(), reason.as_str()))
+        self.0.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
 }
 
@@ -119,10 +113,7 @@ pub struct EnvReader<'a> {
 impl<'a> EnvReader<'a> {
     /// A reader of `strings` that has seen no failure.
     pub fn new(strings: &'a dyn NamedStrings) -> Self {
-        Self {
-            strings,
-            errors: EnvErrors::default(),
-        }
+        Self { strings, errors: EnvErrors::default() }
     }
 
     /// The text of `name`, unless it is unset or empty.
@@ -171,8 +162,7 @@ impl<'a> EnvReader<'a> {
 
     /// A boolean for which anything unparsable means `false` (`INSECURE_TLS` and the like).
     pub fn lenient_bool(&self, name: &str) -> bool {
-        self.read_text(name)
-            .is_some_and(|text| go_bool(&text).unwrap_or(false))
+        self.read_text(name).is_some_and(|text| go_bool(&text).unwrap_or(false))
     }
 
     /// Notes that `name` cannot be used, for checks that no parser of one variable can make.
@@ -182,11 +172,7 @@ impl<'a> EnvReader<'a> {
 
     /// All failures so far, if there was one.
     pub fn into_result(self) -> Result<(), EnvErrors> {
-        if self.errors.0.is_empty() {
-            Ok(())
-        } else {
-            Err(self.errors)
-        }
+        if self.errors.0.is_empty() { Ok(()) } else { Err(self.errors) }
     }
 }
 
@@ -195,10 +181,7 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        pairs
-            .iter()
-            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
-            .collect()
+        pairs.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect()
     }
 
     #[test]
@@ -210,12 +193,7 @@ mod tests {
             assert_eq!(go_bool(text), Ok(false), "{text}");
         }
         for text in ["", "yes", "tRUE", " true", "on", "2"] {
-            assert!(
-                go_bool(text)
-                    .unwrap_err()
-                    .to_string()
-                    .contains(&format!("{text:?}"))
-            );
+            assert!(go_bool(text).unwrap_err().to_string().contains(&format!("{text:?}")));
         }
     }
 
@@ -251,10 +229,7 @@ mod tests {
     #[test]
     fn prefix_lists_are_sorted_by_name() {
         let env = map(&[("H_2", "b"), ("H_1", "a"), ("X", "c")]);
-        let expected = vec![
-            ("H_1".to_owned(), "a".to_owned()),
-            ("H_2".to_owned(), "b".to_owned()),
-        ];
+        let expected = vec![("H_1".to_owned(), "a".to_owned()), ("H_2".to_owned(), "b".to_owned())];
         assert_eq!(env.with_prefix("H_"), expected);
     }
 
@@ -269,11 +244,6 @@ mod tests {
     fn the_process_environment_is_readable() {
         assert!(ProcessEnv.get("PATH").is_some());
         assert_eq!(ProcessEnv.get("A_NAME_THAT_NOBODY_SETS"), None);
-        assert!(
-            ProcessEnv
-                .with_prefix("PATH")
-                .iter()
-                .any(|(name, _)| name == "PATH")
-        );
+        assert!(ProcessEnv.with_prefix("PATH").iter().any(|(name, _)| name == "PATH"));
     }
 }

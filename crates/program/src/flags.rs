@@ -16,41 +16,17 @@ enum FlagKind {
 /// klog's flags by name and ours, with what they take and their purpose in short.
 const FLAGS: [(&str, FlagKind, &str); 16] = [
     ("add_dir_header", FlagKind::Bool, "accepted, no effect"),
-    (
-        "alsologtostderr",
-        FlagKind::Bool,
-        "accepted, logs always go to stderr",
-    ),
+    ("alsologtostderr", FlagKind::Bool, "accepted, logs always go to stderr"),
     ("log_backtrace_at", FlagKind::Text, "accepted, no effect"),
-    (
-        "log_dir",
-        FlagKind::Text,
-        "accepted, no effect: logs go to stderr",
-    ),
-    (
-        "log_file",
-        FlagKind::Text,
-        "accepted, no effect: logs go to stderr",
-    ),
-    (
-        "log_file_max_size",
-        FlagKind::Number,
-        "accepted, no effect: logs go to stderr",
-    ),
-    (
-        "logtostderr",
-        FlagKind::Bool,
-        "accepted, logs always go to stderr",
-    ),
+    ("log_dir", FlagKind::Text, "accepted, no effect: logs go to stderr"),
+    ("log_file", FlagKind::Text, "accepted, no effect: logs go to stderr"),
+    ("log_file_max_size", FlagKind::Number, "accepted, no effect: logs go to stderr"),
+    ("logtostderr", FlagKind::Bool, "accepted, logs always go to stderr"),
     ("one_output", FlagKind::Bool, "accepted, no effect"),
     ("skip_headers", FlagKind::Bool, "accepted, no effect"),
     ("skip_log_headers", FlagKind::Bool, "accepted, no effect"),
     ("stderrthreshold", FlagKind::Text, "accepted, no effect"),
-    (
-        "v",
-        FlagKind::Number,
-        "log verbosity: 1 information, 3 debugging, 5 traces",
-    ),
+    ("v", FlagKind::Number, "log verbosity: 1 information, 3 debugging, 5 traces"),
     ("vmodule", FlagKind::Text, "accepted, no effect"),
     ("h", FlagKind::Bool, "show this text"),
     ("help", FlagKind::Bool, "show this text"),
@@ -139,9 +115,7 @@ pub fn parse_flags(
         let value = match (value, kind) {
             (Some(value), _) => value,
             (None, FlagKind::Bool) => "true".to_owned(),
-            (None, _) => arguments
-                .next()
-                .ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
+            (None, _) => arguments.next().ok_or_else(|| FlagError::NoValue(name.to_owned()))?,
         };
         flags.set_value(name, kind, &value)?;
     }
@@ -170,19 +144,11 @@ impl KlogFlags {
             .filter(|(_, value)| value.is_empty())
             .map(|(name, _)| format!("-{name}"))
             .collect();
-        if missing.is_empty() {
-            Ok(values)
-        } else {
-            Err(FlagError::Missing(missing.join(", ")))
-        }
+        if missing.is_empty() { Ok(values) } else { Err(FlagError::Missing(missing.join(", "))) }
     }
 
     fn set_value(&mut self, name: &'static str, kind: FlagKind, value: &str) -> Result<(), FlagError> {
-        let wrong = |expected| FlagError::Value {
-            name: name.to_owned(),
-            value: value.to_owned(),
-            expected,
-        };
+        let wrong = |expected| FlagError::Value { name: name.to_owned(), value: value.to_owned(), expected };
         match kind {
             // Those of klog mean nothing here and are kept all the same: no list of them can become stale.
             FlagKind::Text => self.own.push((name, value.to_owned())),
@@ -223,10 +189,7 @@ pub fn usage_text(program: &str, own: &[OwnFlag]) -> String {
 mod tests {
     use super::*;
 
-    const OWN: [OwnFlag; 1] = [OwnFlag {
-        name: "server",
-        purpose: "where it is",
-    }];
+    const OWN: [OwnFlag; 1] = [OwnFlag { name: "server", purpose: "where it is" }];
 
     fn parsed(line: &str) -> Result<KlogFlags, FlagError> {
         parse_flags(&OWN, line.split_whitespace().map(str::to_owned))
@@ -254,11 +217,7 @@ mod tests {
     #[test]
     fn a_bare_boolean_does_not_take_the_next_word() {
         assert_eq!(parsed("-alsologtostderr -v=2").unwrap().verbosity, 2);
-        assert_eq!(
-            parsed("-alsologtostderr false -v=2").unwrap().verbosity,
-            0,
-            "a word ends the flags"
-        );
+        assert_eq!(parsed("-alsologtostderr false -v=2").unwrap().verbosity, 0, "a word ends the flags");
     }
 
     #[test]
@@ -274,18 +233,9 @@ mod tests {
             ("-nope", "flag provided but not defined: -nope"),
             ("--nope=1", "flag provided but not defined: -nope"),
             ("-v", "flag needs an argument: -v"),
-            (
-                "-v=high",
-                "invalid value \"high\" for flag -v: a whole number is needed",
-            ),
-            (
-                "-v -1",
-                "invalid value \"-1\" for flag -v: a whole number is needed",
-            ),
-            (
-                "-one_output=maybe",
-                "invalid value \"maybe\" for flag -one_output: true or false is needed",
-            ),
+            ("-v=high", "invalid value \"high\" for flag -v: a whole number is needed"),
+            ("-v -1", "invalid value \"-1\" for flag -v: a whole number is needed"),
+            ("-one_output=maybe", "invalid value \"maybe\" for flag -one_output: true or false is needed"),
             ("---v=3", "bad flag syntax: ---v=3"),
             ("-=3", "bad flag syntax: -=3"),
         ] {

@@ -75,11 +75,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
     }
 
     #[test]
@@ -87,21 +83,10 @@ mod tests {
         crate::panics::install_hook();
         let ended = runtime().block_on(async {
             let shutdown = crate::signal::watch_signals().unwrap();
-            run_job(
-                &shutdown,
-                Duration::from_secs(9),
-                || (),
-                || -> u8 { panic!("seven\nis odd") },
-            )
-            .await
+            run_job(&shutdown, Duration::from_secs(9), || (), || -> u8 { panic!("seven\nis odd") }).await
         });
-        let JobOutcome::Failed(sentence) = ended else {
-            panic!("{ended:?}")
-        };
-        assert!(
-            sentence.starts_with("internal error, please report it: seven is odd ("),
-            "{sentence}"
-        );
+        let JobOutcome::Failed(sentence) = ended else { panic!("{ended:?}") };
+        assert!(sentence.starts_with("internal error, please report it: seven is odd ("), "{sentence}");
         assert!(sentence.contains("job.rs:"), "{sentence}");
     }
 
@@ -119,10 +104,7 @@ mod tests {
             )
             .await
         });
-        assert!(
-            matches!(ended, JobOutcome::Overdue(StopSignal::Terminate)),
-            "{ended:?}"
-        );
+        assert!(matches!(ended, JobOutcome::Overdue(StopSignal::Terminate)), "{ended:?}");
         runtime.shutdown_background();
     }
 

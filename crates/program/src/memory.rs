@@ -33,12 +33,7 @@ mod tests {
     #[test]
     fn nonsense_tells_nothing() {
         assert_eq!(in_rollup("Rss: 7 kB\nAnonymous:        12 kB\n"), Some(12 << 10));
-        for text in [
-            "",
-            "Anonymous:",
-            "Anonymous: x kB",
-            "Anonymous: 18446744073709551615 kB",
-        ] {
+        for text in ["", "Anonymous:", "Anonymous: x kB", "Anonymous: 18446744073709551615 kB"] {
             assert_eq!(in_rollup(text), None, "{text}");
         }
     }

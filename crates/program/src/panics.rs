@@ -25,14 +25,9 @@ pub struct CaughtPanic {
 /// any other is logged at once.
 pub fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic
-            .location()
-            .map_or_else(String::new, |place| format!(" ({place})"));
-        let text = format!(
-            "internal error, please report it: {}{place}",
-            panic_message(panic.payload())
-        )
-        .replace('\n', " ");
+        let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
+        let text = format!("internal error, please report it: {}{place}", panic_message(panic.payload()))
+            .replace('\n', " ");
         if IS_GUARDED.get() {
             tracing::debug!("{text}");
         } else {
@@ -47,16 +42,12 @@ pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let was_guarded = IS_GUARDED.replace(true);
     let caught = catch_unwind(AssertUnwindSafe(work));
     IS_GUARDED.set(was_guarded);
-    caught.map_err(|payload| CaughtPanic {
-        words: panic_message(&*payload).to_owned(),
-    })
+    caught.map_err(|payload| CaughtPanic { words: panic_message(&*payload).to_owned() })
 }
 
 fn panic_message(payload: &dyn Any) -> &str {
     let formatted = payload.downcast_ref::<String>().map(String::as_str);
-    formatted
-        .or_else(|| payload.downcast_ref().copied())
-        .unwrap_or("no message")
+    formatted.or_else(|| payload.downcast_ref().copied()).unwrap_or("no message")
 }
 
 /// The first panic in one sentence.

@@ -35,9 +35,7 @@ impl PodPaths {
     /// The paths under folder `prefix`, or at their place.
     pub fn from_prefix(prefix: Option<&str>) -> Self {
         let root = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("/");
-        Self {
-            root: PathBuf::from(root),
-        }
+        Self { root: PathBuf::from(root) }
     }
 
     /// The paths as [`TEST_ROOT_VARIABLE`] says.
@@ -47,8 +45,7 @@ impl PodPaths {
 
     /// The path at which absolute path `fixed` is found.
     pub fn resolve_path(&self, fixed: &str) -> PathBuf {
-        self.root
-            .join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
+        self.root.join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }
 
     /// [`DATA`].
@@ -109,9 +106,6 @@ mod tests {
         assert_eq!(paths.block_device(), Path::new("/tmp/root/dev/cdi-block-volume"));
         assert_eq!(paths.scratch_path(), Path::new("/tmp/root/scratch"));
         assert_eq!(paths.extra_headers(), Path::new("/tmp/root/extraheaders"));
-        assert_eq!(
-            paths.termination_log(),
-            Path::new("/tmp/root/dev/termination-log")
-        );
+        assert_eq!(paths.termination_log(), Path::new("/tmp/root/dev/termination-log"));
     }
 }

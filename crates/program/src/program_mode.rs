@@ -58,35 +58,21 @@ mod tests {
 
     fn face(arguments: &[&str], source: Option<&str>) -> ProgramMode {
         let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
-        let env: HashMap<String, String> = source
-            .map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned()))
-            .into_iter()
-            .collect();
+        let env: HashMap<String, String> =
+            source.map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned())).into_iter().collect();
         ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE")
     }
 
     #[test]
     fn klog_flags_or_a_bare_environment_are_a_pod() {
-        assert_eq!(
-            face(&["-alsologtostderr", "-v=1"], Some("http")),
-            ProgramMode::Pod
-        );
+        assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), ProgramMode::Pod);
         assert_eq!(face(&["--v=3"], None), ProgramMode::Pod);
         assert_eq!(face(&[], Some("http")), ProgramMode::Pod);
     }
 
     #[test]
     fn subcommands_and_help_are_for_people_even_inside_a_pod() {
-        for first in [
-            "import",
-            "info",
-            "man",
-            "--help",
-            "-h",
-            "--version",
-            "-V",
-            "nonsense",
-        ] {
+        for first in ["import", "info", "man", "--help", "-h", "--version", "-V", "nonsense"] {
             assert_eq!(face(&[first], Some("http")), ProgramMode::CommandLine, "{first}");
         }
         assert_eq!(face(&[], None), ProgramMode::CommandLine);

@@ -109,11 +109,7 @@ impl ProgressDisplay {
         };
         let log: &LogArgs = &output.log;
         log.begin_above(program, move || LogWriter(bar.clone()));
-        Self {
-            program,
-            kind,
-            quiet: output.quiet,
-        }
+        Self { program, kind, quiet: output.quiet }
     }
 
     /// Runs `job` while this shows what is known of it.
@@ -196,10 +192,7 @@ impl ProgressReporter {
         if let Err(error) = &thread {
             tracing::warn!("no progress is shown, for want of a thread: {error}");
         }
-        Self {
-            done,
-            thread: thread.ok(),
-        }
+        Self { done, thread: thread.ok() }
     }
 
     fn finish(self) {
@@ -269,10 +262,7 @@ mod tests {
         for progress in ["auto", "bar", "plain", "json", "none"] {
             let Cli { shown } = Cli::try_parse_from(["job", "-q", "--progress", progress]).unwrap();
             let display = ProgressDisplay::from_args("job", shown.progress, &shown.output);
-            assert!(
-                display.quiet && matches!(display.kind, DisplayKind::Nothing),
-                "{progress}"
-            );
+            assert!(display.quiet && matches!(display.kind, DisplayKind::Nothing), "{progress}");
         }
     }
 }

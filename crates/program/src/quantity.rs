@@ -35,9 +35,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
-    let suffix_at = unsigned
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(unsigned.len());
+    let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(suffix_at);
     let scale = UnitScale::parse(suffix).ok_or_else(syntax)?;
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
@@ -183,14 +181,8 @@ mod tests {
         for text in ["-1", "-1Gi", "-1m", "-9999999999Ei"] {
             assert_eq!(parse_bytes(text), Err(QuantityError::Negative(text.to_owned())));
         }
-        for text in [
-            "9223372036854775808",
-            "8Ei",
-            "10E",
-            "1e19",
-            "1e2000000000",
-            "99999999999999999999999Ei",
-        ] {
+        for text in ["9223372036854775808", "8Ei", "10E", "1e19", "1e2000000000", "99999999999999999999999Ei"]
+        {
             assert_eq!(parse_bytes(text), Err(QuantityError::TooLarge(text.to_owned())));
         }
     }

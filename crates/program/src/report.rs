@@ -107,13 +107,8 @@ fn without_middle(line: &str) -> String {
         return line.to_owned();
     }
     // A character that lies across a cut goes with the middle.
-    let head = (0..=HALF)
-        .rev()
-        .find_map(|end| line.get(..end))
-        .unwrap_or_default();
-    let tail = (line.len() - HALF..=line.len())
-        .find_map(|start| line.get(start..))
-        .unwrap_or_default();
+    let head = (0..=HALF).rev().find_map(|end| line.get(..end)).unwrap_or_default();
+    let tail = (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
     [head, GAP, tail].concat()
 }
 
@@ -125,10 +120,7 @@ fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
         .mode(0o600)
         .open(path)
         .and_then(|mut file| file.write_all(line.as_bytes()))
-        .map_err(|source| ReportError::Write {
-            path: path.to_owned(),
-            source,
-        })
+        .map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }
 
 /// `error` and its causes, joined by `: ` as Go joins wrapped errors. A cause that its wrapper already
@@ -160,10 +152,7 @@ mod tests {
             scratch_space_required: Some(false),
             preallocation_applied: Some(true),
             deadline_passed: Some(true),
-            vddk_info: Some(VddkInfo {
-                version: "8.0.1".to_owned(),
-                host: "esx".to_owned(),
-            }),
+            vddk_info: Some(VddkInfo { version: "8.0.1".to_owned(), host: "esx".to_owned() }),
             labels: BTreeMap::from([("b".to_owned(), "2".to_owned()), ("a".to_owned(), "1".to_owned())]),
             message: Some("Import Complete".to_owned()),
         };
@@ -192,15 +181,8 @@ mod tests {
         assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES);
 
         let error = write_json(&path, &message(MAX_LENGTH_BYTES - frame + 1)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "Termination message length 4097 exceeds maximum length of 4096 bytes"
-        );
-        assert_eq!(
-            fs::read(&path).unwrap().len(),
-            MAX_LENGTH_BYTES,
-            "the old message is untouched"
-        );
+        assert_eq!(error.to_string(), "Termination message length 4097 exceeds maximum length of 4096 bytes");
+        assert_eq!(fs::read(&path).unwrap().len(), MAX_LENGTH_BYTES, "the old message is untouched");
     }
 
     #[test]
@@ -228,17 +210,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let middle = "é".repeat(MAX_LENGTH_BYTES);
-        write_text(
-            &path,
-            &format!("Unable to process data: {middle}: no space left on device"),
-        )
-        .unwrap();
+        write_text(&path, &format!("Unable to process data: {middle}: no space left on device")).unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        assert!(
-            (MAX_LENGTH_BYTES - 4..=MAX_LENGTH_BYTES).contains(&text.len()),
-            "{}",
-            text.len()
-        );
+        assert!((MAX_LENGTH_BYTES - 4..=MAX_LENGTH_BYTES).contains(&text.len()), "{}", text.len());
         assert!(
             text.starts_with("Unable to process data: é") && text.ends_with("é: no space left on device")
         );
@@ -260,9 +234,6 @@ mod tests {
         #[error("disk: {0}")]
         struct Middle(#[source] io::Error);
         let error = Outer(Middle(io::Error::other("no space left on device")));
-        assert_eq!(
-            error_chain(&error),
-            "unable to write to file: disk: no space left on device"
-        );
+        assert_eq!(error_chain(&error), "unable to write to file: disk: no space left on device");
     }
 }

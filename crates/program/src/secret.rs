@@ -43,10 +43,7 @@ mod tests {
     #[test]
     fn formatting_hides_the_text_and_expose_shows_it() {
         let secret = Secret::new("hunter2");
-        assert_eq!(
-            format!("{secret} {secret:?} {:?}", Some(&secret)),
-            "*** *** Some(***)"
-        );
+        assert_eq!(format!("{secret} {secret:?} {:?}", Some(&secret)), "*** *** Some(***)");
         assert_eq!(secret.expose(), "hunter2");
     }
 }

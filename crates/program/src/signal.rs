@@ -61,15 +61,10 @@ impl ShutdownRequest {
 /// the limit of a file's size (RLIMIT_FSIZE), which is an error of that write then.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
     // The handler stays when this is dropped.
-    drop(unix::signal(SignalKind::from_raw(
-        rustix::process::Signal::XFSZ.as_raw(),
-    ))?);
+    drop(unix::signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;
-    let shutdown = ShutdownRequest {
-        token: CancellationToken::new(),
-        first: Arc::new(OnceLock::new()),
-    };
+    let shutdown = ShutdownRequest { token: CancellationToken::new(), first: Arc::new(OnceLock::new()) };
     let seen = shutdown.clone();
     tokio::spawn(async move {
         loop {

@@ -81,9 +81,7 @@ async fn connect_any(
     let addresses: Vec<SocketAddr> = match instead {
         Some(address) => vec![address],
         None => resolve_host(host, port).await.map_err(|error| {
-            let refused = error
-                .get_ref()
-                .and_then(|cause| cause.downcast_ref::<ThreadError>());
+            let refused = error.get_ref().and_then(|cause| cause.downcast_ref::<ThreadError>());
             let reason = refused.map_or_else(|| "no such host".to_owned(), ThreadError::to_string);
             format!("dial tcp: lookup {host}: {reason}")
         })?,

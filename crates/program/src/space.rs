@@ -6,10 +6,7 @@ pub const ALIGNMENT_BYTES: u64 = 1 << 20;
 /// The part of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a fraction of the
 /// image. What is not a non-negative number counts as none, as CDI does.
 pub fn parse_overhead(text: &str) -> f64 {
-    text.parse()
-        .ok()
-        .filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0)
-        .unwrap_or(0.0)
+    text.parse().ok().filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0).unwrap_or(0.0)
 }
 
 /// The bytes that an image may have on a volume with `available` bytes:
@@ -43,24 +40,13 @@ mod tests {
             ("0.055", 5_368_709_120, 5_088_739_328),
             ("0.06", 2_276_332_667, 2_147_483_648),
         ] {
-            assert_eq!(
-                usable_space(available, parse_overhead(text)),
-                usable,
-                "{text} of {available}"
-            );
+            assert_eq!(usable_space(available, parse_overhead(text)), usable, "{text} of {available}");
         }
     }
 
     #[test]
     fn usable_space_never_exceeds_what_is_available() {
-        for available in [
-            0,
-            1,
-            ALIGNMENT_BYTES - 1,
-            ALIGNMENT_BYTES,
-            (1 << 60) - 1,
-            u64::MAX,
-        ] {
+        for available in [0, 1, ALIGNMENT_BYTES - 1, ALIGNMENT_BYTES, (1 << 60) - 1, u64::MAX] {
             assert!(usable_space(available, 0.0) <= available);
         }
         assert_eq!(usable_space(ALIGNMENT_BYTES - 1, 0.0), 0);

@@ -48,9 +48,7 @@ where
     F: Future,
     F::Output: Into<ExitCode>,
 {
-    let arguments = arguments
-        .iter()
-        .map(|argument| argument.to_string_lossy().into_owned());
+    let arguments = arguments.iter().map(|argument| argument.to_string_lossy().into_owned());
     let flags = match flags::parse_flags(own, arguments) {
         Ok(flags) => flags,
         Err(error) => {
@@ -66,11 +64,7 @@ where
     if flags.version {
         return print_version(program);
     }
-    logging::init(LogOptions {
-        format: LogFormat::Klog,
-        verbosity: flags.verbosity,
-        program,
-    });
+    logging::init(LogOptions { format: LogFormat::Klog, verbosity: flags.verbosity, program });
     panics::install_hook();
     crate::install_provider();
     let ended = on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));

@@ -1,8 +1,5 @@
 //! Signals, sent to a real child process: this test binary, started again to run [`child`].
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failure must fail the test, also in its helpers"
-)]
+#![expect(clippy::unwrap_used, reason = "a failure must fail the test, also in its helpers")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -21,10 +18,7 @@ fn child() {
     let Some(behaviour) = ProcessEnv.get(CHILD_VARIABLE) else {
         return;
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let code = runtime.block_on(async {
         let shutdown = signal::watch_signals().unwrap();
         assert_eq!(shutdown.first_signal(), None);
@@ -59,10 +53,7 @@ impl Running {
     }
 
     fn wait_for(&mut self, word: &str) {
-        assert!(
-            self.lines.any(|line| line.unwrap() == word),
-            "the child ended before it said {word}"
-        );
+        assert!(self.lines.any(|line| line.unwrap() == word), "the child ended before it said {word}");
     }
 
     fn send(&self, signal: Signal) {

@@ -16,11 +16,7 @@ pub(crate) fn printable_url(url: &Url) -> String {
 
 /// `text` as a URL, of HTTP unless it says otherwise. Without `://`, `host:port` would parse as a URL of scheme `host`.
 pub(crate) fn with_scheme(text: &str) -> String {
-    if text.contains("://") {
-        text.to_owned()
-    } else {
-        format!("http://{text}")
-    }
+    if text.contains("://") { text.to_owned() } else { format!("http://{text}") }
 }
 
 /// Scheme, host and port of a URL, without the path: that of an image server is a secret too.

@@ -16,10 +16,7 @@ impl BasicCredentials {
     /// Credentials from the environment or a flag; none unless both parts are there.
     pub fn new(user: &str, password: &str) -> Option<Self> {
         let complete = !user.is_empty() && !password.is_empty();
-        complete.then(|| Self {
-            user: user.to_owned(),
-            password: password.to_owned(),
-        })
+        complete.then(|| Self { user: user.to_owned(), password: password.to_owned() })
     }
 
     /// The user, or the access key.
@@ -63,13 +60,7 @@ mod tests {
     #[test]
     fn user_info_is_decoded() {
         let url = Url::parse("http://a%40b:p%3Aw@host/").unwrap();
-        assert_eq!(
-            BasicCredentials::of_url(&url),
-            BasicCredentials::new("a@b", "p:w")
-        );
-        assert_eq!(
-            BasicCredentials::of_url(&Url::parse("http://host/").unwrap()),
-            None
-        );
+        assert_eq!(BasicCredentials::of_url(&url), BasicCredentials::new("a@b", "p:w"));
+        assert_eq!(BasicCredentials::of_url(&Url::parse("http://host/").unwrap()), None);
     }
 }

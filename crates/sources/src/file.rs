@@ -60,10 +60,7 @@ impl FileSource {
     /// Standard input, of unknown length whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
-        let fd = io::stdin()
-            .as_fd()
-            .try_clone_to_owned()
-            .map_err(|error| io_error("open", &name, &error))?;
+        let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
         let kind = FileKind::Pipe(Arc::new(fd.into()));
         Ok(Self { name, kind, stop })
     }
@@ -176,9 +173,7 @@ impl SourceBody for FileBody {
         let position = self.position();
         if offset < position || offset > self.local.size() {
             let name = &self.name;
-            return Err(invalid_error(format!(
-                "{name}: cannot skip from byte {position} to byte {offset}"
-            )));
+            return Err(invalid_error(format!("{name}: cannot skip from byte {position} to byte {offset}")));
         }
         let end = self.reader.position();
         self.hole = end.saturating_sub(offset);
@@ -218,15 +213,9 @@ mod tests {
         let bytes: Vec<u8> = (0..2_500_000u32).flat_map(u32::to_le_bytes).collect();
         let file = file(&bytes);
         let source = FileSource::open(file.path(), CancellationToken::new()).unwrap();
-        assert_eq!(
-            (source.total_bytes(), source.is_ranged()),
-            (Some(10_000_000), true)
-        );
+        assert_eq!((source.total_bytes(), source.is_ranged()), (Some(10_000_000), true));
         assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), bytes);
-        assert_eq!(
-            source.read_range(9_999_990..10_000_000).unwrap(),
-            bytes[9_999_990..]
-        );
+        assert_eq!(source.read_range(9_999_990..10_000_000).unwrap(), bytes[9_999_990..]);
         assert_eq!(source.read_range(5..5).unwrap().len(), 0);
         assert!(source.read_range(0..10_000_001).is_err());
         let mut body = source.open_body().unwrap();
@@ -289,14 +278,7 @@ mod tests {
     fn a_pipe_is_plain() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pipe");
-        rustix::fs::mknodat(
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::FileType::Fifo,
-            0o600.into(),
-            0,
-        )
-        .unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let write_path = path.clone();
         let writer = std::thread::spawn(move || std::fs::write(write_path, vec![7; 3_000_000]).unwrap());
         let source = FileSource::open(&path, CancellationToken::new()).unwrap();
@@ -310,12 +292,8 @@ mod tests {
     #[test]
     fn what_cannot_be_opened_is_named() {
         let dir = tempfile::tempdir().unwrap();
-        let message = |path: &Path| {
-            FileSource::open(path, CancellationToken::new())
-                .err()
-                .unwrap()
-                .to_string()
-        };
+        let message =
+            |path: &Path| FileSource::open(path, CancellationToken::new()).err().unwrap().to_string();
         assert!(message(dir.path()).ends_with("is a directory"));
         assert!(message(&dir.path().join("missing")).ends_with("missing: no such file or directory"));
     }

@@ -87,9 +87,7 @@ impl Network {
         passes: impl Fn(&SourceError) -> bool,
         attempt: impl AsyncFnMut() -> Result<T, AttemptError>,
     ) -> Result<T, SourceError> {
-        self.patience
-            .retry_first_request(&*self.observer, passes, attempt)
-            .await
+        self.patience.retry_first_request(&*self.observer, passes, attempt).await
     }
 
     /// Waits for `work`, unless stopped before.

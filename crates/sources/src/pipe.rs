@@ -31,12 +31,7 @@ pub(crate) struct PipeBody {
 impl PipeBody {
     /// The rest of `file`; `stop` ends a wait.
     pub(crate) fn new(name: String, file: Arc<File>, stop: CancellationToken) -> Self {
-        Self {
-            name,
-            file,
-            position: 0,
-            stop,
-        }
+        Self { name, file, position: 0, stop }
     }
 
     /// True if the pipe has bytes, or is at its end, before `wait` is over.
@@ -44,10 +39,7 @@ impl PipeBody {
         if self.stop.is_cancelled() {
             return Err(stopped_error());
         }
-        let wait = Timespec {
-            tv_sec: 0,
-            tv_nsec: wait.subsec_nanos().into(),
-        };
+        let wait = Timespec { tv_sec: 0, tv_nsec: wait.subsec_nanos().into() };
         match rustix::event::poll(&mut [PollFd::new(&*self.file, PollFlags::IN)], Some(&wait)) {
             Ok(ready) => Ok(ready > 0),
             Err(Errno::INTR) => Ok(false),
@@ -87,9 +79,7 @@ impl SourceBody for PipeBody {
 
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let (name, position) = (&self.name, self.position);
-        Err(invalid_error(format!(
-            "{name}: cannot skip from byte {position} to byte {offset}"
-        )))
+        Err(invalid_error(format!("{name}: cannot skip from byte {position} to byte {offset}")))
     }
 }
 
@@ -104,10 +94,7 @@ mod tests {
     fn pipe() -> (PipeBody, io::PipeWriter) {
         let (reader, writer) = io::pipe().unwrap();
         let file = Arc::new(File::from(std::os::fd::OwnedFd::from(reader)));
-        (
-            PipeBody::new("pipe".to_owned(), file, CancellationToken::new()),
-            writer,
-        )
+        (PipeBody::new("pipe".to_owned(), file, CancellationToken::new()), writer)
     }
 
     #[test]

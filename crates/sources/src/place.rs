@@ -93,21 +93,13 @@ impl SourceLocation {
     /// Tells the kinds of addresses apart. What has no scheme is a path.
     pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
-        let registry = |reference| Self::Registry {
-            reference,
-            options: particulars.registry.clone(),
-        };
-        let object = |store| Self::Object {
-            store,
-            url: text.to_owned(),
-            options: particulars.objects.clone(),
-        };
+        let registry = |reference| Self::Registry { reference, options: particulars.registry.clone() };
+        let object =
+            |store| Self::Object { store, url: text.to_owned(), options: particulars.objects.clone() };
         if text.starts_with("oci:") || text.starts_with("oci-archive:") {
             return Ok(registry(url));
         }
-        let scheme = text
-            .split_once("://")
-            .map(|(scheme, _)| scheme.to_ascii_lowercase());
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
         let Some(scheme) = scheme else {
             return match text {
                 "" => Err(invalid_error("the name of the source is empty")),
@@ -115,25 +107,16 @@ impl SourceLocation {
             };
         };
         match find_scheme(&scheme).map(|scheme| scheme.kind) {
-            Some(SourceKind::Http) => Ok(Self::Http {
-                url: parse_endpoint(text)?,
-                headers: Vec::new(),
-            }),
+            Some(SourceKind::Http) => Ok(Self::Http { url: parse_endpoint(text)?, headers: Vec::new() }),
             Some(SourceKind::Registry) => Ok(registry(url)),
             Some(SourceKind::Nbd) => Ok(Self::Nbd(url)),
             Some(SourceKind::ImageIo) => {
                 let (api, disk_id) = disk_of_engine(text)?;
-                Ok(Self::ImageIo {
-                    api,
-                    disk_id,
-                    checkpoints: particulars.checkpoints,
-                })
+                Ok(Self::ImageIo { api, disk_id, checkpoints: particulars.checkpoints })
             }
-            Some(SourceKind::Vddk) => Ok(Self::Vddk(VddkOptions::parse(
-                text,
-                particulars.checkpoints,
-                particulars.vddk,
-            )?)),
+            Some(SourceKind::Vddk) => {
+                Ok(Self::Vddk(VddkOptions::parse(text, particulars.checkpoints, particulars.vddk)?))
+            }
             Some(SourceKind::Glance) => {
                 let unknown = || invalid_error("an OpenStack cloud has to be told who asks");
                 let access = particulars.access.ok_or_else(unknown)?;
@@ -141,8 +124,7 @@ impl SourceLocation {
             }
             Some(SourceKind::File) => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
-                path.map(Self::File)
-                    .ok_or_else(|| invalid_error(format!("{text} names no local file")))
+                path.map(Self::File).ok_or_else(|| invalid_error(format!("{text} names no local file")))
             }
             Some(SourceKind::S3) => Ok(object(&s3::STORE)),
             Some(SourceKind::Gcs) => Ok(object(&gcs::STORE)),
@@ -206,24 +188,16 @@ pub enum SourceInfo {
 
 impl OpenedSource {
     fn new(source: impl Source + 'static, remarks: SourceInfo) -> Self {
-        Self {
-            source: Box::new(source),
-            remarks,
-        }
+        Self { source: Box::new(source), remarks }
     }
 }
 
 /// Opens what is at `place`, over `network` unless it is on this machine. Blocks; not to be called inside an asynchronous task.
 pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSource, SourceError> {
-    let span = place
-        .host_name()
-        .map_or_else(Span::none, |host| tracing::error_span!("source", host));
+    let span = place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
     let network = &network.clone_with(|network| network.span = span.clone());
     let _entered = span.entered();
-    let alone = |source| OpenedSource {
-        source,
-        remarks: SourceInfo::None,
-    };
+    let alone = |source| OpenedSource { source, remarks: SourceInfo::None };
     Ok(match place {
         SourceLocation::File(path) => alone(Box::new(FileSource::open(path, network.stop.clone())?)),
         SourceLocation::Http { url, headers } => {
@@ -243,11 +217,9 @@ pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<Ope
             OpenedSource::new(source, SourceInfo::Variables(variables))
         }
         SourceLocation::Nbd(uri) => alone(Box::new(NbdSource::open(uri, network)?)),
-        SourceLocation::ImageIo {
-            api,
-            disk_id,
-            checkpoints,
-        } => alone(Box::new(ImageIoSource::open(api, disk_id, checkpoints, network)?)),
+        SourceLocation::ImageIo { api, disk_id, checkpoints } => {
+            alone(Box::new(ImageIoSource::open(api, disk_id, checkpoints, network)?))
+        }
         SourceLocation::Vddk(options) => {
             let source = VddkSource::open(options, network)?;
             let library = source.library_info_reader();
@@ -264,27 +236,18 @@ mod tests {
 
     fn object(name: &str, url: &str) -> SourceLocation {
         SourceLocation::Object {
-            store: STORES
-                .into_iter()
-                .find(|store| store.kind.name() == name)
-                .unwrap(),
+            store: STORES.into_iter().find(|store| store.kind.name() == name).unwrap(),
             url: url.to_owned(),
             options: ObjectOptions::default(),
         }
     }
 
     fn http(url: &str) -> SourceLocation {
-        SourceLocation::Http {
-            url: url.parse().unwrap(),
-            headers: Vec::new(),
-        }
+        SourceLocation::Http { url: url.parse().unwrap(), headers: Vec::new() }
     }
 
     fn image(reference: &str) -> SourceLocation {
-        SourceLocation::Registry {
-            reference: reference.to_owned(),
-            options: RegistryOptions::default(),
-        }
+        SourceLocation::Registry { reference: reference.to_owned(), options: RegistryOptions::default() }
     }
 
     fn nbd(uri: &str) -> SourceLocation {
@@ -304,10 +267,7 @@ mod tests {
             ("./-", SourceLocation::File("./-".into())),
             ("/a/b://c", SourceLocation::File("/a/b://c".into())),
             ("./oci:x", SourceLocation::File("./oci:x".into())),
-            (
-                "file:///a%20b/disk.img",
-                SourceLocation::File("/a b/disk.img".into()),
-            ),
+            ("file:///a%20b/disk.img", SourceLocation::File("/a b/disk.img".into())),
             ("HTTP://host/disk", http("HTTP://host/disk")),
             ("https://host/disk", http("https://host/disk")),
             ("s3://bucket/disk", object("s3", "s3://bucket/disk")),

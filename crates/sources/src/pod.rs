@@ -62,10 +62,7 @@ impl PodNetwork {
         let [user, password] = [&user, &password].map(|part| part.as_ref().map_or("", Secret::expose));
         let insecure = reader.lenient_bool(INSECURE_TLS);
         match Self::new(env, BasicCredentials::new(user, password), insecure) {
-            Ok(network) => Some(Self {
-                cert_dir: reader.read_text(CERT_DIR).map(Into::into),
-                ..network
-            }),
+            Ok(network) => Some(Self { cert_dir: reader.read_text(CERT_DIR).map(Into::into), ..network }),
             Err(error) => {
                 reader.reject_variable(PROXY, error.to_string());
                 None

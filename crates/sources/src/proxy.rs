@@ -29,9 +29,7 @@ impl ProxyConfig {
         Ok(Self {
             http: if is_cgi { None } else { proxy("HTTP_PROXY")? },
             https: proxy("HTTPS_PROXY")?,
-            direct: either("NO_PROXY")
-                .map(|list| parse_no_proxy(&list))
-                .unwrap_or_default(),
+            direct: either("NO_PROXY").map(|list| parse_no_proxy(&list)).unwrap_or_default(),
         })
     }
 
@@ -102,9 +100,7 @@ enum NoProxyRule {
 }
 
 fn parse_no_proxy(list: &str) -> Vec<NoProxyRule> {
-    list.split(',')
-        .filter_map(|entry| NoProxyRule::parse(&entry.trim().to_ascii_lowercase()))
-        .collect()
+    list.split(',').filter_map(|entry| NoProxyRule::parse(&entry.trim().to_ascii_lowercase())).collect()
 }
 
 impl NoProxyRule {
@@ -116,22 +112,14 @@ impl NoProxyRule {
         if let Some(network) = parse_network(entry) {
             return Some(network);
         }
-        if let Ok(ip) = entry
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-        {
+        if let Ok(ip) = entry.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Some(Self::Address(ip.to_canonical(), None));
         }
         let (host, port) = match entry.rsplit_once(':') {
             Some((host, port)) => (host, Some(port.parse().ok()?)),
             None => (entry, None),
         };
-        if let Ok(ip) = host
-            .trim_start_matches('[')
-            .trim_end_matches(']')
-            .parse::<IpAddr>()
-        {
+        if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
             return Some(Self::Address(ip.to_canonical(), port));
         }
         let host = if host.starts_with("*.") { &host[1..] } else { host };
@@ -141,11 +129,7 @@ impl NoProxyRule {
         let Ok(Host::Domain(name)) = Host::parse(name) else {
             return None;
         };
-        Some(Self::Domain {
-            suffix: format!(".{name}"),
-            itself,
-            port,
-        })
+        Some(Self::Domain { suffix: format!(".{name}"), itself, port })
     }
 
     fn matches_host(&self, host: &Host<&str>, ip: Option<IpAddr>, port: u16) -> bool {
@@ -154,14 +138,7 @@ impl NoProxyRule {
             (Self::Everything, _) => true,
             (Self::Network(network, bits), _) => ip.is_some_and(|ip| is_within(ip, *network, *bits)),
             (Self::Address(address, wanted), _) => ip == Some(*address) && same_port(wanted),
-            (
-                Self::Domain {
-                    suffix,
-                    itself,
-                    port: wanted,
-                },
-                Host::Domain(name),
-            ) => {
+            (Self::Domain { suffix, itself, port: wanted }, Host::Domain(name)) => {
                 let matches = name.ends_with(suffix.as_str()) || (*itself && *name == &suffix[1..]);
                 matches && same_port(wanted)
             }
@@ -196,15 +173,9 @@ mod tests {
     use super::*;
 
     fn proxy_for(env: &[(&str, &str)], url: &str) -> Option<String> {
-        let lookup = |name: &str| {
-            env.iter()
-                .find(|(n, _)| *n == name)
-                .map(|(_, value)| (*value).to_owned())
-        };
+        let lookup = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned());
         let config = ProxyConfig::from_env(lookup).unwrap();
-        config
-            .proxy_for(&Url::parse(url).unwrap())
-            .map(|url| url.to_string())
+        config.proxy_for(&Url::parse(url).unwrap()).map(|url| url.to_string())
     }
 
     #[test]
@@ -214,41 +185,13 @@ mod tests {
             (vec![], "http://a.com/", None),
             (vec![("HTTP_PROXY", "p:3128")], "http://a.com/", proxy("p:3128")),
             (vec![("HTTP_PROXY", "p:3128")], "https://a.com/", None),
-            (
-                vec![("https_proxy", "http://p:3128")],
-                "https://a.com/",
-                proxy("p:3128"),
-            ),
-            (
-                vec![("http_proxy", "low"), ("HTTP_PROXY", "up")],
-                "http://a.com/",
-                proxy("up"),
-            ),
-            (
-                vec![("http_proxy", "low"), ("HTTP_PROXY", "")],
-                "http://a.com/",
-                proxy("low"),
-            ),
-            (
-                vec![("HTTP_PROXY", "p"), ("REQUEST_METHOD", "GET")],
-                "http://a.com/",
-                None,
-            ),
-            (
-                vec![("HTTPS_PROXY", "p"), ("REQUEST_METHOD", "GET")],
-                "https://a.com/",
-                proxy("p"),
-            ),
-            (
-                vec![("HTTP_PROXY", "u:pw@p:1")],
-                "http://a.com/",
-                proxy("u:pw@p:1"),
-            ),
-            (
-                vec![("HTTP_PROXY", "10.0.0.1:3128")],
-                "http://a.com/",
-                proxy("10.0.0.1:3128"),
-            ),
+            (vec![("https_proxy", "http://p:3128")], "https://a.com/", proxy("p:3128")),
+            (vec![("http_proxy", "low"), ("HTTP_PROXY", "up")], "http://a.com/", proxy("up")),
+            (vec![("http_proxy", "low"), ("HTTP_PROXY", "")], "http://a.com/", proxy("low")),
+            (vec![("HTTP_PROXY", "p"), ("REQUEST_METHOD", "GET")], "http://a.com/", None),
+            (vec![("HTTPS_PROXY", "p"), ("REQUEST_METHOD", "GET")], "https://a.com/", proxy("p")),
+            (vec![("HTTP_PROXY", "u:pw@p:1")], "http://a.com/", proxy("u:pw@p:1")),
+            (vec![("HTTP_PROXY", "10.0.0.1:3128")], "http://a.com/", proxy("10.0.0.1:3128")),
             (vec![("HTTP_PROXY", "p")], "http://localhost:8080/", None),
             (vec![("HTTP_PROXY", "p")], "http://127.9.9.9/", None),
             (vec![("HTTP_PROXY", "p")], "http://[::1]/", None),
@@ -307,12 +250,7 @@ mod tests {
         for value in ["ftp://u:secret@p/", "http://u:secret@p:99999/"] {
             let error =
                 ProxyConfig::from_env(|name| (name == "HTTP_PROXY").then(|| value.to_owned())).unwrap_err();
-            assert!(
-                error
-                    .to_string()
-                    .starts_with("invalid proxy address in HTTP_PROXY: "),
-                "{error}"
-            );
+            assert!(error.to_string().starts_with("invalid proxy address in HTTP_PROXY: "), "{error}");
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         let config = ProxyConfig::from_env(|_| Some("http://u:secret@p/".to_owned())).unwrap();

@@ -14,10 +14,7 @@ use tracing::Span;
 #[derive(Debug)]
 pub(crate) enum AttemptError {
     /// Another attempt may succeed, not before `retry_after` if the server asked for that.
-    Transient {
-        error: SourceError,
-        retry_after: Option<Duration>,
-    },
+    Transient { error: SourceError, retry_after: Option<Duration> },
     /// No attempt will succeed.
     Final(SourceError),
 }
@@ -29,10 +26,7 @@ impl AttemptError {
 
     /// Another attempt may succeed, at any time.
     pub(super) fn from_transient(error: SourceError) -> Self {
-        Self::Transient {
-            error,
-            retry_after: None,
-        }
+        Self::Transient { error, retry_after: None }
     }
 
     pub(super) fn new_final(kind: SourceErrorKind, cause: impl Into<String>) -> Self {
@@ -43,10 +37,7 @@ impl AttemptError {
     pub(super) fn with_context(self, place: &str) -> Self {
         let at = |error: SourceError| SourceError::with_context(error.kind(), place, error);
         match self {
-            Self::Transient { error, retry_after } => Self::Transient {
-                error: at(error),
-                retry_after,
-            },
+            Self::Transient { error, retry_after } => Self::Transient { error: at(error), retry_after },
             Self::Final(error) => Self::Final(at(error)),
         }
     }
@@ -107,18 +98,15 @@ impl RetryPolicy {
     /// that lost the same server do not come back at the same moment. `random` lies in `0..1`.
     fn backoff_delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
-        self.first_delay
-            .saturating_mul(1 << doublings)
-            .min(self.max_delay)
-            .mul_f64(random)
+        self.first_delay.saturating_mul(1 << doublings).min(self.max_delay).mul_f64(random)
     }
 
     /// Pauses between the times that something is asked first: 1 s and 2 s by default. Without jitter: the start of an import is
     /// spread by what started it.
     pub(crate) fn first_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        let attempts = self.retries.map_or(self.first_attempts, |retries| {
-            self.first_attempts.min(retries.saturating_add(1))
-        });
+        let attempts = self
+            .retries
+            .map_or(self.first_attempts, |retries| self.first_attempts.min(retries.saturating_add(1)));
         let first_delay = self.first_delay;
         (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
     }
@@ -184,10 +172,7 @@ impl<'a> RetryAttempts<'a> {
     /// Longest next wait for the server. Doubled by each failure: a server that needs a
     /// minute and a half before it answers is reached too.
     pub(super) fn wait_limit(&self) -> Duration {
-        let patient = self
-            .patience
-            .idle_limit()
-            .saturating_mul(1 << self.failures.min(16));
+        let patient = self.patience.idle_limit().saturating_mul(1 << self.failures.min(16));
         patient.min(self.remaining_time())
     }
 
@@ -213,11 +198,7 @@ impl<'a> RetryAttempts<'a> {
         };
         self.failures += 1;
         let first_cause = self.first_cause.get_or_insert_with(|| error.to_string()).clone();
-        if self
-            .patience
-            .retries
-            .is_some_and(|allowed| self.failures > allowed)
-        {
+        if self.patience.retries.is_some_and(|allowed| self.failures > allowed) {
             let what = format!("giving up {place} after {} failures in a row", self.failures);
             return Err(SourceError::with_context(error.kind(), what, error));
         }
@@ -228,11 +209,8 @@ impl<'a> RetryAttempts<'a> {
         }
         // A pause that the server asks for outlasts the jitter, but not the time that is left.
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
-        let delay = self
-            .patience
-            .backoff_delay(self.failures, fastrand::f64())
-            .max(asked)
-            .min(self.remaining_time());
+        let delay =
+            self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
         self.observer.record_retry(Stage::Source);
         tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
         Ok(delay)
@@ -240,9 +218,7 @@ impl<'a> RetryAttempts<'a> {
 
     /// Rest of the time without a new byte.
     pub(super) fn remaining_time(&self) -> Duration {
-        self.patience
-            .no_progress_limit
-            .saturating_sub(self.waiting_since.elapsed())
+        self.patience.no_progress_limit.saturating_sub(self.waiting_since.elapsed())
     }
 }
 
@@ -253,15 +229,11 @@ const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
 pub(super) async fn with_lookup_limit<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
-    tokio::time::timeout(LOOKUP_LIMIT, work)
-        .await
-        .unwrap_or_else(|_| {
-            let message = format!(
-                "the server did not tell where the object is within {} s",
-                LOOKUP_LIMIT.as_secs()
-            );
-            Err(SourceError::new(SourceErrorKind::Stalled, message))
-        })
+    tokio::time::timeout(LOOKUP_LIMIT, work).await.unwrap_or_else(|_| {
+        let message =
+            format!("the server did not tell where the object is within {} s", LOOKUP_LIMIT.as_secs());
+        Err(SourceError::new(SourceErrorKind::Stalled, message))
+    })
 }
 
 /// `work`, or a transient failure after `limit` without a sign of the server.
@@ -292,43 +264,23 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_bound() {
         let patience = patience();
-        for (failures, seconds) in [
-            (1, 0.5),
-            (2, 1.0),
-            (3, 2.0),
-            (6, 16.0),
-            (7, 30.0),
-            (u32::MAX, 30.0),
-        ] {
-            assert_eq!(
-                patience.backoff_delay(failures, 1.0),
-                Duration::from_secs_f64(seconds),
-                "{failures}"
-            );
+        for (failures, seconds) in [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 30.0), (u32::MAX, 30.0)] {
+            assert_eq!(patience.backoff_delay(failures, 1.0), Duration::from_secs_f64(seconds), "{failures}");
             assert_eq!(patience.backoff_delay(failures, 0.0), Duration::ZERO);
         }
     }
 
     #[test]
     fn time_without_a_byte_ends_the_attempts() {
-        let patience = RetryPolicy {
-            no_progress_limit: Duration::from_secs(2),
-            ..patience()
-        };
+        let patience = RetryPolicy { no_progress_limit: Duration::from_secs(2), ..patience() };
         let mut attempts = RetryAttempts::new(&patience, &NoObserver);
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         assert!(attempts.record_failure(broken(), "at byte 5").unwrap() <= Duration::from_secs(1));
         assert!(attempts.wait_limit() <= Duration::from_secs(1));
         attempts.waiting_since = Instant::now().checked_sub(Duration::from_secs(2)).unwrap();
-        let error = attempts
-            .record_failure(broken(), "at byte 5")
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            error,
-            "no new byte for 2 s at byte 5, giving up: connection reset"
-        );
+        let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(error, "no new byte for 2 s at byte 5, giving up: connection reset");
     }
 
     #[test]
@@ -345,20 +297,11 @@ mod tests {
 
     #[test]
     fn a_number_of_retries_ends_the_attempts() {
-        let patience = RetryPolicy {
-            retries: Some(2),
-            ..patience()
-        };
+        let patience = RetryPolicy { retries: Some(2), ..patience() };
         let mut attempts = RetryAttempts::new(&patience, &NoObserver);
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
-        let error = attempts
-            .record_failure(broken(), "at byte 5")
-            .unwrap_err()
-            .to_string();
-        assert_eq!(
-            error,
-            "giving up at byte 5 after 3 failures in a row: connection reset"
-        );
+        let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
+        assert_eq!(error, "giving up at byte 5 after 3 failures in a row: connection reset");
     }
 }

@@ -55,12 +55,7 @@ pub struct UrlScheme {
 }
 
 const fn scheme(name: &'static str, kind: SourceKind, is_listed: bool, is_for_clusters: bool) -> UrlScheme {
-    UrlScheme {
-        name,
-        kind,
-        is_listed,
-        is_for_clusters,
-    }
+    UrlScheme { name, kind, is_listed, is_for_clusters }
 }
 
 /// All schemes, in the order in which help and errors name them.

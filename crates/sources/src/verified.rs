@@ -23,12 +23,7 @@ impl VerifiedBody {
     pub fn new(body: Box<dyn SourceBody>, expected: Checksum, what: String) -> Result<Self, SourceError> {
         let hashing = HashingThread::start(expected.algorithm());
         let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
-        Ok(Self {
-            body,
-            hashing: Some(hashing.map_err(failed)?),
-            expected,
-            what,
-        })
+        Ok(Self { body, hashing: Some(hashing.map_err(failed)?), expected, what })
     }
 
     fn verify_checksum(&mut self) -> Result<(), SourceError> {
@@ -61,10 +56,7 @@ impl SourceBody for VerifiedBody {
 
     /// Not for this body: what is not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
-        let message = format!(
-            "{}: cannot skip to byte {offset} of a body that is verified",
-            self.what
-        );
+        let message = format!("{}: cannot skip to byte {offset} of a body that is verified", self.what);
         Err(invalid_error(message))
     }
 }
@@ -87,11 +79,8 @@ mod tests {
 
     fn read(expected: &str) -> Result<(), SourceError> {
         let chunks = vec![Bytes::from_static(b"c"), Bytes::from_static(b"ab")];
-        let mut body = VerifiedBody::new(
-            Box::new(Two(chunks)),
-            expected.parse().unwrap(),
-            "blob".to_owned(),
-        )?;
+        let mut body =
+            VerifiedBody::new(Box::new(Two(chunks)), expected.parse().unwrap(), "blob".to_owned())?;
         while body.next_chunk()?.is_some() {}
         // The end stays the end.
         body.next_chunk().map(drop)

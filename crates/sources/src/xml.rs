@@ -101,10 +101,7 @@ impl XmlElement {
     }
 
     fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {
-        let mut element = Self {
-            name: start.local_name().as_ref().to_owned(),
-            ..Self::default()
-        };
+        let mut element = Self { name: start.local_name().as_ref().to_owned(), ..Self::default() };
         // Unchecked: to find names that come twice takes the square of their number.
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| XmlError::from_parser_error(&error))?;
@@ -165,25 +162,15 @@ mod tests {
         assert_eq!(disk.text_of("name"), Some("a&b!"));
         assert_eq!(disk.text_of("total_size"), Some("512"));
         let domains = disk.child("storage_domains").unwrap();
-        let ids: Vec<_> = domains
-            .children_named("storage_domain")
-            .map(|domain| domain.id.as_deref().unwrap())
-            .collect();
+        let ids: Vec<_> =
+            domains.children_named("storage_domain").map(|domain| domain.id.as_deref().unwrap()).collect();
         assert_eq!(ids, ["s1", "s2"]);
     }
 
     #[test]
     fn what_is_no_document_is_refused() {
         let deep = "<a>".repeat(100) + &"</a>".repeat(100);
-        for text in [
-            "",
-            "plain",
-            "<a>",
-            "<a></b>",
-            "</a>",
-            "<a>&bomb;</a>",
-            deep.as_str(),
-        ] {
+        for text in ["", "plain", "<a>", "<a></b>", "</a>", "<a>&bomb;</a>", deep.as_str()] {
             assert!(XmlElement::parse(text.as_bytes()).is_err(), "{text:?}");
         }
         let bomb = "<!DOCTYPE x [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;&a;&a;\">]><x>&b;</x>";

@@ -49,35 +49,22 @@ impl Reply {
 
     /// This status with this body.
     pub fn status(status: u16, body: impl Into<Bytes>) -> Self {
-        Self {
-            status,
-            headers: Vec::new(),
-            body: Body::Whole(body.into()),
-        }
+        Self { status, headers: Vec::new(), body: Body::Whole(body.into()) }
     }
 
     /// 200 with this body, without its length.
     pub fn chunked(body: impl Into<Bytes>) -> Self {
-        Self {
-            body: Body::Chunked(body.into()),
-            ..Self::of("")
-        }
+        Self { body: Body::Chunked(body.into()), ..Self::of("") }
     }
 
     /// 200 with a body that never ends.
     pub fn endless(piece: impl Into<Bytes>, pause: Duration) -> Self {
-        Self {
-            body: Body::Endless(piece.into(), pause),
-            ..Self::of("")
-        }
+        Self { body: Body::Endless(piece.into(), pause), ..Self::of("") }
     }
 
     /// No answer.
     pub fn silence() -> Self {
-        Self {
-            body: Body::Silence,
-            ..Self::of("")
-        }
+        Self { body: Body::Silence, ..Self::of("") }
     }
 
     /// With one more header.
@@ -125,18 +112,10 @@ impl Adversary {
 
     fn spawn(answer: Box<Answer>, tls: Option<TlsAcceptor>) -> Self {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let shared = Arc::new(Shared {
-            answer,
-            tls,
-            seen: Mutex::default(),
-        });
+        let shared = Arc::new(Shared { answer, tls, seen: Mutex::default() });
         let serving = Arc::clone(&shared);
         let server = ScriptedServer::start(move |tcp| connection(Arc::clone(&serving), tcp));
-        Self {
-            scheme,
-            shared,
-            server: server.or_fail("a server"),
-        }
+        Self { scheme, shared, server: server.or_fail("a server") }
     }
 
     /// `127.0.0.1:PORT`.
@@ -161,14 +140,9 @@ async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
     let mut stream = serving::accept(shared.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {
-        let length = request
-            .header("content-length")
-            .and_then(|length| length.parse().ok());
+        let length = request.header("content-length").and_then(|length| length.parse().ok());
         let mut body = Vec::new();
-        (&mut *stream)
-            .take(length.unwrap_or(0).min(BODY_LIMIT_BYTES))
-            .read_to_end(&mut body)
-            .await?;
+        (&mut *stream).take(length.unwrap_or(0).min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
         let body = String::from_utf8_lossy(&body).into_owned();
         let reply = (shared.answer)(&request, &body);
         shared.record(request, body);

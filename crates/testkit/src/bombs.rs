@@ -21,23 +21,12 @@ const LONG: u32 = 27;
 
 /// All of them.
 pub fn all() -> Vec<Bomb> {
-    let bomb = |name, bytes| Bomb {
-        name,
-        bytes,
-        is_large: false,
-        refused: " bytes of memory",
-    };
+    let bomb = |name, bytes| Bomb { name, bytes, is_large: false, refused: " bytes of memory" };
     vec![
         bomb("four windows", windows(&[LONG; 4], vec![0; 64 * MIB])),
         bomb("a window, a dictionary and a window", window_dictionary_window()),
-        bomb(
-            "a map in three windows",
-            windows(&[LONG; 3], packed(&compressed_map(1 << 20))),
-        ),
-        Bomb {
-            is_large: true,
-            ..bomb("a map alone", compressed_map(9 << 20))
-        },
+        bomb("a map in three windows", windows(&[LONG; 3], packed(&compressed_map(1 << 20)))),
+        Bomb { is_large: true, ..bomb("a map alone", compressed_map(9 << 20)) },
         bomb("a map alone, as it comes", packed(&compressed_map(9 << 20))),
         bomb("a map of short runs", packed(&alternating_map(9 << 20))),
         Bomb {
@@ -57,12 +46,7 @@ pub fn to_the_brim(available: usize) -> Vec<Bomb> {
     const ENTRY: usize = 24;
     let bomb = |name, mut bytes: Vec<u8>, is_cut: bool| {
         bytes.truncate(bytes.len() - if is_cut { 4 } else { 0 });
-        Bomb {
-            name,
-            bytes,
-            is_large: false,
-            refused: "",
-        }
+        Bomb { name, bytes, is_large: false, refused: "" }
     };
     // What a layer takes beside its window or dictionary.
     let room = available - 3 * MIB;
@@ -87,21 +71,9 @@ pub fn to_the_brim(available: usize) -> Vec<Bomb> {
         bomb("a dictionary of half the memory", dictionary(room / 2), true),
         bomb("a dictionary of 20 MiB", dictionary(20 * MIB), true),
         bomb("a map", packed(&compressed_map(clusters)), false),
-        bomb(
-            "a map that is too large",
-            packed(&compressed_map(11 << 20)),
-            false,
-        ),
-        bomb(
-            "a map of short runs",
-            packed(&alternating_map(clusters / 2)),
-            false,
-        ),
-        bomb(
-            "a map of short runs that is too large",
-            packed(&alternating_map(9 << 20)),
-            false,
-        ),
+        bomb("a map that is too large", packed(&compressed_map(11 << 20)), false),
+        bomb("a map of short runs", packed(&alternating_map(clusters / 2)), false),
+        bomb("a map of short runs that is too large", packed(&alternating_map(9 << 20)), false),
     ]
 }
 
@@ -134,12 +106,7 @@ fn windows(logs: &[u32], content: Vec<u8>) -> Vec<u8> {
 /// 64 MiB of dictionary between two windows of 128 MiB, all of them used.
 fn window_dictionary_window() -> Vec<u8> {
     let inner = long(LONG, &vec![0; 150 * MIB]);
-    let inner = [
-        inner,
-        b"\x50\x2A\x4D\x18\0\0\xC0\x08".to_vec(),
-        vec![0; 140 * MIB],
-    ]
-    .concat();
+    let inner = [inner, b"\x50\x2A\x4D\x18\0\0\xC0\x08".to_vec(), vec![0; 140 * MIB]].concat();
     let middle = tools::filter("xz", ["-c", "-q", "-T1", "--lzma2=preset=0,dict=64MiB"], &inner);
     let mut outer = long(LONG, &middle);
     // A pod takes nothing for an image that is shorter than a header.
@@ -160,13 +127,7 @@ fn qcow2(tables: usize, entry: impl Fn(usize) -> u64) -> Vec<u8> {
     let l1_clusters = (tables * 8).div_ceil(CLUSTER);
     let first_table = 1 + l1_clusters;
     let mut image = vec![0; (first_table + tables) * CLUSTER];
-    head(
-        &mut image,
-        CLUSTER_BITS,
-        (tables * ENTRIES * CLUSTER) as u64,
-        tables,
-        CLUSTER as u64,
-    );
+    head(&mut image, CLUSTER_BITS, (tables * ENTRIES * CLUSTER) as u64, tables, CLUSTER as u64);
     for table in 0..tables {
         let at = (first_table + table) * CLUSTER;
         put_be64(&mut image, CLUSTER + table * 8, at as u64 | 1 << 63);
@@ -219,9 +180,7 @@ fn alternating_map(clusters: usize) -> Vec<u8> {
     let tables = clusters / ENTRIES;
     // They do not come: to write them all would take time, and no more memory.
     let behind = (tables as u64 + 100_000) << CLUSTER_BITS;
-    qcow2(tables, |cluster| {
-        (behind + ((cluster as u64 * 2 % 5) << CLUSTER_BITS)) | 1 << 63
-    })
+    qcow2(tables, |cluster| (behind + ((cluster as u64 * 2 % 5) << CLUSTER_BITS)) | 1 << 63)
 }
 
 /// 4 Mi L2 tables, each of them elsewhere, in clusters of 512 bytes.
@@ -232,11 +191,7 @@ fn large_l1() -> Vec<u8> {
     head(&mut image, 9, (TABLES * 64 * 512) as u64, TABLES, l1 as u64);
     let behind = image.len().next_multiple_of(512) as u64;
     for table in 0..TABLES {
-        put_be64(
-            &mut image,
-            l1 + table * 8,
-            (behind + 512 * table as u64) | 1 << 63,
-        );
+        put_be64(&mut image, l1 + table * 8, (behind + 512 * table as u64) | 1 << 63);
     }
     image.resize(image.len() + 512 * 1000, 0);
     image

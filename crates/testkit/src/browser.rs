@@ -51,9 +51,8 @@ impl Browser {
     pub fn start() -> Self {
         let chromium = tools::find("chromium");
         let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
-        let (driver, port) = (0..START_ATTEMPTS)
-            .find_map(|_| Driver::start())
-            .or_fail("chromedriver found no free port");
+        let (driver, port) =
+            (0..START_ATTEMPTS).find_map(|_| Driver::start()).or_fail("chromedriver found no free port");
         let mut browser = Self {
             address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             _driver: driver,
@@ -85,9 +84,7 @@ impl Browser {
             "goog:chromeOptions": { "binary": chromium, "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
         }}});
-        let begun = self
-            .command("POST", "/session", &capabilities)
-            .or_fail("chromium");
+        let begun = self.command("POST", "/session", &capabilities).or_fail("chromium");
         format!("/session/{}", text(&begun["sessionId"]))
     }
 
@@ -101,10 +98,7 @@ impl Browser {
     #[track_caller]
     pub fn find(&self, css: &str) -> Element<'_> {
         let found = self.post("/element", &json!({ "using": "css selector", "value": css }));
-        Element {
-            browser: self,
-            path: format!("/element/{}", text(&found[ELEMENT])),
-        }
+        Element { browser: self, path: format!("/element/{}", text(&found[ELEMENT])) }
     }
 
     /// The value that the body of a function returns which is called with these arguments in the page. A promise is waited for.
@@ -158,11 +152,7 @@ impl Browser {
 
     /// Sends a command and returns the `value` of its answer (WebDriver §6, "Processing model").
     fn command(&self, method: &str, path: &str, body: &Value) -> io::Result<Value> {
-        let body = if body.is_null() {
-            String::new()
-        } else {
-            body.to_string()
-        };
+        let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut connection = TcpStream::connect(self.address)?;
         connection.set_read_timeout(Some(PATIENCE))?;
         write!(
@@ -233,10 +223,7 @@ impl Driver {
             assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
             return None;
         };
-        let port = line
-            .split(LISTENING)
-            .nth(1)
-            .map(|rest| rest.trim_end_matches('.'));
+        let port = line.split(LISTENING).nth(1).map(|rest| rest.trim_end_matches('.'));
         let port = port.and_then(|port| port.parse().ok());
         Some((driver, port.or_fail(format!("a port in {line:?}"))))
     }
@@ -265,8 +252,7 @@ impl Element<'_> {
     /// Types into it, or chooses the file of this path.
     #[track_caller]
     pub fn send_keys(&self, keys: &str) {
-        self.browser
-            .post(&format!("{}/value", self.path), &json!({ "text": keys }));
+        self.browser.post(&format!("{}/value", self.path), &json!({ "text": keys }));
     }
 
     /// Empties a field.
@@ -321,10 +307,8 @@ mod tests {
         assert_eq!(browser.find("#out").attribute("title").as_deref(), Some("words"));
         let file = tempfile::NamedTempFile::new().unwrap();
         browser.find("#file").send_keys(&file.path().to_string_lossy());
-        let name = browser.run(
-            "return document.querySelector(arguments[0]).files[0].name",
-            &[json!("#file")],
-        );
+        let name =
+            browser.run("return document.querySelector(arguments[0]).files[0].name", &[json!("#file")]);
         assert_eq!(name, file.path().file_name().unwrap().to_string_lossy().as_ref());
         assert_eq!(browser.run("return Promise.resolve(6 * 7)", &[]), 42);
     }

@@ -26,30 +26,21 @@ pub fn check_all<C: Display + Send>(
             }
         }
     };
-    let workers = std::thread::available_parallelism()
-        .or_fail("the number of cores")
-        .get();
+    let workers = std::thread::available_parallelism().or_fail("the number of cores").get();
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(work);
         }
     });
     let failures = failures.into_inner().ok().or_fail("the list of failures");
-    let shown = failures
-        .iter()
-        .take(SHOWN)
-        .map(String::as_str)
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let shown = failures.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join("\n\n");
     assert!(failures.is_empty(), "{} cases failed:\n\n{shown}", failures.len());
 }
 
 /// The words of a panic.
 fn sentence(payload: &(dyn std::any::Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
-    literal
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("panicked")
+    literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked")
 }
 
 #[cfg(test)]

@@ -77,9 +77,7 @@ impl Authority {
     pub fn new() -> Result<Self, Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         // Not the name that leaves get by default: OpenSSL takes a leaf of that name for its own issuer.
-        params
-            .distinguished_name
-            .push(DnType::CommonName, "testkit authority");
+        params.distinguished_name.push(DnType::CommonName, "testkit authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
@@ -106,9 +104,7 @@ impl Authority {
     /// A server's certificate for loopback, [`PROXIED_NAME`] and `names`.
     pub fn server_named(&self, names: &[String], kind: KeyKind) -> Result<Identity, Error> {
         let mut params = loopback_params()?;
-        params
-            .subject_alt_names
-            .extend(CertificateParams::new(names)?.subject_alt_names);
+        params.subject_alt_names.extend(CertificateParams::new(names)?.subject_alt_names);
         self.issue(&params, kind)
     }
 
@@ -123,11 +119,7 @@ impl Authority {
     fn issue(&self, params: &CertificateParams, kind: KeyKind) -> Result<Identity, Error> {
         let key = kind.generate()?;
         let leaf = params.signed_by(&key, &self.issuer)?;
-        Ok(Identity {
-            certificate: leaf.der().clone(),
-            certificate_pem: leaf.pem(),
-            key,
-        })
+        Ok(Identity { certificate: leaf.der().clone(), certificate_pem: leaf.pem(), key })
     }
 
     /// A client that trusts this authority and no other, and makes the offer.
@@ -136,9 +128,7 @@ impl Authority {
         if let Some(only) = offer.cipher_suite {
             provider.cipher_suites.retain(|suite| suite.suite() == only);
         }
-        let versions = offer
-            .version
-            .map_or(rustls::ALL_VERSIONS.to_vec(), |only| vec![only]);
+        let versions = offer.version.map_or(rustls::ALL_VERSIONS.to_vec(), |only| vec![only]);
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
         let builder = ClientConfig::builder_with_provider(Arc::new(provider))
@@ -150,11 +140,7 @@ impl Authority {
             }
             None => builder.with_no_client_auth(),
         };
-        config.alpn_protocols = offer
-            .protocols
-            .iter()
-            .map(|name| name.as_bytes().to_vec())
-            .collect();
+        config.alpn_protocols = offer.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Ok(Arc::new(config))
     }
 

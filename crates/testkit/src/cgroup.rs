@@ -87,11 +87,7 @@ impl MemoryCgroup {
             let swap = (interface.no_swap)(limit_bytes);
             set(&memory.join(interface.swap), &swap.to_string());
         }
-        Self {
-            interface,
-            memory,
-            io: None,
-        }
+        Self { interface, memory, io: None }
     }
 
     /// Slows down what the group's programs write to the block device `device`.
@@ -239,11 +235,7 @@ fn interface() -> &'static Interface {
         return &V1;
     }
     let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-    let has = |name| {
-        controllers
-            .split_whitespace()
-            .any(|controller| controller == name)
-    };
+    let has = |name| controllers.split_whitespace().any(|controller| controller == name);
     assert!(
         has("memory") && has("io"),
         "this test needs cgroups with the controllers memory and io (blkio) in {ROOT}: mount them, or run it elsewhere"
@@ -269,12 +261,8 @@ fn set(file: &Path, value: &str) {
 /// The number in the line `name` of `file`.
 fn number(file: &Path, name: &str) -> u64 {
     let lines = fs::read_to_string(file).or_fail(file.display());
-    let value = lines
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value
-        .and_then(|value| value.parse().ok())
-        .or_fail(format!("{} has no line {name}", file.display()))
+    let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.and_then(|value| value.parse().ok()).or_fail(format!("{} has no line {name}", file.display()))
 }
 
 #[cfg(test)]
@@ -290,18 +278,10 @@ mod tests {
     #[test]
     fn a_program_that_needs_more_than_the_limit_is_killed() {
         let group = MemoryCgroup::new(LIMIT);
-        let held = |mib| {
-            shell(&format!(
-                "x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ${{#x}}"
-            ))
-        };
+        let held = |mib| shell(&format!("x=$(head -c {mib}M /dev/zero | tr '\\0' x); echo ${{#x}}"));
         let small = group.run(held(1));
         small.finished.assert_success("1 MiB");
-        assert!(
-            (1 << 20..LIMIT).contains(&group.peak_bytes()),
-            "{}",
-            group.peak_bytes()
-        );
+        assert!((1 << 20..LIMIT).contains(&group.peak_bytes()), "{}", group.peak_bytes());
         assert_eq!(group.oom_kills(), 0);
         assert_ne!(group.run(held(64)).finished.code(), 0);
         assert!(group.oom_kills() > 0);
@@ -312,19 +292,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let disk = crate::loopdev::LoopDevice::new(folder.path(), 8 << 20, 512);
         let group = MemoryCgroup::new(LIMIT).limit_writes(disk.path(), 8 << 20);
-        let write = format!(
-            "head -c 4M /dev/zero | dd of={} bs=1M conv=fsync 2>&1",
-            disk.path().display()
-        );
-        let InGroup {
-            finished,
-            most_dirty_bytes,
-        } = group.run(shell(&write));
+        let write = format!("head -c 4M /dev/zero | dd of={} bs=1M conv=fsync 2>&1", disk.path().display());
+        let InGroup { finished, most_dirty_bytes } = group.run(shell(&write));
         finished.assert_success("a slow write");
         assert!(finished.wall.as_secs_f64() > 0.25, "{:?}", finished.wall);
-        assert!(
-            (1 << 20..8 << 20).contains(&most_dirty_bytes),
-            "{most_dirty_bytes}"
-        );
+        assert!((1 << 20..8 << 20).contains(&most_dirty_bytes), "{most_dirty_bytes}");
     }
 }

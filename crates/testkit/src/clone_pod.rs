@@ -25,12 +25,7 @@ impl ClonePod {
         let root = tempfile::tempdir().or_fail("a folder");
         std::fs::create_dir(root.path().join("dev")).or_fail("dev");
         let [metrics] = ports::free();
-        let pod = Self {
-            binary: binary.into(),
-            root,
-            env: Vec::new(),
-            metrics,
-        };
+        let pod = Self { binary: binary.into(), root, env: Vec::new(), metrics };
         let folder = pod.root.path().to_string_lossy().into_owned();
         pod.env("CDI_WORKERS_TEST_ROOT", &folder)
             .env("CDI_WORKERS_TEST_METRICS_ADDR", &metrics.to_string())
@@ -50,23 +45,17 @@ impl ClonePod {
 
     /// The volume is this device (or file).
     pub fn block(self, device: &Path) -> Self {
-        self.env("VOLUME_MODE", "block")
-            .env("MOUNT_POINT", &device.to_string_lossy())
+        self.env("VOLUME_MODE", "block").env("MOUNT_POINT", &device.to_string_lossy())
     }
 
     /// The volume is this directory.
     pub fn files(self, folder: &Path) -> Self {
-        self.env("VOLUME_MODE", "filesystem")
-            .env("MOUNT_POINT", &folder.to_string_lossy())
+        self.env("VOLUME_MODE", "filesystem").env("MOUNT_POINT", &folder.to_string_lossy())
     }
 
     /// The cloner, without arguments, as in a pod.
     pub fn program(&self) -> Program {
-        self.env
-            .iter()
-            .fold(Program::new(&self.binary), |program, (name, value)| {
-                program.env(name, value)
-            })
+        self.env.iter().fold(Program::new(&self.binary), |program, (name, value)| program.env(name, value))
     }
 
     /// The termination message, if one was written.

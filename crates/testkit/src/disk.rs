@@ -37,9 +37,7 @@ pub fn content(seed: u64, length: u64) -> Vec<u8> {
 
 /// Log-like lines: compress about four times, as the files of a system do.
 fn fill_with_text(random: &mut Random, bytes: &mut [u8]) {
-    const WORDS: [&str; 8] = [
-        "kernel", "started", "unit", "disk", "error", "eth0", "systemd", "session",
-    ];
+    const WORDS: [&str; 8] = ["kernel", "started", "unit", "disk", "error", "eth0", "systemd", "session"];
     let mut line = String::new();
     for chunk in bytes.chunks_mut(64) {
         line.clear();
@@ -72,8 +70,7 @@ pub fn write_sparse(path: &Path, content: &[u8]) {
     file.set_len(content.len() as u64).or_fail(path.display());
     for (index, block) in content.chunks(to_usize(BLOCK_BYTES)).enumerate() {
         if block.iter().any(|byte| *byte != 0) {
-            file.write_all_at(block, index as u64 * BLOCK_BYTES)
-                .or_fail(path.display());
+            file.write_all_at(block, index as u64 * BLOCK_BYTES).or_fail(path.display());
         }
     }
 }
@@ -87,11 +84,7 @@ pub fn allocated_bytes(path: &Path) -> u64 {
 /// The smallest ISO image of a Debian package that tests may read.
 pub fn iso() -> PathBuf {
     let path = PathBuf::from("/usr/lib/memtest86+/memtest86+x64.iso");
-    assert!(
-        path.is_file(),
-        "this test needs {}: apt-get install memtest86+",
-        path.display()
-    );
+    assert!(path.is_file(), "this test needs {}: apt-get install memtest86+", path.display());
     path
 }
 
@@ -101,9 +94,7 @@ pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<
     let (mut offset, length) = (range.start, range.end);
     while offset < length {
         // Nothing can differ where both files have holes.
-        offset = next_data(&left, offset)
-            .min(next_data(&right, offset))
-            .max(offset);
+        offset = next_data(&left, offset).min(next_data(&right, offset)).max(offset);
         if offset >= length {
             break;
         }
@@ -116,21 +107,14 @@ pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<
         offset += want;
     }
     // Holes hide a file that is too short.
-    [&left, &right]
-        .into_iter()
-        .filter_map(file_length)
-        .find(|end| *end < length)
+    [&left, &right].into_iter().filter_map(file_length).find(|end| *end < length)
 }
 
 /// Fails the test unless the first `length` bytes of both are the same.
 #[track_caller]
 pub fn assert_same(actual: &Path, expected: &Path, length: u64, case: &str) {
     if let Some(offset) = first_difference(actual, expected, 0..length) {
-        panic!(
-            "{case}: {} differs from {} at byte {offset:#x}",
-            actual.display(),
-            expected.display()
-        );
+        panic!("{case}: {} differs from {} at byte {offset:#x}", actual.display(), expected.display());
     }
 }
 
@@ -155,9 +139,7 @@ pub fn data_bytes(path: &Path) -> u64 {
 
 /// True if the first `length` bytes (or all, if there are fewer) are all among `allowed`.
 pub fn begins_with_only(allowed: &[u8], path: &Path, length: u64) -> bool {
-    read(&open(path), 0, length)
-        .iter()
-        .all(|byte| allowed.contains(byte))
+    read(&open(path), 0, length).iter().all(|byte| allowed.contains(byte))
 }
 
 /// Up to `want` bytes at `offset`; fewer at the end.
@@ -165,10 +147,7 @@ fn read(file: &File, offset: u64, want: u64) -> Vec<u8> {
     let mut bytes = vec![0; to_usize(want)];
     let mut have = 0;
     while have < bytes.len() {
-        match file
-            .read_at(&mut bytes[have..], offset + have as u64)
-            .or_fail("read a disk")
-        {
+        match file.read_at(&mut bytes[have..], offset + have as u64).or_fail("read a disk") {
             0 => break,
             n => have += n,
         }
@@ -214,23 +193,13 @@ mod tests {
             File::create(path).unwrap().set_len(length).unwrap();
         }
         assert_eq!(first_difference(&left, &right, 0..length), None);
-        File::options()
-            .write(true)
-            .open(&left)
-            .unwrap()
-            .write_at(b"x", 5_000_001)
-            .unwrap();
+        File::options().write(true).open(&left).unwrap().write_at(b"x", 5_000_001).unwrap();
         assert_eq!(first_difference(&left, &right, 0..length), Some(5_000_001));
         assert_eq!(first_difference(&left, &right, 0..5_000_001), None);
         assert_eq!(first_difference(&left, &right, 5_000_002..length), None);
         assert_eq!(data_bytes(&left), BLOCK_BYTES);
         assert_eq!(data_bytes(&right), 0);
-        File::options()
-            .write(true)
-            .open(&right)
-            .unwrap()
-            .set_len(4 << 20)
-            .unwrap();
+        File::options().write(true).open(&right).unwrap().set_len(4 << 20).unwrap();
         assert_eq!(first_difference(&right, &right, 0..length), Some(4 << 20));
     }
 

@@ -67,13 +67,7 @@ pub const GROUPS: [Group; 14] = [
     },
     Group {
         name: "read",
-        calls: &[
-            libc::SYS_read,
-            libc::SYS_readv,
-            libc::SYS_pread64,
-            libc::SYS_preadv,
-            libc::SYS_preadv2,
-        ],
+        calls: &[libc::SYS_read, libc::SYS_readv, libc::SYS_pread64, libc::SYS_preadv, libc::SYS_preadv2],
         errors: &[EIO, EINTR],
         is_divisible: true,
     },
@@ -91,12 +85,7 @@ pub const GROUPS: [Group; 14] = [
     },
     Group {
         name: "sync",
-        calls: &[
-            libc::SYS_fsync,
-            libc::SYS_fdatasync,
-            libc::SYS_syncfs,
-            libc::SYS_sync_file_range,
-        ],
+        calls: &[libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_syncfs, libc::SYS_sync_file_range],
         errors: &[EIO, ENOSPC],
         is_divisible: false,
     },
@@ -154,12 +143,7 @@ pub const GROUPS: [Group; 14] = [
     },
     Group {
         name: "seek",
-        calls: &[
-            libc::SYS_lseek,
-            libc::SYS_getdents64,
-            libc::SYS_readlink,
-            libc::SYS_readlinkat,
-        ],
+        calls: &[libc::SYS_lseek, libc::SYS_getdents64, libc::SYS_readlink, libc::SYS_readlinkat],
         errors: &[EIO],
         is_divisible: false,
     },
@@ -171,12 +155,7 @@ pub const GROUPS: [Group; 14] = [
     },
     Group {
         name: "network",
-        calls: &[
-            libc::SYS_recvfrom,
-            libc::SYS_recvmsg,
-            libc::SYS_sendto,
-            libc::SYS_sendmsg,
-        ],
+        calls: &[libc::SYS_recvfrom, libc::SYS_recvmsg, libc::SYS_sendto, libc::SYS_sendmsg],
         errors: &[libc::ECONNRESET],
         is_divisible: false,
     },
@@ -294,21 +273,13 @@ fn wrap(
     calls: &[i64],
 ) -> Program {
     let calls: Vec<String> = calls.iter().map(i64::to_string).collect();
-    let words = [
-        report.display().to_string(),
-        nth.to_string(),
-        effect.to_string(),
-        calls.join(","),
-    ];
+    let words = [report.display().to_string(), nth.to_string(), effect.to_string(), calls.join(",")];
     program.under(&beside(binary, "failing"), words)
 }
 
 /// The text of a report: a line for each number of a call.
 pub fn report(counts: &BTreeMap<i64, u64>) -> String {
-    counts
-        .iter()
-        .map(|(call, count)| format!("{call} {count}\n"))
-        .collect()
+    counts.iter().map(|(call, count)| format!("{call} {count}\n")).collect()
 }
 
 /// The number of calls of each group, by the `report` of a run.
@@ -316,10 +287,7 @@ pub fn counts(report: &Path) -> Vec<(&'static Group, u64)> {
     let text = std::fs::read_to_string(report).or_fail(report.display());
     let numbers = text.lines().map(|line| {
         let (call, count) = line.split_once(' ').or_fail(line);
-        (
-            call.parse::<i64>().or_fail(line),
-            count.parse::<u64>().or_fail(line),
-        )
+        (call.parse::<i64>().or_fail(line), count.parse::<u64>().or_fail(line))
     });
     let counts: BTreeMap<i64, u64> = numbers.collect();
     let sum = |group: &Group| group.calls.iter().filter_map(|call| counts.get(call)).sum();
@@ -352,10 +320,7 @@ fn places(count: u64, most: u64, random: &mut Random) -> Vec<u64> {
     let third = most / 3;
     let between = (0..third).map(|_| third + 1 + random.below(count - 2 * third));
     let between: Vec<u64> = between.collect();
-    (1..=third)
-        .chain(between)
-        .chain(count - third + 1..=count)
-        .collect()
+    (1..=third).chain(between).chain(count - third + 1..=count).collect()
 }
 
 #[cfg(test)]

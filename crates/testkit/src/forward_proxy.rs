@@ -51,10 +51,7 @@ impl ForwardProxy {
 
     /// The first request of every connection so far.
     pub fn requests(&self) -> Vec<Request> {
-        self.requests
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -108,9 +105,7 @@ async fn tunnel_socks(client: &mut TcpStream, upstream: SocketAddr, seen: &Seen)
     record(seen, request);
     let mut server = TcpStream::connect(upstream).await?;
     // Succeeded, bound to 0.0.0.0:0.
-    client
-        .write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0])
-        .await?;
+    client.write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
     tokio::io::copy_bidirectional(client, &mut server).await?;
     Ok(())
 }

@@ -23,20 +23,12 @@ pub struct Part<'a> {
 impl<'a> Part<'a> {
     /// The field `file`, as `curl -F file=@disk.img` sends it.
     pub fn file(body: &'a [u8]) -> Self {
-        Self {
-            name: "file",
-            file_name: Some("disk.img"),
-            body,
-        }
+        Self { name: "file", file_name: Some("disk.img"), body }
     }
 
     /// A field that is not a file.
     pub fn field(name: &'a str, body: &'a str) -> Self {
-        Self {
-            name,
-            file_name: None,
-            body: body.as_bytes(),
-        }
+        Self { name, file_name: None, body: body.as_bytes() }
     }
 }
 
@@ -54,10 +46,7 @@ pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
 
 /// The bytes before the content of `part`.
 pub fn form_head(part: &Part<'_>) -> Vec<u8> {
-    let mut head = format!(
-        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"",
-        part.name
-    );
+    let mut head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"", part.name);
     if let Some(file_name) = part.file_name {
         head += &format!("; filename=\"{file_name}\"\r\nContent-Type: application/octet-stream");
     }
@@ -83,9 +72,7 @@ pub fn chunked(body: &[u8], chunk_bytes: usize, trailers: &[(&str, &str)]) -> Ve
 pub fn oddly_chunked(mut body: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(body.len() + body.len() / 16);
     while !body.is_empty() {
-        let length = usize::try_from(1 + random.below(70_000))
-            .unwrap_or(1)
-            .min(body.len());
+        let length = usize::try_from(1 + random.below(70_000)).unwrap_or(1).min(body.len());
         let (piece, rest) = body.split_at(length);
         push_chunk(&mut bytes, piece);
         body = rest;
@@ -115,9 +102,6 @@ mod tests {
     #[test]
     fn chunks_carry_their_lengths_and_trailers_follow_the_last_one() {
         let bytes = chunked(&[b'x'; 17], 16, &[("digest", "d")]);
-        assert_eq!(
-            bytes,
-            b"10\r\nxxxxxxxxxxxxxxxx\r\n1\r\nx\r\n0\r\ndigest: d\r\n\r\n"
-        );
+        assert_eq!(bytes, b"10\r\nxxxxxxxxxxxxxxxx\r\n1\r\nx\r\n0\r\ndigest: d\r\n\r\n");
     }
 }

@@ -31,19 +31,11 @@ static TLS: LazyLock<Built> = LazyLock::new(|| build("tls"));
 fn build(name: &str) -> Built {
     let folder = tempfile::tempdir().or_fail("a folder");
     let program = folder.path().join(name);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("golang")
-        .join(name)
-        .join("main.go");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("golang").join(name).join("main.go");
     let built = Command::new(tools::find("go"))
         .args(["build", "-o"])
         .args([&program, &source])
-        .envs([
-            ("GO111MODULE", "off"),
-            ("GOPATH", GO_PATH),
-            ("GOFLAGS", ""),
-            ("GOTOOLCHAIN", "local"),
-        ])
+        .envs([("GO111MODULE", "off"), ("GOPATH", GO_PATH), ("GOFLAGS", ""), ("GOTOOLCHAIN", "local")])
         .env("GOCACHE", folder.path().join("cache"))
         .stdin(Stdio::null())
         .status()

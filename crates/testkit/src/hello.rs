@@ -9,9 +9,7 @@ use crate::fail::OrFail;
 
 /// A handshake record (RFC 8446 §5.1).
 fn record(payload: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(payload.len())
-        .or_fail("a short payload")
-        .to_be_bytes();
+    let length = u16::try_from(payload.len()).or_fail("a short payload").to_be_bytes();
     [&[22, 3, 1][..], &length, payload].concat()
 }
 

@@ -42,10 +42,7 @@ pub fn pvc(name: &str, annotations: &[(&str, &str)]) -> Value {
 
 /// A PVC whose upload pod waits for an upload.
 pub fn ready_pvc(name: &str) -> Value {
-    pvc(
-        name,
-        &[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (POD_READY, "true")],
-    )
+    pvc(name, &[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (POD_READY, "true")])
 }
 
 /// The same PVC, as one that the upload populator fills.
@@ -125,9 +122,7 @@ impl KubeApi {
 
     /// Sets the answers to GETs of PVC `name` in namespace `default`, one after the other; the last one stays.
     pub fn set_pvc(&self, name: &str, answers: impl IntoIterator<Item = Answer>) {
-        lock(&self.store)
-            .pvcs
-            .insert(name.to_owned(), answers.into_iter().collect());
+        lock(&self.store).pvcs.insert(name.to_owned(), answers.into_iter().collect());
     }
 
     /// The PVC `name` is this object.
@@ -184,10 +179,7 @@ impl KubeApi {
     pub fn reads_of(&self, name: &str) -> usize {
         let line = format!("GET {}", pvc_path(name));
         let requests = self.requests();
-        requests
-            .iter()
-            .filter(|request| request.split('?').next() == Some(&line))
-            .count()
+        requests.iter().filter(|request| request.split('?').next() == Some(&line)).count()
     }
 }
 
@@ -197,9 +189,7 @@ fn pvc_path(name: &str) -> String {
 
 async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()> {
     while let Some(request) = Request::read(&mut stream).await? {
-        lock(&store)
-            .requests
-            .push(format!("{} {}", request.method, request.target));
+        lock(&store).requests.push(format!("{} {}", request.method, request.target));
         let answer = if request.target.contains("watch=") {
             let scripted = lock(&store).watch.clone();
             match scripted {
@@ -280,11 +270,7 @@ impl Store {
         let named = path.rsplit('/').next().unwrap_or_default();
         match self.pvcs.get_mut(named) {
             Some(answers) if path == pvc_path(named) => {
-                let next = if answers.len() > 1 {
-                    answers.pop_front()
-                } else {
-                    answers.front().cloned()
-                };
+                let next = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
                 next.unwrap_or_else(|| not_found("persistentvolumeclaims", path))
             }
             _ => not_found("persistentvolumeclaims", path),

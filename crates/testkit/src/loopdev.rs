@@ -46,20 +46,12 @@ impl LoopDevice {
             .or_fail("keep the backing file of a loop device");
         // Before it is attached: through the device, every byte would be copied twice.
         fill(&backing, bytes);
-        Self {
-            device: attach(&backing, sector_size),
-            backing: Some(backing),
-            bytes,
-        }
+        Self { device: attach(&backing, sector_size), backing: Some(backing), bytes }
     }
 
     /// Attaches a device whose bytes are those of `below`, another loop device, which is detached after this one.
     pub fn over(below: &Self) -> Self {
-        Self {
-            device: attach(&below.device, 512),
-            backing: None,
-            bytes: below.bytes,
-        }
+        Self { device: attach(&below.device, 512), backing: None, bytes: below.bytes }
     }
 
     /// Attaches a device whose bytes are those of `file`, which stays.
@@ -111,28 +103,18 @@ fn make_dirty(backing: &Path, bytes: u64) {
     let dirt = vec![DIRT; 1 << 20];
     let mut offset = 0;
     while offset < bytes {
-        let length = usize::try_from(bytes - offset)
-            .unwrap_or(usize::MAX)
-            .min(dirt.len());
-        file.write_all_at(&dirt[..length], offset)
-            .or_fail(backing.display());
+        let length = usize::try_from(bytes - offset).unwrap_or(usize::MAX).min(dirt.len());
+        file.write_all_at(&dirt[..length], offset).or_fail(backing.display());
         offset += length as u64;
     }
 }
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        let detached = Command::new(tools::find("losetup"))
-            .arg("--detach")
-            .arg(&self.device)
-            .status();
+        let detached = Command::new(tools::find("losetup")).arg("--detach").arg(&self.device).status();
         let detached = detached.is_ok_and(|status| status.success());
         // A second panic would hide the first.
-        assert!(
-            detached || std::thread::panicking(),
-            "{} is still in use",
-            self.device.display()
-        );
+        assert!(detached || std::thread::panicking(), "{} is still in use", self.device.display());
         // The folder is a temporary one: a leftover goes with it.
         if let Some(backing) = &self.backing {
             std::fs::remove_file(backing).ok();
@@ -152,10 +134,7 @@ mod tests {
             let device = LoopDevice::new(folder.path(), 3 << 20, sector_size);
             let name = device.path().file_name().unwrap().to_str().unwrap();
             let queue = format!("/sys/block/{name}/queue/logical_block_size");
-            assert_eq!(
-                std::fs::read_to_string(queue).unwrap().trim(),
-                sector_size.to_string()
-            );
+            assert_eq!(std::fs::read_to_string(queue).unwrap().trim(), sector_size.to_string());
             assert!(disk::begins_with_only(&[DIRT], device.path(), device.bytes()));
             File::options()
                 .write(true)

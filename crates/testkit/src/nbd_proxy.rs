@@ -49,13 +49,7 @@ impl NbdProxy {
 
     /// Connections from now on go to another server.
     pub fn redirect(&self, upstream: &Path) {
-        upstream.clone_into(
-            &mut self
-                .shared
-                .upstream
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+        upstream.clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Connections so far.
@@ -71,11 +65,7 @@ impl NbdProxy {
 
 async fn relay(client: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let index = shared.connections.fetch_add(1, Ordering::Relaxed);
-    let upstream = shared
-        .upstream
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .clone();
+    let upstream = shared.upstream.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let server = UnixStream::connect(upstream).await?;
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();

@@ -116,10 +116,7 @@ fn serve(mut client: TcpStream, script: &NbdScript) -> io::Result<()> {
         let head = take::<16>(&mut client)?;
         let option = u32::from_be_bytes([head[8], head[9], head[10], head[11]]);
         let length = u32::from_be_bytes([head[12], head[13], head[14], head[15]]);
-        io::copy(
-            &mut Read::by_ref(&mut client).take(length.into()),
-            &mut io::sink(),
-        )?;
+        io::copy(&mut Read::by_ref(&mut client).take(length.into()), &mut io::sink())?;
         if let Some((_, reply)) = script.option.as_ref().filter(|(other, _)| *other == option) {
             client.write_all(reply)?;
             continue;
@@ -131,11 +128,7 @@ fn serve(mut client: TcpStream, script: &NbdScript) -> io::Result<()> {
     }
     loop {
         let bytes = take::<28>(&mut client)?;
-        let number = |from: usize| {
-            bytes[from..from + 8]
-                .iter()
-                .fold(0, |n, b| n << 8 | u64::from(*b))
-        };
+        let number = |from: usize| bytes[from..from + 8].iter().fold(0, |n, b| n << 8 | u64::from(*b));
         let request = NbdRequest {
             command: u16::from_be_bytes([bytes[6], bytes[7]]),
             cookie: number(8),

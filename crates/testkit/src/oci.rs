@@ -45,12 +45,7 @@ pub struct Image {
 impl Image {
     /// An image with these layers for amd64.
     pub fn new(layers: Vec<(Vec<u8>, Compression)>) -> Self {
-        Self {
-            architecture: "amd64",
-            layers,
-            env: vec!["PATH=/bin"],
-            labels: Vec::new(),
-        }
+        Self { architecture: "amd64", layers, env: vec!["PATH=/bin"], labels: Vec::new() }
     }
 
     /// An image whose only layer has `content` as `/disk/disk.img`.
@@ -74,15 +69,7 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
 /// the same tar.
 pub fn tar_of<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let folder = folder.to_str().or_fail("a path of ASCII").to_owned();
-    let options = [
-        "--format=gnu",
-        "--sparse",
-        "--no-recursion",
-        "--mtime=@0",
-        "-cf",
-        "-",
-        "-C",
-    ];
+    let options = ["--format=gnu", "--sparse", "--no-recursion", "--mtime=@0", "-cf", "-", "-C"];
     let options = options.map(str::to_owned);
     let words = options.into_iter().chain([folder]);
     tools::filter("tar", words.chain(names.into_iter().map(str::to_owned)), &[])
@@ -116,13 +103,7 @@ pub fn write_layout(folder: &Path, images: &[Image]) {
 
 /// The tar of the layout in `folder`: what `oci-archive:` reads.
 pub fn archive_layout(folder: &Path, archive: &Path) {
-    let words = [
-        "-C".as_ref(),
-        folder.as_os_str(),
-        "-cf".as_ref(),
-        archive.as_os_str(),
-        ".".as_ref(),
-    ];
+    let words = ["-C".as_ref(), folder.as_os_str(), "-cf".as_ref(), archive.as_os_str(), ".".as_ref()];
     tools::run("tar", words);
 }
 
@@ -131,17 +112,11 @@ fn put_image(put: &impl Fn(&[u8], &str) -> Value, image: &Image) -> Value {
     let mut layers = Vec::new();
     for (tar, compression) in &image.layers {
         let (bytes, suffix) = compression.apply(tar);
-        layers.push(put(
-            &bytes,
-            &format!("application/vnd.oci.image.layer.v1.tar{suffix}"),
-        ));
+        layers.push(put(&bytes, &format!("application/vnd.oci.image.layer.v1.tar{suffix}")));
         diff_ids.push(put(tar, "")["digest"].clone());
     }
-    let labels: serde_json::Map<String, Value> = image
-        .labels
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), json!(value)))
-        .collect();
+    let labels: serde_json::Map<String, Value> =
+        image.labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
     let config = json!({
         "architecture": image.architecture,
         "os": "linux",

@@ -34,10 +34,7 @@ impl SoFar {
     fn line_with(&self, needle: &str) -> Option<String> {
         let text = self.text();
         let complete = text.rfind('\n').and_then(|end| text.get(..end))?;
-        complete
-            .lines()
-            .find(|line| line.contains(needle))
-            .map(str::to_owned)
+        complete.lines().find(|line| line.contains(needle)).map(str::to_owned)
     }
 }
 
@@ -78,17 +75,9 @@ impl Output {
                 return line;
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            assert!(
-                !left.is_zero(),
-                "{needle:?} was not printed in time:\n{}",
-                so_far.text()
-            );
-            let (guard, _) = self
-                .printed
-                .more
-                .wait_timeout(so_far, left)
-                .ok()
-                .or_fail("the reader of a pipe panicked");
+            assert!(!left.is_zero(), "{needle:?} was not printed in time:\n{}", so_far.text());
+            let (guard, _) =
+                self.printed.more.wait_timeout(so_far, left).ok().or_fail("the reader of a pipe panicked");
             so_far = guard;
         }
     }

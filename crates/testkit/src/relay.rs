@@ -31,11 +31,8 @@ impl Relay {
             sent: Arc::default(),
             is_silent: Arc::default(),
         };
-        let (open, sent, is_silent) = (
-            Arc::clone(&relay.open),
-            Arc::clone(&relay.sent),
-            Arc::clone(&relay.is_silent),
-        );
+        let (open, sent, is_silent) =
+            (Arc::clone(&relay.open), Arc::clone(&relay.sent), Arc::clone(&relay.is_silent));
         let server = Arc::clone(&relay.server);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
@@ -100,11 +97,7 @@ fn join(
             }
         }
     };
-    let (sent, forth, back) = (
-        Arc::clone(sent),
-        wait(Arc::clone(is_silent)),
-        wait(Arc::clone(is_silent)),
-    );
+    let (sent, forth, back) = (Arc::clone(sent), wait(Arc::clone(is_silent)), wait(Arc::clone(is_silent)));
     pass_on(client.try_clone()?, server.try_clone()?, move |bytes| {
         forth();
         sent.fetch_add(bytes, Ordering::Relaxed);

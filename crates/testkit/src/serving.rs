@@ -30,20 +30,14 @@ impl ScriptedServer {
         serve: impl Fn(TcpStream) -> F + Send + 'static,
     ) -> io::Result<Self> {
         let address = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         runtime.spawn(async move {
             let listener = tokio::net::TcpListener::from_std(listener).or_fail("a listener");
             while let Ok((tcp, _)) = listener.accept().await {
                 tokio::spawn(serve(tcp));
             }
         });
-        Ok(Self {
-            address,
-            runtime: Some(runtime),
-        })
+        Ok(Self { address, runtime: Some(runtime) })
     }
 
     /// `127.0.0.1:PORT`.

@@ -25,10 +25,7 @@ pub fn allow_files(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < files) {
         let maximum = limit.maximum.map(|maximum| maximum.max(files));
-        let raised = Rlimit {
-            current: Some(files),
-            maximum,
-        };
+        let raised = Rlimit { current: Some(files), maximum };
         setrlimit(Resource::Nofile, raised).or_fail("more open files");
     }
 }
@@ -61,10 +58,7 @@ impl Crowd {
     pub fn new() -> Self {
         Self {
             streams: Vec::new(),
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .or_fail("a runtime"),
+            runtime: tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime"),
         }
     }
 
@@ -99,17 +93,11 @@ impl Storm {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stopped) = (Arc::clone(&count), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .or_fail("a runtime");
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
             runtime.block_on(rage(to, &sources, per_second, &counted, &stopped));
         });
-        Self {
-            count,
-            stop,
-            thread: Some(thread),
-        }
+        Self { count, stop, thread: Some(thread) }
     }
 
     /// Connections so far.

@@ -29,9 +29,7 @@ pub fn watched_connecting(program: Program, log: &Path) -> Program {
 pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
     assert!(calls.contains("execve("), "strace saw no call at all");
-    let expected = expected
-        .iter()
-        .map(|address| format!("sin_port=htons({})", address.port()));
+    let expected = expected.iter().map(|address| format!("sin_port=htons({})", address.port()));
     let expected: Vec<String> = expected.collect();
     let is_strange = |call: &&str| {
         // Connected sockets name no address; sockets of the system's own (Unix, netlink) lead to no network.
@@ -43,17 +41,7 @@ pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
 
 fn traced(program: Program, calls: &str, log: &Path) -> Program {
     // -y: what a descriptor leads to.
-    let options = [
-        "-f",
-        "-y",
-        "--seccomp-bpf",
-        "-qq",
-        "-s",
-        "4096",
-        "-e",
-        calls,
-        "-o",
-    ];
+    let options = ["-f", "-y", "--seccomp-bpf", "-qq", "-s", "4096", "-e", calls, "-o"];
     let args = options.iter().map(AsRef::as_ref).chain([log.as_os_str()]);
     program.under("strace", args)
 }
@@ -74,9 +62,7 @@ pub fn is_about(call: &str, path: &Path) -> bool {
 /// True if a line of strace's log is a successful call that can write.
 fn writes(call: &str) -> bool {
     let opens = call.contains(" open(") || call.contains(" openat(") || call.contains(" openat2(");
-    let for_writing = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"]
-        .iter()
-        .any(|flag| call.contains(flag));
+    let for_writing = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"].iter().any(|flag| call.contains(flag));
     let failed = call.contains(" = -1 ");
     let harmless = HARMLESS.iter().any(|path| call.contains(path));
     // Lines about signals and exits have no call; of a thread that ends with the process, strace may not know it.

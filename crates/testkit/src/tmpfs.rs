@@ -21,11 +21,7 @@ pub fn fast_folder() -> TempDir {
     let room = rustix::fs::statvfs(SHARED_MEMORY)
         .map(|memory| memory.f_bavail.saturating_mul(memory.f_frsize))
         .unwrap_or(0);
-    let folder = if room >= ROOM_BYTES {
-        tempfile::tempdir_in(SHARED_MEMORY)
-    } else {
-        tempfile::tempdir()
-    };
+    let folder = if room >= ROOM_BYTES { tempfile::tempdir_in(SHARED_MEMORY) } else { tempfile::tempdir() };
     folder.or_fail("a temporary folder")
 }
 
@@ -40,9 +36,7 @@ impl Tmpfs {
         let size = format!("size={bytes}");
         let words = ["-t", "tmpfs", "-o", &size, "none"].map(AsRef::as_ref);
         tools::run("mount", words.into_iter().chain([folder.as_os_str()]));
-        Self {
-            folder: folder.to_owned(),
-        }
+        Self { folder: folder.to_owned() }
     }
 
     /// Takes all space that is left, by a file of this name: it comes back when the file is removed.

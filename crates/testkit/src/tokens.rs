@@ -66,9 +66,7 @@ impl TokenKey {
         };
         compact(header, claims, |message| {
             let mut signature = vec![0; self.key.public_modulus_len()];
-            self.key
-                .sign(encoding, &SystemRandom::new(), message, &mut signature)
-                .or_fail("a signature");
+            self.key.sign(encoding, &SystemRandom::new(), message, &mut signature).or_fail("a signature");
             signature
         })
     }
@@ -106,9 +104,7 @@ pub fn compact(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) 
 /// A token by HS256 whose secret is `secret`: with a public key, the classic confusion of keys.
 pub fn hs256(secret: &[u8], claims: &Value) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
-    compact(&json!({ "alg": "HS256" }), claims, |message| {
-        hmac::sign(&key, message).as_ref().to_vec()
-    })
+    compact(&json!({ "alg": "HS256" }), claims, |message| hmac::sign(&key, message).as_ref().to_vec())
 }
 
 /// A token by ES256, with a key that is not known elsewhere.

@@ -74,10 +74,7 @@ pub fn find(name: &str) -> PathBuf {
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
         .unwrap_or_else(|| {
-            let package = PACKAGES
-                .iter()
-                .find(|(program, _)| *program == name)
-                .map_or(name, |(_, p)| p);
+            let package = PACKAGES.iter().find(|(program, _)| *program == name).map_or(name, |(_, p)| p);
             panic!("this test needs the program {name}: apt-get install {package}")
         })
 }

@@ -79,14 +79,8 @@ fn set_time(path: &Path, random: &mut Random, reach: Reach) {
         2 => 4_000_000_000,
         _ => i64::try_from(random.below(2_000_000_000)).or_fail("a random tree"),
     };
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: nanoseconds,
-    };
-    let times = Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
+    let times = Timestamps { last_access: time, last_modification: time };
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).or_fail("a random tree");
 }
 
@@ -182,7 +176,6 @@ fn write_sparse(path: &Path, random: &mut Random) {
         random.fill(&mut bytes);
         let offset = random.below(length + 1);
         let room = usize::try_from(length - offset).or_fail("a random tree");
-        file.write_all_at(&bytes[..bytes.len().min(room)], offset)
-            .or_fail("a random tree");
+        file.write_all_at(&bytes[..bytes.len().min(room)], offset).or_fail("a random tree");
     }
 }

@@ -63,19 +63,9 @@ impl UploadPod {
         for folder in ["data", "dev", "tls"] {
             std::fs::create_dir(root.path().join(folder)).or_fail(folder);
         }
-        let server = authority
-            .server_named(names, kind)
-            .or_fail("a server's certificate");
-        let client = authority
-            .client(client_name, kind)
-            .or_fail("a client's certificate");
-        let pod = Self {
-            binary: binary.into(),
-            root,
-            authority,
-            client,
-            env: Vec::new(),
-        };
+        let server = authority.server_named(names, kind).or_fail("a server's certificate");
+        let client = authority.client(client_name, kind).or_fail("a client's certificate");
+        let pod = Self { binary: binary.into(), root, authority, client, env: Vec::new() };
         for (name, pem) in [
             ("ca.crt", pod.authority.pem()),
             ("server.crt", server.certificate_pem.clone()),
@@ -127,13 +117,7 @@ impl UploadPod {
     pub fn data_names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("data")).or_fail("the data volume");
         let mut names: Vec<_> = entries
-            .map(|entry| {
-                entry
-                    .or_fail("an entry")
-                    .file_name()
-                    .to_string_lossy()
-                    .into_owned()
-            })
+            .map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned())
             .collect();
         names.sort();
         names
@@ -162,9 +146,7 @@ impl UploadPod {
     /// The server, with the arguments that it gets in a pod.
     pub fn program(&self) -> Program {
         let program = Program::new(&self.binary).args(["-alsologtostderr", "-v=3"]);
-        self.env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, value))
+        self.env.iter().fold(program, |program, (name, value)| program.env(name, value))
     }
 
     /// Starts the server and waits until it listens.
@@ -174,8 +156,7 @@ impl UploadPod {
 
     /// Starts the server as `program` says, which is [`Self::program`] with something more.
     pub fn serve(&self, program: Program) -> Server {
-        self.try_serve(program)
-            .unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
+        self.try_serve(program).unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
     }
 
     /// The same, for a program that may end before it listens.
@@ -185,10 +166,7 @@ impl UploadPod {
 
     /// What the client that may upload brings to a handshake.
     pub fn client_config(&self) -> Arc<ClientConfig> {
-        let offer = Offer {
-            identity: Some(&self.client),
-            ..Offer::default()
-        };
+        let offer = Offer { identity: Some(&self.client), ..Offer::default() };
         self.authority.client_config_for(&offer).or_fail("TLS")
     }
 }
@@ -213,10 +191,7 @@ impl Server {
         let Some(line) = running.wait_for_line_or_end(LISTENING) else {
             return Err(Box::new(running.wait()));
         };
-        let address = line
-            .split(LISTENING)
-            .nth(1)
-            .and_then(|rest| rest.split_whitespace().next());
+        let address = line.split(LISTENING).nth(1).and_then(|rest| rest.split_whitespace().next());
         let address = address.and_then(|address| address.parse().ok());
         Ok(Self {
             running: Some(running),

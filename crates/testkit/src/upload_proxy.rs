@@ -46,9 +46,7 @@ impl UploadProxy {
         let front = Authority::new().or_fail("an authority");
         let cluster = Authority::new().or_fail("an authority");
         let server = front.server(KeyKind::Ecdsa).or_fail("a server's certificate");
-        let client = cluster
-            .client(CLIENT_NAME, KeyKind::Ecdsa)
-            .or_fail("a client's certificate");
+        let client = cluster.client(CLIENT_NAME, KeyKind::Ecdsa).or_fail("a client's certificate");
         let proxy = Self {
             binary: binary.into(),
             folder: tempfile::tempdir().or_fail("a folder"),
@@ -142,9 +140,8 @@ impl UploadProxy {
             ("--upload-cert", "client.crt"),
             ("--upload-key", "client.key"),
         ];
-        let program = files.iter().fold(program, |program, (flag, name)| {
-            program.arg(*flag).arg(self.path(name))
-        });
+        let program =
+            files.iter().fold(program, |program, (flag, name)| program.arg(*flag).arg(self.path(name)));
         self.finish(program.args(["--listen", "127.0.0.1:0"]))
     }
 
@@ -180,10 +177,7 @@ impl UploadProxy {
     }
 
     fn finish(&self, program: Program) -> Program {
-        let program = self
-            .env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, value));
+        let program = self.env.iter().fold(program, |program, (name, value)| program.env(name, value));
         program.args(&self.args)
     }
 
@@ -271,16 +265,9 @@ impl Scripted {
         let upstream = Upstream::start(proxy.cluster(), &[], scripts);
         let more = (1..pvcs).map(|number| format!("{PVC}-{number}"));
         let pvcs: Vec<String> = [PVC.to_owned()].into_iter().chain(more).collect();
-        let proxy = pvcs
-            .iter()
-            .fold(proxy, |proxy, pvc| proxy.route(pvc, upstream.address()));
+        let proxy = pvcs.iter().fold(proxy, |proxy, pvc| proxy.route(pvc, upstream.address()));
         let server = proxy.serve(wrap(proxy.program()));
-        Self {
-            proxy,
-            upstream,
-            server,
-            pvcs,
-        }
+        Self { proxy, upstream, server, pvcs }
     }
 
     /// A request that may upload to [`PVC`].

@@ -24,11 +24,7 @@ pub fn find<T, D: Display>(
         if let Some(found) = probe() {
             return found;
         }
-        assert!(
-            started.elapsed() < patience,
-            "not within {patience:?}: {}",
-            complaint()
-        );
+        assert!(started.elapsed() < patience, "not within {patience:?}: {}", complaint());
         std::thread::sleep(POLL);
     }
 }

@@ -83,18 +83,13 @@ impl Request {
 
     /// The value of the first header of this (lower-case) name.
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers
-            .iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// `Range: bytes=FIRST-[LAST]` as half-open bounds within `total`; `None` without such a header.
     pub fn range(&self, total: u64) -> Option<std::ops::Range<u64>> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
-        let end = last
-            .parse::<u64>()
-            .map_or(total, |last| total.min(last.saturating_add(1)));
+        let end = last.parse::<u64>().map_or(total, |last| total.min(last.saturating_add(1)));
         Some(first.parse().ok()?..end)
     }
 }
@@ -105,9 +100,7 @@ pub async fn write_head(
     status: u16,
     headers: &[(String, String)],
 ) -> io::Result<()> {
-    let reason = http::StatusCode::from_u16(status)
-        .ok()
-        .and_then(|s| s.canonical_reason());
+    let reason = http::StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason());
     let mut head = format!("HTTP/1.1 {status} {}\r\n", reason.unwrap_or("Unknown"));
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));

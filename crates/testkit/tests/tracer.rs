@@ -33,11 +33,7 @@ fn made(nth: u64, effect: Effect) -> (i32, Vec<&'static str>) {
     let report = folder.path().join("report");
     let paths = NAMES.map(|name| folder.path().join(name));
     let group = GROUPS.iter().find(|group| group.name == "names");
-    let fault = Fault {
-        group: group.or_fail("the group of names"),
-        nth,
-        effect,
-    };
+    let fault = Fault { group: group.or_fail("the group of names"), nth, effect };
     let program = Program::new("python3").args(["-c", PROGRAM]).args(&paths);
     let finished = fault.in_program(program, FAILING, &report).start().wait();
     let counts = failing::counts(&report);

@@ -45,11 +45,7 @@ impl TransferMetrics {
         troubles: impl Iterator<Item = TransferTrouble>,
         deprecated: DeprecatedNames,
     ) -> Self {
-        let family = MetricNames {
-            registry,
-            program,
-            deprecated,
-        };
+        let family = MetricNames { registry, program, deprecated };
         let troubles: Vec<_> = troubles.collect();
         let is_used = |stage: &Stage| troubles.iter().any(|(used, _)| used == stage);
         Self {
@@ -61,10 +57,7 @@ impl TransferMetrics {
             retries: family.add_counter("retries", RETRIES, &[("stage", Stage::Source.name())]),
             seconds: (Stage::ALL.into_iter().filter(is_used))
                 .map(|stage| {
-                    (
-                        stage,
-                        family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]),
-                    )
+                    (stage, family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]))
                 })
                 .collect(),
             errors: (troubles.into_iter())
@@ -93,15 +86,11 @@ struct MetricNames<'r> {
 
 impl MetricNames<'_> {
     fn add_counter(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
-        self.add_series(name, labels, |name, labels| {
-            self.registry.add_counter(name, help, labels)
-        })
+        self.add_series(name, labels, |name, labels| self.registry.add_counter(name, help, labels))
     }
 
     fn add_seconds(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> SecondsCounter {
-        self.add_series(name, labels, |name, labels| {
-            self.registry.add_seconds_counter(name, help, labels)
-        })
+        self.add_series(name, labels, |name, labels| self.registry.add_seconds_counter(name, help, labels))
     }
 
     /// Has a series made by `add`, and shows it under its old name as well.
@@ -112,13 +101,9 @@ impl MetricNames<'_> {
         add: impl FnOnce(Cow<'static, str>, &[(&str, &str)]) -> V,
     ) -> V {
         let whole_name = format!("cdi_transfer_{name}_total");
-        let value = add(
-            whole_name.clone().into(),
-            &[&[("program", self.program)], labels].concat(),
-        );
+        let value = add(whole_name.clone().into(), &[&[("program", self.program)], labels].concat());
         if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
-            self.registry
-                .add_deprecated(old_name, &whole_name, labels, value.clone());
+            self.registry.add_deprecated(old_name, &whole_name, labels, value.clone());
         }
         value
     }
@@ -136,10 +121,7 @@ pub struct CountedTransfer {
 impl CountedTransfer {
     /// A transfer that begins.
     pub fn new(metrics: Arc<TransferMetrics>) -> Self {
-        Self {
-            metrics,
-            totals: Default::default(),
-        }
+        Self { metrics, totals: Default::default() }
     }
 
     /// Bytes of this transfer.
@@ -203,63 +185,17 @@ mod tests {
             (source(SourceErrorKind::NotResumable), ["source", "not-resumable"]),
             (source(SourceErrorKind::Invalid), ["source", "invalid"]),
             (source(SourceErrorKind::Io), ["source", "io"]),
-            (
-                Error::Checksum {
-                    expected: String::new(),
-                    calculated: String::new(),
-                },
-                ["source", "checksum"],
-            ),
-            (
-                DecodeError::Truncated { codec, offset: 1 }.into(),
-                ["decode", "truncated"],
-            ),
-            (
-                DecodeError::TrailingGarbage { codec, offset: 1 }.into(),
-                ["decode", "corrupt"],
-            ),
-            (
-                DecodeError::Barren {
-                    codec,
-                    consumed: 2,
-                    decoded: 1,
-                }
-                .into(),
-                ["decode", "barren"],
-            ),
+            (Error::Checksum { expected: String::new(), calculated: String::new() }, ["source", "checksum"]),
+            (DecodeError::Truncated { codec, offset: 1 }.into(), ["decode", "truncated"]),
+            (DecodeError::TrailingGarbage { codec, offset: 1 }.into(), ["decode", "corrupt"]),
+            (DecodeError::Barren { codec, consumed: 2, decoded: 1 }.into(), ["decode", "barren"]),
             (DecodeError::Empty.into(), ["decode", "empty"]),
-            (
-                DecodeError::TooDeep { limit: 4 }.into(),
-                ["decode", "unsupported"],
-            ),
-            (
-                FormatError::Endless { passed: 2, most: 1 }.into(),
-                ["format", "endless"],
-            ),
-            (
-                FormatError::Parking { parked: 2, budget: 1 }.into(),
-                ["format", "memory"],
-            ),
-            (
-                FormatError::TooLarge {
-                    virtual_size: 2,
-                    available: 1,
-                }
-                .into(),
-                ["format", "too-large"],
-            ),
-            (
-                FormatError::Base {
-                    found: String::new(),
-                    expected: String::new(),
-                }
-                .into(),
-                ["format", "base"],
-            ),
-            (
-                target(std::io::Error::other(TargetRefusedError::InUse)),
-                ["target", "refused"],
-            ),
+            (DecodeError::TooDeep { limit: 4 }.into(), ["decode", "unsupported"]),
+            (FormatError::Endless { passed: 2, most: 1 }.into(), ["format", "endless"]),
+            (FormatError::Parking { parked: 2, budget: 1 }.into(), ["format", "memory"]),
+            (FormatError::TooLarge { virtual_size: 2, available: 1 }.into(), ["format", "too-large"]),
+            (FormatError::Base { found: String::new(), expected: String::new() }.into(), ["format", "base"]),
+            (target(std::io::Error::other(TargetRefusedError::InUse)), ["target", "refused"]),
             (target(Errno::NOSPC), ["target", "no-space"]),
             (target(Errno::IO), ["target", "io"]),
         ] {
@@ -285,12 +221,8 @@ mod tests {
     #[test]
     fn retries_and_times_add_up() {
         let registry = MetricsRegistry::default();
-        let figures = TransferMetrics::new(
-            &registry,
-            "x",
-            writer_troubles(),
-            &[("retries", "cdi_x_retries_total")],
-        );
+        let figures =
+            TransferMetrics::new(&registry, "x", writer_troubles(), &[("retries", "cdi_x_retries_total")]);
         let figures = CountedTransfer::new(Arc::new(figures));
         figures.record_retry(Stage::Source);
         figures.record_retry(Stage::Source);
@@ -318,19 +250,10 @@ mod tests {
             for total in totals {
                 transfer.record_bytes(ByteCount::Skipped, total);
             }
-            assert_eq!(
-                Some(transfer.total_bytes(ByteCount::Skipped)),
-                totals.into_iter().max()
-            );
+            assert_eq!(Some(transfer.total_bytes(ByteCount::Skipped)), totals.into_iter().max());
         }
         let text = registry.encode_text();
-        assert!(
-            text.contains("cdi_transfer_skipped_bytes_total{program=\"x\"} 12\n"),
-            "{text}"
-        );
-        assert!(
-            text.contains("cdi_transfer_target_bytes_total{program=\"x\"} 0\n"),
-            "{text}"
-        );
+        assert!(text.contains("cdi_transfer_skipped_bytes_total{program=\"x\"} 12\n"), "{text}");
+        assert!(text.contains("cdi_transfer_target_bytes_total{program=\"x\"} 0\n"), "{text}");
     }
 }

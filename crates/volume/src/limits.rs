@@ -95,10 +95,9 @@ impl TransferLimits {
     pub fn read_options(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> ReadOptions {
         ReadOptions {
             limit_rate: self.limit_rate,
-            speed_limit: self.speed_limit.map(|bytes_per_second| SpeedLimit {
-                bytes_per_second,
-                time: self.speed_time.0,
-            }),
+            speed_limit: self
+                .speed_limit
+                .map(|bytes_per_second| SpeedLimit { bytes_per_second, time: self.speed_time.0 }),
             stop,
             observer,
             ..ReadOptions::default()
@@ -116,17 +115,12 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Option<SpeedLimit>, String> {
-        let env: HashMap<String, String> = pairs
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let env: HashMap<String, String> =
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let mut reader = EnvReader::new(&env);
         let limits = TransferLimits::of_pod(&mut reader);
         let reading = limits.read_options(CancellationToken::new(), NoObserver::new_shared());
-        reader
-            .into_result()
-            .map(|()| reading.speed_limit)
-            .map_err(|errors| errors.to_string())
+        reader.into_result().map(|()| reading.speed_limit).map_err(|errors| errors.to_string())
     }
 
     #[test]
@@ -139,10 +133,7 @@ mod tests {
         let first = limit();
         let left = vec![1_u8; usize::try_from(LEFT_BYTES).unwrap()];
         let second = limit();
-        assert!(
-            (LEFT_BYTES / 2..=LEFT_BYTES).contains(&(first - second)),
-            "{first} {second}"
-        );
+        assert!((LEFT_BYTES / 2..=LEFT_BYTES).contains(&(first - second)), "{first} {second}");
         drop(left);
         assert_eq!(limit(), first);
     }
@@ -151,10 +142,7 @@ mod tests {
     fn a_pod_gives_up_on_senders_that_hardly_send() {
         assert_eq!(read(&[]), Ok(Some(SpeedLimit::POD)));
         assert_eq!(read(&[(SPEED_LIMIT, "0")]), Ok(None));
-        let other = SpeedLimit {
-            bytes_per_second: NonZeroU64::MIN,
-            time: Duration::from_secs(7),
-        };
+        let other = SpeedLimit { bytes_per_second: NonZeroU64::MIN, time: Duration::from_secs(7) };
         for (limit, time) in [("1", "7"), ("1", "7s")] {
             assert_eq!(read(&[(SPEED_LIMIT, limit), (SPEED_TIME, time)]), Ok(Some(other)));
         }

@@ -108,27 +108,17 @@ mod tests {
 
     fn target(errno: Errno) -> TargetError {
         let source = std::io::Error::from_raw_os_error(errno.raw_os_error());
-        TargetError {
-            action: "write",
-            path: "/data/disk.img".to_owned(),
-            source,
-        }
+        TargetError { action: "write", path: "/data/disk.img".to_owned(), source }
     }
 
     fn too_large() -> FormatError {
-        FormatError::TooLarge {
-            virtual_size: 2,
-            available: 1,
-        }
+        FormatError::TooLarge { virtual_size: 2, available: 1 }
     }
 
     #[test]
     fn every_stage_has_the_words_of_its_phase() {
         let cut = || SourceError::new(SourceErrorKind::Length, "cut");
-        let corrupt = DecodeError::TrailingGarbage {
-            codec: "gzip",
-            offset: 9,
-        };
+        let corrupt = DecodeError::TrailingGarbage { codec: "gzip", offset: 9 };
         for (actual, expected) in [
             (
                 disk(DecodeError::Empty, TransferPhase::Info),
@@ -138,10 +128,7 @@ mod tests {
                 disk(DecodeError::ShortHeader, TransferPhase::Info),
                 "Unable to obtain information about data source: could not process image header: unexpected EOF",
             ),
-            (
-                disk(cut(), TransferPhase::Info),
-                "Unable to obtain information about data source: cut",
-            ),
+            (disk(cut(), TransferPhase::Info), "Unable to obtain information about data source: cut"),
             (
                 disk(cut(), TransferPhase::Transfer),
                 "Unable to transfer source data to target file: failed to pull image: cut",

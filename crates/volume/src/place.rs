@@ -27,9 +27,7 @@ pub struct DiskRequest {
 
 /// The scratch volume at `folder`, if one is mounted and has room; almost no image needs it, so none is ever asked for.
 pub fn scratch_volume(folder: PathBuf) -> Option<PathBuf> {
-    disk::free_space(&folder)
-        .is_ok_and(|free| free > 0)
-        .then_some(folder)
+    disk::free_space(&folder).is_ok_and(|free| free > 0).then_some(folder)
 }
 
 /// The mounted target.
@@ -70,12 +68,7 @@ impl TargetVolume {
 
     fn on_device(path: PathBuf) -> Result<Self, TargetError> {
         let size = disk::device_size(&path)?;
-        Ok(Self {
-            path,
-            is_device: true,
-            available: size,
-            free: size,
-        })
+        Ok(Self { path, is_device: true, available: size, free: size })
     }
 
     /// A disk image that an earlier attempt left is removed before the free space is measured, or else a second
@@ -103,25 +96,16 @@ impl TargetVolume {
 
     /// A disk image that stays, and may grow.
     fn with_existing_file(path: PathBuf) -> Result<Self, TargetError> {
-        let length = std::fs::metadata(&path)
-            .map_err(|source| TargetError::new("open", &path, source))?
-            .len();
+        let length =
+            std::fs::metadata(&path).map_err(|source| TargetError::new("open", &path, source))?.len();
         let volume = Self::on_filesystem(path, None)?;
-        Ok(Self {
-            available: length.saturating_add(volume.free),
-            ..volume
-        })
+        Ok(Self { available: length.saturating_add(volume.free), ..volume })
     }
 
     fn on_filesystem(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         let free = disk::free_space(disk::folder_of(&path))?;
         let available = requested.map_or(free, |requested| requested.min(free));
-        Ok(Self {
-            path,
-            is_device: false,
-            available,
-            free,
-        })
+        Ok(Self { path, is_device: false, available, free })
     }
 
     /// Options for a transferred image: it grows to what was asked for, less what the filesystem keeps.
@@ -130,10 +114,7 @@ impl TargetVolume {
         disk::DiskOptions {
             path: self.path.clone(),
             available: self.available,
-            size: wanted
-                .size
-                .filter(|_| !self.is_device)
-                .map(|requested| requested.min(usable)),
+            size: wanted.size.filter(|_| !self.is_device).map(|requested| requested.min(usable)),
             preallocate: wanted.preallocate,
             cache: wanted.cache,
             overwrite: true,
@@ -143,11 +124,7 @@ impl TargetVolume {
 
     /// Options for a copy of another disk, which has its size already: whatever fits.
     pub fn clone_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
-        disk::DiskOptions {
-            available: self.free,
-            size: None,
-            ..self.target_options(wanted)
-        }
+        disk::DiskOptions { available: self.free, size: None, ..self.target_options(wanted) }
     }
 
     /// Options for a blank disk of what was asked for, or of what there is.
@@ -160,16 +137,8 @@ impl TargetVolume {
             );
         }
         let size = requested.min(self.free);
-        let size = if self.is_device {
-            size
-        } else {
-            space::usable_space(size, wanted.overhead)
-        };
-        disk::DiskOptions {
-            available: size,
-            size: None,
-            ..self.target_options(wanted)
-        }
+        let size = if self.is_device { size } else { space::usable_space(size, wanted.overhead) };
+        disk::DiskOptions { available: size, size: None, ..self.target_options(wanted) }
     }
 }
 
@@ -177,28 +146,16 @@ impl TargetVolume {
 mod tests {
     use super::*;
 
-    const WANTED: DiskRequest = DiskRequest {
-        size: Some(1 << 30),
-        overhead: 0.0,
-        preallocate: false,
-        cache: CacheMode::Auto,
-    };
+    const WANTED: DiskRequest =
+        DiskRequest { size: Some(1 << 30), overhead: 0.0, preallocate: false, cache: CacheMode::Auto };
 
     fn file(available: u64, free: u64) -> TargetVolume {
-        TargetVolume {
-            path: "/data/disk.img".into(),
-            is_device: false,
-            available,
-            free,
-        }
+        TargetVolume { path: "/data/disk.img".into(), is_device: false, available, free }
     }
 
     #[test]
     fn a_file_grows_to_the_smaller_of_usable_and_requested() {
-        let wanted = DiskRequest {
-            overhead: 0.06,
-            ..WANTED
-        };
+        let wanted = DiskRequest { overhead: 0.06, ..WANTED };
         let options = file(1 << 30, 1 << 40).target_options(&wanted);
         assert_eq!(
             (options.available, options.size, options.mode),
@@ -208,24 +165,15 @@ mod tests {
 
     #[test]
     fn a_device_keeps_its_size_and_mode() {
-        let device = TargetVolume {
-            is_device: true,
-            ..file(5 << 30, 5 << 30)
-        };
+        let device = TargetVolume { is_device: true, ..file(5 << 30, 5 << 30) };
         let options = device.target_options(&WANTED);
-        assert_eq!(
-            (options.available, options.size, options.mode),
-            (5 << 30, None, None)
-        );
+        assert_eq!((options.available, options.size, options.mode), (5 << 30, None, None));
     }
 
     #[test]
     fn a_blank_disk_is_what_was_asked_for_or_what_there_is() {
         assert_eq!(file(1 << 30, 1 << 40).blank_options(&WANTED).available, 1 << 30);
-        assert_eq!(
-            file(1 << 20, (1 << 20) + 5).blank_options(&WANTED).available,
-            1 << 20
-        );
+        assert_eq!(file(1 << 20, (1 << 20) + 5).blank_options(&WANTED).available, 1 << 20);
     }
 
     #[test]

@@ -37,10 +37,7 @@ pub struct PhaseTracker {
 impl PhaseTracker {
     /// The phases of the making of `made`.
     pub fn new(made: ProductKind) -> Self {
-        Self {
-            current: AtomicU8::new(TransferPhase::Info as u8),
-            made,
-        }
+        Self { current: AtomicU8::new(TransferPhase::Info as u8), made }
     }
 
     /// Notes and logs that `phase` began.
@@ -60,24 +57,16 @@ impl PhaseTracker {
     /// The phase that began last.
     pub fn current_phase(&self) -> TransferPhase {
         let number = self.current.load(Ordering::Relaxed);
-        [
-            TransferPhase::Transfer,
-            TransferPhase::Resize,
-            TransferPhase::Complete,
-        ]
-        .into_iter()
-        .find(|&phase| phase as u8 == number)
-        .unwrap_or(TransferPhase::Info)
+        [TransferPhase::Transfer, TransferPhase::Resize, TransferPhase::Complete]
+            .into_iter()
+            .find(|&phase| phase as u8 == number)
+            .unwrap_or(TransferPhase::Info)
     }
 }
 
 /// Logs that the image was recognized.
 pub fn log_image(facts: &ImageFacts) {
-    let layers = if facts.layers.is_empty() {
-        "none".to_owned()
-    } else {
-        facts.layers.join(",")
-    };
+    let layers = if facts.layers.is_empty() { "none".to_owned() } else { facts.layers.join(",") };
     tracing::info!(
         format = %facts.format,
         compression = layers,
@@ -94,12 +83,9 @@ mod tests {
     #[test]
     fn the_last_phase_is_remembered() {
         let phases = PhaseTracker::new(ProductKind::Disk);
-        for phase in [
-            TransferPhase::Info,
-            TransferPhase::Transfer,
-            TransferPhase::Resize,
-            TransferPhase::Complete,
-        ] {
+        for phase in
+            [TransferPhase::Info, TransferPhase::Transfer, TransferPhase::Resize, TransferPhase::Complete]
+        {
             phases.begin_phase(phase);
             assert_eq!(phases.current_phase(), phase);
         }

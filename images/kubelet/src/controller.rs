@@ -71,10 +71,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         variable("IMPORTER_REGISTRY_IMAGE_ARCHITECTURE", ""),
         variable("IMPORTER_CHECKSUM", ""),
     ];
-    for (name, key) in [
-        ("IMPORTER_ACCESS_KEY_ID", "accessKeyId"),
-        ("IMPORTER_SECRET_KEY", "secretKey"),
-    ] {
+    for (name, key) in [("IMPORTER_ACCESS_KEY_ID", "accessKeyId"), ("IMPORTER_SECRET_KEY", "secretKey")] {
         env.extend(import.secret.map(|secret| variable_of_secret(name, secret, key)));
     }
     if let Some(certificates) = import.certificates {
@@ -104,11 +101,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         mounts.push(json!({ "name": "vddk-extra-args", "mountPath": "/vddk-args" }));
     }
     override_with(&mut env, import.env);
-    let image = if import.side_car.is_some() {
-        Image::ImporterVddk
-    } else {
-        Image::Importer
-    };
+    let image = if import.side_car.is_some() { Image::ImporterVddk } else { Image::Importer };
     let mut container = worker("importer", image);
     container["args"] = json!(["-v=3"]);
     container["env"] = json!(env);
@@ -116,10 +109,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     let mut spec = spec(&[container], &volumes, import.hosts);
     if let Some(image) = import.node_pull {
         spec["initContainers"] = json!([server_bringer()]);
-        spec["containers"]
-            .as_array_mut()
-            .or_fail("containers")
-            .push(image_server(image));
+        spec["containers"].as_array_mut().or_fail("containers").push(image_server(image));
     }
     if let Some(image) = import.side_car {
         spec["initContainers"] = json!([library_bringer(image)]);
@@ -207,11 +197,8 @@ pub fn clone_source(
     let volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
     let mut container = worker("cdi-clone-source", Image::Cloner);
     let mount = "/var/run/cdi/clone/source";
-    let (mode, point) = if claim.is_block() {
-        ("block", "/dev/cdi-block-volume")
-    } else {
-        ("filesystem", mount)
-    };
+    let (mode, point) =
+        if claim.is_block() { ("block", "/dev/cdi-block-volume") } else { ("filesystem", mount) };
     container["env"] = json!([
         variable_of_secret("CLIENT_KEY", secret, "tls.key"),
         variable_of_secret("CLIENT_CERT", secret, "tls.crt"),
@@ -237,11 +224,7 @@ pub fn size_detection(claim: &Claim) -> Pod {
     container["command"] = json!(["/usr/bin/cdi-image-size-detection"]);
     container["args"] = json!(["-image-path", "/dev/cdi/disk.img"]);
     attach(&mut container, claim, "cdi-data-vol", "/dev/cdi", Vec::new());
-    pod(&spec(
-        &[container],
-        &[volume_of_claim("cdi-data-vol", CLAIM)],
-        &[],
-    ))
+    pod(&spec(&[container], &[volume_of_claim("cdi-data-vol", CLAIM)], &[]))
 }
 
 /// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). Its ServiceAccount's token is in the Secret
@@ -255,15 +238,8 @@ pub fn poller(
     hosts: &[Host<'_>],
 ) -> Pod {
     let mut container = worker("cdi-source-update-poller", Image::Importer);
-    container["command"] = json!([
-        "/usr/bin/cdi-source-update-poller",
-        "-ns",
-        "default",
-        "-cron",
-        cron,
-        "-url",
-        url
-    ]);
+    container["command"] =
+        json!(["/usr/bin/cdi-source-update-poller", "-ns", "default", "-cron", cron, "-url", url]);
     let mut variables = vec![
         // As every container gets them.
         variable("KUBERNETES_SERVICE_HOST", server.0),
@@ -304,9 +280,8 @@ pub fn bare(container: Value) -> Pod {
 }
 
 pub(crate) fn spec(containers: &[Value], volumes: &[Value], hosts: &[Host<'_>]) -> Value {
-    let aliases = hosts
-        .iter()
-        .map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
+    let aliases =
+        hosts.iter().map(|(name, address)| json!({ "ip": address.to_string(), "hostnames": [name] }));
     json!({
         "restartPolicy": "OnFailure",
         "enableServiceLinks": false,

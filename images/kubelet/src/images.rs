@@ -25,13 +25,8 @@ pub enum Image {
 
 impl Image {
     /// All of them.
-    pub const ALL: [Self; 5] = [
-        Self::Importer,
-        Self::UploadServer,
-        Self::UploadProxy,
-        Self::Cloner,
-        Self::ImporterVddk,
-    ];
+    pub const ALL: [Self; 5] =
+        [Self::Importer, Self::UploadServer, Self::UploadProxy, Self::Cloner, Self::ImporterVddk];
 
     /// As in the name of its archive.
     pub fn name(self) -> &'static str {
@@ -61,21 +56,14 @@ impl Image {
         };
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/images");
         let archive = folder.join(format!("{}-{architecture}.oci.tar", self.name()));
-        assert!(
-            archive.exists(),
-            "{} is not there: run images/build.sh --profile dev",
-            archive.display()
-        );
+        assert!(archive.exists(), "{} is not there: run images/build.sh --profile dev", archive.display());
         archive
     }
 
     /// The name that podman has for it.
     pub fn id(self) -> &'static str {
         static IDS: [OnceLock<String>; Image::ALL.len()] = [const { OnceLock::new() }; Image::ALL.len()];
-        let place = Self::ALL
-            .iter()
-            .position(|image| *image == self)
-            .or_fail("an image");
+        let place = Self::ALL.iter().position(|image| *image == self).or_fail("an image");
         IDS[place].get_or_init(|| load(&self.archive()))
     }
 }

@@ -39,10 +39,7 @@ impl Network {
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let name = format!("cdi-{}-{number}", std::process::id());
         ip(&["netns", "add", &name]);
-        let network = Self {
-            name,
-            pods: AtomicU8::new(1),
-        };
+        let network = Self { name, pods: AtomicU8::new(1) };
         network.ip(&["link", "set", "lo", "up"]);
         network.ip(&["link", "add", BRIDGE, "type", "bridge"]);
         // The first one is where connections come from.
@@ -57,23 +54,15 @@ impl Network {
     pub fn sandbox(&self) -> Sandbox {
         let last = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
         let [a, b, c, _] = NODE.octets();
-        let sandbox = Sandbox {
-            name: format!("{}-{last}", self.name),
-            address: Ipv4Addr::new(a, b, c, last),
-        };
+        let sandbox =
+            Sandbox { name: format!("{}-{last}", self.name), address: Ipv4Addr::new(a, b, c, last) };
         let plug = format!("pod{last}");
         ip(&["netns", "add", &sandbox.name]);
         let ends = ["link", "add", &plug, "type", "veth", "peer", "name", "eth0"];
         self.ip(&[&ends[..], &["netns", &sandbox.name]].concat());
         self.ip(&["link", "set", &plug, "master", BRIDGE, "up"]);
         sandbox.ip(&["link", "set", "lo", "up"]);
-        sandbox.ip(&[
-            "address",
-            "add",
-            &format!("{}/24", sandbox.address),
-            "dev",
-            "eth0",
-        ]);
+        sandbox.ip(&["address", "add", &format!("{}/24", sandbox.address), "dev", "eth0"]);
         sandbox.ip(&["link", "set", "eth0", "up"]);
         sandbox
     }

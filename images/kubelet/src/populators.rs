@@ -17,10 +17,7 @@ pub const CONTAINER: &str = "populate";
 pub fn populator(program: &str, claim: &Claim, flags: &[&str], hosts: &[Host<'_>]) -> Pod {
     let mut container = worker(CONTAINER, Image::Importer);
     container["command"] = json!([program]);
-    let (owner, size) = (
-        format!("--owner-uid={OWNER}"),
-        format!("--pvc-size={}", claim.bytes()),
-    );
+    let (owner, size) = (format!("--owner-uid={OWNER}"), format!("--pvc-size={}", claim.bytes()));
     let secret = format!("--secret-name={SECRET}");
     let path = if claim.is_block() {
         container["volumeDevices"] = json!([{ "name": "target", "devicePath": "/dev/block" }]);

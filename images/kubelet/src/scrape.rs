@@ -29,9 +29,7 @@ pub fn progress(scrape: &str, metric: &str, owner: &str) -> Option<f64> {
     let (whole, rest) = number.split_at(whole);
     let point = usize::from(rest.starts_with('.'));
     let digits = rest.bytes().skip(point).take_while(u8::is_ascii_digit).count();
-    format!("{whole}{}", rest.get(..point + digits).unwrap_or_default())
-        .parse()
-        .ok()
+    format!("{whole}{}", rest.get(..point + digits).unwrap_or_default()).parse().ok()
 }
 
 #[cfg(test)]

@@ -21,17 +21,8 @@ pub struct Terminated {
 impl Terminated {
     /// With what it left in `/dev/termination-log`, by the policy `FallbackToLogsOnError`.
     pub(crate) fn new(code: i32, out_of_memory: bool, left: String, log: String) -> Self {
-        let message = if left.is_empty() && code != 0 {
-            end_of(&log)
-        } else {
-            left
-        };
-        Self {
-            code,
-            out_of_memory,
-            message,
-            log,
-        }
+        let message = if left.is_empty() && code != 0 { end_of(&log) } else { left };
+        Self { code, out_of_memory, message, log }
     }
 
     /// The import controller's verdict on the importer's end (contract §5.3). Fails the test where the controller would get stuck.
@@ -96,11 +87,7 @@ pub enum Verdict {
 impl Verdict {
     /// Success with this message, without preallocation and labels.
     pub fn success(message: &str) -> Self {
-        Self::Succeeded {
-            message: message.to_owned(),
-            preallocated: false,
-            labels: Vec::new(),
-        }
+        Self::Succeeded { message: message.to_owned(), preallocated: false, labels: Vec::new() }
     }
 
     fn succeeded(report: &Value) -> Self {

@@ -50,25 +50,15 @@ impl Claim {
         let node = claim.path();
         let number = claim.device.path().metadata().or_fail("a device").rdev();
         let number = makedev(rustix::fs::major(number), rustix::fs::minor(number));
-        mknodat(
-            rustix::fs::CWD,
-            &node,
-            FileType::BlockDevice,
-            Mode::RUSR | Mode::WUSR,
-            number,
-        )
-        .or_fail(node.display());
+        mknodat(rustix::fs::CWD, &node, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, number)
+            .or_fail(node.display());
         chown(&node, Some(QEMU), Some(QEMU)).or_fail(node.display());
         claim
     }
 
     fn new(kind: Kind, bytes: u64) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
-        Self {
-            kind,
-            device: LoopDevice::new(folder.path(), bytes, 512),
-            folder,
-        }
+        Self { kind, device: LoopDevice::new(folder.path(), bytes, 512), folder }
     }
 
     /// True for a device.
@@ -101,13 +91,7 @@ impl Claim {
     /// Names in the folder, sorted, without `lost+found`.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path()).or_fail("the folder of a claim");
-        let names = entries.map(|entry| {
-            entry
-                .or_fail("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        });
+        let names = entries.map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned());
         let mut names: Vec<_> = names.filter(|name| name != "lost+found").collect();
         names.sort();
         names

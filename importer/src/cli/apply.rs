@@ -30,12 +30,8 @@ fn apply_delta(
     let limits = &arguments.source.limits;
     let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();
-    let source = job::open_source(
-        &arguments.source,
-        context,
-        is_checked,
-        "a delta is qcow2, or a VMware disk",
-    )?;
+    let source =
+        job::open_source(&arguments.source, context, is_checked, "a delta is qcow2, or a VMware disk")?;
     let base = arguments.base.clone();
     if source.changed_ranges().is_none() && (source.is_disk() || base.is_none()) {
         let what =
@@ -49,12 +45,7 @@ fn apply_delta(
         preallocated: false,
         cache: CacheMode::Auto,
     };
-    Ok(delta::apply_delta(
-        &*source,
-        &base,
-        &reading,
-        &job::write_options(&arguments.job.transfer),
-    )?)
+    Ok(delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer))?)
 }
 
 /// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`

@@ -19,10 +19,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
         let source = context.open_source(&arguments.source, false)?;
-        Ok((
-            source.name(),
-            check_image(&*source, content, &reading, arguments.data)?,
-        ))
+        Ok((source.name(), check_image(&*source, content, &reading, arguments.data)?))
     })?;
     let text = if is_json {
         printable::escape_json(&format!("{:#}\n", as_json(&name, &report))).into_owned()

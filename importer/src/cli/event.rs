@@ -7,12 +7,7 @@ use serde::Serialize;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum ImportEvent<'a> {
     /// The image was recognized.
-    Image {
-        layers: &'a [&'static str],
-        format: String,
-        route: String,
-        virtual_size: Option<u64>,
-    },
+    Image { layers: &'a [&'static str], format: String, route: String, virtual_size: Option<u64> },
     /// Once a second.
     Progress {
         source_bytes: u64,
@@ -37,9 +32,5 @@ pub(super) enum ImportEvent<'a> {
         seconds: f64,
     },
     /// The last line of a failure.
-    Error {
-        message: String,
-        stage: Option<&'static str>,
-        code: u8,
-    },
+    Error { message: String, stage: Option<&'static str>, code: u8 },
 }

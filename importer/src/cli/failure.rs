@@ -103,23 +103,13 @@ mod tests {
 
     fn target(errno: rustix::io::Errno) -> Error {
         let source = io::Error::from_raw_os_error(errno.raw_os_error());
-        Error::Target(TargetError {
-            action: "write",
-            path: "/d".to_owned(),
-            source,
-        })
+        Error::Target(TargetError { action: "write", path: "/d".to_owned(), source })
     }
 
     #[test]
     fn every_kind_of_failure_has_its_documented_code() {
-        let checksum = Error::Checksum {
-            expected: "md5:a".to_owned(),
-            calculated: "md5:b".to_owned(),
-        };
-        let too_large = FormatError::TooLarge {
-            virtual_size: 2,
-            available: 1,
-        };
+        let checksum = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
+        let too_large = FormatError::TooLarge { virtual_size: 2, available: 1 };
         let not_found = SourceError::new(SourceErrorKind::Status(404), "no");
         for (failure, code) in [
             (ImporterCommandError::Internal(String::new()), 1),

@@ -36,11 +36,7 @@ struct ImportJob {
 }
 
 pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandError> {
-    let ImportArgs {
-        source,
-        target,
-        write,
-    } = arguments;
+    let ImportArgs { source, target, write } = arguments;
     run_job(ImportJob {
         verb: "imported",
         content: source.content.clone(),
@@ -104,14 +100,8 @@ fn run_transfer(
     };
     let content = job.content.payload_kind();
     let source = (job.open)(context, reading.checksum.is_some())?;
-    tracing::info!(
-        source = source.name(),
-        length = source.total_bytes(),
-        "opened the source"
-    );
-    Ok(transfer::transfer_image(
-        &*source, content, &target, &reading, &writing,
-    )?)
+    tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
+    Ok(transfer::transfer_image(&*source, content, &target, &reading, &writing)?)
 }
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOptions, ImporterCommandError> {

@@ -18,10 +18,7 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
         let source = context.open_source(&arguments.source, false)?;
-        Ok((
-            source.name(),
-            inspect_image(&*source, arguments.source.content.payload_kind(), &reading)?,
-        ))
+        Ok((source.name(), inspect_image(&*source, arguments.source.content.payload_kind(), &reading)?))
     })?;
     let text = if json {
         printable::escape_json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()
@@ -60,24 +57,11 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
         writeln!(text, "{label:<18} {}", printable::escape_text(&value)).ok();
     };
     row("source", name.to_owned());
-    row(
-        "source size",
-        image.source_bytes.map_or_else(|| "unknown".to_owned(), size_text),
-    );
-    row(
-        "compression",
-        list_text(image.layers.iter().map(ToString::to_string)),
-    );
+    row("source size", image.source_bytes.map_or_else(|| "unknown".to_owned(), size_text));
+    row("compression", list_text(image.layers.iter().map(ToString::to_string)));
     row("format", image.format.to_string());
-    let unknown = if image.refused.is_some() {
-        "unknown"
-    } else {
-        "unknown until everything is read"
-    };
-    row(
-        "virtual size",
-        image.virtual_size.map_or_else(|| unknown.to_owned(), size_text),
-    );
+    let unknown = if image.refused.is_some() { "unknown" } else { "unknown until everything is read" };
+    row("virtual size", image.virtual_size.map_or_else(|| unknown.to_owned(), size_text));
     if let Some(bytes) = image.allocated_bytes {
         row("allocated", size_text(bytes));
     }
@@ -94,10 +78,7 @@ fn as_text(name: &str, image: &Inspection, overhead: f64) -> String {
         row("block volume", size_text(volume_size(bytes, 0.0)));
         row(
             "filesystem volume",
-            format!(
-                "{} with {overhead} overhead",
-                size_text(volume_size(bytes, overhead))
-            ),
+            format!("{} with {overhead} overhead", size_text(volume_size(bytes, overhead))),
         );
     }
     if let Some(reason) = &image.refused {
@@ -113,11 +94,7 @@ fn size_text(bytes: u64) -> String {
 /// `a, b`, or `none`.
 fn list_text(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
-    if items.is_empty() {
-        "none".to_owned()
-    } else {
-        items.join(", ")
-    }
+    if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
 /// Bytes that CDI's controllers request for a volume that shall hold a disk of `virtual_size` bytes: a whole
@@ -128,9 +105,7 @@ fn list_text(items: impl Iterator<Item = String>) -> String {
     reason = "the value is not negative, and `as` saturates"
 )]
 fn volume_size(virtual_size: u64, overhead: f64) -> u64 {
-    let rounded = virtual_size
-        .checked_next_multiple_of(ALIGNMENT_BYTES)
-        .unwrap_or(u64::MAX);
+    let rounded = virtual_size.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(u64::MAX);
     let needed = (rounded as f64 * (1.0 + overhead)).ceil() as u64;
     // Above 2^53 the conversion to f64 can round down, below the disk itself.
     needed.max(rounded)
@@ -146,10 +121,7 @@ mod tests {
     fn a_volume_of_the_size_named_holds_the_disk() {
         for size in [0, 1, 1 << 20, (1 << 20) + 1, 5 << 30, 2_276_332_667, 1 << 44] {
             for overhead in [0.0, 0.055, 0.06, 0.5] {
-                assert!(
-                    usable_space(volume_size(size, overhead), overhead) >= size,
-                    "{size} {overhead}"
-                );
+                assert!(usable_space(volume_size(size, overhead), overhead) >= size, "{size} {overhead}");
             }
         }
     }

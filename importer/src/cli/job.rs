@@ -61,15 +61,9 @@ pub(super) fn open_source(
     what: &str,
 ) -> Result<Box<dyn Source>, ImporterCommandError> {
     if arguments.content.format.is_some() {
-        return Err(ImporterCommandError::Usage(format!(
-            "--format is for images: {what}"
-        )));
+        return Err(ImporterCommandError::Usage(format!("--format is for images: {what}")));
     }
     let source = context.open_source(arguments, is_checked)?;
-    tracing::info!(
-        source = source.name(),
-        length = source.total_bytes(),
-        "opened the source"
-    );
+    tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
     Ok(source)
 }

@@ -56,10 +56,8 @@ where
     F: FnOnce(JobContext) -> Result<T, ImporterCommandError> + Send + 'static,
 {
     start::on_runtime(async |shutdown| {
-        let context = JobContext {
-            handle: tokio::runtime::Handle::current(),
-            stop: shutdown.cancel_token().clone(),
-        };
+        let context =
+            JobContext { handle: tokio::runtime::Handle::current(), stop: shutdown.cancel_token().clone() };
         let job = move || job(context);
         let result = match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await {
             JobOutcome::Returned(result) => result,
@@ -67,11 +65,7 @@ where
             JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
         };
         // Whatever a job says after a signal, the signal is why it failed.
-        result.map_err(|failed| {
-            shutdown
-                .first_signal()
-                .map_or(failed, ImporterCommandError::Signalled)
-        })
+        result.map_err(|failed| shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled))
     })
 }
 

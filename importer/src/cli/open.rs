@@ -98,9 +98,7 @@ impl JobContext {
             credentials,
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
-            connections: arguments
-                .connections
-                .and_then(|number| NonZeroUsize::new(number.into())),
+            connections: arguments.connections.and_then(|number| NonZeroUsize::new(number.into())),
             patience: RetryPolicy {
                 no_progress_limit: arguments.no_progress_timeout.0,
                 retries: arguments.retries,
@@ -124,9 +122,7 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
             region: arguments.region.clone(),
             key_file: arguments.key_file.clone(),
         },
-        registry: RegistryOptions {
-            architecture: arguments.architecture.clone(),
-        },
+        registry: RegistryOptions { architecture: arguments.architecture.clone() },
         checkpoints: Checkpoints {
             current: arguments.checkpoint.clone(),
             previous: arguments.previous_checkpoint.clone(),
@@ -145,10 +141,7 @@ fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     let paths = PodPaths::from_env(&ProcessEnv);
     let of_pod = VddkInstallation::of_pod(|path| paths.resolve_path(path));
     match &arguments.vddk_library {
-        Some(library) => VddkInstallation {
-            library: library.clone(),
-            ..of_pod
-        },
+        Some(library) => VddkInstallation { library: library.clone(), ..of_pod },
         None => of_pod,
     }
 }
@@ -165,30 +158,24 @@ fn read_credentials(arguments: &SourceArgs) -> Result<Option<BasicCredentials>, 
     let password = read_line(file)?;
     match BasicCredentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => Err(ImporterCommandError::Usage(
-            "neither the user name nor the password may be empty".to_owned(),
-        )),
+        None => {
+            Err(ImporterCommandError::Usage("neither the user name nor the password may be empty".to_owned()))
+        }
     }
 }
 
 fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterCommandError> {
-    let plain = arguments
-        .headers
-        .iter()
-        .map(|line| parse_extra_header(line, false));
-    let secret = arguments
-        .secret_header_files
-        .iter()
-        .map(|file| parse_extra_header(&read_line(file)?, true));
+    let plain = arguments.headers.iter().map(|line| parse_extra_header(line, false));
+    let secret = arguments.secret_header_files.iter().map(|file| parse_extra_header(&read_line(file)?, true));
     plain.chain(secret).collect()
 }
 
 fn parse_extra_header(line: &str, secret: bool) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
-        Ok(None) => Err(ImporterCommandError::Usage(
-            "an extra header must look like 'Name: value'".to_owned(),
-        )),
+        Ok(None) => {
+            Err(ImporterCommandError::Usage("an extra header must look like 'Name: value'".to_owned()))
+        }
         Err(error) => Err(usage_error(error)),
     }
 }

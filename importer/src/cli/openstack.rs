@@ -37,9 +37,7 @@ pub(super) fn glance_access(
     }
     let mut reader = EnvReader::new(&variables);
     let access = GlanceAccess::from_env(&mut reader, NameStyle::OpenStack);
-    reader
-        .into_result()
-        .map_err(|errors| ImporterCommandError::Usage(errors.to_string()))?;
+    reader.into_result().map_err(|errors| ImporterCommandError::Usage(errors.to_string()))?;
     Ok(access)
 }
 

@@ -18,11 +18,7 @@ pub(super) struct TransferView {
 
 impl TransferView {
     pub(super) fn new(watch: Arc<TransferWatch>) -> Self {
-        Self {
-            watch,
-            rate: SmoothedRate::start(),
-            said_image: false,
-        }
+        Self { watch, rate: SmoothedRate::start(), said_image: false }
     }
 }
 
@@ -66,10 +62,7 @@ impl WatchedJob for TransferView {
 }
 
 fn progress_line(watch: &TransferWatch, speed: u64) -> String {
-    let (position, written) = (
-        BinaryBytes(watch.consumed_bytes()),
-        BinaryBytes(watch.written_bytes()),
-    );
+    let (position, written) = (BinaryBytes(watch.consumed_bytes()), BinaryBytes(watch.written_bytes()));
     let speed_text = BinaryBytes(speed);
     match (watch.total_bytes(), watch.permille()) {
         (Some(total), Some(permille)) => {
@@ -86,10 +79,7 @@ fn progress_line(watch: &TransferWatch, speed: u64) -> String {
 }
 
 fn seconds_left(watch: &TransferWatch, speed: u64) -> Option<u64> {
-    watch
-        .total_bytes()?
-        .saturating_sub(watch.consumed_bytes())
-        .checked_div(speed)
+    watch.total_bytes()?.saturating_sub(watch.consumed_bytes()).checked_div(speed)
 }
 
 /// Bytes per second, smoothed so that the remaining time does not jump.
@@ -101,34 +91,21 @@ struct SmoothedRate {
 
 impl SmoothedRate {
     fn start() -> Self {
-        Self {
-            at: Instant::now(),
-            position: 0,
-            smoothed: None,
-        }
+        Self { at: Instant::now(), position: 0, smoothed: None }
     }
 
     /// The rate at time `now`, after `position` bytes: a quarter of it is what the last interval adds.
     fn update_rate(&mut self, position: u64, now: Instant) -> u64 {
-        let fresh = bytes_per_second(
-            position.saturating_sub(self.position),
-            now.duration_since(self.at),
-        );
+        let fresh = bytes_per_second(position.saturating_sub(self.position), now.duration_since(self.at));
         let rate = self.smoothed.map_or(fresh, |old| old - old / 4 + fresh / 4);
-        *self = Self {
-            at: now,
-            position,
-            smoothed: Some(rate),
-        };
+        *self = Self { at: now, position, smoothed: Some(rate) };
         rate
     }
 }
 
 /// The average speed of `bytes` in `time`.
 pub(super) fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
-    let rate = (u128::from(bytes) * 1000)
-        .checked_div(time.as_millis())
-        .unwrap_or(u128::from(bytes));
+    let rate = (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::from(bytes));
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
@@ -143,19 +120,13 @@ mod tests {
         let watch = TransferWatch::default();
         watch.source_position(3 << 20, None);
         watch.record_bytes(ByteCount::Target, 1 << 20);
-        assert_eq!(
-            progress_line(&watch, 1 << 20),
-            "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s"
-        );
+        assert_eq!(progress_line(&watch, 1 << 20), "3.00 MiB read, 1.00 MiB written, 1.00 MiB/s");
         watch.source_position(3 << 20, Some(8 << 20));
         assert_eq!(
             progress_line(&watch, 1 << 20),
             "37.5 %, 3.00 MiB of 8.00 MiB read, 1.00 MiB written, 1.00 MiB/s, 5 s left"
         );
-        assert!(
-            !progress_line(&watch, 0).contains("left"),
-            "nothing moves, so nobody knows"
-        );
+        assert!(!progress_line(&watch, 0).contains("left"), "nothing moves, so nobody knows");
     }
 
     #[test]

@@ -59,10 +59,8 @@ impl PodImport {
         })?;
         // Nothing was done to such a device, and the controllers expect nothing to be said about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
-        Ok((!is_untouched).then(|| TerminationMessage {
-            scratch_space_required: None,
-            ..self.success_message()
-        }))
+        Ok((!is_untouched)
+            .then(|| TerminationMessage { scratch_space_required: None, ..self.success_message() }))
     }
 
     fn import_remote(&self, remote: &RemoteSource) -> Result<TerminationMessage, PodImportError> {

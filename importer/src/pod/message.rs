@@ -44,10 +44,7 @@ impl PodImportError {
         if messages::is_stop(error) {
             return Self::Stopped;
         }
-        let text = format!(
-            "{PROCESS}{}",
-            messages::transfer_error_message(error, phase, made)
-        );
+        let text = format!("{PROCESS}{}", messages::transfer_error_message(error, phase, made));
         match error {
             Error::Checksum { .. } => Self::Final(text),
             _ => Self::Text(text),
@@ -77,10 +74,7 @@ mod tests {
 
     #[test]
     fn a_wrong_checksum_is_final_and_a_stop_is_no_failure_of_the_data() {
-        let wrong = Error::Checksum {
-            expected: "md5:a".to_owned(),
-            calculated: "md5:b".to_owned(),
-        };
+        let wrong = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         let PodImportError::Final(text) =
             PodImportError::from_transfer(&wrong, TransferPhase::Transfer, ProductKind::Disk)
         else {
@@ -92,10 +86,7 @@ mod tests {
              checksum mismatch: expected md5:a, calculated md5:b"
         );
         let stopped = SourceError::new(SourceErrorKind::Stopped, "stopped");
-        assert!(matches!(
-            PodImportError::from_connect("s3", &stopped),
-            PodImportError::Stopped
-        ));
+        assert!(matches!(PodImportError::from_connect("s3", &stopped), PodImportError::Stopped));
         assert!(matches!(
             PodImportError::from_transfer(&stopped.into(), TransferPhase::Transfer, ProductKind::Disk),
             PodImportError::Stopped

@@ -39,9 +39,7 @@ const PROGRAM: &str = "cdi-importer";
 
 /// Runs the importer of a pod with klog flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| {
-        run_import(env, shutdown)
-    })
+    start::start_pod(PROGRAM, &[], arguments, env, |_, shutdown| run_import(env, shutdown))
 }
 
 async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
@@ -56,18 +54,9 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
         Err(message) => return report_failure(&paths, &message),
     };
     // Apart from the import, which may hang: the message is written all the same.
-    let ending = ExitReporter {
-        done_file: config.done_file.clone(),
-        paths: paths.clone(),
-        shutdown,
-    };
+    let ending = ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
     let import = PodImport {
-        watch: Arc::new(PodWatch::new(
-            &registry,
-            IMPORT_PROGRESS,
-            &config.owner_uid,
-            config.product_kind(),
-        )),
+        watch: Arc::new(PodWatch::new(&registry, IMPORT_PROGRESS, &config.owner_uid, config.product_kind())),
         config,
         paths,
         volume,
@@ -161,10 +150,7 @@ impl ExitReporter {
 
     fn report_stopped(&self, signal: Option<StopSignal>) -> ExitReason {
         let signal = signal.unwrap_or(StopSignal::Terminate);
-        report_failure(
-            &self.paths,
-            &format!("{}stopped by {}", message::PROCESS, signal.name()),
-        );
+        report_failure(&self.paths, &format!("{}stopped by {}", message::PROCESS, signal.name()));
         ExitReason::Signalled(signal)
     }
 }

@@ -42,18 +42,12 @@ pub(super) fn wait_for_ready(
             return Err(PodImportError::Stopped);
         }
     }
-    Err(PodImportError::Text(format!(
-        "Timeout waiting for file {}",
-        file.display()
-    )))
+    Err(PodImportError::Text(format!("Timeout waiting for file {}", file.display())))
 }
 
 fn read_name(file: &Path) -> io::Result<String> {
     let mut text = String::new();
-    io::Read::read_to_string(
-        &mut io::Read::take(fs::File::open(file)?, MAX_READY_BYTES),
-        &mut text,
-    )?;
+    io::Read::read_to_string(&mut io::Read::take(fs::File::open(file)?, MAX_READY_BYTES), &mut text)?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
@@ -93,10 +87,7 @@ pub(super) fn read_labels(info: &dyn Source) -> BTreeMap<String, String> {
 
 /// The labels among the variables of a container: `NAME=value` each.
 pub(super) fn labels_of(variables: &[String]) -> BTreeMap<String, String> {
-    variables
-        .iter()
-        .filter_map(|variable| parse_label(variable))
-        .collect()
+    variables.iter().filter_map(|variable| parse_label(variable)).collect()
 }
 
 fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
@@ -122,32 +113,23 @@ fn parse_label(variable: &str) -> Option<(String, String)> {
     const MARK: &str = "KUBEVIRT_IO_";
     let (name, value) = variable.split_once('=')?;
     let (before, after) = name.split_once(MARK)?;
-    let domain: String = before
-        .trim_end_matches('_')
-        .split('_')
-        .filter(|part| !part.is_empty())
-        .fold(String::new(), |mut domain, part| {
+    let domain: String = before.trim_end_matches('_').split('_').filter(|part| !part.is_empty()).fold(
+        String::new(),
+        |mut domain, part| {
             domain.push_str(part);
             domain.push('.');
             domain
-        });
+        },
+    );
     let key = format!("{domain}kubevirt.io/{}", after.replace('_', "-"));
     Some((key.to_lowercase(), value.to_owned()))
 }
 
 /// Tells the side container that its disk is no longer needed. It must not exist yet; a failure is only logged.
 pub(super) fn create_done_file(file: &Path) {
-    let created = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o666)
-        .open(file);
+    let created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(file);
     if let Err(error) = created {
-        tracing::error!(
-            "cannot create {}: {}",
-            file.display(),
-            datapath::error::errno_text(&error)
-        );
+        tracing::error!("cannot create {}: {}", file.display(), datapath::error::errno_text(&error));
     }
 }
 
@@ -172,11 +154,7 @@ mod tests {
             assert_eq!(renamed(name), url);
         }
         let other = Url::parse("http://localhost:8100/other").unwrap();
-        assert_eq!(
-            endpoint_of(&other, "x"),
-            other,
-            "only a trailing disk.img is replaced"
-        );
+        assert_eq!(endpoint_of(&other, "x"), other, "only a trailing disk.img is replaced");
         assert_eq!(info_url(&other).as_str(), "http://localhost:8100/info");
     }
 
@@ -184,9 +162,7 @@ mod tests {
     fn waiting_ends_with_the_file_or_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
-        let Err(PodImportError::Text(text)) = wait_for_ready(&file, TICK, &stop) else {
-            panic!("no file")
-        };
+        let Err(PodImportError::Text(text)) = wait_for_ready(&file, TICK, &stop) else { panic!("no file") };
         assert_eq!(text, format!("Timeout waiting for file {}", file.display()));
         fs::write(&file, "fedora.qcow2\n").unwrap();
         assert_eq!(wait_for_ready(&file, TICK, &stop).unwrap(), "fedora.qcow2");
@@ -200,11 +176,7 @@ mod tests {
     #[test]
     fn variables_of_kubevirt_become_labels() {
         for (variable, key, value) in [
-            (
-                "TEST_TEST_KUBEVIRT_IO_TEST_TEST=v",
-                "test.test.kubevirt.io/test-test",
-                "v",
-            ),
+            ("TEST_TEST_KUBEVIRT_IO_TEST_TEST=v", "test.test.kubevirt.io/test-test", "v"),
             (
                 "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
                 "instancetype.kubevirt.io/default-instancetype",

@@ -40,10 +40,7 @@ impl PodImport {
 
     /// `file_name` is what a side container calls the disk; empty without one.
     fn connect_source(&self, remote: &RemoteSource, file_name: &str) -> Result<ConnectedSource, SourceError> {
-        let opened = remote
-            .network
-            .clone()
-            .open_network(&self.paths, self.handle.clone(), self.stop.clone());
+        let opened = remote.network.clone().open_network(&self.paths, self.handle.clone(), self.stop.clone());
         let mut network = opened.map_err(|error| {
             SourceError::with_context(SourceErrorKind::Invalid, "Error creating http client", error)
         })?;
@@ -75,16 +72,12 @@ impl PodImport {
         }
         match connected.remarks {
             SourceInfo::None => message,
-            SourceInfo::Variables(variables) => TerminationMessage {
-                labels: node_pull::labels_of(&variables),
-                ..message
-            },
+            SourceInfo::Variables(variables) => {
+                TerminationMessage { labels: node_pull::labels_of(&variables), ..message }
+            }
             SourceInfo::Library(info) => {
                 let VddkLibraryInfo { version, host } = info();
-                TerminationMessage {
-                    vddk_info: Some(report::VddkInfo { version, host }),
-                    ..message
-                }
+                TerminationMessage { vddk_info: Some(report::VddkInfo { version, host }), ..message }
             }
         }
     }

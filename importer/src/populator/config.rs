@@ -23,14 +23,8 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
         name: VOLUME_PATH,
         purpose: "(mandatory) the disk: a block device, or a file disk.img that is made",
     },
-    OwnFlag {
-        name: OWNER_UID,
-        purpose: "uid of the claim: the label of the progress",
-    },
-    OwnFlag {
-        name: PVC_SIZE,
-        purpose: "bytes of the claim: a file grows no larger",
-    },
+    OwnFlag { name: OWNER_UID, purpose: "uid of the claim: the label of the progress" },
+    OwnFlag { name: PVC_SIZE, purpose: "bytes of the claim: a file grows no larger" },
     OwnFlag {
         name: "secret-name",
         purpose: "accepted, no effect: the keys of the secret are read from the environment",
@@ -64,9 +58,7 @@ impl PopulatorConfig {
         env: &dyn NamedStrings,
         stop: &CancellationToken,
     ) -> Result<Self, String> {
-        let [volume_path] = flags
-            .required_values([VOLUME_PATH])
-            .map_err(|error| error.to_string())?;
+        let [volume_path] = flags.required_values([VOLUME_PATH]).map_err(|error| error.to_string())?;
         let size = parse_size(flags)?;
         let mut reader = EnvReader::new(env);
         let origin = match populator {
@@ -110,8 +102,6 @@ fn parse_size(flags: &KlogFlags) -> Result<Option<u64>, String> {
     match text.parse() {
         Ok(0) => Ok(None),
         Ok(size) => Ok(Some(size)),
-        Err(_) => Err(format!(
-            "invalid value {text:?} for flag -{PVC_SIZE}: a number of bytes is needed"
-        )),
+        Err(_) => Err(format!("invalid value {text:?} for flag -{PVC_SIZE}: a number of bytes is needed")),
     }
 }

@@ -87,12 +87,8 @@ impl Populator {
             Ok(config) => config,
             Err(refusal) => return report_failure(&refusal),
         };
-        let watch = Arc::new(PodWatch::new(
-            &registry,
-            self.progress_metric(),
-            &config.owner_uid,
-            ProductKind::Disk,
-        ));
+        let watch =
+            Arc::new(PodWatch::new(&registry, self.progress_metric(), &config.owner_uid, ProductKind::Disk));
         let work = move || populate_volume(config, &watch);
         match job::run_job(&shutdown, POD_GRACE, disk::remove_unfinished, work).await {
             JobOutcome::Returned(Ok(())) => ExitReason::Done,
@@ -132,11 +128,7 @@ mod tests {
             ("ovirt-populator/cdi-importer", None),
             ("", None),
         ] {
-            assert_eq!(
-                Populator::from_program_name(OsStr::new(name)),
-                populator,
-                "{name}"
-            );
+            assert_eq!(Populator::from_program_name(OsStr::new(name)), populator, "{name}");
         }
     }
 }

@@ -11,14 +11,8 @@ const ENDPOINT: &str = "endpoint";
 const IMAGE_ID: &str = "image-id";
 
 pub(super) const FLAGS: [OwnFlag; 2] = [
-    OwnFlag {
-        name: ENDPOINT,
-        purpose: "(mandatory) the identity service: https://HOST:5000/v3",
-    },
-    OwnFlag {
-        name: IMAGE_ID,
-        purpose: "(mandatory) the image's id",
-    },
+    OwnFlag { name: ENDPOINT, purpose: "(mandatory) the identity service: https://HOST:5000/v3" },
+    OwnFlag { name: IMAGE_ID, purpose: "(mandatory) the image's id" },
 ];
 
 /// `None` when a key of the secret was rejected.
@@ -26,9 +20,8 @@ pub(super) fn read_source(
     flags: &KlogFlags,
     reader: &mut EnvReader<'_>,
 ) -> Result<Option<PopulatorSource>, String> {
-    let [endpoint, image_id] = flags
-        .required_values([ENDPOINT, IMAGE_ID])
-        .map_err(|error| error.to_string())?;
+    let [endpoint, image_id] =
+        flags.required_values([ENDPOINT, IMAGE_ID]).map_err(|error| error.to_string())?;
     let Some(access) = GlanceAccess::from_env(reader, NameStyle::Secret) else {
         return Ok(None);
     };

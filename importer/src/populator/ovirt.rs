@@ -16,22 +16,10 @@ const USER: &str = "user";
 const PASSWORD: &str = "password";
 
 pub(super) const FLAGS: [OwnFlag; 4] = [
-    OwnFlag {
-        name: ENGINE_URL,
-        purpose: "(mandatory) https://ENGINE, with or without /ovirt-engine/api",
-    },
-    OwnFlag {
-        name: DISK_ID,
-        purpose: "(mandatory) the disk's id",
-    },
-    OwnFlag {
-        name: "cr-name",
-        purpose: "accepted, no effect",
-    },
-    OwnFlag {
-        name: "cr-namespace",
-        purpose: "accepted, no effect",
-    },
+    OwnFlag { name: ENGINE_URL, purpose: "(mandatory) https://ENGINE, with or without /ovirt-engine/api" },
+    OwnFlag { name: DISK_ID, purpose: "(mandatory) the disk's id" },
+    OwnFlag { name: "cr-name", purpose: "accepted, no effect" },
+    OwnFlag { name: "cr-namespace", purpose: "accepted, no effect" },
 ];
 
 /// `None` when a key of the secret was rejected.
@@ -39,9 +27,8 @@ pub(super) fn read_source(
     flags: &KlogFlags,
     reader: &mut EnvReader<'_>,
 ) -> Result<Option<PopulatorSource>, String> {
-    let [engine, disk_id] = flags
-        .required_values([ENGINE_URL, DISK_ID])
-        .map_err(|error| error.to_string())?;
+    let [engine, disk_id] =
+        flags.required_values([ENGINE_URL, DISK_ID]).map_err(|error| error.to_string())?;
     let user = reader.read_text(USER).unwrap_or_default();
     let password = reader.read_secret(PASSWORD);
     Ok(Some(PopulatorSource {

@@ -47,22 +47,11 @@ pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) ->
     network.observer = Arc::clone(&observer);
     let opened =
         sources::open_source(&config.place, &Arc::new(network)).map_err(|error| because(error.into()))?;
-    let reading = ReadOptions {
-        full_header: true,
-        ..config.limits.read_options(stop, observer)
-    };
-    let writing = WriteOptions {
-        workers: program::job::data_threads(),
-        ..WriteOptions::default()
-    };
-    let report = transfer::transfer_image(
-        &*opened.source,
-        PayloadKind::default(),
-        &options,
-        &reading,
-        &writing,
-    )
-    .map_err(because)?;
+    let reading = ReadOptions { full_header: true, ..config.limits.read_options(stop, observer) };
+    let writing = WriteOptions { workers: program::job::data_threads(), ..WriteOptions::default() };
+    let report =
+        transfer::transfer_image(&*opened.source, PayloadKind::default(), &options, &reading, &writing)
+            .map_err(because)?;
     volume::watch::log_transfer(report.source_bytes, report.written_bytes, &options.path);
     watch.finish_progress();
     Ok(())

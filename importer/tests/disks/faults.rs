@@ -30,20 +30,9 @@ fn start(script: Script) -> Origin {
 
 /// Objects and the disks they become: raw, and an image that is read by its own map.
 fn objects(folder: &Path) -> [Image; 2] {
-    let spec = Spec {
-        virtual_size: DISK_BYTES,
-        ..Spec::new(Content::Dense)
-    };
-    let image = Spec {
-        compression: Compression::Zstd,
-        ..spec
-    }
-    .build(folder, "image");
-    let raw = Image {
-        qcow2: image.raw.clone(),
-        name: "raw".into(),
-        ..image.clone()
-    };
+    let spec = Spec { virtual_size: DISK_BYTES, ..Spec::new(Content::Dense) };
+    let image = Spec { compression: Compression::Zstd, ..spec }.build(folder, "image");
+    let raw = Image { qcow2: image.raw.clone(), name: "raw".into(), ..image.clone() };
     [raw, image]
 }
 
@@ -62,21 +51,13 @@ fn a_server_that_cuts_ten_times_in_a_row_costs_less_than_a_percent() {
         let length = body.len() as u64;
         let first = length * percent / 100;
         let faults = (0..CUTS).map(|n| Fault::CutAt(first + n * STEP_BYTES)).collect();
-        let origin = start(Script {
-            faults,
-            ..Script::new(body)
-        });
+        let origin = start(Script { faults, ..Script::new(body) });
         let folder = tempfile::tempdir().or_fail("a folder");
         let target = folder.path().join("disk.img");
-        importer(&origin.url("/object"), &target)
-            .run()
-            .assert_success("cut");
+        importer(&origin.url("/object"), &target).run().assert_success("cut");
         disk::assert_same(&target, &object.raw, DISK_BYTES, "cut");
         let sent = origin.body_bytes();
-        assert!(
-            sent <= length + length / 100,
-            "{sent} bytes sent for an object of {length}"
-        );
+        assert!(sent <= length + length / 100, "{sent} bytes sent for an object of {length}");
     });
 }
 
@@ -105,10 +86,7 @@ fn resets_stalls_and_busy_servers_are_overcome() {
         Fault::Status(500, None),
         Fault::ResetAt(DISK_BYTES - 1),
     ];
-    let origin = start(Script {
-        faults,
-        ..Script::new(body)
-    });
+    let origin = start(Script { faults, ..Script::new(body) });
     let target = folder.path().join("disk.img");
     let program = importer(&origin.url("/object"), &target).args(["--no-progress-timeout", "4"]);
     program.run().assert_success("six faults");
@@ -120,19 +98,14 @@ fn fails(script: Script, path: &str, sentences: &[&str]) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
     let origin = start(script);
-    let finished = importer(&origin.url(path), &target)
-        .args(["--no-progress-timeout", "2"])
-        .run();
+    let finished = importer(&origin.url(path), &target).args(["--no-progress-timeout", "2"]).run();
     assert!(
         sentences.iter().any(|s| finished.stderr.contains(s)),
         "none of {sentences:?}: {}",
         finished.stderr
     );
     finished.assert_failure(3, "");
-    assert!(
-        !finished.crashed() && !target.exists(),
-        "{sentences:?}: a crash, or a target left behind"
-    );
+    assert!(!finished.crashed() && !target.exists(), "{sentences:?}: a crash, or a target left behind");
 }
 
 #[test]
@@ -140,32 +113,19 @@ fn an_object_that_changed_in_the_middle_is_refused() {
     let body = disk::content(1, 8 << 20);
     let other = Object::new(disk::content(2, 8 << 20), Some("\"v2\""));
     let faults = vec![Fault::CutAt(4 << 20)];
-    fails(
-        Script {
-            faults,
-            replaced: Some((1, other)),
-            ..Script::new(body)
-        },
-        "/object",
-        &["changed"],
-    );
+    fails(Script { faults, replaced: Some((1, other)), ..Script::new(body) }, "/object", &["changed"]);
 }
 
 #[test]
 fn a_cut_without_ranges_is_refused_when_it_cannot_be_started_again() {
     let folder = tempfile::tempdir().unwrap();
     let body = disk::content(1, 8 << 20);
-    let script = Script {
-        ranges: Ranges::Refused,
-        ..Script::new(body.clone())
-    };
+    let script = Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
     let target = folder.path().join("disk.img");
     // Every GET is cut in its middle: a server that cannot continue can only fail, whatever is tried.
     let faults = vec![Fault::CutAt(4 << 20); 64];
     let origin = start(Script { faults, ..script });
-    let finished = importer(&origin.url("/object"), &target)
-        .args(["--retries", "3"])
-        .run();
+    let finished = importer(&origin.url("/object"), &target).args(["--retries", "3"]).run();
     finished.assert_failure(3, "");
     assert!(!target.exists(), "the target was left behind");
 }
@@ -173,11 +133,7 @@ fn a_cut_without_ranges_is_refused_when_it_cannot_be_started_again() {
 #[test]
 fn a_body_that_is_shorter_than_announced_is_never_a_success() {
     let body = disk::content(1, 2 << 20);
-    let lie = Script {
-        framing: Framing::Lie(3 << 20),
-        ranges: Ranges::Refused,
-        ..Script::new(body)
-    };
+    let lie = Script { framing: Framing::Lie(3 << 20), ranges: Ranges::Refused, ..Script::new(body) };
     fails(lie, "/object", &["2097152 of 3145728"]);
 }
 
@@ -191,9 +147,6 @@ fn a_redirect_loop_ends() {
 #[test]
 fn a_missing_object_is_named_by_its_status() {
     let faults = vec![Fault::Status(404, None); 64];
-    let script = Script {
-        faults,
-        ..Script::new(b"x".to_vec())
-    };
+    let script = Script { faults, ..Script::new(b"x".to_vec()) };
     fails(script, "/object", &["expected status code 200, got 404"]);
 }

@@ -39,17 +39,8 @@ struct Round {
 impl Round {
     /// Every combination in turn.
     fn new(number: u64) -> Self {
-        let signal = if number.is_multiple_of(2) {
-            Signal::KILL
-        } else {
-            Signal::TERM
-        };
-        Self {
-            number,
-            signal,
-            to_device: number / 2 % 2 == 1,
-            raw: number / 4 % 2 == 1,
-        }
+        let signal = if number.is_multiple_of(2) { Signal::KILL } else { Signal::TERM };
+        Self { number, signal, to_device: number / 2 % 2 == 1, raw: number / 4 % 2 == 1 }
     }
 }
 
@@ -62,11 +53,7 @@ impl fmt::Display for Round {
 #[test]
 fn no_killed_transfer_looks_complete() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec {
-        compression: Compression::Zlib,
-        virtual_size: 12 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression: Compression::Zlib, virtual_size: 12 << 20, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     assert!(
         !disk::begins_with_only(&[0, DIRT], &image.raw, FIRST_BYTES),
@@ -90,11 +77,8 @@ fn no_killed_transfer_looks_complete() {
 fn kill(round: &Round, image: &Image, target: &Path) -> i32 {
     let object = if round.raw { &image.raw } else { &image.qcow2 };
     let moment = Random::new(round.number).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
-    let running = Program::new(crate::BINARY)
-        .args(["import", "-"])
-        .arg(target)
-        .stdin(slowly(object.clone()))
-        .start();
+    let running =
+        Program::new(crate::BINARY).args(["import", "-"]).arg(target).stdin(slowly(object.clone())).start();
     std::thread::sleep(Duration::from_micros(moment));
     running.signal(round.signal);
     running.wait().code()
@@ -114,12 +98,7 @@ fn slowly(object: PathBuf) -> impl FnOnce(&mut dyn Write) -> std::io::Result<()>
 
 fn check_file(round: &Round, image: &Image, target: &Path, code: i32) {
     if code == 0 {
-        return disk::assert_same(
-            target,
-            &image.raw,
-            image.virtual_size,
-            "finished before the signal",
-        );
+        return disk::assert_same(target, &image.raw, image.virtual_size, "finished before the signal");
     }
     if round.signal == Signal::TERM {
         assert_eq!(code, TERMINATED, "exit code after SIGTERM");
@@ -146,11 +125,7 @@ fn check_device(device: &LoopDevice, image: &Image, code: i32) {
 /// there, the first MiB is written, and its first block, with which every disk begins, is the last of all.
 fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
     let rest_is_there = disk::first_difference(target, &image.raw, FIRST_BYTES..image.virtual_size).is_none();
-    let hidden = if rest_is_there {
-        disk::BLOCK_BYTES
-    } else {
-        FIRST_BYTES
-    };
+    let hidden = if rest_is_there { disk::BLOCK_BYTES } else { FIRST_BYTES };
     let complete = disk::first_difference(target, &image.raw, 0..image.virtual_size).is_none();
     assert!(
         complete || disk::begins_with_only(nothing, target, hidden),
@@ -162,10 +137,7 @@ fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
 #[test]
 fn what_a_kill_at_a_sync_leaves_shows_nothing_whose_rest_is_not_on_the_disk() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec {
-        virtual_size: 4 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     for to_device in [false, true] {
         for (number, hidden) in [(1, FIRST_BYTES), (2, disk::BLOCK_BYTES)] {
@@ -212,10 +184,6 @@ fn sigterm_ends_a_transfer_that_waits_for_its_source() {
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    assert!(
-        finished.wall < Duration::from_secs(5),
-        "it took {:?} to stop",
-        finished.wall
-    );
+    assert!(finished.wall < Duration::from_secs(5), "it took {:?} to stop", finished.wall);
     assert!(!target.exists(), "a partial file was left behind");
 }

@@ -17,14 +17,8 @@ fn check(name: &str, folder: &Path, expected: &Image, program: impl FnOnce(Progr
     let calls = syscalls::created(&log);
     let (at_target, elsewhere): (Vec<_>, Vec<_>) =
         calls.iter().partition(|call| syscalls::is_about(call, &target));
-    assert!(
-        !at_target.is_empty(),
-        "{name}: the target itself must be among the files: {calls:#?}"
-    );
-    assert!(
-        elsewhere.is_empty(),
-        "{name}: other files were written: {elsewhere:#?}"
-    );
+    assert!(!at_target.is_empty(), "{name}: the target itself must be among the files: {calls:#?}");
+    assert!(elsewhere.is_empty(), "{name}: other files were written: {elsewhere:#?}");
     disk::assert_same(&target, &expected.raw, expected.virtual_size, name);
     std::fs::remove_file(&target).or_fail(name);
 }
@@ -34,27 +28,17 @@ fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {
-        let spec = Spec {
-            compression: Compression::Zlib,
-            resized_to: Some(600 << 20),
-            ..Spec::new(content)
-        };
+        let spec = Spec { compression: Compression::Zlib, resized_to: Some(600 << 20), ..Spec::new(content) };
         let image = spec.build(folder, "image");
         let object = std::fs::read(&image.qcow2).unwrap();
-        check("a file by its map", folder, &image, |importer| {
-            importer.arg(&image.qcow2)
-        });
+        check("a file by its map", folder, &image, |importer| importer.arg(&image.qcow2));
         check("an image from a pipe", folder, &image, |importer| {
             importer.arg("-").stdin_bytes(object.clone())
         });
         let xz = tools::filter("xz", ["-c"], &object);
-        check("a compressed image from a pipe", folder, &image, |importer| {
-            importer.arg("-").stdin_bytes(xz)
-        });
+        check("a compressed image from a pipe", folder, &image, |importer| importer.arg("-").stdin_bytes(xz));
         let origin = Origin::start(Script::new(object)).unwrap();
-        check("an image over HTTP", folder, &image, |importer| {
-            importer.arg(origin.url("/object"))
-        });
+        check("an image over HTTP", folder, &image, |importer| importer.arg(origin.url("/object")));
         check("a raw disk", folder, &image, |importer| importer.arg(&image.raw));
     }
 }

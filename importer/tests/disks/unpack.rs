@@ -38,9 +38,7 @@ fn a_file_and_an_object_on_a_server_become_the_same_tree() {
         let finished = unpack(&[source, text(dir.path())]);
         finished.assert_success(source);
         assert!(
-            finished
-                .stdout
-                .starts_with("unpacked xz > tar: 3 entries, 5 B of data"),
+            finished.stdout.starts_with("unpacked xz > tar: 3 entries, 5 B of data"),
             "{}",
             finished.stdout
         );
@@ -57,10 +55,7 @@ fn a_file_that_exists_is_replaced_by_overwrite_only() {
     let motd = dir.path().join("etc/motd");
     std::fs::create_dir(dir.path().join("etc")).unwrap();
     std::fs::write(&motd, "mine").unwrap();
-    let sentence = format!(
-        "replace {}: it exists already: pass --overwrite to replace it",
-        text(&motd)
-    );
+    let sentence = format!("replace {}: it exists already: pass --overwrite to replace it", text(&motd));
     unpack(&[text(&file), text(dir.path())]).assert_failure(7, &sentence);
     assert_eq!(std::fs::read(&motd).unwrap(), b"mine");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -77,21 +72,9 @@ fn what_cannot_be_unpacked_is_said_with_its_exit_code_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let wrong = format!("md5:{}", "0".repeat(32));
     for (words, code, sentence) in [
-        (
-            vec![text(&noise), text(dir.path())],
-            4,
-            "this does not look like a tar archive",
-        ),
-        (
-            vec!["--checksum", &wrong, text(&file), text(dir.path())],
-            6,
-            "checksum mismatch",
-        ),
-        (
-            vec!["--format", "raw", text(&file), text(dir.path())],
-            2,
-            "--format is for images",
-        ),
+        (vec![text(&noise), text(dir.path())], 4, "this does not look like a tar archive"),
+        (vec!["--checksum", &wrong, text(&file), text(dir.path())], 6, "checksum mismatch"),
+        (vec!["--format", "raw", text(&file), text(dir.path())], 2, "--format is for images"),
         (
             vec![text(&file), "/nonexistent/directory"],
             7,

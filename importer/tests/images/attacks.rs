@@ -66,10 +66,7 @@ impl Attack {
             let program = program.arg("import").args(args).arg(source);
             program.arg(self.target()).timeout(TIMEOUT)
         };
-        for program in [
-            importer(&self.image),
-            importer(Path::new("-")).stdin_file(&self.image),
-        ] {
+        for program in [importer(&self.image), importer(Path::new("-")).stdin_file(&self.image)] {
             let finished = program.run();
             assert!(!finished.crashed(), "{}", finished.stderr);
             let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
@@ -137,11 +134,7 @@ fn backing_files_of_any_name_are_refused_by_it() {
 fn external_data_files_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("data").display().to_string();
-    let attack = Attack::created(
-        "qcow2",
-        &["-o", &format!("data_file={name},data_file_raw=on")],
-        "1M",
-    );
+    let attack = Attack::created("qcow2", &["-o", &format!("data_file={name},data_file_raw=on")], "1M");
     attack.refused(&name);
 }
 
@@ -149,11 +142,7 @@ fn external_data_files_are_refused_by_name() {
 fn vmdk_descriptors_that_name_other_files_are_refused_by_their_names() {
     for (kind, extent, name) in [
         ("monolithicFlat", "RW 2048 FLAT \"/etc/passwd\" 0", "/etc/passwd"),
-        (
-            "twoGbMaxExtentSparse",
-            "RW 2048 SPARSE \"../other-s001.vmdk\"",
-            "../other-s001.vmdk",
-        ),
+        ("twoGbMaxExtentSparse", "RW 2048 SPARSE \"../other-s001.vmdk\"", "../other-s001.vmdk"),
         ("fullDevice", "RW 2048 FLAT \"/dev/vda\" 0", "/dev/vda"),
         ("vmfs", "RW 2048 VMFS \"disk-flat.vmdk\"", "disk-flat.vmdk"),
     ] {
@@ -172,8 +161,7 @@ fn l1_tables_beyond_reason_take_no_memory() {
 fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
     Attack::created("qcow2", &["-o", "cluster_size=2M"], "1P").too_large();
     let mut vdi = Vdi::new(1 << 20, vec![Block::Free], Vec::new());
-    vdi.patches
-        .insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
+    vdi.patches.insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
     vdi.patches.insert(0x180, 0x3fff_ffff_u32.to_le_bytes().into());
     Attack::new(&vdi.build()).run(|finished, target| {
         // The map that such a disk needs is not there.
@@ -190,11 +178,7 @@ fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
 
 #[test]
 fn tables_that_refer_to_themselves_or_each_other_end() {
-    let image = qcow2(&Spec {
-        cluster_size: 512,
-        virtual_size: 64 << 10,
-        ..Spec::new(Content::Dense)
-    });
+    let image = qcow2(&Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Dense) });
     let l1 = be64(&image, 40);
     let table = |at: usize| u64::try_from(at).or_fail("an offset") | 1 << 63;
     // Two entries with one table; a table that is the L1 table; one whose first entry is itself.
@@ -220,10 +204,7 @@ fn clusters_that_overlap_are_read_as_they_are() {
     let blocks = vec![disk::content(1, BLOCK_BYTES as u64)];
     let vdi = Vdi::new(256 << 20, vec![Block::At(0); 256], blocks);
     Attack::new(&vdi.build()).harmless("vdi");
-    let mut image = qcow2(&Spec {
-        virtual_size: 1 << 20,
-        ..Spec::new(Content::Dense)
-    });
+    let mut image = qcow2(&Spec { virtual_size: 1 << 20, ..Spec::new(Content::Dense) });
     let l2 = be64(&image, be64(&image, 40));
     image.copy_within(l2..l2 + 8, l2 + 8);
     let attack = Attack::new(&image);
@@ -234,18 +215,12 @@ fn clusters_that_overlap_are_read_as_they_are() {
 fn refcounts_that_lie_never_make_another_disk() {
     for content in [Content::Snapshots, Content::RandomOrder] {
         let folder = tempfile::tempdir().unwrap();
-        let spec = Spec {
-            cluster_size: 4096,
-            virtual_size: 2 << 20,
-            ..Spec::new(content)
-        };
+        let spec = Spec { cluster_size: 4096, virtual_size: 2 << 20, ..Spec::new(content) };
         let image = spec.build(folder.path(), "image");
         let mut bytes = std::fs::read(&image.qcow2).unwrap();
         let block = be64(&bytes, be64(&bytes, 48));
         for lie in [[0, 0], [0, 1], [0xff, 0xff]] {
-            bytes[block..block + 4096]
-                .chunks_mut(2)
-                .for_each(|count| count.copy_from_slice(&lie));
+            bytes[block..block + 4096].chunks_mut(2).for_each(|count| count.copy_from_slice(&lie));
             Attack::new(&bytes).run(|finished, target| match finished.code() {
                 0 => disk::assert_same(target, &image.raw, image.virtual_size, "the disk"),
                 code => assert_eq!(code, 4, "{}", finished.stderr),
@@ -259,11 +234,8 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     let bomb = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 20]);
     // The deflate stream: without gzip's header and trailer.
     let deflate = &bomb[10..bomb.len() - 8];
-    let mut image = qcow2(&Spec {
-        compression: Compression::Zlib,
-        virtual_size: 256 << 10,
-        ..Spec::new(Content::Dense)
-    });
+    let mut image =
+        qcow2(&Spec { compression: Compression::Zlib, virtual_size: 256 << 10, ..Spec::new(Content::Dense) });
     let l2 = be64(&image, be64(&image, 40));
     let place = image.len().next_multiple_of(512);
     image.resize(place, 0);

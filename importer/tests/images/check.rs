@@ -12,19 +12,12 @@ use testkit::process::{Finished, Program};
 const CLUSTER: u64 = 64 << 10;
 
 fn check(image: &Path, arguments: &[&str]) -> Finished {
-    Program::new(crate::BINARY)
-        .arg("check")
-        .args(arguments)
-        .arg(image)
-        .run()
+    Program::new(crate::BINARY).arg("check").args(arguments).arg(image).run()
 }
 
 /// What `qemu-img check` exits with: 0 sound, 2 corrupt, 3 leaks.
 fn qemu_check(image: &Path) -> i32 {
-    let finished = Program::new("qemu-img")
-        .args(["check", "-f", "qcow2"])
-        .arg(image)
-        .run();
+    let finished = Program::new("qemu-img").args(["check", "-f", "qcow2"]).arg(image).run();
     finished.code()
 }
 
@@ -35,8 +28,7 @@ fn report(finished: &Finished) -> serde_json::Value {
 fn be64(path: &Path, at: u64) -> u64 {
     let mut bytes = [0; 8];
     let file = std::fs::File::open(path).or_fail(path.display());
-    file.read_exact_at(&mut bytes, at)
-        .or_fail("read a number of the image");
+    file.read_exact_at(&mut bytes, at).or_fail("read a number of the image");
     u64::from_be_bytes(bytes)
 }
 
@@ -57,21 +49,12 @@ struct Scene {
 
 fn scene(compression: Compression) -> Scene {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let spec = Spec {
-        compression,
-        virtual_size: 4 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     let Image { qcow2, .. } = spec.build(folder.path(), "image");
     // qcow2.rst, "Header": L1 table at 40, refcount table at 48. Bits 9-55 of their entries are offsets.
     let entry = |at| be64(&qcow2, at) & 0x00ff_ffff_ffff_fe00;
     let (l2, refcounts) = (entry(entry(40)), entry(entry(48)));
-    Scene {
-        _folder: folder,
-        image: qcow2,
-        l2,
-        refcounts,
-    }
+    Scene { _folder: folder, image: qcow2, l2, refcounts }
 }
 
 #[test]
@@ -88,11 +71,7 @@ fn sound_images_have_no_errors() {
     .into_iter()
     .map(Spec::new)
     .collect();
-    specs.push(Spec {
-        compression: Compression::Zstd,
-        cluster_size: 4096,
-        ..Spec::new(Content::Sparse)
-    });
+    specs.push(Spec { compression: Compression::Zstd, cluster_size: 4096, ..Spec::new(Content::Sparse) });
     specs.push(Spec {
         compression: Compression::Zlib,
         extended_l2: true,
@@ -163,11 +142,7 @@ fn a_reference_beyond_the_end_is_found() {
     assert_eq!(qemu_check(&scene.image), 2);
     let finished = check(&scene.image, &["--data"]);
     finished.assert_failure(4, "error(s)");
-    assert!(
-        finished.stdout.contains("behind the end of the image"),
-        "{}",
-        finished.stdout
-    );
+    assert!(finished.stdout.contains("behind the end of the image"), "{}", finished.stdout);
 }
 
 #[test]
@@ -178,11 +153,7 @@ fn what_no_conversion_looks_at_is_found_as_by_qemu() {
         |scene| put(&scene.image, scene.l2, &(1u64 << 63 | 1 << 40 | 1).to_be_bytes()),
         |scene| {
             let l1 = be64(&scene.image, 40);
-            put(
-                &scene.image,
-                l1,
-                &(be64(&scene.image, l1) | 1 << 56).to_be_bytes(),
-            );
+            put(&scene.image, l1, &(be64(&scene.image, l1) | 1 << 56).to_be_bytes());
         },
         |scene| {
             put(&scene.image, 79, &[1]);
@@ -201,25 +172,11 @@ fn what_no_conversion_looks_at_is_found_as_by_qemu() {
 fn clusters_may_have_as_many_references_as_they_are_counted() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image.qcow2");
-    let guest = |part| {
-        vec![
-            Guest::Data(1),
-            Guest::Compressed(2),
-            Guest::Data(1),
-            Guest::Compressed(2),
-            part,
-        ]
-    };
+    let guest = |part| vec![Guest::Data(1), Guest::Compressed(2), Guest::Data(1), Guest::Compressed(2), part];
     for spec in [
         Qcow2::new(9, guest(Guest::Hole)),
-        Qcow2 {
-            snapshots: vec![guest(Guest::Data(3))],
-            ..Qcow2::new(9, guest(Guest::Hole))
-        },
-        Qcow2 {
-            extended_l2: true,
-            ..Qcow2::new(14, guest(Guest::Part(3, 0x0f0f)))
-        },
+        Qcow2 { snapshots: vec![guest(Guest::Data(3))], ..Qcow2::new(9, guest(Guest::Hole)) },
+        Qcow2 { extended_l2: true, ..Qcow2::new(14, guest(Guest::Part(3, 0x0f0f))) },
     ] {
         std::fs::write(&image, spec.build().image).or_fail("the image");
         assert_eq!(qemu_check(&image), 0, "{spec:?}");

@@ -38,57 +38,30 @@ fn text(path: &Path) -> &str {
 }
 
 fn qcow2(folder: &Path) -> Image {
-    Spec {
-        compression: Compression::Zlib,
-        ..Spec::new(Content::Sparse)
-    }
-    .build(folder, "image")
+    Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }.build(folder, "image")
 }
 
 /// Every line of `--progress json`.
 fn events(finished: &Finished) -> Vec<serde_json::Value> {
-    finished
-        .stdout
-        .lines()
-        .map(|line| serde_json::from_str(line).or_fail(line))
-        .collect()
+    finished.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
 }
 
 fn no_line_wider_than(limit: usize, text: &str) {
     for line in text.lines() {
-        assert!(
-            line.chars().count() <= limit,
-            "{} characters: {line}",
-            line.chars().count()
-        );
+        assert!(line.chars().count() <= limit, "{} characters: {line}", line.chars().count());
     }
 }
 
 #[test]
 fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
     for (arguments, words) in [
-        (
-            ["import", "--help"],
-            [
-                "[default: 10m]",
-                "Examples:",
-                "Exit codes:",
-                "--secret-header-file <FILE>",
-            ],
-        ),
-        (
-            ["info", "--help"],
-            ["[default: 0.06]", "Examples:", "Exit codes:", "--json"],
-        ),
+        (["import", "--help"], ["[default: 10m]", "Examples:", "Exit codes:", "--secret-header-file <FILE>"]),
+        (["info", "--help"], ["[default: 0.06]", "Examples:", "Exit codes:", "--json"]),
     ] {
         let help = importer(arguments).run();
         help.assert_success("help");
         for word in words {
-            assert!(
-                help.stdout.contains(word),
-                "{word} is missing in\n{}",
-                help.stdout
-            );
+            assert!(help.stdout.contains(word), "{word} is missing in\n{}", help.stdout);
         }
         no_line_wider_than(100, &help.stdout);
         assert_eq!(help.stderr, "");
@@ -100,55 +73,31 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
         None => std::env::consts::ARCH,
         Some(_) => "",
     };
-    assert!(
-        version.starts_with(begin) && version.ends_with(&format!("{machine}-linux)\n")),
-        "{version}"
-    );
+    assert!(version.starts_with(begin) && version.ends_with(&format!("{machine}-linux)\n")), "{version}");
 }
 
 #[test]
 fn without_arguments_the_help_is_an_error() {
-    importer([])
-        .run()
-        .assert_failure(2, "Usage: cdi-importer [OPTIONS] <COMMAND>");
+    importer([]).run().assert_failure(2, "Usage: cdi-importer [OPTIONS] <COMMAND>");
 }
 
 #[test]
 fn usage_errors_are_told_from_all_others() {
     for (arguments, sentence) in [
         (["import", "--format", "iso", "x", "y"], "--format"),
-        (
-            ["import", "--checksum", "md5:12", "x", "y"],
-            "invalid md5 hash length",
-        ),
+        (["import", "--checksum", "md5:12", "x", "y"], "invalid md5 hash length"),
         (["import", "--limit-rate", "fast", "x", "y"], "use a whole number"),
         (["import", "--size", "1Zi", "x", "y"], "--size"),
-        (
-            ["import", "--no-progress-timeout", "0", "x", "y"],
-            "at least one second",
-        ),
-        (
-            ["import", "--header", "no-colon", "http://127.0.0.1:1/", "y"],
-            "'Name: value'",
-        ),
-        (
-            ["import", "--sparse", "--preallocate", "x", "y"],
-            "cannot be used with",
-        ),
+        (["import", "--no-progress-timeout", "0", "x", "y"], "at least one second"),
+        (["import", "--header", "no-colon", "http://127.0.0.1:1/", "y"], "'Name: value'"),
+        (["import", "--sparse", "--preallocate", "x", "y"], "cannot be used with"),
         (["info", "--overhead", "2", "x", "--json"], "from 0 to below 1"),
-        (
-            ["info", "--user", "joe", "http://127.0.0.1:1/", "--json"],
-            "--password-file",
-        ),
+        (["info", "--user", "joe", "http://127.0.0.1:1/", "--json"], "--password-file"),
     ] {
         importer(arguments).run().assert_failure(2, sentence);
     }
-    importer(["import", "ftp://host/disk", "y"])
-        .run()
-        .assert_failure(2, "sources of scheme ftp");
-    importer(["frobnicate"])
-        .run()
-        .assert_failure(2, "unrecognized subcommand");
+    importer(["import", "ftp://host/disk", "y"]).run().assert_failure(2, "sources of scheme ftp");
+    importer(["frobnicate"]).run().assert_failure(2, "unrecognized subcommand");
 }
 
 #[test]
@@ -156,9 +105,7 @@ fn every_stage_has_its_own_exit_code_and_one_sentence() {
     let folder = folder();
     let (source, target) = raw(folder.path());
     let origin = Origin::start(Script::new("gone")).or_fail("an origin");
-    let missing = origin
-        .url("/x")
-        .replace(&origin.address().to_string(), "127.0.0.1:1");
+    let missing = origin.url("/x").replace(&origin.address().to_string(), "127.0.0.1:1");
     let cut = folder.path().join("cut.gz");
     let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(3, MIB));
     std::fs::write(&cut, gzip.get(..gzip.len() / 2).or_fail("half of it")).or_fail("write half of it");
@@ -167,11 +114,7 @@ fn every_stage_has_its_own_exit_code_and_one_sentence() {
         (import(&missing, &target), 3, "HTTP request errored: "),
         (import("/does/not/exist", &target), 3, "no such file"),
         (import(text(&cut), &target), 4, "gzip stream is truncated"),
-        (
-            import("/dev/null", &target),
-            4,
-            "could not process image header: EOF",
-        ),
+        (import("/dev/null", &target), 4, "could not process image header: EOF"),
         (
             import(text(&source), &target).args(["--size", "1Mi"]),
             5,
@@ -182,21 +125,13 @@ fn every_stage_has_its_own_exit_code_and_one_sentence() {
             6,
             "checksum mismatch: expected md5:000",
         ),
-        (
-            import(text(&source), Path::new("/does/not/exist/disk.img")),
-            7,
-            "/does/not/exist/disk.img",
-        ),
+        (import(text(&source), Path::new("/does/not/exist/disk.img")), 7, "/does/not/exist/disk.img"),
         (import(text(&source), &cut), 7, "pass --force to replace it"),
     ] {
         let finished = program.arg("--progress=none").run();
         finished.assert_failure(code, sentence);
         let last = finished.stderr.lines().last().or_fail("a line");
-        assert!(
-            last.starts_with("cdi-importer: ") && last.contains(sentence),
-            "{}",
-            finished.stderr
-        );
+        assert!(last.starts_with("cdi-importer: ") && last.contains(sentence), "{}", finished.stderr);
         assert!(!finished.crashed() && !target.exists(), "{sentence}");
     }
 }
@@ -209,18 +144,14 @@ fn an_import_says_what_it_did_in_one_line() {
     let finished = import(text(&image.qcow2), &target).run();
     finished.assert_success("import");
     assert!(
-        finished
-            .stdout
-            .starts_with("imported qcow2 (ranged): 24.00 MiB virtual, "),
+        finished.stdout.starts_with("imported qcow2 (ranged): 24.00 MiB virtual, "),
         "{}",
         finished.stdout
     );
     assert_eq!(finished.stdout.lines().count(), 1);
     disk::assert_same(&target, &image.raw, image.virtual_size, "import");
 
-    let again = import(text(&image.qcow2), &target)
-        .args(["--force", "--quiet", "--route", "one-pass"])
-        .run();
+    let again = import(text(&image.qcow2), &target).args(["--force", "--quiet", "--route", "one-pass"]).run();
     again.assert_success("--force");
     assert_eq!((again.stdout.as_str(), again.stderr.as_str()), ("", ""));
     disk::assert_same(&target, &image.raw, image.virtual_size, "--force");
@@ -243,18 +174,8 @@ fn standard_input_is_a_source_and_a_file_can_grow() {
         .stdin_file(&source)
         .run();
     finished.assert_success("stdin");
-    assert!(
-        finished
-            .stdout
-            .contains("imported gzip > raw (raw): 3.00 MiB virtual"),
-        "{}",
-        finished.stdout
-    );
-    assert!(
-        finished.stdout.contains(&format!("{checksum} verified")),
-        "{}",
-        finished.stdout
-    );
+    assert!(finished.stdout.contains("imported gzip > raw (raw): 3.00 MiB virtual"), "{}", finished.stdout);
+    assert!(finished.stdout.contains(&format!("{checksum} verified")), "{}", finished.stdout);
     let disk = std::fs::read(&target).or_fail("read the disk");
     assert_eq!(disk.len() as u64, 5 * MIB);
     assert!(disk.starts_with(&plain), "the disk begins with the image");
@@ -273,30 +194,19 @@ fn progress_is_plain_on_a_pipe_and_json_on_request() {
     let plain = slow("auto");
     plain.assert_success("plain");
     let line = plain.stderr.lines().next().or_fail("a line of progress");
-    assert!(
-        line.starts_with("cdi-importer: ") && line.contains(" of 3.00 MiB read, "),
-        "{line}"
-    );
+    assert!(line.starts_with("cdi-importer: ") && line.contains(" of 3.00 MiB read, "), "{line}");
 
     let json = slow("json");
     json.assert_success("json");
     let events = events(&json);
-    let of = |name: &str| {
-        events
-            .iter()
-            .filter(|event| event["event"] == name)
-            .collect::<Vec<_>>()
-    };
+    let of = |name: &str| events.iter().filter(|event| event["event"] == name).collect::<Vec<_>>();
     assert_eq!(of("image")[0]["format"], "raw");
     let progress = of("progress");
     let percent = progress[0]["percent"].as_f64().or_fail("a percentage");
     assert!(percent > 0.0 && percent < 100.0, "{percent}");
     assert_eq!(progress[0]["source_total"], 3 * MIB);
     let last = events.last().or_fail("events");
-    assert_eq!(
-        (&last["event"], &last["virtual_size"]),
-        (&"done".into(), &(3 * MIB).into())
-    );
+    assert_eq!((&last["event"], &last["virtual_size"]), (&"done".into(), &(3 * MIB).into()));
     // What was read and waited to be written, and no more than all of it with what each thread has to itself.
     let peak = last["peak_held_bytes"].as_u64().or_fail("a number of bytes");
     assert!((256 << 10..16 * MIB).contains(&peak), "{peak} bytes held");
@@ -310,10 +220,7 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
     // Less than two chunks, of 256 KiB each; zeros would be handed over sooner.
     let content = vec![7; 320 << 10];
     std::fs::write(&source, &content).or_fail("write a source");
-    let origin = Origin::start(Script {
-        rate: Some(RATE),
-        ..Script::new(content)
-    });
+    let origin = Origin::start(Script { rate: Some(RATE), ..Script::new(content) });
     let origin = origin.or_fail("an origin");
     let slow_server = import(&origin.url("/disk"), &folder.path().join("1"));
     let slow_reader = import(text(&source), &folder.path().join("2")).args(["--limit-rate", "100K"]);
@@ -332,19 +239,14 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
 #[test]
 fn a_failure_is_the_last_json_event() {
     let folder = folder();
-    let finished = import("/does/not/exist", &folder.path().join("disk.img"))
-        .arg("--progress=json")
-        .run();
+    let finished = import("/does/not/exist", &folder.path().join("disk.img")).arg("--progress=json").run();
     let events = events(&finished);
     let last = events.last().or_fail("events");
     assert_eq!(
         (&last["event"], &last["stage"], &last["code"]),
         (&"error".into(), &"source".into(), &3.into())
     );
-    assert_eq!(
-        format!("cdi-importer: {}\n", last["message"].as_str().or_fail("text")),
-        finished.stderr
-    );
+    assert_eq!(format!("cdi-importer: {}\n", last["message"].as_str().or_fail("text")), finished.stderr);
 }
 
 #[test]
@@ -360,11 +262,7 @@ fn info_describes_an_image_as_text_and_json() {
         "virtual size       24.00 MiB (25165824 bytes)\n",
         "snapshots          0\n",
     ] {
-        assert!(
-            described.stdout.contains(row),
-            "{row} is missing in\n{}",
-            described.stdout
-        );
+        assert!(described.stdout.contains(row), "{row} is missing in\n{}", described.stdout);
     }
     assert!(!described.stdout.contains("secret"), "{}", described.stdout);
 
@@ -383,19 +281,8 @@ fn info_describes_an_image_as_text_and_json() {
 fn info_tells_why_an_import_would_be_refused() {
     let folder = folder();
     let image = folder.path().join("child.qcow2");
-    let create = [
-        "create",
-        "-q",
-        "-u",
-        "-f",
-        "qcow2",
-        "-F",
-        "raw",
-        "-b",
-        "/etc/base.img",
-        text(&image),
-        "1M",
-    ];
+    let create =
+        ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/base.img", text(&image), "1M"];
     testkit::tools::run("qemu-img", create);
     let info = importer(["info", text(&image)]).run();
     info.assert_success("info of a refused image");
@@ -404,18 +291,14 @@ fn info_tells_why_an_import_would_be_refused() {
         "{}",
         info.stdout
     );
-    import(text(&image), &folder.path().join("disk.img"))
-        .run()
-        .assert_failure(4, "/etc/base.img");
+    import(text(&image), &folder.path().join("disk.img")).run().assert_failure(4, "/etc/base.img");
 }
 
 #[test]
 fn a_signal_stops_an_import_and_removes_what_it_wrote() {
     let folder = folder();
     let (source, target) = raw(folder.path());
-    let running = import(text(&source), &target)
-        .args(["--limit-rate", "100K", "--progress=none"])
-        .start();
+    let running = import(text(&source), &target).args(["--limit-rate", "100K", "--progress=none"]).start();
     std::thread::sleep(Duration::from_millis(700));
     running.signal(Signal::INT);
     let finished = running.wait();
@@ -474,14 +357,7 @@ fn secrets_come_from_files_and_never_reach_the_log() {
     std::fs::write(certs.join("ca.pem"), authority.pem()).or_fail("write");
     let fetch = |trust: &[&str]| {
         import(&origin.url("/disk"), &folder.path().join("disk.img"))
-            .args([
-                "--user",
-                "joe",
-                "-vvv",
-                "--force",
-                "--password-file",
-                text(&password),
-            ])
+            .args(["--user", "joe", "-vvv", "--force", "--password-file", text(&password)])
             .args(["--secret-header-file", text(&header)])
             .args(trust)
             .run()

@@ -17,29 +17,20 @@ fn convert() -> Program {
 }
 
 fn image(folder: &Path) -> Image {
-    Spec {
-        compression: Compression::Zlib,
-        ..Spec::new(Content::Sparse)
-    }
-    .build(folder, "image")
+    Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }.build(folder, "image")
 }
 
 #[test]
 fn a_file_and_standard_input_become_the_disk() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
-    for (case, program) in [
-        ("a file", convert().arg(&image.qcow2)),
-        ("a pipe", convert().arg("-").stdin_file(&image.qcow2)),
-    ] {
+    for (case, program) in
+        [("a file", convert().arg(&image.qcow2)), ("a pipe", convert().arg("-").stdin_file(&image.qcow2))]
+    {
         let target = folder.path().join("disk.img");
         let finished = program.arg(&target).run();
         finished.assert_success(case);
-        assert!(
-            finished.stdout.starts_with("converted qcow2"),
-            "{}",
-            finished.stdout
-        );
+        assert!(finished.stdout.starts_with("converted qcow2"), "{}", finished.stdout);
         disk::assert_same(&target, &image.raw, image.virtual_size, case);
         std::fs::remove_file(target).or_fail(case);
     }
@@ -75,13 +66,7 @@ fn a_disk_that_is_there_is_replaced_only_when_asked() {
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
     std::fs::write(&target, b"precious").or_fail("write a file");
-    let run = |option: &[&str]| {
-        convert()
-            .args(option.iter().copied())
-            .arg(&image.qcow2)
-            .arg(&target)
-            .run()
-    };
+    let run = |option: &[&str]| convert().args(option.iter().copied()).arg(&image.qcow2).arg(&target).run();
     run(&[]).assert_failure(7, "pass --force to replace it");
     assert_eq!(std::fs::read(&target).or_fail("read it"), b"precious");
     run(&["--force"]).assert_success("replaced");
@@ -106,13 +91,7 @@ fn a_format_can_be_asked_for() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
-    let run = |format: &str| {
-        convert()
-            .args(["--format", format])
-            .arg(&image.qcow2)
-            .arg(&target)
-            .run()
-    };
+    let run = |format: &str| convert().args(["--format", format]).arg(&image.qcow2).arg(&target).run();
     run("vhdx").assert_failure(4, "the image is not in vhdx format");
     run("raw").assert_success("taken as it is");
     let length = |path: &Path| path.metadata().or_fail(path.display()).len();
@@ -124,18 +103,10 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
     let path = |name: &str| folder.join(name);
     tools::run(
         "qemu-img",
-        [
-            "convert",
-            "-f",
-            "qcow2",
-            "-O",
-            "vmdk",
-            "-o",
-            "subformat=streamOptimized",
-        ]
-        .map(OsStr::new)
-        .into_iter()
-        .chain([image.qcow2.as_os_str(), path("vm-disk1.vmdk").as_os_str()]),
+        ["convert", "-f", "qcow2", "-O", "vmdk", "-o", "subformat=streamOptimized"]
+            .map(OsStr::new)
+            .into_iter()
+            .chain([image.qcow2.as_os_str(), path("vm-disk1.vmdk").as_os_str()]),
     );
     let digest = if digest.is_empty() {
         let mut sha256 = RunningDigest::new(DigestAlgorithm::Sha256);
@@ -149,9 +120,7 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
     let ova = path("vm.ova");
     let names = ["vm.ovf", "vm.mf", "vm-disk1.vmdk"].map(OsStr::new);
     let words = ["--format=ustar", "-C"].map(OsStr::new);
-    let words = words
-        .into_iter()
-        .chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
+    let words = words.into_iter().chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
     tools::run("tar", words.chain(names));
     ova
 }
@@ -162,23 +131,15 @@ fn the_disk_of_an_appliance_is_taken_when_asked_and_verified() {
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
     let ova = appliance(folder.path(), &image, "");
-    for (case, program) in [
-        ("a file", convert().arg(&ova)),
-        ("a pipe", convert().arg("-").stdin_file(&ova)),
-    ] {
+    for (case, program) in [("a file", convert().arg(&ova)), ("a pipe", convert().arg("-").stdin_file(&ova))]
+    {
         program.arg("--ova").arg(&target).run().assert_success(case);
         disk::assert_same(&target, &image.raw, image.virtual_size, case);
         std::fs::remove_file(&target).or_fail(case);
     }
 
     let wrong = appliance(folder.path(), &image, &"0".repeat(64));
-    let run = |option: &[&str]| {
-        convert()
-            .args(option.iter().copied())
-            .arg(&wrong)
-            .arg(&target)
-            .run()
-    };
+    let run = |option: &[&str]| convert().args(option.iter().copied()).arg(&wrong).arg(&target).run();
     run(&["--ova"]).assert_failure(6, "checksum");
     assert!(!target.exists(), "a disk that was not verified is left");
 

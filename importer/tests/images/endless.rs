@@ -15,10 +15,7 @@ use testkit::tools;
 const TIME: Duration = Duration::from_secs(100);
 
 fn import(source: &str, target: &Path) -> Program {
-    Program::new(crate::BINARY)
-        .args(["import", source])
-        .arg(target)
-        .timeout(TIME)
+    Program::new(crate::BINARY).args(["import", source]).arg(target).timeout(TIME)
 }
 
 /// Sends `first`, and `then` again and again, for as long as anybody reads.
@@ -49,12 +46,7 @@ struct Case((&'static str, Vec<u8>, Vec<u8>));
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (codec, first, then) = &self.0;
-        write!(
-            f,
-            "{codec}: {} bytes, then {} again and again",
-            first.len(),
-            then.len()
-        )
+        write!(f, "{codec}: {} bytes, then {} again and again", first.len(), then.len())
     }
 }
 
@@ -79,38 +71,18 @@ fn streams_that_decode_to_nothing_end() {
 fn an_image_that_goes_on_after_its_end_ends() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    tools::run(
-        "qemu-img",
-        [
-            "create",
-            "-q",
-            "-f",
-            "qcow2",
-            image.to_str().or_fail("a name"),
-            "1M",
-        ],
-    );
+    tools::run("qemu-img", ["create", "-q", "-f", "qcow2", image.to_str().or_fail("a name"), "1M"]);
     // Somebody waits for the end: the checksum is of all of it.
     let sum = format!("md5:{}", "0".repeat(32));
-    let finished = send(
-        std::fs::read(&image).unwrap(),
-        &[0; 1 << 20],
-        &["--checksum", &sum],
-    );
+    let finished = send(std::fs::read(&image).unwrap(), &[0; 1 << 20], &["--checksum", &sum]);
     // 1 GiB, and 16 times its disk of 1 MiB.
-    finished.assert_failure(
-        4,
-        " bytes of the image came, and one of its virtual size has 1090519040 at most",
-    );
+    finished
+        .assert_failure(4, " bytes of the image came, and one of its virtual size has 1090519040 at most");
 }
 
 #[test]
 fn a_source_that_hardly_sends_is_given_up_if_that_is_wanted() {
-    let origin = Origin::start(Script {
-        rate: Some(20_000),
-        ..Script::new(vec![7; 1 << 20])
-    })
-    .unwrap();
+    let origin = Origin::start(Script { rate: Some(20_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("disk.img");
     let limit = |limit| ["--speed-limit", limit, "--speed-time", "4"];
@@ -118,18 +90,10 @@ fn a_source_that_hardly_sends_is_given_up_if_that_is_wanted() {
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_failure(3, "the source is too slow: ");
     finished.assert_failure(3, " seconds of waiting, which is less than 102400 a second");
-    assert!(
-        started.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(!target.exists());
     // As fast as it has to be.
-    let origin = Origin::start(Script {
-        rate: Some(400_000),
-        ..Script::new(vec![7; 1 << 20])
-    })
-    .unwrap();
+    let origin = Origin::start(Script { rate: Some(400_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_success("a source that is slow but fast enough");
 }

@@ -20,40 +20,15 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A base of every kind of table: plain, zlib and zstd clusters, extended L2 entries, snapshots.
 fn bases(folder: &Path) -> Vec<Corpus> {
-    let small = |content| Spec {
-        cluster_size: 4096,
-        virtual_size: 2 << 20,
-        ..Spec::new(content)
-    };
+    let small = |content| Spec { cluster_size: 4096, virtual_size: 2 << 20, ..Spec::new(content) };
     let specs = [
         ("plain", small(Content::Sparse)),
-        (
-            "zlib",
-            Spec {
-                compression: Compression::Zlib,
-                ..small(Content::RandomOrder)
-            },
-        ),
-        (
-            "zstd",
-            Spec {
-                compression: Compression::Zstd,
-                ..small(Content::RandomOrder)
-            },
-        ),
-        (
-            "extended",
-            Spec {
-                cluster_size: 16 << 10,
-                extended_l2: true,
-                ..small(Content::ZeroClusters)
-            },
-        ),
+        ("zlib", Spec { compression: Compression::Zlib, ..small(Content::RandomOrder) }),
+        ("zstd", Spec { compression: Compression::Zstd, ..small(Content::RandomOrder) }),
+        ("extended", Spec { cluster_size: 16 << 10, extended_l2: true, ..small(Content::ZeroClusters) }),
         ("snapshots", small(Content::Snapshots)),
     ];
-    specs
-        .map(|(name, spec)| Corpus::new(name, spec.build(folder, name)))
-        .into()
+    specs.map(|(name, spec)| Corpus::new(name, spec.build(folder, name))).into()
 }
 
 /// A patch and the routes to try it by.
@@ -71,10 +46,9 @@ impl fmt::Display for Case {
 /// One route for each patch, by the number of its bits. With each base they change places, so that every patch which two bases
 /// have in common takes both routes without each base taking both.
 fn routes_in_turn(base: usize, patches: Vec<Patch>) -> impl Iterator<Item = Case> {
-    patches.into_iter().map(move |patch| Case {
-        routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]],
-        patch,
-    })
+    patches
+        .into_iter()
+        .map(move |patch| Case { routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]], patch })
 }
 
 /// Imports the patched image.
@@ -102,11 +76,7 @@ fn check(base: &Corpus, Case { patch, routes }: &Case) {
 /// image before it was patched.
 fn check_success(route: &str, base: &Corpus, image: &Path, target: &Path) {
     let raw = image.with_extension("raw");
-    let expected = if tools::qemu_converts("qcow2", image, &raw) {
-        &raw
-    } else {
-        &base.image.raw
-    };
+    let expected = if tools::qemu_converts("qcow2", image, &raw) { &raw } else { &base.image.raw };
     let length = |path: &Path| path.metadata().or_fail(path.display()).len();
     assert_eq!(length(target), length(expected), "{route}: length of the disk");
     disk::assert_same(target, expected, length(expected), route);
@@ -120,10 +90,7 @@ fn check_refusal(route: &str, finished: &Finished, target: &Path) {
         "{route}: exit code {}: {finished:?}",
         finished.code()
     );
-    assert!(
-        !target.exists(),
-        "{route}: the target of a refused image was left behind"
-    );
+    assert!(!target.exists(), "{route}: the target of a refused image was left behind");
 }
 
 #[test]
@@ -131,9 +98,7 @@ fn every_header_field_survives_every_boundary_value() {
     let folder = fast_folder();
     // The header is read before anything that makes the bases different: one of each entry width will do.
     let bases = bases(folder.path());
-    let bases = bases
-        .iter()
-        .filter(|base| ["zlib", "extended"].contains(&base.name));
+    let bases = bases.iter().filter(|base| ["zlib", "extended"].contains(&base.name));
     for (index, base) in bases.enumerate() {
         check_all(routes_in_turn(index, patch::header_fields(base)), |case| {
             check(base, case);
@@ -155,10 +120,8 @@ fn every_kind_of_table_entry_survives_every_boundary_value() {
 fn noise_in_metadata_and_data_is_survived() {
     let folder = fast_folder();
     for (seed, base) in (0..).zip(&bases(folder.path())) {
-        let cases = patch::noise(base, seed, 60).into_iter().map(|patch| Case {
-            patch,
-            routes: ROUTES.into(),
-        });
+        let cases =
+            patch::noise(base, seed, 60).into_iter().map(|patch| Case { patch, routes: ROUTES.into() });
         check_all(cases, |case| check(base, case));
     }
 }
@@ -180,11 +143,7 @@ fn an_l1_table_beyond_reason_is_named() {
 
 #[test]
 fn incompatible_features_are_named() {
-    refused_with(
-        72,
-        &(1_u64 << 63).to_be_bytes(),
-        "unsupported incompatible feature",
-    );
+    refused_with(72, &(1_u64 << 63).to_be_bytes(), "unsupported incompatible feature");
     refused_with(72, &(1_u64 << 2).to_be_bytes(), "external data file");
     refused_with(32, &1_u32.to_be_bytes(), "encrypted");
     refused_with(32, &2_u32.to_be_bytes(), "encrypted");
@@ -200,11 +159,7 @@ fn accepted_with(offset: usize, value: &[u8], warning: &str) {
     let program = Program::new(crate::BINARY).args(["import", "-"]).arg(&target);
     let finished = program.stdin_bytes(bytes).run();
     finished.assert_success(warning);
-    assert!(
-        finished.stderr.contains(warning),
-        "no warning {warning:?} in {:?}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains(warning), "no warning {warning:?} in {:?}", finished.stderr);
     disk::assert_same(&target, &image.raw, image.virtual_size, warning);
 }
 
@@ -228,10 +183,7 @@ fn other_files_are_never_opened() {
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("secret.raw"), vec![b's'; 1 << 20]).unwrap();
     let create = |image: &str, options: &[&str]| {
-        let words = ["create", "-q", "-f", "qcow2"]
-            .iter()
-            .chain(options)
-            .map(|word| word.to_string().into());
+        let words = ["create", "-q", "-f", "qcow2"].iter().chain(options).map(|word| word.to_string().into());
         let words = words.chain([path(image).into_os_string(), "1M".into()]);
         tools::run("qemu-img", words.collect::<Vec<_>>());
     };
@@ -249,23 +201,8 @@ fn encrypted_images_are_named() {
     let folder = fast_folder();
     let image = folder.path().join("image.qcow2");
     let options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10";
-    let words = [
-        "create",
-        "-q",
-        "--object",
-        "secret,id=key,data=x",
-        "-f",
-        "qcow2",
-        "-o",
-        options,
-    ];
-    tools::run(
-        "qemu-img",
-        words
-            .iter()
-            .map(AsRef::as_ref)
-            .chain([image.as_os_str(), "1M".as_ref()]),
-    );
+    let words = ["create", "-q", "--object", "secret,id=key,data=x", "-f", "qcow2", "-o", options];
+    tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "1M".as_ref()]));
     refused(&image, "encrypted");
 }
 
@@ -275,13 +212,7 @@ fn other_formats_are_named() {
     for format in ["qcow", "qed", "parallels"] {
         let image = folder.path().join("image").with_extension(format);
         let words = ["create", "-q", "-f", format];
-        tools::run(
-            "qemu-img",
-            words
-                .iter()
-                .map(AsRef::as_ref)
-                .chain([image.as_os_str(), "8M".as_ref()]),
-        );
+        tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([image.as_os_str(), "8M".as_ref()]));
         refused(&image, &format!("the image is in {format} format"));
     }
 }

@@ -19,13 +19,8 @@ const MIB: usize = 1 << 20;
 /// Compressed layers, outermost first, as the programs that make them.
 type Layers = &'static [&'static str];
 
-const DOUBLE: [Layers; 5] = [
-    &["gzip", "xz"],
-    &["xz", "gzip"],
-    &["zstd", "gzip"],
-    &["bzip2", "zstd"],
-    &["gzip", "gzip"],
-];
+const DOUBLE: [Layers; 5] =
+    [&["gzip", "xz"], &["xz", "gzip"], &["zstd", "gzip"], &["bzip2", "zstd"], &["gzip", "gzip"]];
 
 /// One layer, of each kind.
 fn single() -> impl Iterator<Item = Layers> {
@@ -44,11 +39,7 @@ impl Case {
     fn new(name: &str, layers: Layers, payload: &[u8], disk: &[u8]) -> Self {
         let mut padded = disk.to_vec();
         padded.resize(disk.len().next_multiple_of(SECTOR_BYTES), 0);
-        Self {
-            name: format!("{name} in {layers:?}"),
-            object: compress(layers, payload),
-            disk: padded,
-        }
+        Self { name: format!("{name} in {layers:?}"), object: compress(layers, payload), disk: padded }
     }
 }
 
@@ -61,9 +52,7 @@ impl fmt::Display for Case {
 /// Wraps `payload`: the last of `layers` is the innermost.
 fn compress(layers: Layers, payload: &[u8]) -> Vec<u8> {
     let payload = payload.to_vec();
-    layers.iter().rev().fold(payload, |bytes, program| {
-        tools::filter(program, ["-c", "-q"], &bytes)
-    })
+    layers.iter().rev().fold(payload, |bytes, program| tools::filter(program, ["-c", "-q"], &bytes))
 }
 
 fn importer(source: impl Into<std::ffi::OsString>, target: &Path) -> Program {
@@ -77,19 +66,9 @@ fn check_cases(cases: Vec<Case>) {
         let (object, target) = (folder.path().join("object"), folder.path().join("disk.img"));
         std::fs::write(&object, &case.object).or_fail("write the object");
         check_one("file", case, &target, &importer(&object, &target).run());
-        check_one(
-            "pipe",
-            case,
-            &target,
-            &importer("-", &target).stdin_bytes(case.object.clone()).run(),
-        );
+        check_one("pipe", case, &target, &importer("-", &target).stdin_bytes(case.object.clone()).run());
         let origin = Origin::start(Script::new(case.object.clone())).or_fail("start a server");
-        check_one(
-            "http",
-            case,
-            &target,
-            &importer(origin.url("/object"), &target).run(),
-        );
+        check_one("http", case, &target, &importer(origin.url("/object"), &target).run());
     });
 }
 
@@ -97,10 +76,7 @@ fn check_one(source: &str, case: &Case, target: &Path, finished: &Finished) {
     finished.assert_success(source);
     let actual = std::fs::read(target).or_fail(source);
     assert_eq!(actual.len(), case.disk.len(), "{source}: length of the disk");
-    let difference = actual
-        .iter()
-        .zip(&case.disk)
-        .position(|(actual, expected)| actual != expected);
+    let difference = actual.iter().zip(&case.disk).position(|(actual, expected)| actual != expected);
     assert_eq!(difference, None, "{source}: first byte that differs");
     std::fs::remove_file(target).or_fail(source);
 }
@@ -111,11 +87,7 @@ static DISK: LazyLock<Vec<u8>> = LazyLock::new(|| disk::sparse_content(7, 6 << 2
 #[test]
 fn a_raw_disk_is_itself_below_any_layers() {
     let layers = [&[] as Layers].into_iter().chain(single()).chain(DOUBLE);
-    check_cases(
-        layers
-            .map(|layers| Case::new("raw", layers, &DISK, &DISK))
-            .collect(),
-    );
+    check_cases(layers.map(|layers| Case::new("raw", layers, &DISK, &DISK)).collect());
 }
 
 #[test]
@@ -134,11 +106,7 @@ fn a_disk_of_any_length_is_padded_to_whole_sectors() {
 fn an_iso_image_is_itself_below_any_layers() {
     let iso = std::fs::read(disk::iso()).unwrap();
     let layers = [&[] as Layers].into_iter().chain(single());
-    check_cases(
-        layers
-            .map(|layers| Case::new("iso", layers, &iso, &iso))
-            .collect(),
-    );
+    check_cases(layers.map(|layers| Case::new("iso", layers, &iso, &iso)).collect());
 }
 
 #[test]
@@ -146,16 +114,9 @@ fn a_qcow2_image_is_converted_below_any_layers() {
     let folder = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
     for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
-        let spec = Spec {
-            compression,
-            virtual_size: 12 << 20,
-            ..Spec::new(Content::Sparse)
-        };
+        let spec = Spec { compression, virtual_size: 12 << 20, ..Spec::new(Content::Sparse) };
         let image = spec.build(folder.path(), "image");
-        let (qcow2, raw) = (
-            std::fs::read(image.qcow2).unwrap(),
-            std::fs::read(image.raw).unwrap(),
-        );
+        let (qcow2, raw) = (std::fs::read(image.qcow2).unwrap(), std::fs::read(image.raw).unwrap());
         for layers in single().chain(DOUBLE) {
             cases.push(Case::new(&image.name, layers, &qcow2, &raw));
         }
@@ -207,11 +168,7 @@ fn a_source_without_bytes_is_an_error() {
 #[test]
 fn too_many_layers_are_refused() {
     let layers = &["gzip", "xz", "gzip", "xz", "gzip", "xz", "gzip", "xz", "gzip"];
-    refused(
-        compress(layers, &DISK[..MIB]),
-        4,
-        "compressed layers inside each other",
-    );
+    refused(compress(layers, &DISK[..MIB]), 4, "compressed layers inside each other");
 }
 
 #[test]
@@ -222,10 +179,7 @@ fn a_bomb_ends_with_the_size_of_the_target() {
     assert!(bomb.len() < MIB, "the bomb has {} bytes", bomb.len());
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("disk.img");
-    let finished = importer("-", &target)
-        .args(["--size", "100Mi"])
-        .stdin_bytes(bomb)
-        .run();
+    let finished = importer("-", &target).args(["--size", "100Mi"]).stdin_bytes(bomb).run();
     finished.assert_failure(5, "is larger than the reported available storage");
     assert!(!target.exists(), "the partial target was left behind");
 }

@@ -24,10 +24,7 @@ const MOST_DEVICE_BYTES: u64 = 128 << 20;
 
 /// Builds each image once and imports it by both routes to a file and to a device.
 fn check_images(specs: Vec<Spec>) {
-    let cases = specs
-        .into_iter()
-        .enumerate()
-        .map(|(index, spec)| Case(index, spec));
+    let cases = specs.into_iter().enumerate().map(|(index, spec)| Case(index, spec));
     check_all(cases, |Case(index, spec)| {
         let folder = fast_folder();
         let image = spec.build(folder.path(), "image");
@@ -49,10 +46,7 @@ fn import(folder: &Path, image: &Image, spec: &Spec, route: Route, target: Targe
             let adjust = |program: Program| program.arg("--scratch").arg(&scratch);
             known.import_with(&image.qcow2, route, target, adjust);
             let left = scratch.read_dir().or_fail("the scratch directory").count();
-            assert_eq!(
-                left, 0,
-                "{route:?} to {target:?}: files left in the scratch directory"
-            );
+            assert_eq!(left, 0, "{route:?} to {target:?}: files left in the scratch directory");
         }
     }
 }
@@ -79,20 +73,10 @@ fn reference_counts_of_any_width_and_state_change_nothing() {
     let mut specs = Vec::new();
     for content in [Content::Sparse, Content::RandomOrder] {
         for refcount_bits in [1, 2, 4, 8, 32, 64] {
-            specs.push(Spec {
-                refcount_bits: Some(refcount_bits),
-                ..Spec::new(content)
-            });
+            specs.push(Spec { refcount_bits: Some(refcount_bits), ..Spec::new(content) });
         }
-        specs.push(Spec {
-            lazy_refcounts: true,
-            ..Spec::new(content)
-        });
-        specs.push(Spec {
-            lazy_refcounts: true,
-            dirty: true,
-            ..Spec::new(content)
-        });
+        specs.push(Spec { lazy_refcounts: true, ..Spec::new(content) });
+        specs.push(Spec { lazy_refcounts: true, dirty: true, ..Spec::new(content) });
     }
     check_images(specs);
 }
@@ -104,17 +88,8 @@ fn preallocated_clusters_without_data_are_zero() {
         modes
             .into_iter()
             .flat_map(|mode| {
-                let spec = Spec {
-                    preallocation: Some(mode),
-                    ..Spec::new(Content::RandomOrder)
-                };
-                [
-                    Spec {
-                        extended_l2: true,
-                        ..spec.clone()
-                    },
-                    spec,
-                ]
+                let spec = Spec { preallocation: Some(mode), ..Spec::new(Content::RandomOrder) };
+                [Spec { extended_l2: true, ..spec.clone() }, spec]
             })
             .collect(),
     );
@@ -126,15 +101,8 @@ fn a_resized_image_with_its_l1_table_at_the_end_is_identical() {
     for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
         for (cluster_size, grown) in [(4 << 10, 60 << 20), (64 << 10, 700 << 20)] {
             for content in [Content::Sparse, Content::RandomOrder] {
-                let spec = Spec {
-                    compression,
-                    cluster_size,
-                    ..Spec::new(content)
-                };
-                specs.push(Spec {
-                    resized_to: Some(grown),
-                    ..spec
-                });
+                let spec = Spec { compression, cluster_size, ..Spec::new(content) };
+                specs.push(Spec { resized_to: Some(grown), ..spec });
             }
         }
     }
@@ -147,22 +115,11 @@ fn disks_of_odd_sizes_are_identical() {
     let mut specs = Vec::new();
     for virtual_size in sizes {
         for compression in [Compression::Plain, Compression::Zlib] {
-            let content = if virtual_size == 0 {
-                Content::Empty
-            } else {
-                Content::Dense
-            };
-            specs.push(Spec {
-                virtual_size,
-                compression,
-                ..Spec::new(content)
-            });
+            let content = if virtual_size == 0 { Content::Empty } else { Content::Dense };
+            specs.push(Spec { virtual_size, compression, ..Spec::new(content) });
         }
     }
-    specs.push(Spec {
-        virtual_size: 5 << 20,
-        ..Spec::new(Content::Empty)
-    });
+    specs.push(Spec { virtual_size: 5 << 20, ..Spec::new(Content::Empty) });
     check_images(specs);
 }
 
@@ -175,12 +132,7 @@ fn data_spread_over_many_tables_of_a_large_disk_is_identical() {
         ("zlib", Compression::Zlib, false),
         ("zstd", Compression::Zstd, true),
     ] {
-        let spec = Spec {
-            virtual_size,
-            compression,
-            extended_l2,
-            ..Spec::new(Content::RandomOrder)
-        };
+        let spec = Spec { virtual_size, compression, extended_l2, ..Spec::new(Content::RandomOrder) };
         let image = spec.build(folder.path(), name);
         for route in ROUTES {
             import(folder.path(), &image, &spec, route, Target::File);

@@ -52,13 +52,7 @@ struct Case {
 
 impl Case {
     fn new(name: &'static str, make: fn(&Path, &Path), ways: &'static [Way]) -> Self {
-        Self {
-            name,
-            make,
-            ways,
-            peak_rss_bytes: PEAK_RSS_BYTES,
-            threads: THREADS,
-        }
+        Self { name, make, ways, peak_rss_bytes: PEAK_RSS_BYTES, threads: THREADS }
     }
 }
 
@@ -123,11 +117,7 @@ fn every_kind_of_image_fits_into_96_mib() {
             ..Case::new("xz with a dictionary of 64 MiB", XZ_9, &[OverHttp])
         },
         Case::new("xz of many blocks", XZ, &[FromFile, OverHttpToSlowTarget]),
-        Case::new(
-            "zstd qcow2 of 2 MiB",
-            LARGE_ZSTD,
-            &[FromFile, OverHttpToSlowTarget],
-        ),
+        Case::new("zstd qcow2 of 2 MiB", LARGE_ZSTD, &[FromFile, OverHttpToSlowTarget]),
         Case::new("qcow2 with spread tables", SPREAD_TABLES, &[OverHttp]),
         Case::new("qcow2", PLAIN, &[FromFile, OverHttpToSlowTarget]),
         Case::new("raw", RAW, &[FromFile, OverHttpToSlowTarget]),
@@ -155,9 +145,11 @@ fn forget(path: &Path) {
 
 /// Imports in a small group.
 fn check(case: &Case, way: Way, object: &Path, target: &Path) {
-    let importer = Program::new(crate::BINARY)
-        .timeout(Duration::from_secs(120))
-        .args(["import", "--threads", case.threads]);
+    let importer = Program::new(crate::BINARY).timeout(Duration::from_secs(120)).args([
+        "import",
+        "--threads",
+        case.threads,
+    ]);
     let group = MemoryCgroup::new(LIMIT_BYTES);
     let serve = || {
         let bytes = std::fs::read(object).or_fail(object.display());
@@ -180,10 +172,7 @@ fn check(case: &Case, way: Way, object: &Path, target: &Path) {
     assert_eq!(group.oom_kills(), 0, "{way:?}: killed for memory: {finished:?}");
     finished.assert_success(&format!("{way:?}"));
     let peak = finished.peak_rss_bytes.or_fail("the peak of a finished program");
-    assert!(
-        peak <= case.peak_rss_bytes,
-        "{way:?}: a peak of {peak} bytes of memory"
-    );
+    assert!(peak <= case.peak_rss_bytes, "{way:?}: a peak of {peak} bytes of memory");
 }
 
 /// With a delay on every write.
@@ -218,48 +207,29 @@ fn dirty_pages_do_not_pile_up_in_front_of_a_slow_disk() {
         .arg(device.path())
         .stdin_file(&raw)
         .under("strace", trace_syncs(&log));
-    let InGroup {
-        finished,
-        most_dirty_bytes,
-    } = group.run(importer);
+    let InGroup { finished, most_dirty_bytes } = group.run(importer);
     assert_eq!(group.oom_kills(), 0, "killed for memory: {finished:?}");
     finished.assert_success("import");
     disk::assert_same(device.path(), &raw, DISK_BYTES, "import");
-    assert!(
-        finished.wall >= DISK_TIME,
-        "the disk was not slow: {:?}",
-        finished.wall
-    );
+    assert!(finished.wall >= DISK_TIME, "the disk was not slow: {:?}", finished.wall);
     assert!(
         (1 << 20..=MOST_DIRTY_BYTES).contains(&most_dirty_bytes),
         "{most_dirty_bytes} bytes were dirty at once"
     );
     let last = last_syncs(&log);
-    assert!(
-        last <= DISK_TIME / 2,
-        "{last:?} of {DISK_TIME:?} were left to the last syncs"
-    );
+    assert!(last <= DISK_TIME / 2, "{last:?} of {DISK_TIME:?} were left to the last syncs");
 }
 
 fn trace_syncs(log: &Path) -> Vec<PathBuf> {
     let options = ["-f", "--seccomp-bpf", "-qq", "-T", "-e", "trace=fsync", "-o"];
-    options
-        .iter()
-        .map(PathBuf::from)
-        .chain([log.to_owned()])
-        .collect()
+    options.iter().map(PathBuf::from).chain([log.to_owned()]).collect()
 }
 
 /// Time in all calls of fsync, which are at the beginning and at the end: what paces the writes is fdatasync.
 fn last_syncs(log: &Path) -> Duration {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
-    let seconds: Vec<f64> = calls
-        .lines()
-        .filter_map(|line| line.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok())
-        .collect();
-    assert!(
-        seconds.len() >= 3,
-        "a disk is committed with three calls of fsync: {calls}"
-    );
+    let seconds: Vec<f64> =
+        calls.lines().filter_map(|line| line.rsplit_once('<')?.1.strip_suffix('>')?.parse().ok()).collect();
+    assert!(seconds.len() >= 3, "a disk is committed with three calls of fsync: {calls}");
     Duration::from_secs_f64(seconds.iter().sum())
 }

@@ -76,18 +76,11 @@ fn make_members(program: &str, path: &Path) {
 }
 
 fn make_qcow2(raw: &Path, path: &Path, compressed: bool, options: &str) {
-    let mut args = vec![
-        "convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", options,
-    ];
+    let mut args = vec!["convert", "-W", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", options];
     if compressed {
         args.push("-c");
     }
-    tools::run(
-        "qemu-img",
-        args.iter()
-            .map(AsRef::as_ref)
-            .chain([raw.as_os_str(), path.as_os_str()]),
-    );
+    tools::run("qemu-img", args.iter().map(AsRef::as_ref).chain([raw.as_os_str(), path.as_os_str()]));
 }
 
 const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, false, "cluster_size=64k");
@@ -104,17 +97,10 @@ fn a_large_disk_on_a_slow_target_stays_below_the_bound() {
     let folder = tempfile::tempdir().unwrap();
     let raw = folder.path().join("disk.raw");
     make_raw(&raw);
-    let mut cases = vec![
-        Case::new("raw", false, RAW),
-        Case::new("gzip", false, GZIP),
-        Case::new("xz", false, XZ),
-    ];
-    for (name, make) in [
-        ("plain", PLAIN),
-        ("zlib", ZLIB),
-        ("zstd", ZSTD),
-        ("zstd in 2 MiB clusters", LARGE),
-    ] {
+    let mut cases =
+        vec![Case::new("raw", false, RAW), Case::new("gzip", false, GZIP), Case::new("xz", false, XZ)];
+    for (name, make) in [("plain", PLAIN), ("zlib", ZLIB), ("zstd", ZSTD), ("zstd in 2 MiB clusters", LARGE)]
+    {
         cases.extend([true, false].map(|ranged| Case::new(name, ranged, make)));
     }
     check_all(cases, |case| {
@@ -136,13 +122,7 @@ fn many_threads_that_decode_xz_stay_below_the_bound() {
     let times = usize::try_from(STREAMS).unwrap();
     std::fs::write(&raw, bytes.repeat(times)).unwrap();
     // Four blocks in each stream, with the dictionary of `xz -6`. The preset says how long it takes to make.
-    let options = [
-        "-c",
-        "-q",
-        "-T2",
-        "--block-size=8MiB",
-        "--lzma2=preset=1,dict=8MiB",
-    ];
+    let options = ["-c", "-q", "-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
     let stream = tools::filter("xz", options, &bytes);
     let importer = Program::new(BINARY)
         .args(["import", "--threads", "8", "-"])
@@ -191,27 +171,10 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
     let trace = format!("trace={writes}");
     let inject = format!("inject={writes}:delay_enter={}", WRITE_DELAY.as_micros());
     let program = Program::new(BINARY)
-        .under(
-            "strace",
-            [
-                "-f",
-                "--seccomp-bpf",
-                "-qq",
-                "-o",
-                "/dev/null",
-                "-e",
-                &trace,
-                "-e",
-                &inject,
-            ],
-        )
+        .under("strace", ["-f", "--seccomp-bpf", "-qq", "-o", "/dev/null", "-e", &trace, "-e", &inject])
         .timeout(Duration::from_secs(240))
         .arg("import");
-    let program = if case.ranged {
-        program.arg(object)
-    } else {
-        program.arg("-").stdin_file(object)
-    };
+    let program = if case.ranged { program.arg(object) } else { program.arg("-").stdin_file(object) };
     let finished = program.arg(target).run();
     finished.assert_success("import");
     disk::assert_same(target, raw, DISK_BYTES, "import");
@@ -222,11 +185,7 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
 fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
     // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last block.
     let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
-    let xz = tools::filter(
-        "xz",
-        ["-c", "-q", "--lzma2=preset=0,dict=256MiB"],
-        &disk::content(1, 1 << 20),
-    );
+    let xz = tools::filter("xz", ["-c", "-q", "--lzma2=preset=0,dict=256MiB"], &disk::content(1, 1 << 20));
     for object in [zstd, xz] {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("disk.img");

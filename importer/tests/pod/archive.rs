@@ -31,15 +31,8 @@ fn origin(content: Vec<u8>) -> Origin {
 
 fn names(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).or_fail("a folder");
-    let mut names: Vec<_> = entries
-        .map(|entry| {
-            entry
-                .or_fail("an entry")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
-        .collect();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
 }
@@ -47,12 +40,7 @@ fn names(folder: &Path) -> Vec<String> {
 #[test]
 fn an_archive_becomes_files_whatever_it_is_packed_with() {
     let tar = tar();
-    for content in [
-        tar.clone(),
-        compressed("gzip", &tar),
-        compressed("xz", &tar),
-        compressed("zstd", &tar),
-    ] {
+    for content in [tar.clone(), compressed("gzip", &tar), compressed("xz", &tar), compressed("zstd", &tar)] {
         let origin = origin(content);
         let pod = Pod::http(&origin.url("/tree.tar"), &[ARCHIVE, ("PREALLOCATION", "true")]);
         // Nothing is preallocated in a directory.
@@ -60,15 +48,8 @@ fn an_archive_becomes_files_whatever_it_is_packed_with() {
         assert_eq!(names(&pod.path("data")), ["disk.img", "etc", "motd"]);
         let motd = std::fs::read_to_string(pod.path("data/motd")).or_fail("through the link");
         assert_eq!(motd, "hello");
-        assert_eq!(
-            std::fs::read(pod.disk()).or_fail("the disk"),
-            disk::content(7, MIB)
-        );
-        assert!(
-            finished.stderr.contains("New phase: TransferDataDir"),
-            "{}",
-            finished.stderr
-        );
+        assert_eq!(std::fs::read(pod.disk()).or_fail("the disk"), disk::content(7, MIB));
+        assert!(finished.stderr.contains("New phase: TransferDataDir"), "{}", finished.stderr);
     }
 }
 

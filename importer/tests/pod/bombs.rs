@@ -24,18 +24,8 @@ const DEVICE_BYTES: u64 = 12 << 40;
 #[test]
 fn small_files_do_not_take_all_memory() {
     let bombs = bombs::all();
-    for Bomb {
-        name,
-        bytes,
-        is_large,
-        ..
-    } in &bombs
-    {
-        assert!(
-            *is_large || bytes.len() < 1 << 20,
-            "{name} has {} bytes",
-            bytes.len()
-        );
+    for Bomb { name, bytes, is_large, .. } in &bombs {
+        assert!(*is_large || bytes.len() < 1 << 20, "{name} has {} bytes", bytes.len());
     }
     check_all(bombs.iter().map(|bomb| bomb.name), |name| {
         let bomb = bombs.iter().find(|bomb| bomb.name == *name).or_fail(name);

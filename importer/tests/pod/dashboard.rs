@@ -32,10 +32,7 @@ struct Asked {
 
 /// The words in the innermost brackets behind each `before`: the labels of `by (a, b)`.
 fn lists<'a>(text: &'a str, before: &str, after: &'a str) -> impl Iterator<Item = &'a str> {
-    let inside = text
-        .split(before)
-        .skip(1)
-        .map(move |rest| rest.split(after).next().unwrap_or_default());
+    let inside = text.split(before).skip(1).map(move |rest| rest.split(after).next().unwrap_or_default());
     inside.flat_map(|list| list.split(',')).map(str::trim)
 }
 
@@ -44,9 +41,7 @@ fn owned<'a>(words: impl Iterator<Item = &'a str>) -> Vec<String> {
 }
 
 fn deployed(name: &str) -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../images/deploy")
-        .join(name);
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../images/deploy").join(name);
     std::fs::read_to_string(&file).or_fail(file.display())
 }
 
@@ -78,13 +73,9 @@ fn of_the_alerts() -> Vec<Asked> {
     let asked = alerts.map(|alert| {
         let place = alert.lines().next().or_fail("a name");
         let expression = alert.split("expr: ").nth(1).and_then(|rest| rest.lines().next());
-        let (value, threshold) = expression
-            .and_then(|expression| expression.rsplit_once([')', '}']))
-            .or_fail(place);
-        assert!(
-            threshold.trim().starts_with(['>', '<', '=']),
-            "{place}: {threshold}"
-        );
+        let (value, threshold) =
+            expression.and_then(|expression| expression.rsplit_once([')', '}'])).or_fail(place);
+        assert!(threshold.trim().starts_with(['>', '<', '=']), "{place}: {threshold}");
         Asked {
             place: format!("the alert {place}"),
             expression: format!("{value})"),
@@ -112,28 +103,19 @@ fn configuration(pods: &[(&str, SocketAddr)]) -> String {
 fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
     let query = format!("query={expression}");
     let url = format!("http://{prometheus}/api/v1/query");
-    let answer = Program::new(tools::find("curl"))
-        .args(["-sS", "--data-urlencode", &query, &url])
-        .run();
+    let answer = Program::new(tools::find("curl")).args(["-sS", "--data-urlencode", &query, &url]).run();
     let answer: Value = serde_json::from_str(&answer.stdout).map_err(|_| answer.stderr.clone())?;
-    let series = answer["data"]["result"]
-        .as_array()
-        .ok_or_else(|| answer.to_string())?;
+    let series = answer["data"]["result"].as_array().ok_or_else(|| answer.to_string())?;
     Ok(series.iter().map(|series| series["metric"].clone()).collect())
 }
 
 #[test]
 fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
     // An import that stalls, a clone whose server does, an upload server and a proxy: all are there until they are dropped.
-    let script = Script {
-        faults: vec![Fault::StallAt(2 * MIB)],
-        ..Script::new(disk::content(1, 8 * MIB))
-    };
+    let script = Script { faults: vec![Fault::StallAt(2 * MIB)], ..Script::new(disk::content(1, 8 * MIB)) };
     let origin = serve(script);
-    let import = Pod::http(
-        &format!("http://{}/disk.img", origin.address()),
-        &[("IMPORTER_IMAGE_SIZE", "8Mi")],
-    );
+    let import =
+        Pod::http(&format!("http://{}/disk.img", origin.address()), &[("IMPORTER_IMAGE_SIZE", "8Mi")]);
     let _importer = import.program().start();
     let authority = Arc::new(Authority::new().or_fail("an authority"));
     let hangs = upstream::Script::stop(Reads::Part(1 << 20), Then::Hang);
@@ -150,9 +132,8 @@ fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
     let upload = UploadPod::new(&beside(BINARY, "cdi-uploadserver"));
     let upload_server = upload.start();
     let [metrics, prometheus] = ports::free();
-    let proxy = UploadProxy::new(&beside(BINARY, "cdi-uploadproxy"))
-        .arg("--metrics")
-        .arg(&metrics.to_string());
+    let proxy =
+        UploadProxy::new(&beside(BINARY, "cdi-uploadproxy")).arg("--metrics").arg(&metrics.to_string());
     let _proxy = proxy.start();
 
     let pods = [
@@ -165,10 +146,7 @@ fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
     std::fs::write(&file, configuration(&pods)).or_fail("a configuration");
     let _prometheus = Program::new(tools::find("prometheus"))
         .arg(format!("--config.file={}", file.display()))
-        .arg(format!(
-            "--storage.tsdb.path={}",
-            folder.path().join("data").display()
-        ))
+        .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
         .arg(format!("--web.listen-address={prometheus}"))
         .start();
 
@@ -179,10 +157,7 @@ fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
         let complaint = || format!("{}, {}: {}", asked.place, asked.expression, last.borrow());
         wait::until(PATIENCE, complaint, || match ask(prometheus, &asked.expression) {
             Ok(series) => {
-                last.replace(format!(
-                    "no series with the labels {:?}: {series:?}",
-                    asked.labels
-                ));
+                last.replace(format!("no series with the labels {:?}: {series:?}", asked.labels));
                 let has_labels = |series: &Value| asked.labels.iter().all(|label| series[label].is_string());
                 !series.is_empty() && series.iter().all(has_labels)
             }

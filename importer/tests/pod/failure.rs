@@ -19,10 +19,7 @@ const LISTING: &[u8] =
 
 #[test]
 fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
-    let gone = serve(Script {
-        expires: [("/disk".to_owned(), (0, 404))].into(),
-        ..Script::new("x")
-    });
+    let gone = serve(Script { expires: [("/disk".to_owned(), (0, 404))].into(), ..Script::new("x") });
     Pod::http(&gone.url("/disk"), &[]).assert_fails_with(
         "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
     );
@@ -46,19 +43,8 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
         program.arg(source).arg(target).run()
     };
     let most = i64::MAX.unsigned_abs();
-    for length in [
-        most - 512,
-        most - 511,
-        most - 1,
-        most,
-        most + 1,
-        u64::MAX - 512,
-        u64::MAX - 2,
-    ] {
-        let origin = serve(Script {
-            framing: Framing::Lie(length),
-            ..Script::new(vec![1; 1 << 16])
-        });
+    for length in [most - 512, most - 511, most - 1, most, most + 1, u64::MAX - 512, u64::MAX - 2] {
+        let origin = serve(Script { framing: Framing::Lie(length), ..Script::new(vec![1; 1 << 16]) });
         let url = origin.url("/disk");
         // In whole sectors, the largest of which a file can have: then the file system is asked.
         let words = match length <= most - 511 {
@@ -77,8 +63,7 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
         assert!(!pod.disk().exists(), "{length}");
         let pod = Pod::http(&url, &[]);
         std::os::unix::fs::symlink(device.path(), pod.path("dev/cdi-block-volume")).or_fail("a device");
-        pod.run()
-            .assert_failure(1, "is larger than the reported available storage");
+        pod.run().assert_failure(1, "is larger than the reported available storage");
     }
 }
 
@@ -87,10 +72,7 @@ fn the_message_shows_names_by_their_numbers() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
     let words = "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
-    tools::run(
-        "qemu-img",
-        words.map(OsStr::new).chain([image.as_os_str(), "1M".as_ref()]),
-    );
+    tools::run("qemu-img", words.map(OsStr::new).chain([image.as_os_str(), "1M".as_ref()]));
     let origin = serve(Script::new(std::fs::read(&image).or_fail("the image")));
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let finished = pod.run();
@@ -119,17 +101,12 @@ fn a_bad_environment_is_refused_with_the_words_of_upstream() {
             "Unable to connect to http data source: invalid checksum: invalid md5 hash length: \
              expected 32 hex characters, got 2",
         ),
-        (
-            ("IMPORTER_CONTENTTYPE", "tarball"),
-            "Unable to process data: Unknown content type: tarball",
-        ),
+        (("IMPORTER_CONTENTTYPE", "tarball"), "Unable to process data: Unknown content type: tarball"),
     ] {
         Pod::http("http://127.0.0.1:1/disk", &[env]).assert_fails_with(message);
     }
-    let pod = Pod::http(
-        "http://127.0.0.1:1/disk",
-        &[("IMPORTER_IMAGE_SIZE", "large"), ("IMPORTER_CHECKSUM", "x")],
-    );
+    let pod =
+        Pod::http("http://127.0.0.1:1/disk", &[("IMPORTER_IMAGE_SIZE", "large"), ("IMPORTER_CHECKSUM", "x")]);
     pod.run().assert_failure(1, "IMPORTER_CHECKSUM");
     let message = pod.message().or_fail("a message");
     assert!(
@@ -143,19 +120,11 @@ fn upstreams_silent_exits_leave_no_message() {
     for env in [
         vec![("PREALLOCATION", "")],
         vec![("PREALLOCATION", "yes")],
-        vec![
-            ("IMPORTER_SOURCE", "registry"),
-            ("IMPORTER_CONTENTTYPE", "archive"),
-        ],
+        vec![("IMPORTER_SOURCE", "registry"), ("IMPORTER_CONTENTTYPE", "archive")],
     ] {
         let pod = Pod::http("http://127.0.0.1:1/disk", &env);
         let finished = pod.run();
-        assert_eq!(
-            (finished.code(), pod.message()),
-            (1, None),
-            "{env:?}\n{}",
-            finished.stderr
-        );
+        assert_eq!((finished.code(), pod.message()), (1, None), "{env:?}\n{}", finished.stderr);
         let (name, _) = *env.last().or_fail("a variable");
         assert!(finished.stderr.contains(name), "{}", finished.stderr);
     }
@@ -183,14 +152,8 @@ fn bad_images_are_blamed_on_the_right_step() {
         ),
         (LISTING.to_vec(), short_header.to_owned()),
         // One has fewer bytes unpacked, the other one packed.
-        (
-            testkit::tools::filter("gzip", ["-c"], &short),
-            short_header.to_owned(),
-        ),
-        (
-            testkit::tools::filter("zstd", ["-c"], &[0; 4096]),
-            short_header.to_owned(),
-        ),
+        (testkit::tools::filter("gzip", ["-c"], &short), short_header.to_owned()),
+        (testkit::tools::filter("zstd", ["-c"], &[0; 4096]), short_header.to_owned()),
         (
             half.clone(),
             format!(
@@ -215,14 +178,8 @@ fn bad_images_are_blamed_on_the_right_step() {
 
 #[test]
 fn a_source_that_hardly_sends_is_given_up() {
-    let origin = serve(Script {
-        rate: Some(20_000),
-        ..Script::new(disk::content(1, MIB))
-    });
-    let env = [
-        ("CDI_WORKERS_SPEED_LIMIT", "100000"),
-        ("CDI_WORKERS_SPEED_TIME", "4"),
-    ];
+    let origin = serve(Script { rate: Some(20_000), ..Script::new(disk::content(1, MIB)) });
+    let env = [("CDI_WORKERS_SPEED_LIMIT", "100000"), ("CDI_WORKERS_SPEED_TIME", "4")];
     let pod = Pod::http(&origin.url("/disk"), &env);
     assert_eq!(pod.run().code(), 1);
     let message = pod.message().or_fail("a message");
@@ -251,19 +208,7 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     // `l1_size` of the header (qcow2.rst, bytes 36 to 39).
     corrupt.get_mut(36..40).or_fail("a header").fill(0xff);
     assert!(refusal(corrupt).contains("L1 size too big"));
-    let create = [
-        "create",
-        "-q",
-        "-u",
-        "-f",
-        "qcow2",
-        "-F",
-        "raw",
-        "-b",
-        "/etc/passwd",
-        path,
-        "4M",
-    ];
+    let create = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/passwd", path, "4M"];
     testkit::tools::run("qemu-img", create);
     assert!(refusal(std::fs::read(&file).or_fail("read the image")).contains("/etc/passwd"));
 }
@@ -321,14 +266,8 @@ fn a_wrong_checksum_is_final_and_leaves_no_disk() {
 #[test]
 fn klog_flags_are_accepted_and_unknown_ones_are_a_usage_error() {
     let importer = || Program::new(crate::BINARY);
-    importer()
-        .arg("-nonsense")
-        .run()
-        .assert_failure(2, "flag provided but not defined: -nonsense");
+    importer().arg("-nonsense").run().assert_failure(2, "flag provided but not defined: -nonsense");
     let pod = Pod::new(&[("IMPORTER_SOURCE", "glance")]);
-    let bare = pod
-        .env
-        .iter()
-        .fold(importer(), |program, (name, value)| program.env(name, value));
+    let bare = pod.env.iter().fold(importer(), |program, (name, value)| program.env(name, value));
     bare.run().assert_failure(1, "Unknown data source: glance");
 }

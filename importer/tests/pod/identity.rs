@@ -30,10 +30,7 @@ impl Platform {
         );
         let folder = tempfile::tempdir().or_fail("a folder");
         write(&folder.path().join("token"), BORROWED);
-        Self {
-            server: Origin::start(Script::new(document)).or_fail("a platform"),
-            folder,
-        }
+        Self { server: Origin::start(Script::new(document)).or_fail("a platform"), folder }
     }
 
     fn token(&self) -> PathBuf {
@@ -51,19 +48,14 @@ impl Platform {
             ("AWS_WEB_IDENTITY_TOKEN_FILE", &token),
             ("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/node"),
             ("AWS_ENDPOINT_URL_STS", &url),
-            (
-                "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-                &format!("{url}/v1/credentials"),
-            ),
+            ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &format!("{url}/v1/credentials")),
             ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", &token),
             ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &url),
             ("GCE_METADATA_HOST", &address),
             ("GCE_METADATA_ROOT", &address),
             ("GCE_METADATA_IP", &address),
         ];
-        pairs
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into()
+        pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 }
 
@@ -74,10 +66,7 @@ fn refused(pod: &Pod, expected: &[SocketAddr]) -> (String, Vec<String>) {
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
     let metrics: SocketAddr = pod.metrics.parse().or_fail("an address");
     let expected = [expected, &[metrics]].concat();
-    (
-        pod.message().or_fail("a message"),
-        syscalls::strangers(&log, &expected),
-    )
+    (pod.message().or_fail("a message"), syscalls::strangers(&log, &expected))
 }
 
 #[track_caller]
@@ -91,13 +80,8 @@ fn assert_nothing_borrowed(requests: &[Recorded], case: &str) {
 }
 
 /// Keys of the DataVolume, or none.
-const KEYS: [&[(&str, &str)]; 2] = [
-    &[],
-    &[
-        ("IMPORTER_ACCESS_KEY_ID", "givenkey"),
-        ("IMPORTER_SECRET_KEY", "givensecret"),
-    ],
-];
+const KEYS: [&[(&str, &str)]; 2] =
+    [&[], &[("IMPORTER_ACCESS_KEY_ID", "givenkey"), ("IMPORTER_SECRET_KEY", "givensecret")]];
 
 #[test]
 fn a_store_that_refuses_makes_the_pod_ask_nobody_for_an_identity() {
@@ -111,12 +95,9 @@ fn a_store_that_refuses_makes_the_pod_ask_nobody_for_an_identity() {
                     ..Script::new("")
                 })
                 .or_fail("a store");
-                let mut pod = Pod::new(&[
-                    ("IMPORTER_SOURCE", "s3"),
-                    ("IMPORTER_ENDPOINT", &store.url("/bucket/disk")),
-                ]);
-                pod.env
-                    .extend(keys.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
+                let mut pod =
+                    Pod::new(&[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", &store.url("/bucket/disk"))]);
+                pod.env.extend(keys.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())));
                 if with_variables {
                     pod.env.extend(platform.variables());
                 }
@@ -150,12 +131,7 @@ impl Clouds {
         let tls = authority.server_config_for(hosts).or_fail("TLS");
         let gateway = Gateway::start_tls(object.address(), plan, tls).or_fail("a gateway");
         let proxy = ForwardProxy::start(gateway.address()).or_fail("a proxy");
-        Self {
-            object,
-            gateway,
-            proxy,
-            authority,
-        }
+        Self { object, gateway, proxy, authority }
     }
 
     /// A pod that gets to these clouds, and trusts them.
@@ -163,12 +139,8 @@ impl Clouds {
         let mut pod = Pod::new(env);
         let certificates = pod.path("certs");
         write(&certificates.join("ca.crt"), &self.authority.pem());
-        pod.env
-            .push(("IMPORTER_CERT_DIR".to_owned(), certificates.display().to_string()));
-        pod.env.push((
-            "HTTPS_PROXY".to_owned(),
-            format!("http://{}", self.proxy.address()),
-        ));
+        pod.env.push(("IMPORTER_CERT_DIR".to_owned(), certificates.display().to_string()));
+        pod.env.push(("HTTPS_PROXY".to_owned(), format!("http://{}", self.proxy.address())));
         pod
     }
 
@@ -183,16 +155,8 @@ impl Clouds {
 fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
     for (source, host, endpoint) in [
         ("gcs", "storage.googleapis.com", "gs://bucket/disk"),
-        (
-            "gcs",
-            "storage.googleapis.com",
-            "https://storage.googleapis.com/bucket/disk",
-        ),
-        (
-            "s3",
-            "s3.eu-west-1.amazonaws.com",
-            "https://s3.eu-west-1.amazonaws.com/bucket/disk",
-        ),
+        ("gcs", "storage.googleapis.com", "https://storage.googleapis.com/bucket/disk"),
+        ("s3", "s3.eu-west-1.amazonaws.com", "https://s3.eu-west-1.amazonaws.com/bucket/disk"),
     ] {
         for status in [401, 403] {
             let case = format!("{endpoint}, {status}");
@@ -202,8 +166,7 @@ fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
             let mut pod = clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
             // A web identity is the one that a pod may have at Amazon.
             let variables = platform.variables().into_iter();
-            pod.env
-                .extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
+            pod.env.extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
             // Somebody's login, where the libraries look for one.
             let home = pod.path("home");
             let login = home.join(".config/gcloud/application_default_credentials.json");
@@ -225,10 +188,7 @@ fn no_endpoint_leads_the_pod_to_a_metadata_service() {
     let leading = Origin::start(Script {
         redirects: [
             ("/disk".to_owned(), vec![metadata.to_owned()]),
-            (
-                "/nat64".to_owned(),
-                vec!["http://[64:ff9b::a9fe:a9fe]/".to_owned()],
-            ),
+            ("/nat64".to_owned(), vec!["http://[64:ff9b::a9fe:a9fe]/".to_owned()]),
         ]
         .into(),
         ..Script::new("")
@@ -265,10 +225,7 @@ fn no_endpoint_leads_the_pod_to_a_metadata_service() {
         ]);
         let (message, strangers) = refused(&pod, &[leading.address()]);
         assert!(strangers.is_empty(), "{source} {endpoint}: {strangers:#?}");
-        assert!(
-            message.contains("the metadata service of this machine"),
-            "{source} {endpoint}: {message}"
-        );
+        assert!(message.contains("the metadata service of this machine"), "{source} {endpoint}: {message}");
     }
 }
 
@@ -277,16 +234,9 @@ fn no_name_leads_the_pod_to_a_metadata_service() {
     for address in ["169.254.169.254", "64:ff9b::a9fe:a9fe", "fd00:c1::a9fe:a9fe"] {
         let pod = Pod::http("http://images.example/disk", &[]);
         let hosts = pod.path("hosts");
-        write(
-            &hosts,
-            &format!("127.0.0.1 localhost\n{address} images.example\n"),
-        );
+        write(&hosts, &format!("127.0.0.1 localhost\n{address} images.example\n"));
         let script = format!("mount --bind {} /etc/hosts && exec \"$@\"", hosts.display());
-        let finished = pod
-            .program()
-            .under("unshare", ["--mount", "sh", "-c", &script, "sh"])
-            .start()
-            .wait();
+        let finished = pod.program().under("unshare", ["--mount", "sh", "-c", &script, "sh"]).start().wait();
         finished.assert_failure(1, "images.example is the metadata service of this machine");
     }
 }
@@ -320,11 +270,7 @@ fn exchange() -> Plan {
          </AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"
     );
     Plan {
-        matching: |request| {
-            request
-                .header("host")
-                .is_some_and(|host| host.starts_with("sts."))
-        },
+        matching: |request| request.header("host").is_some_and(|host| host.starts_with("sts.")),
         ..Plan::of(vec![Fault::Answer(200, Vec::new(), result)])
     }
 }
@@ -332,12 +278,9 @@ fn exchange() -> Plan {
 fn web_identity(token: &Path) -> Vec<(String, String)> {
     let token = token.display().to_string();
     let role = "arn:aws:iam::123456789012:role/importer";
-    [
-        ("AWS_WEB_IDENTITY_TOKEN_FILE", token.as_str()),
-        ("AWS_ROLE_ARN", role),
-    ]
-    .map(|(name, value)| (name.to_owned(), value.to_owned()))
-    .into()
+    [("AWS_WEB_IDENTITY_TOKEN_FILE", token.as_str()), ("AWS_ROLE_ARN", role)]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into()
 }
 
 #[test]
@@ -351,50 +294,22 @@ fn what_was_mounted_into_the_pod_opens_the_clouds_own_hosts() {
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(std::fs::read(pod.disk()).ok(), Some(content));
     let signed = clouds.object.requests();
-    let header = |name| {
-        signed
-            .first()
-            .or_fail("a request")
-            .request
-            .header(name)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    assert!(
-        header("authorization").contains("Credential=EXCHANGED/"),
-        "{signed:?}"
-    );
+    let header =
+        |name| signed.first().or_fail("a request").request.header(name).unwrap_or_default().to_owned();
+    assert!(header("authorization").contains("Credential=EXCHANGED/"), "{signed:?}");
     assert_eq!(header("x-amz-security-token"), "session");
     let asked = clouds.gateway.requests();
-    assert!(
-        asked[0].request.target.contains("WebIdentityToken=borrowed"),
-        "{asked:?}"
-    );
+    assert!(asked[0].request.target.contains("WebIdentityToken=borrowed"), "{asked:?}");
 
-    let google = Clouds::start(
-        &["storage.googleapis.com"],
-        Script::new(disk::content(1, MIB)),
-        Plan::default(),
-    );
-    let mut pod = google.pod(&[
-        ("IMPORTER_SOURCE", "gcs"),
-        ("IMPORTER_ENDPOINT", "gs://bucket/disk"),
-    ]);
+    let google =
+        Clouds::start(&["storage.googleapis.com"], Script::new(disk::content(1, MIB)), Plan::default());
+    let mut pod = google.pod(&[("IMPORTER_SOURCE", "gcs"), ("IMPORTER_ENDPOINT", "gs://bucket/disk")]);
     let mounted = pod.path("var/run/identity.json");
     write(&mounted, &service_account());
-    pod.env.push((
-        "GOOGLE_APPLICATION_CREDENTIALS".to_owned(),
-        mounted.display().to_string(),
-    ));
+    pod.env.push(("GOOGLE_APPLICATION_CREDENTIALS".to_owned(), mounted.display().to_string()));
     pod.assert_succeeds_with(SUCCESS);
-    let bearer = google.object.requests()[0]
-        .request
-        .header("authorization")
-        .map(str::to_owned);
-    assert!(
-        bearer.or_fail("a token").starts_with("Bearer ey"),
-        "of the mounted account"
-    );
+    let bearer = google.object.requests()[0].request.header("authorization").map(str::to_owned);
+    assert!(bearer.or_fail("a token").starts_with("Bearer ey"), "of the mounted account");
 }
 
 #[test]
@@ -403,10 +318,7 @@ fn what_was_mounted_into_the_pod_stays_from_strangers() {
     // A stranger over TLS, the cloud's own host without verification, and a stranger who would exchange tokens.
     let stranger = "https://s3.eu-west-1.amazonaws.com.example/bucket/disk";
     let own = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
-    let sts = (
-        "AWS_ENDPOINT_URL_STS",
-        "https://sts.eu-west-1.amazonaws.com.example",
-    );
+    let sts = ("AWS_ENDPOINT_URL_STS", "https://sts.eu-west-1.amazonaws.com.example");
     for (endpoint, more, is_asked) in [
         (stranger, ("INSECURE_TLS", "false"), true),
         (own, ("INSECURE_TLS", "true"), true),
@@ -420,19 +332,11 @@ fn what_was_mounted_into_the_pod_stays_from_strangers() {
         let (message, strangers) = refused(&pod, &[clouds.proxy.address()]);
         assert!(strangers.is_empty(), "{endpoint} {more:?}: {strangers:#?}");
         let asked = clouds.gateway.requests();
-        assert_eq!(
-            asked.is_empty(),
-            !is_asked,
-            "{endpoint} {more:?}: {asked:?} {message}"
-        );
+        assert_eq!(asked.is_empty(), !is_asked, "{endpoint} {more:?}: {asked:?} {message}");
         if is_asked {
             assert_nothing_borrowed(&asked, endpoint);
         }
-        let reason = if is_asked {
-            "was asked without keys"
-        } else {
-            "is none of them"
-        };
+        let reason = if is_asked { "was asked without keys" } else { "is none of them" };
         assert!(message.contains(reason), "{endpoint} {more:?}: {message}");
     }
     let hosts = ["storage.googleapis.com.example"];
@@ -453,12 +357,5 @@ fn what_was_mounted_into_the_pod_stays_from_strangers() {
     pod.env.push((variable, given.display().to_string()));
     pod.assert_succeeds_with(SUCCESS);
     let requests = clouds.object.requests();
-    assert!(
-        requests
-            .last()
-            .or_fail("a request")
-            .request
-            .header("authorization")
-            .is_some()
-    );
+    assert!(requests.last().or_fail("a request").request.header("authorization").is_some());
 }

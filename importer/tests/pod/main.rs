@@ -1,10 +1,7 @@
 //! The pod face, as CDI's controllers see it: environment in; disk, termination message, metrics and exit code out.
 //! And the populators of Forklift, and every program under limits of the system.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, also in its helpers"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod archive;
 mod blank;

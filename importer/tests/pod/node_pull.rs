@@ -13,10 +13,7 @@ use super::pod::{MIB, Pod, SUCCESS, serve};
 #[test]
 fn compressed_disks_of_a_container_are_unpacked_in_one_pass() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let spec = Spec {
-        compression: Compression::Zlib,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
     let image = spec.build(folder.path(), "image");
     let info = serve(Script::new("{}"));
     for (program, suffix) in [("gzip", "gz"), ("xz", "xz"), ("zstd", "zst")] {
@@ -33,11 +30,7 @@ fn compressed_disks_of_a_container_are_unpacked_in_one_pass() {
             let pod = Pod::http(&origin.url("/disk.img"), &env);
             pod.assert_succeeds_with(SUCCESS);
             disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, &name);
-            let paths: Vec<_> = origin
-                .requests()
-                .iter()
-                .map(|seen| seen.request.path().to_owned())
-                .collect();
+            let paths: Vec<_> = origin.requests().iter().map(|seen| seen.request.path().to_owned()).collect();
             assert_eq!(paths, [format!("/{name}"), "/info".to_owned()], "one pass");
         }
     }
@@ -58,14 +51,7 @@ fn a_node_pull_follows_the_files_and_collects_the_labels() {
     ));
     let origin = side_server(&info, disk::content(5, MIB));
     let folder = tempfile::tempdir().or_fail("a folder");
-    let path = |name: &str| {
-        folder
-            .path()
-            .join(name)
-            .to_str()
-            .or_fail("a path of ASCII")
-            .to_owned()
-    };
+    let path = |name: &str| folder.path().join(name).to_str().or_fail("a path of ASCII").to_owned();
     let (ready, done) = (path("ready"), path("done"));
     let pod = Pod::http(
         &origin.url("/disk.img"),
@@ -79,10 +65,7 @@ fn a_node_pull_follows_the_files_and_collects_the_labels() {
     );
     let running = pod.program().start();
     std::thread::sleep(Duration::from_millis(500));
-    assert!(
-        origin.requests().is_empty(),
-        "nothing is asked before the server is ready"
-    );
+    assert!(origin.requests().is_empty(), "nothing is asked before the server is ready");
     std::fs::write(&ready, "fedora 40.img").or_fail("write the ready file");
     running.wait().assert_success("node pull");
     assert_eq!(

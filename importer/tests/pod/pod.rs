@@ -27,10 +27,7 @@ impl Pod {
         let temporary = root.path().join("tmp");
         let metrics = free_address();
         let basic = [
-            (
-                "CDI_WORKERS_TEST_ROOT",
-                root.path().to_str().or_fail("a path of ASCII"),
-            ),
+            ("CDI_WORKERS_TEST_ROOT", root.path().to_str().or_fail("a path of ASCII")),
             ("CDI_WORKERS_TEST_METRICS_ADDR", metrics.as_str()),
             ("TMPDIR", temporary.to_str().or_fail("a path of ASCII")),
             ("IMPORTER_CONTENTTYPE", "kubevirt"),
@@ -40,11 +37,8 @@ impl Pod {
             ("INSECURE_TLS", "false"),
             ("CACHE_MODE", ""),
         ];
-        let env = basic
-            .iter()
-            .chain(env)
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
+        let env =
+            basic.iter().chain(env).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self { root, env, metrics }
     }
 
@@ -69,9 +63,7 @@ impl Pod {
 
     pub(crate) fn program(&self) -> Program {
         let program = Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]);
-        self.env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, value))
+        self.env.iter().fold(program, |program, (name, value)| program.env(name, value))
     }
 
     pub(crate) fn run(&self) -> Finished {
@@ -86,28 +78,14 @@ impl Pod {
     #[track_caller]
     pub(crate) fn assert_fails_with(&self, message: &str) {
         let finished = self.run();
-        assert_eq!(
-            (finished.code(), self.message().as_deref()),
-            (1, Some(message)),
-            "{}",
-            finished.stderr
-        );
-        assert!(
-            !finished.crashed() && !self.disk().exists(),
-            "{}",
-            finished.stderr
-        );
+        assert_eq!((finished.code(), self.message().as_deref()), (1, Some(message)), "{}", finished.stderr);
+        assert!(!finished.crashed() && !self.disk().exists(), "{}", finished.stderr);
     }
 
     #[track_caller]
     pub(crate) fn assert_succeeds_with(&self, message: &str) -> Finished {
         let finished = self.run();
-        assert_eq!(
-            (finished.code(), self.message().as_deref()),
-            (0, Some(message)),
-            "{}",
-            finished.stderr
-        );
+        assert_eq!((finished.code(), self.message().as_deref()), (0, Some(message)), "{}", finished.stderr);
         finished
     }
 }

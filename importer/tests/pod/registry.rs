@@ -27,10 +27,7 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
     let registry = DockerRegistry::start(Setup::default());
     let content = disk::content(1, MIB);
     let image = Image {
-        env: vec![
-            "PATH=/bin",
-            "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small",
-        ],
+        env: vec!["PATH=/bin", "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"],
         ..Image::of_disk(&content, Compression::Gzip)
     };
     registry.push("fedora:40", &[image], &[]);
@@ -73,16 +70,10 @@ fn a_password_goes_to_no_stranger_unless_an_administrator_names_it() {
     let service = serve(Script::new(issuer.grant("a/b")));
     let realm = service.url("/token").replace("127.0.0.1", "localhost");
     let images = [Image::of_disk(&disk::content(1, MIB), Compression::None)];
-    let setup = Setup {
-        auth: Auth::Token(&issuer, &realm),
-        ..Setup::default()
-    };
+    let setup = Setup { auth: Auth::Token(&issuer, &realm), ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
     let mut pod = pod(&registry.reference("a/b:1"), "amd64");
-    for (name, value) in [
-        ("IMPORTER_ACCESS_KEY_ID", "joe"),
-        ("IMPORTER_SECRET_KEY", "hidden"),
-    ] {
+    for (name, value) in [("IMPORTER_ACCESS_KEY_ID", "joe"), ("IMPORTER_SECRET_KEY", "hidden")] {
         pod.env.push((name.to_owned(), value.to_owned()));
     }
     pod.assert_fails_with(&format!(

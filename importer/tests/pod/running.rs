@@ -15,26 +15,16 @@ fn controller_reads(text: &str) -> Option<f64> {
     let digits = rest.chars().take(3).take_while(char::is_ascii_digit).count();
     let tail = rest.get(digits..)?;
     let point = usize::from(tail.starts_with('.'));
-    let decimals = tail
-        .get(point..)?
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .count();
+    let decimals = tail.get(point..)?.chars().take_while(char::is_ascii_digit).count();
     (digits > 0).then(|| rest.get(..digits + point + decimals)?.parse().ok())?
 }
 
 /// Asks for the metrics of `pod`; gets none while it is not there.
 fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
     let tls = https::tls::insecure_client_config().or_fail("TLS");
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .tls_backend_preconfigured(tls)
-        .build()
-        .or_fail("a client");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .or_fail("a runtime");
+    let client =
+        reqwest::Client::builder().no_proxy().tls_backend_preconfigured(tls).build().or_fail("a client");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let url = format!("https://{}/metrics", pod.metrics);
     move || {
         runtime.block_on(async {
@@ -70,14 +60,8 @@ fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
     let text = wait_for(scraper(&pod), "cdi_importer_retries_total{stage=\"source\"} 3");
-    assert!(
-        text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("cdi_transfer_retries_total{program=\"importer\",stage=\"source\"} 3\n"),
-        "{text}"
-    );
+    assert!(text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"), "{text}");
+    assert!(text.contains("cdi_transfer_retries_total{program=\"importer\",stage=\"source\"} 3\n"), "{text}");
     let waited = text
         .split_once("cdi_importer_stage_seconds_total{stage=\"source\"} ")
         .and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());
@@ -99,10 +83,7 @@ fn zeros_that_are_not_written_are_counted() {
     let pod = Pod::http(&origin.url("/disk"), &[]);
     // The process ends when its message has been read.
     let message = pod.path("dev/termination-log");
-    testkit::process::Program::new("mkfifo")
-        .arg(&message)
-        .run()
-        .assert_success("mkfifo");
+    testkit::process::Program::new("mkfifo").arg(&message).run().assert_success("mkfifo");
     let running = pod.program().start();
     let series = |count| format!("cdi_transfer_{count}_bytes_total{{program=\"importer\"}}");
     let text = wait_for(scraper(&pod), &format!("{} {}", series("skipped"), 5 * MIB));
@@ -122,25 +103,16 @@ fn an_error_is_counted_and_can_be_scraped_until_the_process_ends() {
     let pod = Pod::http(&origin.url("/disk"), &[]);
     // The process ends when its message has been read.
     let message = pod.path("dev/termination-log");
-    testkit::process::Program::new("mkfifo")
-        .arg(&message)
-        .run()
-        .assert_success("mkfifo");
+    testkit::process::Program::new("mkfifo").arg(&message).run().assert_success("mkfifo");
     let running = pod.program().start();
-    let text = wait_for(
-        scraper(&pod),
-        "cdi_importer_errors_total{stage=\"format\",kind=\"image\"} 1",
-    );
+    let text = wait_for(scraper(&pod), "cdi_importer_errors_total{stage=\"format\",kind=\"image\"} 1");
     let all: Vec<&str> = text
         .lines()
         .filter(|line| line.starts_with("cdi_importer_errors_total"))
         .filter(|line| !line.ends_with(" 0"))
         .collect();
     assert_eq!(all.len(), 1, "{text}");
-    assert!(
-        text.contains("cdi_importer_retries_total{stage=\"source\"} 0\n"),
-        "{text}"
-    );
+    assert!(text.contains("cdi_importer_retries_total{stage=\"source\"} 0\n"), "{text}");
     let message = pod.message().or_fail("a message");
     assert!(message.starts_with("Unable to process data: "), "{message}");
     assert_eq!(running.wait().code(), 1);
@@ -148,10 +120,7 @@ fn an_error_is_counted_and_can_be_scraped_until_the_process_ends() {
 
 #[test]
 fn progress_can_be_scraped_while_a_slow_server_sends() {
-    let origin = serve(Script {
-        rate: Some(MIB),
-        ..Script::new(disk::content(5, 3 * MIB))
-    });
+    let origin = serve(Script { rate: Some(MIB), ..Script::new(disk::content(5, 3 * MIB)) });
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
     let scrape = scraper(&pod);
@@ -168,18 +137,12 @@ fn progress_can_be_scraped_while_a_slow_server_sends() {
     }
     running.wait().assert_success("import");
     assert!(seen.is_sorted(), "{seen:?}");
-    assert!(
-        seen.iter().any(|&percent| percent > 1.0 && percent < 99.0),
-        "{seen:?}"
-    );
+    assert!(seen.iter().any(|&percent| percent > 1.0 && percent < 99.0), "{seen:?}");
 }
 
 #[test]
 fn sigterm_ends_an_import_without_a_trace_of_success() {
-    let origin = serve(Script {
-        rate: Some(200 << 10),
-        ..Script::new(disk::content(5, 3 * MIB))
-    });
+    let origin = serve(Script { rate: Some(200 << 10), ..Script::new(disk::content(5, 3 * MIB)) });
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
     std::thread::sleep(Duration::from_secs(1));
@@ -188,8 +151,5 @@ fn sigterm_ends_an_import_without_a_trace_of_success() {
     assert_eq!(finished.code(), 143, "{}", finished.stderr);
     assert!(finished.wall < Duration::from_secs(6), "{:?}", finished.wall);
     assert!(!pod.disk().exists());
-    assert_eq!(
-        pod.message().as_deref(),
-        Some("Unable to process data: stopped by SIGTERM")
-    );
+    assert_eq!(pod.message().as_deref(), Some("Unable to process data: stopped by SIGTERM"));
 }

@@ -31,9 +31,7 @@ fn vsphere_and_vmwares_library_have_to_agree_on_the_size_of_the_disk() {
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let mut import = import_without_test_plugin(&vsphere, &guest.config());
-    let [(first, _), (second, now), _] = &guest.states[..] else {
-        panic!("three states")
-    };
+    let [(first, _), (second, now), _] = &guest.states[..] else { panic!("three states") };
     import.stage(&first.name, "");
     import.assert_succeeds();
     import.stage(&second.name, &first.change_id);
@@ -99,10 +97,7 @@ fn a_plugin_for_tests_may_serve_less_than_vsphere_tells_but_never_less_than_what
     for on_device in [false, true] {
         let mut import = Import::new(&vsphere, "", on_device);
         std::fs::remove_dir_all(import.pod.path("vddk-args")).or_fail("the options of the library");
-        import
-            .pod
-            .env
-            .push(("IMPORTER_THUMBPRINT".to_owned(), "testprint".to_owned()));
+        import.pod.env.push(("IMPORTER_THUMBPRINT".to_owned(), "testprint".to_owned()));
         bring_test_image(import.pod.root.path(), &states[0]);
         import.stage(&first.name, "");
         import.assert_succeeds();

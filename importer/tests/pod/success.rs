@@ -20,30 +20,12 @@ fn an_import_fills_grows_and_opens_the_disk_and_says_so() {
     assert_eq!(disk.len() as u64, 10 * MIB);
     assert!(disk.starts_with(&content), "the disk begins with the image");
     assert_eq!(pod.disk().metadata().or_fail("metadata").mode() & 0o7777, 0o660);
-    assert_eq!(
-        pod.path("dev/termination-log")
-            .metadata()
-            .or_fail("metadata")
-            .mode()
-            & 0o777,
-        0o600
-    );
-    let fsync = format!(
-        "Successfully completed fsync({}) syscall, committed to disk",
-        pod.disk().display()
-    );
-    for line in [
-        "] Starting importer",
-        "] begin import process",
-        "New phase: TransferDataFile",
-        &fsync,
-        SUCCESS,
-    ] {
-        assert!(
-            finished.stderr.contains(line),
-            "{line} is missing in\n{}",
-            finished.stderr
-        );
+    assert_eq!(pod.path("dev/termination-log").metadata().or_fail("metadata").mode() & 0o777, 0o600);
+    let fsync = format!("Successfully completed fsync({}) syscall, committed to disk", pod.disk().display());
+    for line in
+        ["] Starting importer", "] begin import process", "New phase: TransferDataFile", &fsync, SUCCESS]
+    {
+        assert!(finished.stderr.contains(line), "{line} is missing in\n{}", finished.stderr);
     }
 }
 
@@ -77,9 +59,7 @@ fn a_right_checksum_is_confirmed_in_the_log() {
     let pod = Pod::http(&origin.url("/disk"), &[("IMPORTER_CHECKSUM", &checksum)]);
     let finished = pod.assert_succeeds_with(SUCCESS);
     assert!(
-        finished
-            .stderr
-            .contains(&format!("Checksum verification passed: {checksum}")),
+        finished.stderr.contains(&format!("Checksum verification passed: {checksum}")),
         "{}",
         finished.stderr
     );

@@ -45,26 +45,16 @@ impl fmt::Display for Case {
 
 impl Case {
     fn on(name: &'static str, method: &'static str, reply: Reply) -> Self {
-        Self(
-            name,
-            Arc::new(move |called| (called == method).then(|| reply.clone())),
-        )
+        Self(name, Arc::new(move |called| (called == method).then(|| reply.clone())))
     }
 }
 
-const METHODS: [&str; 5] = [
-    "RetrieveServiceContent",
-    "Login",
-    "FindByUuid",
-    "RetrievePropertiesEx",
-    "Logout",
-];
+const METHODS: [&str; 5] =
+    ["RetrieveServiceContent", "Login", "FindByUuid", "RetrievePropertiesEx", "Logout"];
 
 fn vsphere(attack: Attack) -> Adversary {
     Adversary::start(move |_, body| {
-        let called = METHODS
-            .iter()
-            .find(|method| body.contains(&format!("<{method} ")));
+        let called = METHODS.iter().find(|method| body.contains(&format!("<{method} ")));
         let called = called.copied().unwrap_or_default();
         attack(called).unwrap_or_else(|| honest(called))
     })
@@ -135,35 +125,23 @@ pub(crate) fn with_nbdkit(pod: &mut Pod, script: &str) {
     write(&program, &format!("#!/bin/sh\nNBDKIT={real}\n{script}\n"));
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).or_fail("a program");
     let path = std::env::var("PATH").unwrap_or_default();
-    pod.env
-        .push(("PATH".to_owned(), format!("{}:{path}", pod.path("bin").display())));
+    pod.env.push(("PATH".to_owned(), format!("{}:{path}", pod.path("bin").display())));
 }
 
 /// What holds however an attack ends; the message, without CDI's words.
 #[track_caller]
 fn assert_refused(pod: &Pod, finished: &Finished, name: &str) -> String {
     assert_eq!(finished.code(), 1, "{name}: {}", finished.stderr);
-    assert!(
-        !finished.crashed() && !pod.disk().exists(),
-        "{name}: {}",
-        finished.stderr
-    );
+    assert!(!finished.crashed() && !pod.disk().exists(), "{name}: {}", finished.stderr);
     let message = pod.message().or_fail("a message");
     let expected = "Unable to connect to vddk data source: ";
     assert!(message.starts_with(expected), "{name}: {message}");
     let words = format!("{message}{}", finished.stderr);
-    assert!(
-        words.len() <= MAX_WORDS_BYTES,
-        "{name}: {} bytes of words",
-        words.len()
-    );
+    assert!(words.len() <= MAX_WORDS_BYTES, "{name}: {} bytes of words", words.len());
     for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
         assert!(!words.contains(char), "{name}: {char:?} in {words}");
     }
-    assert!(
-        !words.contains(PASSWORD) && !words.contains("the-session"),
-        "{name}: {words}"
-    );
+    assert!(!words.contains(PASSWORD) && !words.contains("the-session"), "{name}: {words}");
     let peak = finished.peak_rss_bytes.unwrap_or(0);
     assert!(peak <= PEAK_RSS_BYTES, "{name}: a peak of {peak} bytes");
     message
@@ -178,10 +156,7 @@ fn an_honest_answer_is_taken_and_the_session_stays_with_its_server() {
     assert!(std::fs::read(pod_.disk()).or_fail("the disk") == disk::content(1, MIB));
     let requests = server.requests();
     assert!(
-        requests
-            .iter()
-            .skip(1)
-            .all(|(request, _)| request.header("cookie") == Some(COOKIE)),
+        requests.iter().skip(1).all(|(request, _)| request.header("cookie") == Some(COOKIE)),
         "{requests:?}"
     );
     for method in METHODS.iter().take(4) {
@@ -198,10 +173,7 @@ fn an_honest_answer_is_taken_and_the_session_stays_with_its_server() {
 
 #[test]
 fn what_vsphere_says_is_short_and_draws_nothing() {
-    let cases = METHODS
-        .iter()
-        .take(4)
-        .map(|method| Case::on(method, method, fault(&loud())));
+    let cases = METHODS.iter().take(4).map(|method| Case::on(method, method, fault(&loud())));
     check_all(cases.collect::<Vec<_>>(), |Case(name, attack)| {
         let server = vsphere(Arc::clone(attack));
         let pod = pod(&server);
@@ -226,11 +198,7 @@ fn documents_take_bounded_memory_and_time() {
         [
             Case::on("elements", first, elements("<a/>")),
             Case::on("elements with ids and texts", first, elements("<a id='i'>t</a>")),
-            Case::on(
-                "elements without end",
-                first,
-                Reply::endless("<a/>".repeat(4096), Duration::ZERO),
-            ),
+            Case::on("elements without end", first, Reply::endless("<a/>".repeat(4096), Duration::ZERO)),
             Case::on("depth", first, soap(&"<a>".repeat(1_000_000))),
             Case::on(
                 "entities",
@@ -268,11 +236,7 @@ fn names_of_objects_are_no_options_of_nbdkit() {
         let pod = pod(&server);
         let finished = pod.program().timeout(TIMEOUT).run();
         assert_refused(&pod, &finished, name);
-        assert!(
-            !finished.stderr.contains("from nbdkit"),
-            "{name:?}: {}",
-            finished.stderr
-        );
+        assert!(!finished.stderr.contains("from nbdkit"), "{name:?}: {}", finished.stderr);
     }
     for (file, snapshot) in [
         (FILE, "snapshot-1&#10;x=y"),
@@ -284,25 +248,16 @@ fn names_of_objects_are_no_options_of_nbdkit() {
         let wrong = properties(file, snapshot);
         let attack = move |method: &str| {
             let asked = method == "RetrievePropertiesEx";
-            let nth = if asked {
-                answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-            } else {
-                0
-            };
+            let nth = if asked { answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) } else { 0 };
             let is_wrong = asked && (nth > 0 || !snapshot_is_usual(&wrong));
             is_wrong.then(|| soap(&wrong))
         };
         let server = vsphere(Arc::new(attack));
         let mut pod = pod(&server);
-        pod.env
-            .push(("IMPORTER_CURRENT_CHECKPOINT".to_owned(), "first".to_owned()));
+        pod.env.push(("IMPORTER_CURRENT_CHECKPOINT".to_owned(), "first".to_owned()));
         let finished = pod.program().timeout(TIMEOUT).run();
         assert_refused(&pod, &finished, snapshot);
-        assert!(
-            !finished.stderr.contains("from nbdkit"),
-            "{file:?}: {}",
-            finished.stderr
-        );
+        assert!(!finished.stderr.contains("from nbdkit"), "{file:?}: {}", finished.stderr);
     }
 }
 
@@ -314,26 +269,13 @@ fn snapshot_is_usual(properties: &str) -> bool {
 fn nbdkit_gets_no_secret_of_the_pod_but_the_file_with_its_password() {
     let server = vsphere(Arc::new(|_| None));
     let mut pod = pod(&server);
-    pod.env
-        .push(("AWS_SECRET_ACCESS_KEY".to_owned(), PASSWORD.to_owned()));
+    pod.env.push(("AWS_SECRET_ACCESS_KEY".to_owned(), PASSWORD.to_owned()));
     let seen = pod.path("seen");
-    with_nbdkit(
-        &mut pod,
-        &format!(
-            "{{ env; echo \"$@\"; }} >> {}\nexec $NBDKIT \"$@\"",
-            seen.display()
-        ),
-    );
+    with_nbdkit(&mut pod, &format!("{{ env; echo \"$@\"; }} >> {}\nexec $NBDKIT \"$@\"", seen.display()));
     pod.run().assert_success("through the script");
     let seen = std::fs::read_to_string(seen).or_fail("what nbdkit was told");
-    assert!(
-        seen.contains("--dump-plugin") && seen.contains("password=+/"),
-        "{seen}"
-    );
-    assert!(
-        seen.contains("PATH=") && !seen.contains(PASSWORD) && !seen.contains("IMPORTER_"),
-        "{seen}"
-    );
+    assert!(seen.contains("--dump-plugin") && seen.contains("password=+/"), "{seen}");
+    assert!(seen.contains("PATH=") && !seen.contains(PASSWORD) && !seen.contains("IMPORTER_"), "{seen}");
 }
 
 #[test]
@@ -371,22 +313,12 @@ fn what_nbdkit_says_is_kept_in_lines_without_passwords() {
            printf 'VMware VixDiskLib ({long_host}) Release build-1\\n'; }} >&2 ;; esac\n\
          exec $NBDKIT \"$@\""
     );
-    with_nbdkit(
-        &mut pod,
-        &script.replace("yes ;;", "head -c 100000000 /dev/zero ;;"),
-    );
+    with_nbdkit(&mut pod, &script.replace("yes ;;", "head -c 100000000 /dev/zero ;;"));
     let finished = pod.program().timeout(TIMEOUT).run();
     assert_eq!(finished.code(), 0, "{}", finished.stderr);
     let message = pod.message().or_fail("a message");
-    assert!(
-        message.len() < 1024 && message.contains("Import Complete"),
-        "{message}"
-    );
-    assert!(
-        finished.stderr.contains("draws") && !finished.stderr.contains(PASSWORD),
-        "{}",
-        finished.stderr
-    );
+    assert!(message.len() < 1024 && message.contains("Import Complete"), "{message}");
+    assert!(finished.stderr.contains("draws") && !finished.stderr.contains(PASSWORD), "{}", finished.stderr);
     for char in ['\u{1b}', '\u{202e}'] {
         assert!(!finished.stderr.contains(char), "{char:?}: {}", finished.stderr);
     }

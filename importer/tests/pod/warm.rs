@@ -43,10 +43,7 @@ const ROUNDS: [&str; 3] = [
 
 impl Guest {
     fn new() -> Self {
-        let guest = Self {
-            folder: tempfile::tempdir().or_fail("a folder"),
-            states: Vec::new(),
-        };
+        let guest = Self { folder: tempfile::tempdir().or_fail("a folder"), states: Vec::new() };
         let raw = guest.path("disk.raw");
         let file = std::fs::File::create(&raw).or_fail("the disk of the guest");
         file.set_len(GUEST_BYTES).or_fail("the disk of the guest");
@@ -74,10 +71,7 @@ impl Guest {
         let place = self.path("mounted");
         std::fs::create_dir_all(&place).or_fail("a place to mount");
         tools::run("mount", [device.path(), &place]);
-        let script = format!(
-            "cd {}; set -e; {{ {script}; }} 2>/dev/null; sync",
-            place.display()
-        );
+        let script = format!("cd {}; set -e; {{ {script}; }} 2>/dev/null; sync", place.display());
         tools::run("sh", ["-c", &script]);
         tools::unmount(&place);
     }
@@ -85,10 +79,7 @@ impl Guest {
     fn take_snapshot(&mut self, vsphere: &Tracked, number: usize) {
         let state = self.path(&format!("state-{number}.raw"));
         let disk = self.path("disk.raw");
-        tools::run(
-            "cp",
-            ["--sparse=always".as_ref(), disk.as_os_str(), state.as_os_str()],
-        );
+        tools::run("cp", ["--sparse=always".as_ref(), disk.as_os_str(), state.as_os_str()]);
         self.states.push((vsphere.checkpoint(&state), state));
     }
 
@@ -166,15 +157,8 @@ impl Import {
         let message = self.pod.message().unwrap_or_default();
         assert_eq!(finished.code(), 1, "{reason}: {}", finished.stderr);
         assert!(message.contains(reason), "{message}");
-        assert!(
-            !finished.crashed() && !finished.stderr.contains("secret"),
-            "{}",
-            finished.stderr
-        );
-        assert!(
-            std::fs::read(self.disk()).or_fail("the disk") == before,
-            "{reason}"
-        );
+        assert!(!finished.crashed() && !finished.stderr.contains("secret"), "{}", finished.stderr);
+        assert!(std::fs::read(self.disk()).or_fail("the disk") == before, "{reason}");
     }
 
     /// Folders with nbdkit's socket, and for a moment the password, that are still there.
@@ -231,11 +215,7 @@ fn three_stages_that_are_killed_at_any_moment_are_the_disk_of_the_guest() {
         let mut previous = String::new();
         for (number, (checkpoint, raw)) in guest.states.iter().enumerate() {
             // By its name or by its object; the one before also by its change id.
-            let current = if number == 1 {
-                &checkpoint.object
-            } else {
-                &checkpoint.name
-            };
+            let current = if number == 1 { &checkpoint.object } else { &checkpoint.name };
             import.stage(current, &previous);
             let blows = [Blow::Killed, Blow::Terminated, Blow::NbdkitKilled, Blow::Killed];
             for blow in blows.into_iter().cycle().take(KILLS) {
@@ -243,17 +223,8 @@ fn three_stages_that_are_killed_at_any_moment_are_the_disk_of_the_guest() {
             }
             vsphere.habits(|habits| habits.expires = true);
             import.assert_succeeds();
-            disk::assert_same(
-                &import.disk(),
-                raw,
-                GUEST_BYTES,
-                &format!("{kind}, stage {number}"),
-            );
-            previous = if number == 0 {
-                checkpoint.name.clone()
-            } else {
-                checkpoint.change_id.clone()
-            };
+            disk::assert_same(&import.disk(), raw, GUEST_BYTES, &format!("{kind}, stage {number}"));
+            previous = if number == 0 { checkpoint.name.clone() } else { checkpoint.change_id.clone() };
         }
         tools::run("e2fsck", ["-fn".as_ref(), import.disk().as_os_str()]);
     });
@@ -284,15 +255,9 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         Blow::Killed | Blow::NbdkitKilled => Signal::KILL,
     };
     // Not its group: nbdkit has to go by itself.
-    let is_hit = victims
-        .into_iter()
-        .any(|victim| kill_process(victim, signal).is_ok());
+    let is_hit = victims.into_iter().any(|victim| kill_process(victim, signal).is_ok());
     let finished = running.wait();
-    wait::until(
-        Duration::from_secs(10),
-        || "nbdkit is still there",
-        || import.nbdkits().is_empty(),
-    );
+    wait::until(Duration::from_secs(10), || "nbdkit is still there", || import.nbdkits().is_empty());
     for folder in import.folders() {
         assert_eq!(finished.code(), 137, "{} is still there", folder.display());
         std::fs::remove_dir_all(folder).or_fail("what a killed pod has left");
@@ -305,11 +270,7 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         Blow::Terminated => assert_eq!(finished.code(), 143, "{}", finished.stderr),
         Blow::NbdkitKilled => {
             let message = import.pod.message().unwrap_or_default();
-            assert!(
-                finished.wall < Duration::from_secs(15),
-                "{:?}: {message}",
-                finished.wall
-            );
+            assert!(finished.wall < Duration::from_secs(15), "{:?}: {message}", finished.wall);
             assert!(message.contains("nbdkit"), "{message}");
         }
     }
@@ -323,9 +284,7 @@ fn a_delta_reads_what_changed_and_asks_for_it_once() {
     let reads = guest.path("reads");
     let config = format!("{}reads={}\n", guest.config(), reads.display());
     let mut import = Import::new(&vsphere, &config, false);
-    let [(first, before), (second, now), _] = &guest.states[..] else {
-        panic!("three states")
-    };
+    let [(first, before), (second, now), _] = &guest.states[..] else { panic!("three states") };
     import.stage(&first.name, "");
     import.assert_succeeds();
     let (length, inode) = identity(&import.disk());
@@ -333,11 +292,7 @@ fn a_delta_reads_what_changed_and_asks_for_it_once() {
     import.stage(&second.name, &first.name);
     let finished = import.assert_succeeds();
     disk::assert_same(&import.disk(), now, GUEST_BYTES, "the second stage");
-    assert_eq!(
-        identity(&import.disk()),
-        (length, inode),
-        "the disk was replaced or resized"
-    );
+    assert_eq!(identity(&import.disk()), (length, inode), "the disk was replaced or resized");
 
     let changed = changed_bytes(before, now);
     let read: u64 = std::fs::read_to_string(&reads)
@@ -345,32 +300,19 @@ fn a_delta_reads_what_changed_and_asks_for_it_once() {
         .lines()
         .filter_map(|line| line.split(' ').nth(1)?.parse::<u64>().ok())
         .sum();
-    assert!(
-        read <= changed + changed / 20,
-        "{read} bytes were read, {changed} changed"
-    );
+    assert!(read <= changed + changed / 20, "{read} bytes were read, {changed} changed");
     let queries = vsphere.take_queries();
     assert_eq!(queries.len(), 1, "{queries:?}");
     assert_eq!(queries[0].change_id, first.change_id);
     assert!(
-        finished
-            .stderr
-            .contains(&format!("{changed} bytes of {GUEST_BYTES} changed since")),
+        finished.stderr.contains(&format!("{changed} bytes of {GUEST_BYTES} changed since")),
         "{}",
         finished.stderr
     );
     for phase in ["Info", "TransferDataFile", "Complete"] {
-        assert!(
-            finished.stderr.contains(&format!("New phase: {phase}")),
-            "{}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains(&format!("New phase: {phase}")), "{}", finished.stderr);
     }
-    assert!(
-        !finished.stderr.contains("New phase: Resize"),
-        "{}",
-        finished.stderr
-    );
+    assert!(!finished.stderr.contains("New phase: Resize"), "{}", finished.stderr);
     // Nothing has changed any more: nothing is asked of the library.
     std::fs::remove_file(&reads).or_fail("the list of reads");
     import.stage(&second.name, &second.name);
@@ -394,18 +336,12 @@ fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
     }
     let file = std::fs::File::options().write(true).open(&now).or_fail("a disk");
     for area in 0..10_000u64 {
-        file.write_all_at(b"changed", area * 6 * BLOCK_BYTES + 4096)
-            .or_fail("a disk");
+        file.write_all_at(b"changed", area * 6 * BLOCK_BYTES + 4096).or_fail("a disk");
     }
     let vsphere = Tracked::start();
     let (first, second) = (vsphere.checkpoint(&before), vsphere.checkpoint(&now));
-    let config = format!(
-        "disk.{}={}\ndisk.{}={}\n",
-        first.object,
-        before.display(),
-        second.object,
-        now.display()
-    );
+    let config =
+        format!("disk.{}={}\ndisk.{}={}\n", first.object, before.display(), second.object, now.display());
     let mut import = Import::new(&vsphere, &config, false);
     import.pod.env.retain(|(name, _)| name != "IMPORTER_IMAGE_SIZE");
     import.stage(&first.name, "");
@@ -414,18 +350,11 @@ fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
     vsphere.habits(|habits| habits.expires = true);
     let started = Instant::now();
     import.assert_succeeds();
-    assert!(
-        started.elapsed() < Duration::from_secs(30),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     disk::assert_same(&import.disk(), &now, bytes, "ten thousand areas");
     let offsets: Vec<u64> = vsphere.take_queries().iter().map(|query| query.offset).collect();
     assert_eq!(offsets.len(), 5, "{offsets:?}");
-    assert!(
-        offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]),
-        "{offsets:?}"
-    );
+    assert!(offsets.is_sorted() && offsets.windows(2).all(|pair| pair[0] != pair[1]), "{offsets:?}");
 }
 
 #[test]
@@ -433,9 +362,7 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let mut import = Import::new(&vsphere, &guest.config(), false);
-    let [(first, _), (second, now), (third, _)] = &guest.states[..] else {
-        panic!("three states")
-    };
+    let [(first, _), (second, now), (third, _)] = &guest.states[..] else { panic!("three states") };
     import.stage(&second.name, &first.name);
     let finished = import.pod.run();
     assert_eq!(finished.code(), 1);
@@ -487,26 +414,15 @@ fn nbdkit_goes_with_an_importer_that_is_killed_whatever_the_library_does() {
     let (raw, reads) = (folder.path().join("raw"), folder.path().join("reads"));
     std::fs::write(&raw, disk::content(1, MIB)).or_fail("a disk");
     let first = vsphere.checkpoint(&raw);
-    let config = format!(
-        "disk={}\nreads={}\npause=600000000\n",
-        raw.display(),
-        reads.display()
-    );
+    let config = format!("disk={}\nreads={}\npause=600000000\n", raw.display(), reads.display());
     let mut import = Import::new(&vsphere, &config, false);
     import.stage(&first.name, "");
     let running = import.pod.program().start();
     let is_reading = || std::fs::read(&reads).is_ok_and(|lines| !lines.is_empty());
     wait::until(Duration::from_secs(30), || "nothing is read", is_reading);
-    let us = i32::try_from(running.id())
-        .ok()
-        .and_then(Pid::from_raw)
-        .or_fail("a process");
+    let us = i32::try_from(running.id()).ok().and_then(Pid::from_raw).or_fail("a process");
     assert_eq!(import.nbdkits().len(), 1);
     kill_process(us, Signal::KILL).or_fail("kill it");
     assert_eq!(running.wait().code(), 137);
-    wait::until(
-        Duration::from_secs(10),
-        || "nbdkit is still there",
-        || import.nbdkits().is_empty(),
-    );
+    wait::until(Duration::from_secs(10), || "nbdkit is still there", || import.nbdkits().is_empty());
 }

@@ -35,11 +35,7 @@ impl Scene {
         let certificates = folder.path().join("certs");
         std::fs::create_dir(&certificates).or_fail("a folder");
         std::fs::write(certificates.join("ca.crt"), authority.pem()).or_fail("a certificate");
-        Self {
-            folder,
-            authority,
-            content: disk::content(1, MIB),
-        }
+        Self { folder, authority, content: disk::content(1, MIB) }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -133,10 +129,7 @@ fn a_hop_without_tls_spoils_the_chain_also_if_it_ends_with_tls() {
 fn a_transfer_that_is_resumed_stays_with_tls() {
     let scene = Scene::new();
     let (served, plain) = (scene.plain(), scene.plain());
-    let faults = vec![
-        Fault::Cut(MIB / 2),
-        Fault::Status(302, vec![("location", plain.url("/rest"))]),
-    ];
+    let faults = vec![Fault::Cut(MIB / 2), Fault::Status(302, vec![("location", plain.url("/rest"))])];
     let gateway = scene.gateway(served.address(), Plan::of(faults.clone()));
     let finished = scene.import(&gateway.url("/disk"), &[]);
     finished.assert_failure(3, REFUSED);
@@ -177,9 +170,7 @@ fn pod(scene: &Scene, env: &[(&str, &str)]) -> (Finished, String) {
         .env("CDI_WORKERS_TEST_METRICS_ADDR", metrics.to_string())
         .env("IMPORTER_CERT_DIR", certificates)
         .env("PREALLOCATION", "false");
-    let program = env
-        .iter()
-        .fold(program, |program, (name, value)| program.env(name, *value));
+    let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
     let finished = program.start().wait();
     let message = std::fs::read_to_string(root.join("dev/termination-log")).or_fail("a message");
     (finished, message)
@@ -201,10 +192,7 @@ fn the_pod_refuses_too_unless_the_datavolume_has_a_checksum() {
         let (finished, message) = pod(&scene, &keys);
         assert_eq!(finished.code(), 1, "{}", finished.stderr);
         let prefix = format!("Unable to connect to {source} data source: ");
-        assert!(
-            message.starts_with(&prefix) && message.contains(REFUSED),
-            "{message}"
-        );
+        assert!(message.starts_with(&prefix) && message.contains(REFUSED), "{message}");
         assert!(plain.requests().is_empty());
 
         let checksum = scene.checksum();
@@ -247,12 +235,7 @@ fn blobs_may_come_without_tls_and_the_manifest_of_a_tag_may_not() {
     let blobs = blobs_of(&registry);
     let (_gateway, verified) = behind(Plan {
         matching: |request| request.path().contains("/blobs/"),
-        ..Plan::of(
-            blobs
-                .iter()
-                .map(|digest| leading(&format!("blobs/{digest}")))
-                .collect(),
-        )
+        ..Plan::of(blobs.iter().map(|digest| leading(&format!("blobs/{digest}"))).collect())
     });
     let finished = scene.import(&verified, &architecture);
     finished.assert_success("blobs have a digest");
@@ -261,18 +244,11 @@ fn blobs_may_come_without_tls_and_the_manifest_of_a_tag_may_not() {
 
 /// Configuration and layer of the image, in the order in which they are read.
 fn blobs_of(registry: &DockerRegistry) -> Vec<String> {
-    let arguments = [
-        "inspect",
-        "--raw",
-        "--tls-verify=false",
-        &registry.reference("a/b:1"),
-    ];
+    let arguments = ["inspect", "--raw", "--tls-verify=false", &registry.reference("a/b:1")];
     let manifest = testkit::tools::run("skopeo", arguments);
     let manifest: serde_json::Value = serde_json::from_str(&manifest).or_fail("a manifest");
     let digests = [&manifest["config"]["digest"], &manifest["layers"][0]["digest"]];
-    digests
-        .map(|digest| digest.as_str().or_fail("a digest").to_owned())
-        .into()
+    digests.map(|digest| digest.as_str().or_fail("a digest").to_owned()).into()
 }
 
 #[test]
@@ -285,15 +261,8 @@ fn an_engine_with_tls_cannot_name_an_image_server_without() {
         plain.url(&format!("/images/{ticket}"))
     );
     let script = ovirt::Script {
-        documents: [(
-            "POST /ovirt-engine/api/imagetransfers".to_owned(),
-            transfer.into(),
-        )]
-        .into(),
-        ..ovirt::Script::new(Contents {
-            raw: scene.content.clone().into(),
-            ..Contents::default()
-        })
+        documents: [("POST /ovirt-engine/api/imagetransfers".to_owned(), transfer.into())].into(),
+        ..ovirt::Script::new(Contents { raw: scene.content.clone().into(), ..Contents::default() })
     };
     let engine = Engine::start_tls(script, scene.authority.server_config().or_fail("TLS"));
     std::fs::write(scene.path("password"), ovirt::PASSWORD).or_fail("a password");
@@ -302,11 +271,7 @@ fn an_engine_with_tls_cannot_name_an_image_server_without() {
     let source = format!("ovirt+{}/disks/{DISK_ID}", engine.api_url());
     let finished = scene.import(&source, &arguments);
     finished.assert_failure(3, REFUSED);
-    assert!(
-        !finished.stderr.contains(ticket),
-        "a ticket opens the disk: {}",
-        finished.stderr
-    );
+    assert!(!finished.stderr.contains(ticket), "a ticket opens the disk: {}", finished.stderr);
     assert!(plain.requests().is_empty() && engine.is_logged_out());
 
     let checksum = scene.checksum();

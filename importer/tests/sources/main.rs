@@ -1,9 +1,6 @@
 //! Every source against servers: the contract that all fulfil, what only one has, and what is refused, hidden or given up.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, also in its helpers"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod contract;
 mod downgrade;
@@ -36,10 +33,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 /// Trusts no server, and gives one up that brings nothing for 30 seconds.
 fn network() -> Network {
     Network {
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(30),
-            ..RetryPolicy::default()
-        },
+        patience: RetryPolicy { no_progress_limit: Duration::from_secs(30), ..RetryPolicy::default() },
         ..Network::new(
             RUNTIME.handle().clone(),
             CancellationToken::new(),

@@ -37,10 +37,7 @@ impl Setup {
         for name in ["objects", "authorities"] {
             std::fs::create_dir(path(name)).or_fail(name);
         }
-        let spec = Spec {
-            compression: Compression::Zlib,
-            ..Spec::new(Content::Sparse)
-        };
+        let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
         let image = spec.build(&path("objects"), "image");
         let xz = tools::filter("xz", ["-c"], &std::fs::read(&image.qcow2).or_fail("the image"));
         std::fs::write(path("objects/image.qcow2.xz"), xz).or_fail("the compressed image");
@@ -70,12 +67,7 @@ impl Setup {
     }
 
     fn assert_imported(&self, case: &str) {
-        disk::assert_same(
-            &self.path("disk.img"),
-            &self.image.raw,
-            self.image.virtual_size,
-            case,
-        );
+        disk::assert_same(&self.path("disk.img"), &self.image.raw, self.image.virtual_size, case);
         std::fs::remove_file(self.path("disk.img")).or_fail(case);
     }
 
@@ -88,34 +80,19 @@ impl Setup {
 fn an_image_comes_through_tls_and_a_password() {
     let setup = Setup::new();
     for object in ["image.qcow2", "image.qcow2.xz", "image.raw"] {
-        setup
-            .import(object, "password")
-            .args(setup.authorities())
-            .run()
-            .assert_success(object);
+        setup.import(object, "password").args(setup.authorities()).run().assert_success(object);
         setup.assert_imported(object);
     }
-    setup
-        .import("image.qcow2", "password")
-        .arg("--insecure")
-        .run()
-        .assert_success("--insecure");
+    setup.import("image.qcow2", "password").arg("--insecure").run().assert_success("--insecure");
     setup.assert_imported("--insecure");
 }
 
 #[test]
 fn a_wrong_password_is_a_sentence_without_the_password() {
     let setup = Setup::new();
-    let finished = setup
-        .import("image.qcow2", "wrong")
-        .args(setup.authorities())
-        .run();
+    let finished = setup.import("image.qcow2", "wrong").args(setup.authorities()).run();
     finished.assert_failure(3, "expected status code 200, got 401");
-    assert!(
-        !finished.stderr.contains("horse"),
-        "the password is in the log: {}",
-        finished.stderr
-    );
+    assert!(!finished.stderr.contains("horse"), "the password is in the log: {}", finished.stderr);
     setup.assert_no_target();
 }
 
@@ -135,10 +112,7 @@ fn an_authority_that_is_not_trusted_is_a_sentence() {
 #[test]
 fn a_missing_object_is_a_sentence() {
     let setup = Setup::new();
-    let finished = setup
-        .import("missing", "password")
-        .args(setup.authorities())
-        .run();
+    let finished = setup.import("missing", "password").args(setup.authorities()).run();
     finished.assert_failure(3, "expected status code 200, got 404");
     setup.assert_no_target();
 }

@@ -30,10 +30,7 @@ impl Scene {
         let folder = tempfile::tempdir().or_fail("a folder");
         std::fs::write(folder.path().join("password"), docker_registry::PASSWORD).or_fail("a password");
         std::fs::write(folder.path().join("header"), "X-Token: hidden").or_fail("a header");
-        Self {
-            folder,
-            proxy: ForwardProxy::start(server).or_fail("a proxy"),
-        }
+        Self { folder, proxy: ForwardProxy::start(server).or_fail("a proxy") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -47,9 +44,7 @@ impl Scene {
             .arg(source)
             .arg(self.path("disk.img"))
             .env("HTTP_PROXY", format!("http://{}", self.proxy.address()));
-        let program = env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, *value));
+        let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
         program.start().wait()
     }
 
@@ -60,9 +55,7 @@ impl Scene {
 
     fn as_user(&self) -> Vec<String> {
         let password = self.path("password").display().to_string();
-        ["--user", docker_registry::USER, "--password-file", &password]
-            .map(str::to_owned)
-            .into()
+        ["--user", docker_registry::USER, "--password-file", &password].map(str::to_owned).into()
     }
 }
 
@@ -71,35 +64,14 @@ impl Scene {
 fn check(scene: &Scene, source: &str, arguments: &[&str], env: &[(&str, &str)], secret: &str) {
     let finished = scene.run(source, arguments, env);
     finished.assert_failure(3, FLAG);
-    assert!(
-        finished.stderr.contains(PROXIED_NAME),
-        "{source}: {}",
-        finished.stderr
-    );
-    assert!(
-        !scene.overheard().contains(secret),
-        "{source}: {}",
-        scene.overheard()
-    );
+    assert!(finished.stderr.contains(PROXIED_NAME), "{source}: {}", finished.stderr);
+    assert!(!scene.overheard().contains(secret), "{source}: {}", scene.overheard());
     let finished = scene.run(source, &[arguments, &[FLAG]].concat(), env);
     finished.assert_success(source);
-    assert!(
-        scene.overheard().contains(secret),
-        "{source}: {}",
-        scene.overheard()
-    );
+    assert!(scene.overheard().contains(secret), "{source}: {}", scene.overheard());
     let warning = format!("goes to http://{PROXIED_NAME} without TLS");
-    assert_eq!(
-        finished.stderr.matches(&warning).count(),
-        1,
-        "{source}: {}",
-        finished.stderr
-    );
-    assert!(
-        !finished.stderr.contains("hidden"),
-        "{source}: {}",
-        finished.stderr
-    );
+    assert_eq!(finished.stderr.matches(&warning).count(), 1, "{source}: {}", finished.stderr);
+    assert!(!finished.stderr.contains("hidden"), "{source}: {}", finished.stderr);
 }
 
 fn web() -> (Origin, Scene) {
@@ -153,11 +125,7 @@ fn object_stores_get_no_token_over_plain_http_and_signatures_do_go() {
     let (_origin, scene) = web();
     let finished = scene.run("s3://b/k", &words(&scene.as_user()), &token[..1]);
     finished.assert_success("a signature shows no key");
-    assert!(
-        scene.overheard().contains("AWS4-HMAC-SHA256"),
-        "{}",
-        scene.overheard()
-    );
+    assert!(scene.overheard().contains("AWS4-HMAC-SHA256"), "{}", scene.overheard());
 
     let (_origin, scene) = web();
     let key = Authority::new().and_then(|authority| authority.server(KeyKind::Rsa));
@@ -177,10 +145,7 @@ fn object_stores_get_no_token_over_plain_http_and_signatures_do_go() {
 #[test]
 fn registries_get_no_password_over_plain_http() {
     let images = [Image::of_disk(&disk::content(1, MIB), Compression::None)];
-    let setup = Setup {
-        auth: Auth::Basic,
-        ..Setup::default()
-    };
+    let setup = Setup { auth: Auth::Basic, ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
     let scene = Scene::before(registry.address());
     let user = scene.as_user();
@@ -238,12 +203,7 @@ fn the_pod_sends_what_the_datavolume_gives_and_warns_of_the_host() {
         .wait();
     finished.assert_success("a DataVolume with a password for a server without TLS");
     let warning = format!("goes to http://{PROXIED_NAME} without TLS");
-    assert_eq!(
-        finished.stderr.matches(&warning).count(),
-        1,
-        "{}",
-        finished.stderr
-    );
+    assert_eq!(finished.stderr.matches(&warning).count(), 1, "{}", finished.stderr);
     assert!(!finished.stderr.contains("hidden"), "{}", finished.stderr);
     assert!(scene.overheard().contains("Basic "), "{}", scene.overheard());
 
@@ -265,8 +225,7 @@ fn pod(root: &Path, url: &str) -> Program {
         ("PREALLOCATION", "false"),
     ]
     .iter()
-    .fold(
-        Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]),
-        |program, (name, value)| program.env(name, *value),
-    )
+    .fold(Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]), |program, (name, value)| {
+        program.env(name, *value)
+    })
 }

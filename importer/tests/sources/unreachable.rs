@@ -34,9 +34,7 @@ impl Scene {
             .arg(self.folder.path().join("password"))
             .args(["--cleartext-secrets", source])
             .arg(self.folder.path().join("disk.img"));
-        let program = env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, *value));
+        let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
         program.start().wait()
     }
 
@@ -51,9 +49,7 @@ impl Scene {
             .env("IMPORTER_ACCESS_KEY_ID", "joe")
             .env("IMPORTER_SECRET_KEY", SECRET)
             .env("PREALLOCATION", "false");
-        let program = env
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, *value));
+        let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
         let finished = program.start().wait();
         assert_eq!(finished.code(), 1, "{}", finished.stderr);
         assert!(!finished.stderr.contains(SECRET), "{}", finished.stderr);
@@ -65,11 +61,7 @@ impl Scene {
         let finished = self.import(source, env);
         finished.assert_failure(3, "");
         for part in parts {
-            assert!(
-                finished.stderr.contains(part),
-                "{source}: {part}\n{}",
-                finished.stderr
-            );
+            assert!(finished.stderr.contains(part), "{source}: {part}\n{}", finished.stderr);
         }
         assert!(!finished.stderr.contains(SECRET), "{source}: {}", finished.stderr);
     }
@@ -82,10 +74,7 @@ fn nowhere() -> SocketAddr {
 }
 
 fn refused(address: SocketAddr) -> String {
-    format!(
-        "cannot connect to 127.0.0.1 port {}: connection refused",
-        address.port()
-    )
+    format!("cannot connect to 127.0.0.1 port {}: connection refused", address.port())
 }
 
 const DOES_NOT_RESOLVE: &str = "failed to lookup address information: Name or service not known";
@@ -114,11 +103,7 @@ fn every_kind_of_source_names_its_server() {
     let unknown = format!("https://{UNKNOWN}/disk?{SECRET}");
     let cause = format!("cannot find {UNKNOWN} port 443: {DOES_NOT_RESOLVE}");
     scene.check(&unknown, &[], &[&format!("https://{UNKNOWN}/disk: "), &cause]);
-    scene.check(
-        &format!("nbd://{UNKNOWN}/disk"),
-        &[],
-        &[UNKNOWN, DOES_NOT_RESOLVE],
-    );
+    scene.check(&format!("nbd://{UNKNOWN}/disk"), &[], &[UNKNOWN, DOES_NOT_RESOLVE]);
 }
 
 #[test]
@@ -138,14 +123,8 @@ fn the_pod_names_it_behind_upstreams_words() {
         let message = scene.pod(&[&env[..], &more].concat());
         let prefix = format!("Unable to connect to {source} data source: ");
         assert!(message.starts_with(&prefix), "{message}");
-        assert!(
-            message.contains(&format!("HTTP request errored: http://{gone}")),
-            "{message}"
-        );
-        assert!(
-            message.contains(&refused) && !message.contains(SECRET),
-            "{message}"
-        );
+        assert!(message.contains(&format!("HTTP request errored: http://{gone}")), "{message}");
+        assert!(message.contains(&refused) && !message.contains(SECRET), "{message}");
     }
     let reference = format!("docker://{gone}/a");
     let env = [("IMPORTER_SOURCE", "registry"), ("IMPORTER_ENDPOINT", &reference)];
@@ -185,11 +164,7 @@ fn proxies_are_told_from_the_servers_behind_them() {
     let unknown = format!("http://{UNKNOWN}:3128");
     let expected =
         format!("through the proxy {unknown}: cannot find {UNKNOWN} port 3128: {DOES_NOT_RESOLVE}");
-    scene.check(
-        &format!("https://{PROXIED_NAME}/disk"),
-        &[("HTTPS_PROXY", &unknown)],
-        &[&expected],
-    );
+    scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &unknown)], &[&expected]);
 
     // The proxy is there, and the server behind it is not the one it should be.
     let authority = Authority::new().or_fail("an authority");
@@ -201,11 +176,7 @@ fn proxies_are_told_from_the_servers_behind_them() {
         "HTTP request errored: https://{PROXIED_NAME}/disk: through the proxy {proxy}: TLS with {PROXIED_NAME} port 443: \
          invalid peer certificate"
     );
-    scene.check(
-        &format!("https://{PROXIED_NAME}/disk"),
-        &[("HTTPS_PROXY", &proxy)],
-        &[&expected],
-    );
+    scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &proxy)], &[&expected]);
 
     // A server that knows of no tunnels.
     let web = Origin::start(Script {
@@ -215,11 +186,7 @@ fn proxies_are_told_from_the_servers_behind_them() {
     .or_fail("a server");
     let proxy = web.url("");
     let expected = format!("through the proxy {proxy}: tunnel error: unsuccessful");
-    scene.check(
-        &format!("https://{PROXIED_NAME}/disk"),
-        &[("HTTPS_PROXY", &proxy)],
-        &[&expected],
-    );
+    scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &proxy)], &[&expected]);
 }
 
 #[test]
@@ -231,9 +198,5 @@ fn a_transfer_that_breaks_names_its_server() {
     })
     .or_fail("a server");
     let url = origin.url("/disk");
-    scene.check(
-        &format!("{url}?{SECRET}"),
-        &[],
-        &[&format!("HTTP request errored: {url}: ")],
-    );
+    scene.check(&format!("{url}?{SECRET}"), &[], &[&format!("HTTP request errored: {url}: ")]);
 }

@@ -35,25 +35,15 @@ impl Scene {
         content[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         std::fs::write(&first, &content).or_fail("a state");
         std::fs::write(&second, &content).or_fail("a state");
-        let file = std::fs::File::options()
-            .write(true)
-            .open(&second)
-            .or_fail("a state");
+        let file = std::fs::File::options().write(true).open(&second).or_fail("a state");
         for area in [3, 50] {
-            file.write_all_at(&vec![7; 9000], area * BLOCK_BYTES)
-                .or_fail("a state");
+            file.write_all_at(&vec![7; 9000], area * BLOCK_BYTES).or_fail("a state");
         }
         let vsphere = Tracked::start_tls(authority.server_config().or_fail("TLS"));
         let states = [first, second].map(|raw| (vsphere.checkpoint(&raw), raw));
-        let lines = states
-            .iter()
-            .map(|(state, raw)| format!("disk.{}={}\n", state.object, raw.display()));
+        let lines = states.iter().map(|(state, raw)| format!("disk.{}={}\n", state.object, raw.display()));
         bring_library(folder.path(), &lines.collect::<String>());
-        Self {
-            folder,
-            vsphere,
-            states,
-        }
+        Self { folder, vsphere, states }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -97,12 +87,7 @@ fn a_disk_comes_whole_and_then_what_changed() {
     assert_eq!(json["virtual_size"], 8 * MIB, "{json}");
     assert_eq!(json["changed"]["bytes"], 2 * BLOCK_BYTES, "{json}");
     assert_eq!(json["changed"]["areas"], 2, "{json}");
-    assert!(
-        json["source"]
-            .as_str()
-            .is_some_and(|name| name.ends_with("in snapshot-2")),
-        "{json}"
-    );
+    assert!(json["source"].as_str().is_some_and(|name| name.ends_with("in snapshot-2")), "{json}");
 
     let finished = scene.program("apply", 1, Some(0)).arg(&target).run();
     finished.assert_success("what changed");
@@ -115,27 +100,15 @@ fn a_wrong_use_is_a_sentence_and_touches_nothing() {
     let scene = Scene::new();
     let target = scene.path("disk.img");
     for (program, code, sentence) in [
-        (
-            scene.program("import", 1, Some(0)),
-            3,
-            "apply it to the one of the earlier checkpoint",
-        ),
-        (
-            scene.program("apply", 1, None),
-            2,
-            "a VMware disk with --previous-checkpoint",
-        ),
+        (scene.program("import", 1, Some(0)), 3, "apply it to the one of the earlier checkpoint"),
+        (scene.program("apply", 1, None), 2, "a VMware disk with --previous-checkpoint"),
         (scene.program("apply", 1, Some(0)), 7, "no such file or directory"),
         (
             scene.program("import", 0, None).args(["--format", "qcow2"]),
             2,
             "--format and --ova are for images",
         ),
-        (
-            scene.program("import", 0, None).args(["--thumbprint", "AA"]),
-            2,
-            "--thumbprint",
-        ),
+        (scene.program("import", 0, None).args(["--thumbprint", "AA"]), 2, "--thumbprint"),
         (
             importer(scene.folder.path(), "import").arg("vddk+https://127.0.0.1/?vm=1"),
             2,
@@ -145,11 +118,7 @@ fn a_wrong_use_is_a_sentence_and_touches_nothing() {
         let finished = program.arg(&target).run();
         assert_eq!(finished.code(), code, "{}", finished.stderr);
         assert!(finished.stderr.contains(sentence), "{}", finished.stderr);
-        assert!(
-            !target.exists() && !finished.stderr.contains("secret"),
-            "{}",
-            finished.stderr
-        );
+        assert!(!target.exists() && !finished.stderr.contains("secret"), "{}", finished.stderr);
     }
 }
 
@@ -162,21 +131,12 @@ fn vmwares_simulator_is_known_by_its_thumbprint_and_not_without() {
     bring_library(folder.path(), &format!("disk={}\n", served.display()));
     let vsphere = Vsphere::start();
     let machine = &vsphere.machines()[0];
-    let address = format!(
-        "vddk+{}/?vm={}&disk={}",
-        vsphere.url(),
-        machine.uuid,
-        machine.disk
-    );
+    let address = format!("vddk+{}/?vm={}&disk={}", vsphere.url(), machine.uuid, machine.disk);
     let target = folder.path().join("disk.img");
     let program = || importer(folder.path(), "import").arg(&address).arg(&target);
     let finished = program().run();
     assert_eq!(finished.code(), 3, "{}", finished.stderr);
-    assert!(
-        !target.exists() && finished.stderr.contains("certificate"),
-        "{}",
-        finished.stderr
-    );
+    assert!(!target.exists() && finished.stderr.contains("certificate"), "{}", finished.stderr);
     let finished = program().args(["--thumbprint", vsphere.thumbprint()]).run();
     finished.assert_success("the certificate has this thumbprint");
     disk::assert_same(&target, &served, MIB, "the disk");

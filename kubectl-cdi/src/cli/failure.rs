@@ -42,9 +42,7 @@ pub(super) enum PluginCommandError {
 }
 
 fn continuation_text(command: &Option<String>) -> String {
-    command.as_ref().map_or_else(String::new, |command| {
-        format!("; this goes on where it was: {command}")
-    })
+    command.as_ref().map_or_else(String::new, |command| format!("; this goes on where it was: {command}"))
 }
 
 impl PluginCommandError {
@@ -55,10 +53,7 @@ impl PluginCommandError {
 
     /// Stopped; the `continuation` goes on.
     pub(super) fn with_continuation(shutdown: &ShutdownRequest, continuation: Option<String>) -> Self {
-        Self::Signalled {
-            signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate),
-            continuation,
-        }
+        Self::Signalled { signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate), continuation }
     }
 }
 

@@ -64,14 +64,10 @@ async fn import_volume(
         cluster.create_volume(&wanted).await?;
     }
     if arguments.no_wait {
-        return Ok(Some(format!(
-            "{target} is made; kubectl cdi status {target} shows how far it is"
-        )));
+        return Ok(Some(format!("{target} is made; kubectl cdi status {target} shows how far it is")));
     }
     cluster
-        .follow_import(target, arguments.timeout.0, |progress| {
-            watch.set_wait_reason(progress.to_string())
-        })
+        .follow_import(target, arguments.timeout.0, |progress| watch.set_wait_reason(progress.to_string()))
         .await?;
     Ok(Some(format!("{} imported into {target}", arguments.url)))
 }

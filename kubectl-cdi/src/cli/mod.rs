@@ -83,11 +83,7 @@ async fn print_token(arguments: TokenArgs) -> Result<(), PluginCommandError> {
     let token = cluster.request_token(target.name()).await?;
     // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its
     // own: the right to look is another one.
-    if cluster
-        .find_target(target)
-        .await
-        .is_ok_and(|found| found.is_empty())
-    {
+    if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
         return Err(cluster.not_found(target).into());
     }
     let proxy = cluster.cdi_config().await?.proxy_url()?;
@@ -113,10 +109,8 @@ async fn size_for(
     disk_bytes: u64,
 ) -> u64 {
     let class = arguments.storage_class.as_deref();
-    let file_system = FileSystem {
-        overhead: config.class_overhead(class),
-        is_xfs: cluster.is_xfs(class).await,
-    };
+    let file_system =
+        FileSystem { overhead: config.class_overhead(class), is_xfs: cluster.is_xfs(class).await };
     let mode = arguments.volume_mode.unwrap_or_default();
     request_bytes(target.kind(), disk_bytes, mode, file_system)
 }

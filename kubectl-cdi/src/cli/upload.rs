@@ -72,10 +72,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
 fn continuation_command(words: &[OsString]) -> String {
     let mut command = "kubectl cdi".to_owned();
     let words = words.iter().map(|word| word.to_string_lossy());
-    for word in words
-        .filter(|word| word != "--no-create")
-        .chain(["--no-create".into()])
-    {
+    for word in words.filter(|word| word != "--no-create").chain(["--no-create".into()]) {
         command.push(' ');
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
         match !word.is_empty() && word.chars().all(is_plain) {
@@ -124,13 +121,7 @@ async fn upload_image(
             failed,
             PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
         );
-        clean_up(
-            &cluster,
-            &arguments.target,
-            &uid,
-            is_final || view.watch.handed_over() == 0,
-        )
-        .await;
+        clean_up(&cluster, &arguments.target, &uid, is_final || view.watch.handed_over() == 0).await;
     }
     sent.map(Some)
 }
@@ -159,9 +150,7 @@ async fn fill_volume(
     let (target, patience) = (&arguments.target, arguments.timeout.0);
     let watch = &view.watch;
     let found = cluster
-        .wait_for_upload_ready(target, patience, |waiting| {
-            watch.set_wait_reason(waiting.to_string())
-        })
+        .wait_for_upload_ready(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
         .await?;
     let place = match (found.claim_uid(target)?, state_folder()) {
         // A tar has none: no server takes it in parts.
@@ -179,22 +168,14 @@ async fn fill_volume(
         proxy,
         tokens: &tokens,
         image,
-        encoding: if is_encoded {
-            Encoding::Zstd
-        } else {
-            Encoding::Plain
-        },
+        encoding: if is_encoded { Encoding::Zstd } else { Encoding::Plain },
         place: place.as_ref(),
         is_archive: arguments.archive,
         patience,
         watch,
     };
     let sent = sending.run().await?;
-    cluster
-        .wait_for_done(target, patience, |waiting| {
-            watch.set_wait_reason(waiting.to_string())
-        })
-        .await?;
+    cluster.wait_for_done(target, patience, |waiting| watch.set_wait_reason(waiting.to_string())).await?;
     Ok(sent)
 }
 
@@ -253,8 +234,7 @@ async fn prepare_volume(
 
 /// Reads the image to its end, where the size of its disk is told.
 async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
-    view.watch
-        .set_wait_reason("reading the image: how large its disk is, only its end tells");
+    view.watch.set_wait_reason("reading the image: how large its disk is, only its end tells");
     let stop = CancellationToken::new();
     // Ends the thread, whatever ends the wait for it.
     let _guard = stop.clone().drop_guard();
@@ -315,9 +295,6 @@ mod tests {
         let expected = r"kubectl cdi upload 'my disk'\''s.raw' dv/a -n vms --no-create";
         assert_eq!(continuation_command(&words), expected);
         let words: Vec<OsString> = ["upload", "a", "--no-create", "dv/a"].map(Into::into).into();
-        assert_eq!(
-            continuation_command(&words),
-            "kubectl cdi upload a dv/a --no-create"
-        );
+        assert_eq!(continuation_command(&words), "kubectl cdi upload a dv/a --no-create");
     }
 }

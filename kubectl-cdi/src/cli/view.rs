@@ -14,12 +14,7 @@ use crate::send::UploadWatch;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum UploadEvent<'a> {
     /// Once a second.
-    Progress {
-        image_bytes: u64,
-        image_total: u64,
-        sent_bytes: u64,
-        waiting_for: Option<String>,
-    },
+    Progress { image_bytes: u64, image_total: u64, sent_bytes: u64, waiting_for: Option<String> },
     /// The last line of a success.
     Done {
         target: String,
@@ -64,11 +59,8 @@ impl WatchedJob for UploadView {
             return waiting;
         }
         let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
-        let (done, total, sent) = (
-            BinaryBytes(done),
-            BinaryBytes(total),
-            BinaryBytes(self.watch.handed_over()),
-        );
+        let (done, total, sent) =
+            (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
         format!("{percent} %, {done} of {total}, {sent} sent")
     }
 

@@ -24,13 +24,7 @@ impl ApiQuery<'_> {
     /// The path of the request. Names of objects come from the API server too, and annotations
     /// from whoever may write them.
     pub(crate) fn request_path(&self) -> Result<String, ClusterError> {
-        let ResourceKind {
-            group,
-            version,
-            plural,
-            is_namespaced,
-            ..
-        } = self.resource;
+        let ResourceKind { group, version, plural, is_namespaced, .. } = self.resource;
         let root = match group {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
@@ -63,9 +57,7 @@ impl ApiQuery<'_> {
             object::text_at(&status, "/message").map_or_else(|| String::from_utf8_lossy(body), Into::into);
         let words = object::printable_line(&words);
         match code {
-            401 => ClusterError::Unknown {
-                host: host.to_owned(),
-            },
+            401 => ClusterError::Unknown { host: host.to_owned() },
             403 if words.contains("quota") => ClusterError::Quota(words),
             // What RBAC says; the other refusals of this code are those of admission.
             403 if words.contains("is forbidden: User ") => ClusterError::Denied {
@@ -78,21 +70,14 @@ impl ApiQuery<'_> {
             }
             // The path itself is not known.
             404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
-            404 => ClusterError::NotFound {
-                object: self.object_name(),
-                namespace: self.namespace.to_owned(),
-            },
+            404 => {
+                ClusterError::NotFound { object: self.object_name(), namespace: self.namespace.to_owned() }
+            }
             409 if object::text_at(&status, "/reason") == Some("AlreadyExists") => {
                 ClusterError::Exists(self.object_name())
             }
-            429 | 500.. => ClusterError::Busy {
-                host: host.to_owned(),
-                words,
-            },
-            _ => ClusterError::Refused {
-                object: self.object_name(),
-                words,
-            },
+            429 | 500.. => ClusterError::Busy { host: host.to_owned(), words },
+            _ => ClusterError::Refused { object: self.object_name(), words },
         }
     }
 }
@@ -104,37 +89,20 @@ mod tests {
     use super::*;
 
     fn question(verb: RbacVerb, resource: ResourceKind) -> ApiQuery<'static> {
-        ApiQuery {
-            verb,
-            resource,
-            namespace: "vms",
-            name: "disk",
-        }
+        ApiQuery { verb, resource, namespace: "vms", name: "disk" }
     }
 
     #[test]
     fn paths_are_those_of_the_api() {
         for (verb, resource, path) in [
-            (
-                RbacVerb::Get,
-                ResourceKind::CLAIMS,
-                "/api/v1/namespaces/vms/persistentvolumeclaims/disk",
-            ),
-            (
-                RbacVerb::List,
-                ResourceKind::EVENTS,
-                "/api/v1/namespaces/vms/events",
-            ),
+            (RbacVerb::Get, ResourceKind::CLAIMS, "/api/v1/namespaces/vms/persistentvolumeclaims/disk"),
+            (RbacVerb::List, ResourceKind::EVENTS, "/api/v1/namespaces/vms/events"),
             (
                 RbacVerb::Create,
                 ResourceKind::DATA_VOLUMES,
                 "/apis/cdi.kubevirt.io/v1beta1/namespaces/vms/datavolumes",
             ),
-            (
-                RbacVerb::Get,
-                ResourceKind::CDI_CONFIGS,
-                "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk",
-            ),
+            (RbacVerb::Get, ResourceKind::CDI_CONFIGS, "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/disk"),
             (
                 RbacVerb::Create,
                 ResourceKind::TOKENS,
@@ -147,9 +115,7 @@ mod tests {
 
     fn sentence(verb: RbacVerb, resource: ResourceKind, code: u16, body: &Value) -> String {
         let body = body.to_string();
-        question(verb, resource)
-            .response_error("example.org:6443", code, body.as_bytes())
-            .to_string()
+        question(verb, resource).response_error("example.org:6443", code, body.as_bytes()).to_string()
     }
 
     #[test]
@@ -162,10 +128,7 @@ mod tests {
             "{said}"
         );
         let said = sentence(RbacVerb::List, ResourceKind::STORAGE_CLASSES, 403, &rbac);
-        assert!(
-            said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"),
-            "{said}"
-        );
+        assert!(said.starts_with("you may not list storageclasses.storage.k8s.io in the cluster"), "{said}");
         let quota =
             status("persistentvolumeclaims \"disk\" is forbidden: exceeded quota: small, requested: 2Gi");
         let said = sentence(RbacVerb::Create, ResourceKind::CLAIMS, 403, &quota);
@@ -173,10 +136,7 @@ mod tests {
         let webhook = status("admission webhook \"w\" denied the request: Missing\n\u{1b}[31msize");
         for code in [400, 403, 422] {
             let said = sentence(RbacVerb::Create, ResourceKind::DATA_VOLUMES, code, &webhook);
-            assert!(
-                said.contains("denied the request: Missing \\u{1b}[31msize"),
-                "{said}"
-            );
+            assert!(said.contains("denied the request: Missing \\u{1b}[31msize"), "{said}");
         }
         let said = sentence(RbacVerb::Create, ResourceKind::CLAIMS, 500, &json!("oh"));
         assert!(said.contains("example.org:6443") && said.contains("oh"), "{said}");
@@ -189,14 +149,8 @@ mod tests {
         let page = b"404 page not found\n";
         assert!(matches!(code(ResourceKind::TOKENS, page), ClusterError::NoCdi));
         let object = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "datavolumes"}}"#;
-        assert!(matches!(
-            code(ResourceKind::DATA_VOLUMES, object),
-            ClusterError::NotFound { .. }
-        ));
+        assert!(matches!(code(ResourceKind::DATA_VOLUMES, object), ClusterError::NotFound { .. }));
         let namespace = br#"{"kind": "Status", "reason": "NotFound", "details": {"kind": "namespaces"}}"#;
-        assert!(matches!(
-            code(ResourceKind::CLAIMS, namespace),
-            ClusterError::NoNamespace(_)
-        ));
+        assert!(matches!(code(ResourceKind::CLAIMS, namespace), ClusterError::NoNamespace(_)));
     }
 }

@@ -76,8 +76,7 @@ impl Cluster {
         resource: ResourceKind,
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
-        self.list_within(&mut MemoryGrant::default(), resource, selector)
-            .await
+        self.list_within(&mut MemoryGrant::default(), resource, selector).await
     }
 
     /// The same, for who holds `memory` as long as the objects.
@@ -88,13 +87,8 @@ impl Cluster {
         selector: Option<(&str, &str)>,
     ) -> Result<Vec<Value>, ClusterError> {
         let pages = self.list_pages(memory, resource, selector);
-        let late = |_| {
-            self.too_much(
-                RbacVerb::List,
-                resource,
-                &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()),
-            )
-        };
+        let late =
+            |_| self.too_much(RbacVerb::List, resource, &ReplyTooLarge::Seconds(LIST_PATIENCE.as_secs()));
         timeout(LIST_PATIENCE, pages).await.map_err(late)?
     }
 
@@ -112,9 +106,7 @@ impl Cluster {
                 .extend_pairs(selector)
                 .append_pair("continue", &next)
                 .finish();
-            let mut page = self
-                .send_query(RbacVerb::List, resource, "", &query, None, memory)
-                .await?;
+            let mut page = self.send_query(RbacVerb::List, resource, "", &query, None, memory).await?;
             if let Some(Value::Array(items)) = page.get_mut("items").map(Value::take) {
                 all.extend(items);
             }
@@ -149,9 +141,7 @@ impl Cluster {
     ) -> Result<(), ClusterError> {
         let preconditions = json!({"uid": uid.as_str()});
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions});
-        self.ask_for(RbacVerb::Delete, resource, name, Some(&options))
-            .await
-            .map(drop)
+        self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)
     }
 
     /// Asks for one object.
@@ -175,22 +165,14 @@ impl Cluster {
         body: Option<&Value>,
         memory: &mut MemoryGrant,
     ) -> Result<Value, ClusterError> {
-        let question = ApiQuery {
-            verb,
-            resource,
-            namespace: &self.namespace,
-            name,
-        };
+        let question = ApiQuery { verb, resource, namespace: &self.namespace, name };
         let target = format!("{}?{query}", question.request_path()?);
         let Some((code, answer)) = self.exchange_request(verb.http_method(), &target, body).await? else {
             return Err(self.too_much(verb, resource, &ReplyTooLarge::Bytes(MAX_ANSWER_BYTES)));
         };
         if (200..300).contains(&code) {
             return json::parse(&answer, memory).map_err(|error| match error {
-                ParseError::Json(source) => ClusterError::Answer {
-                    host: self.host.clone(),
-                    source,
-                },
+                ParseError::Json(source) => ClusterError::Answer { host: self.host.clone(), source },
                 ParseError::Memory(MemoryLimitError { limit, .. }) => {
                     self.too_much(verb, resource, &ReplyTooLarge::Memory(limit))
                 }
@@ -206,9 +188,7 @@ impl Cluster {
 
     /// False if CDI's API is unknown here, which everybody may ask.
     async fn has_cdi(&self) -> Result<bool, ClusterError> {
-        let answer = self
-            .exchange_request(Method::GET, &format!("/apis/{CDI}"), None)
-            .await?;
+        let answer = self.exchange_request(Method::GET, &format!("/apis/{CDI}"), None).await?;
         Ok(answer.is_none_or(|(code, _)| code != 404))
     }
 
@@ -238,10 +218,7 @@ impl Cluster {
         let answer = async {
             let response = self.client.send(request.map_err(kube::Error::HttpError)?).await?;
             let code = response.status().as_u16();
-            match Limited::new(response.into_body(), MAX_ANSWER_BYTES)
-                .collect()
-                .await
-            {
+            match Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await {
                 Ok(body) => Ok(Some((code, body.to_bytes()))),
                 Err(error) if error.is::<LengthLimitError>() => Ok(None),
                 Err(error) => Err(kube::Error::Service(error)),
@@ -249,10 +226,7 @@ impl Cluster {
         };
         match timeout(PATIENCE, answer).await {
             Ok(answer) => answer.map_err(|error| ClusterError::from_request(&self.host, error)),
-            Err(_) => Err(ClusterError::Silent {
-                host: self.host.clone(),
-                seconds: PATIENCE.as_secs(),
-            }),
+            Err(_) => Err(ClusterError::Silent { host: self.host.clone(), seconds: PATIENCE.as_secs() }),
         }
     }
 }

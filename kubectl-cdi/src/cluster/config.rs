@@ -14,10 +14,8 @@ use super::resource::ResourceKind;
 const NAME: &str = "config";
 
 /// Annotations of the classes that claims and DataVolumes without a class get.
-const DEFAULT_CLASS: [&str; 2] = [
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.kubevirt.io/is-default-virt-class",
-];
+const DEFAULT_CLASS: [&str; 2] =
+    ["storageclass.kubernetes.io/is-default-class", "storageclass.kubevirt.io/is-default-virt-class"];
 
 /// What CDI says of itself.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -40,9 +38,7 @@ impl CdiConfig {
                 .map(str::to_owned),
             proxy_ca: at("/status/uploadProxyCA").map(str::to_owned),
             overhead: overhead(&overheads["global"]),
-            overheads: classes
-                .map(|(class, value)| (class.clone(), overhead(value)))
-                .collect(),
+            overheads: classes.map(|(class, value)| (class.clone(), overhead(value))).collect(),
         }
     }
 
@@ -92,10 +88,7 @@ impl Cluster {
     /// as that is known and may be asked.
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
-            Some(class) => self
-                .get_object(ResourceKind::STORAGE_CLASSES, class)
-                .await
-                .map(Vec::from_iter),
+            Some(class) => self.get_object(ResourceKind::STORAGE_CLASSES, class).await.map(Vec::from_iter),
             None => self.list_objects(ResourceKind::STORAGE_CLASSES, None).await,
         };
         let is_default = |class: &&Value| {
@@ -130,12 +123,8 @@ mod tests {
         let read = CdiConfig::from_object(&config);
         assert_eq!(read.proxy_url().unwrap().as_str(), "https://proxy.example.org/");
         assert_eq!(read.proxy_ca(), Some("PEM"));
-        for (class, overhead) in [
-            (None, 0.06),
-            (Some("ceph"), 0.06),
-            (Some("nfs"), 0.0),
-            (Some("odd"), 0.0),
-        ] {
+        for (class, overhead) in [(None, 0.06), (Some("ceph"), 0.06), (Some("nfs"), 0.0), (Some("odd"), 0.0)]
+        {
             assert!((read.class_overhead(class) - overhead).abs() < 1e-9, "{class:?}");
         }
         config["spec"] = json!({"uploadProxyURLOverride": "http://override:8080/path"});
@@ -146,23 +135,14 @@ mod tests {
     #[test]
     fn without_an_address_the_two_ways_to_expose_the_proxy_are_said() {
         for config in [json!({}), json!({"status": {"uploadProxyURL": ""}})] {
-            let said = CdiConfig::from_object(&config)
-                .proxy_url()
-                .unwrap_err()
-                .to_string();
-            assert!(
-                said.contains("Ingress or a Route") && said.contains("port-forward"),
-                "{said}"
-            );
+            let said = CdiConfig::from_object(&config).proxy_url().unwrap_err().to_string();
+            assert!(said.contains("Ingress or a Route") && said.contains("port-forward"), "{said}");
         }
         for odd in ["ftp://h", "https://", "a b"] {
             let config = json!({"status": {"uploadProxyURL": odd}});
             let error = CdiConfig::from_object(&config).proxy_url().unwrap_err();
             assert!(matches!(error, ClusterError::BadProxy(_)), "{odd}");
         }
-        assert_eq!(
-            proxy_url("localhost:8443").unwrap().as_str(),
-            "https://localhost:8443/"
-        );
+        assert_eq!(proxy_url("localhost:8443").unwrap().as_str(), "https://localhost:8443/");
     }
 }

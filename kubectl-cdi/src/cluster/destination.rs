@@ -47,14 +47,9 @@ impl VolumeTarget {
     /// The target of this kind and name.
     pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, VolumeTargetError> {
         if !is_subdomain(name) {
-            return Err(VolumeTargetError::Name(
-                name.chars().take(MAX_SUBDOMAIN).collect(),
-            ));
+            return Err(VolumeTargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));
         }
-        Ok(Self {
-            kind,
-            name: name.to_owned(),
-        })
+        Ok(Self { kind, name: name.to_owned() })
     }
 
     /// What it is.
@@ -112,23 +107,10 @@ mod tests {
     #[test]
     fn other_texts_are_not() {
         for text in ["", "a", "vm/a", "DV/a"] {
-            assert_eq!(
-                text.parse::<VolumeTarget>(),
-                Err(VolumeTargetError::Kind),
-                "{text}"
-            );
+            assert_eq!(text.parse::<VolumeTarget>(), Err(VolumeTargetError::Kind), "{text}");
         }
         let long = format!("dv/{}", "a".repeat(254));
-        for text in [
-            "dv/",
-            "dv/A",
-            "pvc/a/b",
-            "dv/../secrets",
-            "dv/a?b",
-            "dv/-a",
-            "dv/a..b",
-            &long,
-        ] {
+        for text in ["dv/", "dv/A", "pvc/a/b", "dv/../secrets", "dv/a?b", "dv/-a", "dv/a..b", &long] {
             let error = text.parse::<VolumeTarget>().unwrap_err();
             assert!(matches!(error, VolumeTargetError::Name(_)), "{text}");
         }

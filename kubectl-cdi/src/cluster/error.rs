@@ -265,29 +265,20 @@ impl ClusterError {
     pub(crate) fn from_request(host: &str, error: kube::Error) -> Self {
         let host = host.to_owned();
         match error {
-            kube::Error::Auth(error) => Self::Login {
-                host,
-                words: login_message(&error),
-            },
+            kube::Error::Auth(error) => Self::Login { host, words: login_message(&error) },
             // kube's sentence has the proxy's URL, which may hold a password.
             kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
                 Self::Kubeconfig(
                     "it, or HTTPS_PROXY, names a proxy of a kind that is not known here".to_owned(),
                 )
             }
-            source => Self::Unreachable {
-                host,
-                source: Box::new(source),
-            },
+            source => Self::Unreachable { host, source: Box::new(source) },
         }
     }
 
     /// True for what may be over in a moment: a network, a server that starts.
     pub fn may_pass(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable { .. } | Self::Silent { .. } | Self::Busy { .. }
-        )
+        matches!(self, Self::Unreachable { .. } | Self::Silent { .. } | Self::Busy { .. })
     }
 }
 
@@ -308,9 +299,7 @@ impl FailedCommand for ClusterError {
         match self {
             Self::Kubeconfig(_) | Self::Namespace(_) | Self::Content { .. } => ExitReason::Usage,
             Self::Quota(_) | Self::TooSmall { .. } | Self::Full { .. } => ExitReason::NoSpace,
-            Self::Failed {
-                is_checksum: true, ..
-            } => ExitReason::Checksum,
+            Self::Failed { is_checksum: true, .. } => ExitReason::Checksum,
             Self::Failed { .. } => ExitReason::Source,
             _ => ExitReason::Target,
         }

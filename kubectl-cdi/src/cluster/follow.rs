@@ -97,10 +97,9 @@ impl Cluster {
                     }
                     progress
                 }
-                Err(error) if error.may_pass() => ImportProgress {
-                    sentence: Some(error.to_string()),
-                    ..last.clone()
-                },
+                Err(error) if error.may_pass() => {
+                    ImportProgress { sentence: Some(error.to_string()), ..last.clone() }
+                }
                 Err(error) => return Err(error),
             };
             if progress != last {
@@ -133,14 +132,8 @@ mod tests {
             claim: None,
         };
         let said = ImportProgress::from_objects(&found).to_string();
-        assert_eq!(
-            said,
-            "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source"
-        );
-        assert_eq!(
-            ImportProgress::from_objects(&TargetObjects::default()).to_string(),
-            "Pending"
-        );
+        assert_eq!(said, "ImportInProgress 45.20 %, restarted 2 times: Unable to connect to source");
+        assert_eq!(ImportProgress::from_objects(&TargetObjects::default()).to_string(), "Pending");
     }
 
     #[test]
@@ -153,10 +146,7 @@ mod tests {
                 "cdi.kubevirt.io/storage.populator.progress": "7.5%",
             }}})),
         };
-        assert_eq!(
-            ImportProgress::from_objects(&found).to_string(),
-            "Running 7.50 %, restarted once"
-        );
+        assert_eq!(ImportProgress::from_objects(&found).to_string(), "Running 7.50 %, restarted once");
     }
 
     #[test]

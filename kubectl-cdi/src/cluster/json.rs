@@ -36,11 +36,7 @@ pub(crate) enum ParseError {
 
 /// Reads all of `text`. The `memory` grows by what the value takes.
 pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, ParseError> {
-    let mut counter = MemoryCounter {
-        taken: memory.granted_bytes(),
-        memory,
-        exceeded: None,
-    };
+    let mut counter = MemoryCounter { taken: memory.granted_bytes(), memory, exceeded: None };
     let mut json = serde_json::Deserializer::from_slice(text);
     let value = CountedValue(&mut counter).deserialize(&mut json);
     let value = value.and_then(|value| json.end().map(|()| value));
@@ -169,12 +165,7 @@ mod tests {
     fn memory_is_counted_whatever_it_is_for() {
         const LIMIT: u64 = 1 << 20;
         let repeated = |piece: &str, count: usize| format!("[{}0]", piece.repeat(count));
-        for (piece, least) in [
-            ("0,", 64),
-            ("[],", 64),
-            (r#"{"":0},"#, 64 + 640),
-            (r#""","#, 64 + 24),
-        ] {
+        for (piece, least) in [("0,", 64), ("[],", 64), (r#"{"":0},"#, 64 + 640), (r#""","#, 64 + 24)] {
             let fits = usize::try_from((LIMIT - 2 * STEP_BYTES) / (least + 100)).unwrap();
             let mut memory = MemoryBudget::new(LIMIT).empty_grant();
             parse(repeated(piece, fits).as_bytes(), &mut memory).unwrap();

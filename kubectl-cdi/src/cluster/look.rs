@@ -37,9 +37,7 @@ impl TargetObjects {
     /// one.
     pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, ClusterError> {
         let claim = self.claim.as_ref();
-        claim
-            .map(|claim| ObjectUid::from_object(claim, target))
-            .transpose()
+        claim.map(|claim| ObjectUid::from_object(claim, target)).transpose()
     }
 
     /// The claim's size: what it has got, or what it asks for.
@@ -106,10 +104,7 @@ impl TargetObjects {
         }
         let waits_for_archive = self.is_archive();
         if waits_for_archive != is_archive {
-            return Err(ClusterError::Content {
-                target: target.clone(),
-                is_archive: waits_for_archive,
-            });
+            return Err(ClusterError::Content { target: target.clone(), is_archive: waits_for_archive });
         }
         Ok(())
     }
@@ -153,10 +148,7 @@ impl TargetObjects {
             return Some(ClusterError::Quota(words));
         }
         if let Some(words) = condition("ErrClaimNotValid").filter(|_| self.claim.is_none()) {
-            return Some(ClusterError::NoClaim {
-                target: target.clone(),
-                words,
-            });
+            return Some(ClusterError::NoClaim { target: target.clone(), words });
         }
         let is_failed =
             self.phase() == Some("Failed") || self.of_claim("storage.import.fatalError") == Some("true");
@@ -166,10 +158,7 @@ impl TargetObjects {
             _ if is_failed => FinalReason::Other,
             _ => FinalReason::from_message(sentence.as_deref()?, self.restart_count())?,
         };
-        let (words, target) = (
-            sentence.unwrap_or_else(|| "its pod says nothing".to_owned()),
-            target.clone(),
-        );
+        let (words, target) = (sentence.unwrap_or_else(|| "its pod says nothing".to_owned()), target.clone());
         Some(match reason {
             FinalReason::NoSpace => ClusterError::Full { target, words },
             reason => ClusterError::Failed {
@@ -183,10 +172,7 @@ impl TargetObjects {
 
     /// How often the pod was restarted.
     pub(crate) fn restart_count(&self) -> u64 {
-        let counted = self
-            .data_volume
-            .as_ref()
-            .and_then(|volume| volume["status"]["restartCount"].as_u64());
+        let counted = self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
         let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
         counted.or_else(annotated).unwrap_or(0)
     }
@@ -206,8 +192,7 @@ impl TargetObjects {
 
     /// The claim that a populator fills in the place of this one.
     pub(crate) fn prime_claim(&self) -> Option<&str> {
-        self.of_claim("storage.populator.pvcPrime")
-            .filter(|name| is_subdomain(name))
+        self.of_claim("storage.populator.pvcPrime").filter(|name| is_subdomain(name))
     }
 
     pub(crate) fn of_claim(&self, name: &str) -> Option<&str> {
@@ -230,10 +215,7 @@ impl Cluster {
 
     /// The error that a target is not there.
     pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
-        ClusterError::NotFound {
-            object: target.to_string(),
-            namespace: self.namespace().to_owned(),
-        }
+        ClusterError::NotFound { object: target.to_string(), namespace: self.namespace().to_owned() }
     }
 }
 
@@ -258,10 +240,7 @@ mod tests {
     }
 
     fn volume(volume: Value) -> TargetObjects {
-        TargetObjects {
-            data_volume: Some(volume),
-            claim: None,
-        }
+        TargetObjects { data_volume: Some(volume), claim: None }
     }
 
     #[test]
@@ -291,10 +270,7 @@ mod tests {
         let object = found.claim.as_mut().unwrap();
         object["spec"]["volumeMode"] = json!("Block");
         object["status"] = json!({"capacity": {"storage": "2Gi"}});
-        assert_eq!(
-            (found.volume_mode(), found.claim_bytes()),
-            (Some(VolumeMode::Block), Some(2 << 30))
-        );
+        assert_eq!((found.volume_mode(), found.claim_bytes()), (Some(VolumeMode::Block), Some(2 << 30)));
         assert_eq!(TargetObjects::default().claim_bytes(), None);
     }
 
@@ -307,10 +283,7 @@ mod tests {
         assert!(phase("UploadReady").is_ready());
         assert!(phase("Succeeded").takes_upload(&target, false).is_err());
         let http = volume(json!({"spec": {"source": {"http": {"url": "https://h"}}}}));
-        assert!(matches!(
-            http.takes_upload(&target, false),
-            Err(ClusterError::NoUpload(_))
-        ));
+        assert!(matches!(http.takes_upload(&target, false), Err(ClusterError::NoUpload(_))));
     }
 
     #[test]
@@ -320,24 +293,12 @@ mod tests {
             {"type": "Running", "reason": "ChecksumError", "message": "checksum mismatch: expected a"},
         ]}}));
         let error = failed.final_failure(&target).unwrap();
-        assert_eq!(
-            error.to_string(),
-            "dv/disk has failed: checksum mismatch: expected a"
-        );
-        assert!(matches!(
-            error,
-            ClusterError::Failed {
-                is_checksum: true,
-                ..
-            }
-        ));
+        assert_eq!(error.to_string(), "dv/disk has failed: checksum mismatch: expected a");
+        assert!(matches!(error, ClusterError::Failed { is_checksum: true, .. }));
         let quota = volume(json!({"status": {"phase": "Pending", "conditions": [
             {"type": "Bound", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
         ]}}));
-        assert!(matches!(
-            quota.final_failure(&target),
-            Some(ClusterError::Quota(_))
-        ));
+        assert!(matches!(quota.final_failure(&target), Some(ClusterError::Quota(_))));
         let running = volume(json!({"status": {"phase": "ImportInProgress"}}));
         assert!(running.final_failure(&target).is_none());
     }

@@ -89,10 +89,7 @@ impl Cluster {
         config.write_timeout = Some(PATIENCE);
         // Who waits asks again by itself. kube would ask a server that is too busy for longer than our patience, and its words were lost.
         config.default_retry = false;
-        let namespace = reach
-            .namespace
-            .clone()
-            .unwrap_or_else(|| config.default_namespace.clone());
+        let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         if !program::names::is_label(&namespace) {
             return Err(ClusterError::Namespace(namespace));
         }
@@ -105,11 +102,7 @@ impl Cluster {
         let client =
             program::cluster::client(config).map_err(|error| ClusterError::from_request(&host, error))?;
         let client = client.build();
-        Ok(Self {
-            client,
-            host,
-            namespace,
-        })
+        Ok(Self { client, host, namespace })
     }
 
     /// The namespace of everything that is asked for.
@@ -119,10 +112,7 @@ impl Cluster {
 }
 
 async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterError> {
-    let options = KubeConfigOptions {
-        context: reach.context.clone(),
-        ..KubeConfigOptions::default()
-    };
+    let options = KubeConfigOptions { context: reach.context.clone(), ..KubeConfigOptions::default() };
     let configured = match &reach.kubeconfig {
         Some(path) => match Kubeconfig::read_from(path) {
             Ok(read) => Config::from_custom_kubeconfig(read, &options).await,

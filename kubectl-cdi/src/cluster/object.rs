@@ -15,10 +15,7 @@ pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
 
 /// The elements at this JSON pointer.
 pub(crate) fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
-    object
-        .pointer(pointer)
-        .and_then(Value::as_array)
-        .map_or(&[], Vec::as_slice)
+    object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
 /// An annotation of CDI's, whose name gets CDI's prefix.
@@ -28,17 +25,13 @@ pub(crate) fn cdi_annotation<'a>(object: &'a Value, name: &str) -> Option<&'a st
 
 /// The condition of this type.
 pub(crate) fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
-    list_at(object, "/status/conditions")
-        .iter()
-        .find(|condition| condition["type"] == kind)
+    list_at(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
 }
 
 /// An object with the fields that have a value.
 pub(crate) fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
     let fields = fields.into_iter();
-    fields
-        .filter_map(|(name, value)| Some((name.to_owned(), json!(value?))))
-        .collect()
+    fields.filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect()
 }
 
 /// Words of others on one line, as they may be shown; nothing if there are none.

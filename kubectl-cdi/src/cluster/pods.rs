@@ -16,19 +16,14 @@ pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
     if let Some(name) = cdi_annotation(claim, said).filter(|name| is_subdomain(name)) {
         return name.to_owned();
     }
-    format!(
-        "{prefix}-{}",
-        text_at(claim, "/metadata/name").unwrap_or_default()
-    )
+    format!("{prefix}-{}", text_at(claim, "/metadata/name").unwrap_or_default())
 }
 
 /// What a pod waits for.
 pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     let scheduled = find_condition(pod, "PodScheduled");
     if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
-        return WaitReason::Unscheduled(printable_line(
-            text_at(why, "/message").unwrap_or("unschedulable"),
-        ));
+        return WaitReason::Unscheduled(printable_line(text_at(why, "/message").unwrap_or("unschedulable")));
     }
     let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
     let statuses: Vec<&Value> = statuses.iter().flat_map(|kind| list_at(pod, kind)).collect();
@@ -45,9 +40,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
             }
         }
     }
-    let mut ends = statuses
-        .iter()
-        .filter_map(|status| status.pointer("/state/terminated"));
+    let mut ends = statuses.iter().filter_map(|status| status.pointer("/state/terminated"));
     if let Some(end) = ends.find(|end| end["exitCode"] != 0) {
         return WaitReason::Crashing(words_of(end));
     }
@@ -70,9 +63,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
 
 /// What a container has said at its last end.
 fn last_words(status: &Value) -> String {
-    status
-        .pointer("/lastState/terminated")
-        .map_or_else(|| "it says nothing".to_owned(), words_of)
+    status.pointer("/lastState/terminated").map_or_else(|| "it says nothing".to_owned(), words_of)
 }
 
 fn words_of(end: &Value) -> String {
@@ -116,34 +107,22 @@ mod tests {
             wait_reason(&unschedulable),
             WaitReason::Unscheduled("0/3 nodes are available".to_owned())
         );
-        assert_eq!(
-            wait_reason(&json!({"status": {"phase": "Pending"}})),
-            WaitReason::Starting(None)
-        );
+        assert_eq!(wait_reason(&json!({"status": {"phase": "Pending"}})), WaitReason::Starting(None));
         assert_eq!(waiting("ContainerCreating", ""), WaitReason::Starting(None));
         assert_eq!(
             waiting("ImagePullBackOff", "Back-off pulling \"x\""),
             WaitReason::Image("Back-off pulling \"x\"".to_owned())
         );
-        assert_eq!(
-            waiting("ErrImagePull", ""),
-            WaitReason::Image("ErrImagePull".to_owned())
-        );
+        assert_eq!(waiting("ErrImagePull", ""), WaitReason::Image("ErrImagePull".to_owned()));
         assert_eq!(
             waiting("CreateContainerConfigError", "secret \"s\" not found"),
             WaitReason::Starting(Some("secret \"s\" not found".to_owned()))
         );
         let running = json!({"running": {}});
-        assert_eq!(
-            container(&json!({"ready": false, "state": running})),
-            WaitReason::NotReady
-        );
+        assert_eq!(container(&json!({"ready": false, "state": running})), WaitReason::NotReady);
         let ended = json!({"terminated": {"exitCode": 0}});
         for (ready, state) in [(true, running), (false, ended)] {
-            assert_eq!(
-                container(&json!({"ready": ready, "state": state})),
-                WaitReason::Finishing
-            );
+            assert_eq!(container(&json!({"ready": ready, "state": state})), WaitReason::Finishing);
         }
     }
 
@@ -154,14 +133,8 @@ mod tests {
         let crash = |last: &Value| {
             container(&json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": last}))
         };
-        assert_eq!(
-            crash(&end("no space")),
-            WaitReason::Crashing("no space".to_owned())
-        );
-        assert_eq!(
-            crash(&end("")),
-            WaitReason::Crashing("Error, exit code 1".to_owned())
-        );
+        assert_eq!(crash(&end("no space")), WaitReason::Crashing("no space".to_owned()));
+        assert_eq!(crash(&end("")), WaitReason::Crashing("Error, exit code 1".to_owned()));
         let ended = json!({"ready": false, "state": end("no space")});
         assert_eq!(container(&ended), WaitReason::Crashing("no space".to_owned()));
         let again = json!({"ready": false, "state": {"running": {}}, "lastState": end("no space")});

@@ -74,10 +74,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_the_part_of_the_disk_by_the_time_of_the_container() {
-        assert_eq!(
-            fill_rate(&import("50.00%"), &running(), after(512)),
-            Some(1 << 20)
-        );
+        assert_eq!(fill_rate(&import("50.00%"), &running(), after(512)), Some(1 << 20));
         assert_eq!(fill_rate(&import("0.00%"), &running(), after(1)), Some(0));
         let claim = TargetObjects {
             data_volume: None,

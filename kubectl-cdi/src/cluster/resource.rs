@@ -23,16 +23,10 @@ impl ResourceKind {
     pub(crate) const CLAIMS: Self = Self::new_namespaced("pvc", "", "v1", "persistentvolumeclaims");
     pub(crate) const PODS: Self = Self::new_namespaced("pod", "", "v1", "pods");
     pub(crate) const EVENTS: Self = Self::new_namespaced("event", "", "v1", "events");
-    pub(crate) const TOKENS: Self = Self::new_namespaced(
-        "token",
-        "upload.cdi.kubevirt.io",
-        "v1beta1",
-        "uploadtokenrequests",
-    );
-    pub(crate) const CDI_CONFIGS: Self = Self {
-        is_namespaced: false,
-        ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs")
-    };
+    pub(crate) const TOKENS: Self =
+        Self::new_namespaced("token", "upload.cdi.kubevirt.io", "v1beta1", "uploadtokenrequests");
+    pub(crate) const CDI_CONFIGS: Self =
+        Self { is_namespaced: false, ..Self::new_namespaced("cdiconfig", CDI, "v1beta1", "cdiconfigs") };
     pub(crate) const STORAGE_CLASSES: Self = Self {
         is_namespaced: false,
         ..Self::new_namespaced("storageclass", "storage.k8s.io", "v1", "storageclasses")
@@ -44,13 +38,7 @@ impl ResourceKind {
         version: &'static str,
         plural: &'static str,
     ) -> Self {
-        Self {
-            short,
-            group,
-            version,
-            plural,
-            is_namespaced: true,
-        }
+        Self { short, group, version, plural, is_namespaced: true }
     }
 
     /// True for what is only there with CDI.

@@ -33,10 +33,8 @@ pub fn request_bytes(
     if mode == VolumeMode::Block {
         return disk;
     }
-    let (inflated, formatted) = (
-        with_overhead(disk, file_system.overhead),
-        with_metadata(disk, file_system.is_xfs),
-    );
+    let (inflated, formatted) =
+        (with_overhead(disk, file_system.overhead), with_metadata(disk, file_system.is_xfs));
     match kind {
         VolumeTargetKind::Claim => round_up(inflated.max(formatted)),
         VolumeTargetKind::DataVolume if formatted <= inflated => disk,
@@ -83,20 +81,13 @@ pub fn check_fits(
     if disk_bytes <= usable_bytes {
         return Ok(());
     }
-    Err(ClusterError::TooSmall {
-        target: target.clone(),
-        claim_bytes,
-        usable_bytes,
-        disk_bytes,
-    })
+    Err(ClusterError::TooSmall { target: target.clone(), claim_bytes, usable_bytes, disk_bytes })
 }
 
 /// A quantity of Kubernetes: in the largest binary unit of which it is a whole number, from MiB on.
 pub fn format_quantity(bytes: u64) -> String {
     let units = [("Ti", 40), ("Gi", 30), ("Mi", 20)];
-    let unit = units
-        .into_iter()
-        .find(|&(_, shift)| bytes > 0 && bytes.trailing_zeros() >= shift);
+    let unit = units.into_iter().find(|&(_, shift)| bytes > 0 && bytes.trailing_zeros() >= shift);
     let (name, shift) = unit.unwrap_or(("", 0));
     format!("{}{name}", bytes >> shift)
 }
@@ -174,10 +165,7 @@ mod tests {
         for kind in [VolumeTargetKind::DataVolume, VolumeTargetKind::Claim] {
             assert_eq!((ask(kind, false), ask(kind, true)), (10 << 20, 300 << 20));
         }
-        assert_eq!(
-            request_bytes(VolumeTargetKind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)),
-            MIB
-        );
+        assert_eq!(request_bytes(VolumeTargetKind::Claim, MIB, VolumeMode::Block, cdi(0.06, true)), MIB);
     }
 
     #[test]

@@ -86,12 +86,7 @@ impl Cluster {
         let is_running = |(_, found): &(_, TargetObjects)| ImportProgress::from_objects(found).is_running();
         let pods = match all.iter().any(is_running) {
             true => {
-                self.list_within(
-                    &mut memory,
-                    ResourceKind::PODS,
-                    Some(("labelSelector", PODS_OF_CDI)),
-                )
-                .await
+                self.list_within(&mut memory, ResourceKind::PODS, Some(("labelSelector", PODS_OF_CDI))).await
             }
             false => Ok(Vec::new()),
         };
@@ -120,23 +115,14 @@ impl Cluster {
         for volume in volumes {
             let name = name_of(&volume);
             let claim = claims.iter().position(|claim| name_of(claim) == name);
-            let found = TargetObjects {
-                data_volume: Some(volume),
-                claim: claim.map(|at| claims.swap_remove(at)),
-            };
+            let found =
+                TargetObjects { data_volume: Some(volume), claim: claim.map(|at| claims.swap_remove(at)) };
             all.extend(VolumeTarget::new(VolumeTargetKind::DataVolume, &name).map(|target| (target, found)));
         }
         for claim in claims {
             let name = name_of(&claim);
-            let found = TargetObjects {
-                data_volume: None,
-                claim: Some(claim),
-            };
-            let is_filled_by_cdi = [
-                "storage.upload.target",
-                "storage.import.endpoint",
-                "storage.pod.phase",
-            ];
+            let found = TargetObjects { data_volume: None, claim: Some(claim) };
+            let is_filled_by_cdi = ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
             // The claims of populators are details of those that they fill.
             if !name.starts_with("prime-")
                 && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
@@ -150,14 +136,9 @@ impl Cluster {
 
     /// The events that a field selector lets through, the newest first; none if one may not look.
     pub(crate) async fn list_events(&self, selector: &str) -> Vec<ClusterEvent> {
-        let events = self
-            .list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector)))
-            .await;
-        let mut events: Vec<_> = events
-            .unwrap_or_default()
-            .iter()
-            .filter_map(ClusterEvent::from_object)
-            .collect();
+        let events = self.list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector))).await;
+        let mut events: Vec<_> =
+            events.unwrap_or_default().iter().filter_map(ClusterEvent::from_object).collect();
         // RFC 3339 in UTC: the order of the text is that of time.
         events.sort_by(|one, other| other.time.cmp(&one.time));
         events
@@ -177,18 +158,11 @@ fn status_row(
         names.push(format!("cdi-upload-{claim}"));
         names.push(format!("importer-{claim}"));
     }
-    names.extend(
-        found
-            .claim
-            .iter()
-            .map(|claim| pods::pod_name(claim, found.is_upload())),
-    );
+    names.extend(found.claim.iter().map(|claim| pods::pod_name(claim, found.is_upload())));
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
     let events = warnings.iter().filter(|event| is_named(&event.name));
-    let mut pods = pods
-        .iter()
-        .filter(|pod| text_at(pod, "/metadata/name").is_some_and(is_named));
+    let mut pods = pods.iter().filter(|pod| text_at(pod, "/metadata/name").is_some_and(is_named));
     StatusRow {
         rate: pods.find_map(|pod| fill_rate(found, pod, now)),
         events: events.take(MOST_EVENTS).cloned().collect(),
@@ -202,13 +176,7 @@ fn status_row(
 pub fn format_table(rows: &[StatusRow]) -> String {
     let head = ["NAME", "PHASE", "PROGRESS", "RATE", "RESTARTS"].map(str::to_owned);
     let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(row_cells)).collect();
-    let width = |column: usize| {
-        lines
-            .iter()
-            .map(|line| line[column].chars().count())
-            .max()
-            .unwrap_or(0)
-    };
+    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let (name, phase, progress, rate) = (width(0), width(1), width(2), width(3));
     let mut screen = String::new();
     // Nothing is said below the head.
@@ -235,13 +203,7 @@ fn row_cells(row: &StatusRow) -> [String; 5] {
 
 fn row_messages(row: &StatusRow) -> Vec<String> {
     let events = row.events.iter().map(|event| {
-        let ClusterEvent {
-            time,
-            object,
-            reason,
-            message,
-            ..
-        } = event;
+        let ClusterEvent { time, object, reason, message, .. } = event;
         format!("{time} {object} {reason}: {message}")
     });
     row.progress.sentence.iter().cloned().chain(events).collect()
@@ -272,14 +234,8 @@ mod tests {
             "metadata": {"name": "a", "annotations": {"cdi.kubevirt.io/storage.populator.pvcPrime": "prime-1"}},
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
         });
-        let found = TargetObjects {
-            data_volume: Some(volume),
-            claim: Some(claim),
-        };
-        let warnings = [
-            event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"),
-            event("other", "", "no"),
-        ];
+        let found = TargetObjects { data_volume: Some(volume), claim: Some(claim) };
+        let warnings = [event("importer-prime-1", "2026-01-01T00:00:00Z", "a\nb"), event("other", "", "no")];
         let pod = json!({
             "metadata": {"name": "importer-prime-1"},
             "status": {"containerStatuses": [
@@ -289,13 +245,7 @@ mod tests {
         let now = "2026-01-01T00:00:10Z".parse().unwrap();
         let none = TargetObjects::default();
         let rows = [("dv/a", &found), ("pvc/longer", &none)].map(|(target, found)| {
-            status_row(
-                target.parse().unwrap(),
-                found,
-                &warnings,
-                std::slice::from_ref(&pod),
-                now,
-            )
+            status_row(target.parse().unwrap(), found, &warnings, std::slice::from_ref(&pod), now)
         });
         assert_eq!(rows[0].bytes, Some(1 << 30));
         assert_eq!(

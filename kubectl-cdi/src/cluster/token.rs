@@ -59,9 +59,6 @@ mod tests {
     #[test]
     fn a_token_is_not_shown() {
         let token = UploadToken("s3cret".to_owned());
-        assert_eq!(
-            (token.as_str(), format!("{token:?}").as_str()),
-            ("s3cret", "Token(…)")
-        );
+        assert_eq!((token.as_str(), format!("{token:?}").as_str()), ("s3cret", "Token(…)"));
     }
 }

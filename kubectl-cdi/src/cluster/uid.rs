@@ -19,10 +19,8 @@ impl ObjectUid {
     /// The UID of `object`, which is the `target`.
     pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
-        uid.parse().map_err(|ObjectUidError| ClusterError::Uid {
-            target: target.clone(),
-            uid: printable_line(uid),
-        })
+        uid.parse()
+            .map_err(|ObjectUidError| ClusterError::Uid { target: target.clone(), uid: printable_line(uid) })
     }
 
     /// The text.
@@ -61,18 +59,7 @@ mod tests {
         for uid in ["5f5a1c9e-0d2b-4c1e-9d57-1f6d0f0b8f9a", "A-1", &longest] {
             assert_eq!(read(uid).unwrap().as_str(), uid);
         }
-        for uid in [
-            "",
-            ".",
-            "..",
-            "a/b",
-            "/a",
-            "a.b",
-            "a b",
-            "a\n",
-            "é",
-            &(longest + "a"),
-        ] {
+        for uid in ["", ".", "..", "a/b", "/a", "a.b", "a b", "a\n", "é", &(longest + "a")] {
             assert!(matches!(read(uid), Err(ClusterError::Uid { .. })), "{uid}");
         }
         let error = ObjectUid::from_object(&json!({"metadata": {"uid": 7}}), &target).unwrap_err();

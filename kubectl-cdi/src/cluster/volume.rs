@@ -54,10 +54,7 @@ pub struct WantedVolume {
 pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let mut metadata = json!({"name": wanted.target.name()});
     let labels = [
-        (
-            "instancetype.kubevirt.io/default-instancetype",
-            &wanted.instancetype,
-        ),
+        ("instancetype.kubevirt.io/default-instancetype", &wanted.instancetype),
         ("instancetype.kubevirt.io/default-preference", &wanted.preference),
     ];
     let labels = object_of(labels.map(|(name, value)| (name, value.as_deref())));
@@ -85,10 +82,7 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
             annotations.extend(source_annotations(&wanted.source));
             annotations.extend(with_prefix(object_of([
                 ("storage.contentType", wanted.archive.then_some("archive")),
-                (
-                    "storage.preallocation.requested",
-                    wanted.preallocation.then_some("true"),
-                ),
+                ("storage.preallocation.requested", wanted.preallocation.then_some("true")),
             ])));
             ("v1", "PersistentVolumeClaim", storage)
         }
@@ -131,9 +125,7 @@ fn set_field(object: &mut Value, field: &str, value: Option<&str>) {
 /// Annotations, whose names get CDI's prefix.
 fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
     let named = annotations.into_iter();
-    named
-        .map(|(name, value)| (format!("{PREFIX}{name}"), value))
-        .collect()
+    named.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
 }
 
 impl Cluster {
@@ -141,9 +133,7 @@ impl Cluster {
     pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, ClusterError> {
         let target = &wanted.target;
         let manifest = build_manifest(wanted);
-        let made = self
-            .create_object(target.kind().resource_kind(), target.name(), &manifest)
-            .await?;
+        let made = self.create_object(target.kind().resource_kind(), target.name(), &manifest).await?;
         let uid = ObjectUid::from_object(&made, target)?;
         // The API server drops fields that it does not know, without a word.
         let checksum = |object| object::text_at(object, "/spec/source/http/checksum");
@@ -156,8 +146,7 @@ impl Cluster {
 
     /// Removes what [`create`](Self::create_volume) has made, unless another one has taken its place.
     pub async fn remove_volume(&self, target: &VolumeTarget, uid: &ObjectUid) -> Result<(), ClusterError> {
-        self.delete_object(target.kind().resource_kind(), target.name(), uid)
-            .await
+        self.delete_object(target.kind().resource_kind(), target.name(), uid).await
     }
 }
 

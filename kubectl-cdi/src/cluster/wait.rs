@@ -130,9 +130,7 @@ impl Cluster {
         // The binding mode of the class says the same, but users of one namespace may not read
         // classes.
         let events = self.events_about(claim).await;
-        events
-            .first()
-            .is_some_and(|event| event.reason == "WaitForFirstConsumer")
+        events.first().is_some_and(|event| event.reason == "WaitForFirstConsumer")
     }
 
     /// The newest warning about a claim, or about a pod that has a node.
@@ -148,10 +146,7 @@ impl Cluster {
     async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
         // Of plain letters: it becomes part of a selector.
         match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
-            Some(Ok(uid)) => {
-                self.list_events(&format!("involvedObject.uid={}", uid.as_str()))
-                    .await
-            }
+            Some(Ok(uid)) => self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await,
             _ => Vec::new(),
         }
     }
@@ -199,10 +194,7 @@ mod tests {
             ),
             (WaitReason::Claim, "waiting for CDI to make the claim"),
             (WaitReason::Unbound(None), "waiting for a volume for the claim"),
-            (
-                WaitReason::Unscheduled("0/3 nodes".to_owned()),
-                "waiting for a node for the pod: 0/3 nodes",
-            ),
+            (WaitReason::Unscheduled("0/3 nodes".to_owned()), "waiting for a node for the pod: 0/3 nodes"),
             (
                 WaitReason::Crashing("exit code 1".to_owned()),
                 "the pod has failed and is tried again: exit code 1",

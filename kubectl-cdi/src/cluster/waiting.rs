@@ -49,10 +49,7 @@ impl WaitReason {
             Self::Unbound(Some(words))
                 if words.starts_with("storageclass.storage.k8s.io ") && words.ends_with(" not found") =>
             {
-                Err(ClusterError::NoClaim {
-                    target: target.clone(),
-                    words: words.clone(),
-                })
+                Err(ClusterError::NoClaim { target: target.clone(), words: words.clone() })
             }
             _ => Ok(()),
         }

@@ -108,10 +108,7 @@ impl ProxyClient {
 
     /// The failure to trust this proxy, in the words of TLS.
     pub(crate) fn untrusted_error(&self, words: String) -> ProxySetupError {
-        ProxySetupError::Untrusted {
-            url: self.display_url().to_owned(),
-            words,
-        }
+        ProxySetupError::Untrusted { url: self.display_url().to_owned(), words }
     }
 
     /// Sends a request and gives its answer, which may come before all of `body` is sent.
@@ -167,9 +164,7 @@ impl ProxyClient {
 /// Has the system keep few bytes that are not on their way yet. Only makes a cut cheaper.
 fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
-    socket2::SockRef::from(stream)
-        .set_tcp_notsent_lowat(UNSENT_BYTES)
-        .ok();
+    socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES).ok();
     #[cfg(not(target_os = "linux"))]
     let _ = stream;
 }

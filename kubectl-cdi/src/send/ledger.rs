@@ -49,12 +49,7 @@ struct LedgerRecord {
 
 impl LedgerRecord {
     fn to_line(self) -> String {
-        let PassedPiece {
-            stream_offset,
-            offset,
-            length,
-            kind,
-        } = self.passed;
+        let PassedPiece { stream_offset, offset, length, kind } = self.passed;
         let kind = kind_name(kind);
         format!("{stream_offset} {offset} {length} {kind} {:x}\n", self.crc)
     }
@@ -130,12 +125,7 @@ impl PieceLedger {
             let there = self.stream_offset_of(kept.end_offset());
             saved = self.saved + there.saturating_sub(HELD_BYTES);
         }
-        *self = Self {
-            kept,
-            saved,
-            turn: self.turn + 1,
-            ..Self::new(self.file.take())
-        };
+        *self = Self { kept, saved, turn: self.turn + 1, ..Self::new(self.file.take()) };
         let upload = LedgerHeader {
             version: program::VERSION.clone(),
             image: image.clone(),
@@ -176,10 +166,7 @@ impl PieceLedger {
 
     /// Writes a piece down before it is sent.
     pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
-        let record = LedgerRecord {
-            passed,
-            crc: self.crc.get_state(),
-        };
+        let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
         if let Some(file) = &mut self.file
             && file
@@ -193,10 +180,7 @@ impl PieceLedger {
 
     fn push_record(&mut self, record: LedgerRecord) {
         // What followed before a return was another stream.
-        while self
-            .records
-            .back()
-            .is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
+        while self.records.back().is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
         {
             self.records.pop_back();
         }
@@ -215,11 +199,7 @@ impl PieceLedger {
     /// Goes back to the piece in which the byte at `offset` of the stream lies, or which ends there; `None` if no piece is known that
     /// may be it. It has to come next, as it was.
     pub(crate) fn return_to(&mut self, offset: u64) -> Option<PassedPiece> {
-        while self
-            .records
-            .back()
-            .is_some_and(|last| last.passed.stream_offset > offset)
-        {
+        while self.records.back().is_some_and(|last| last.passed.stream_offset > offset) {
             self.records.pop_back();
         }
         let LedgerRecord { passed, crc } = self.records.pop_back()?;
@@ -283,21 +263,11 @@ mod tests {
     use super::*;
 
     fn passed(stream_offset: u64, offset: u64, kind: PieceKind) -> PassedPiece {
-        PassedPiece {
-            stream_offset,
-            offset,
-            length: 100,
-            kind,
-        }
+        PassedPiece { stream_offset, offset, length: 100, kind }
     }
 
     fn identity() -> FileIdentity {
-        FileIdentity {
-            path: "/image".into(),
-            bytes: 300,
-            changed: 5,
-            inode: 6,
-        }
+        FileIdentity { path: "/image".into(), bytes: 300, changed: 5, inode: 6 }
     }
 
     #[test]
@@ -311,11 +281,7 @@ mod tests {
         let path = format!("{}/1", program::cdi::RESUMABLE);
         let location = UploadLocation::try_from(path.clone()).unwrap();
         ledger.begin_upload(&identity(), true, &location, KeptPrefix::ending_at(8 << 20));
-        for (at, kind) in [
-            (0, PieceKind::Stored),
-            (1, PieceKind::Zeros),
-            (2, PieceKind::Squeezed),
-        ] {
+        for (at, kind) in [(0, PieceKind::Stored), (1, PieceKind::Zeros), (2, PieceKind::Squeezed)] {
             ledger.note_piece(passed(at * 7, at * 100, kind));
             ledger.pass_bytes(b"abcdefg");
         }
@@ -324,19 +290,15 @@ mod tests {
         let place = open().unwrap().unwrap();
         let mut ledger = PieceLedger::new(place.clone_file().ok());
         let upload = ledger.load_file(&identity()).unwrap();
-        assert_eq!(
-            (upload.location.as_str(), upload.is_encoded),
-            (path.as_str(), true)
-        );
+        assert_eq!((upload.location.as_str(), upload.is_encoded), (path.as_str(), true));
         assert_eq!(upload.kept.end_offset(), 8 << 20);
         for (offset, expected) in [(0, 0), (99, 0), (100, 7), (1000, 14)] {
             assert_eq!(ledger.stream_offset_of(offset), expected);
         }
         assert_eq!(ledger.image_offset(), 8 << 20, "nothing of what is kept is sent");
-        for (offset, back) in [
-            (20, passed(14, 200, PieceKind::Squeezed)),
-            (13, passed(7, 100, PieceKind::Zeros)),
-        ] {
+        for (offset, back) in
+            [(20, passed(14, 200, PieceKind::Squeezed)), (13, passed(7, 100, PieceKind::Zeros))]
+        {
             assert_eq!(ledger.return_to(offset), Some(back));
             assert_eq!(ledger.stream_position(), back.stream_offset);
             ledger.note_piece(back);
@@ -346,27 +308,18 @@ mod tests {
         ledger.pass_bytes(b"abcdefg");
         assert_eq!(ledger.checksum_header(), whole);
         drop((ledger, place));
-        let other = FileIdentity {
-            changed: 6,
-            ..identity()
-        };
+        let other = FileIdentity { changed: 6, ..identity() };
         let place = open().unwrap().unwrap();
         assert_eq!(PieceLedger::new(place.clone_file().ok()).load_file(&other), None);
         place.remove_file();
         drop(place);
         let place = open().unwrap().unwrap();
-        assert_eq!(
-            PieceLedger::new(place.clone_file().ok()).load_file(&identity()),
-            None
-        );
+        assert_eq!(PieceLedger::new(place.clone_file().ok()).load_file(&identity()), None);
     }
 
     #[test]
     fn a_line_that_was_cut_is_the_end() {
-        let record = LedgerRecord {
-            passed: passed(1, 2, PieceKind::Zeros),
-            crc: 0xabc,
-        };
+        let record = LedgerRecord { passed: passed(1, 2, PieceKind::Zeros), crc: 0xabc };
         let line = record.to_line();
         assert_eq!(LedgerRecord::parse_line(line.trim_end()), Some(record));
         for end in 0..line.len() - 5 {

@@ -32,9 +32,7 @@ impl TryFrom<String> for UploadLocation {
     fn try_from(path: String) -> Result<Self, UploadLocationError> {
         match cdi::resumable_id(&path) {
             Some(_) => Ok(Self(path)),
-            None => Err(UploadLocationError {
-                path: crate::cluster::printable_line(&path),
-            }),
+            None => Err(UploadLocationError { path: crate::cluster::printable_line(&path) }),
         }
     }
 }

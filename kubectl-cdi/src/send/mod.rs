@@ -76,11 +76,7 @@ pub(crate) enum UploadSendError {
         "the upload proxy at {url} was not reached for {seconds} s: {words}; can it be reached from here? An Ingress, a Route, or \
          `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` with --uploadproxy-url https://localhost:8443 lets it"
     )]
-    Unreachable {
-        url: String,
-        seconds: u64,
-        words: String,
-    },
+    Unreachable { url: String, seconds: u64, words: String },
 }
 
 /// An upload that is complete.
@@ -233,11 +229,7 @@ impl UploadTask<'_> {
                 }
                 let (image, is_encoded) = (&self.image.identity, self.is_encoded());
                 ledger.lock().begin_upload(image, is_encoded, &location, kept);
-                Ok(Some(UploadSession {
-                    location,
-                    has: Some(0),
-                    is_left_behind: false,
-                }))
+                Ok(Some(UploadSession { location, has: Some(0), is_left_behind: false }))
             }
         }
     }
@@ -251,9 +243,7 @@ impl UploadTask<'_> {
                 Ok(Some(kept)) => return Ok(kept),
                 Ok(None) => {}
                 Err(UploadRequestError::Missing) => {
-                    return Err(UploadRequestError::Passing(
-                        "the upload server was started anew".to_owned(),
-                    ));
+                    return Err(UploadRequestError::Passing("the upload server was started anew".to_owned()));
                 }
                 Err(trouble) => return Err(trouble),
             }
@@ -268,8 +258,7 @@ impl UploadTask<'_> {
         if offset == 0 || !self.image.is_raw() {
             return Ok(Vec::new());
         }
-        self.watch
-            .set_wait_reason("looking for what the upload server has of the disk");
+        self.watch.set_wait_reason("looking for what the upload server has of the disk");
         let image = Arc::clone(self.image);
         // Reads all of it that was sent.
         let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
@@ -312,12 +301,9 @@ impl UploadTask<'_> {
             (ledger.stream_position(), ledger.checksum_header())
         };
         if taken != total {
-            return Err(UploadRequestError::Passing(format!(
-                "the server has {taken} bytes of {total}"
-            )));
+            return Err(UploadRequestError::Passing(format!("the server has {taken} bytes of {total}")));
         }
-        self.watch
-            .set_wait_reason("the upload server checks the disk and writes the last of it");
+        self.watch.set_wait_reason("the upload server checks the disk and writes the last of it");
         let token = self.tokens.current_token().await?;
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
     }
@@ -347,13 +333,12 @@ impl UploadTask<'_> {
         match trouble {
             UploadRequestError::Cluster(error) => UploadSendError::Cluster(*error),
             UploadRequestError::Image(error) => UploadSendError::Image(*error),
-            UploadRequestError::Refused {
-                words,
-                is_image: true,
-            } => match TOO_SMALL.iter().any(|reason| words.contains(reason)) {
-                true => UploadSendError::TooSmall(words),
-                false => UploadSendError::Refused(words),
-            },
+            UploadRequestError::Refused { words, is_image: true } => {
+                match TOO_SMALL.iter().any(|reason| words.contains(reason)) {
+                    true => UploadSendError::TooSmall(words),
+                    false => UploadSendError::Refused(words),
+                }
+            }
             UploadRequestError::Refused { words, .. }
             | UploadRequestError::Ended(words)
             | UploadRequestError::Passing(words) => UploadSendError::Failed(words),

@@ -79,11 +79,7 @@ fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | flags;
     let file = openat(&folder, &name, flags, mode)?;
     make_private(&file, FileType::RegularFile, mode)?;
-    Ok(LockedFile {
-        folder,
-        name,
-        file: file.into(),
-    })
+    Ok(LockedFile { folder, name, file: file.into() })
 }
 
 /// Leaves what is open to its owner alone. Fails if it is not of this kind, not this user's, or a

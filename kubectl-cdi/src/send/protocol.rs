@@ -19,21 +19,15 @@ const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
 /// The version of tus (<https://tus.io/protocols/resumable-upload>), in every request.
-const TUS: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("tus-resumable"),
-    HeaderValue::from_static("1.0.0"),
-);
+const TUS: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("tus-resumable"), HeaderValue::from_static("1.0.0"));
 
 /// In the request that begins: the length comes with the last request.
-const LATER: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("upload-defer-length"),
-    HeaderValue::from_static("1"),
-);
+const LATER: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("upload-defer-length"), HeaderValue::from_static("1"));
 
-const PART: (HeaderName, HeaderValue) = (
-    header::CONTENT_TYPE,
-    HeaderValue::from_static("application/offset+octet-stream"),
-);
+const PART: (HeaderName, HeaderValue) =
+    (header::CONTENT_TYPE, HeaderValue::from_static("application/offset+octet-stream"));
 
 /// A request that did not do what it should.
 #[derive(Debug)]
@@ -177,13 +171,7 @@ pub(crate) async fn finish_upload(
     total: u64,
     checksum: &str,
 ) -> Result<(), UploadRequestError> {
-    let mut headers = vec![
-        bearer_header(token),
-        TUS,
-        (OFFSET, total.into()),
-        (LENGTH, total.into()),
-        PART,
-    ];
+    let mut headers = vec![bearer_header(token), TUS, (OFFSET, total.into()), (LENGTH, total.into()), PART];
     if let Ok(checksum) = HeaderValue::from_str(checksum) {
         headers.push((CHECKSUM, checksum));
     }
@@ -247,9 +235,8 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         | StatusCode::BAD_GATEWAY
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Err(UploadRequestError::Passing(words())),
-        status => Err(UploadRequestError::Refused {
-            words: words(),
-            is_image: status == StatusCode::BAD_REQUEST,
-        }),
+        status => {
+            Err(UploadRequestError::Refused { words: words(), is_image: status == StatusCode::BAD_REQUEST })
+        }
     }
 }

@@ -51,11 +51,7 @@ impl UploadBody {
                 };
                 let length: u64 = again.iter().map(|part| part.len() as u64).sum();
                 pieces.note_piece(passed);
-                (
-                    again,
-                    passed.offset + passed.length,
-                    passed.stream_offset + length,
-                )
+                (again, passed.offset + passed.length, passed.stream_offset + length)
             }
             None => (VecDeque::new(), 0, 0),
         };
@@ -67,15 +63,7 @@ impl UploadBody {
         let tally = Arc::default();
         let stream = Self {
             again,
-            rest: encode_from(
-                image,
-                encoding,
-                kept,
-                (stream_offset, offset),
-                (ledger, turn),
-                watch,
-                &tally,
-            )?,
+            rest: encode_from(image, encoding, kept, (stream_offset, offset), (ledger, turn), watch, &tally)?,
             has,
             turn,
             ledger: Arc::clone(ledger),
@@ -101,15 +89,8 @@ fn encode_again(
             VolumePiece::Data(bytes.into())
         }
     };
-    let blocks = encoding
-        .new_encoder()
-        .encode_piece(piece, passed.kind == PieceKind::Squeezed);
-    Some(
-        blocks
-            .into_iter()
-            .flat_map(|block| [block.head, block.body])
-            .collect(),
-    )
+    let blocks = encoding.new_encoder().encode_piece(piece, passed.kind == PieceKind::Squeezed);
+    Some(blocks.into_iter().flat_map(|block| [block.head, block.body]).collect())
 }
 
 /// What follows: the image, less what is kept, from `offset` on, in the stream from `stream_offset` on.
@@ -207,9 +188,7 @@ mod tests {
         let ledger = Arc::new(Mutex::new(PieceLedger::new(None)));
         let identity: &FileIdentity = &image.identity;
         let location = format!("{}/1", program::cdi::RESUMABLE).try_into().unwrap();
-        ledger
-            .lock()
-            .begin_upload(identity, false, &location, KeptPrefix::default());
+        ledger.lock().begin_upload(identity, false, &location, KeptPrefix::default());
         let behind = |has| {
             UploadBody::resume_after(has, &image, Encoding::Plain, &ledger, &Arc::default())
                 .unwrap()
@@ -229,9 +208,6 @@ mod tests {
         crc.update(&content);
         let ledger = ledger.lock();
         assert_eq!(ledger.stream_position(), content.len() as u64);
-        assert_eq!(
-            ledger.checksum_header(),
-            format!("crc64nvme:{:016x}", crc.finalize())
-        );
+        assert_eq!(ledger.checksum_header(), format!("crc64nvme:{:016x}", crc.finalize()));
     }
 }

@@ -23,11 +23,7 @@ pub(crate) struct TokenCache {
 impl TokenCache {
     /// Tokens for the claim of this name.
     pub(crate) fn new(cluster: Cluster, claim: &str) -> Self {
-        Self {
-            cluster,
-            claim: claim.to_owned(),
-            held: Mutex::new(None),
-        }
+        Self { cluster, claim: claim.to_owned(), held: Mutex::new(None) }
     }
 
     /// A token that is good for some time.

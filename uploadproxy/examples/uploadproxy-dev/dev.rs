@@ -64,10 +64,7 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     let certs = arguments.dir.join("certs");
     let files = AuthorityFiles::made_in(&certs, CLIENT_NAME).map_err(serve::ServeFailed::from)?;
     let key = token_key(&arguments.dir)?;
-    let grant = UploadGrant {
-        namespace: "default".to_owned(),
-        pvc: "dev".to_owned(),
-    };
+    let grant = UploadGrant { namespace: "default".to_owned(), pvc: "dev".to_owned() };
     let (server, address) = start_upload_server(&arguments.dir).await?;
     let volume = WaitingClaim {
         place: UpstreamAddress {
@@ -80,16 +77,9 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     let (certificate, client_key) = files.client.clone();
     let config = serve::config(
         &arguments.server,
-        ServerFiles {
-            certificate: files.server.0.clone(),
-            key: files.server.1.clone(),
-            client_ca: None,
-        },
+        ServerFiles { certificate: files.server.0.clone(), key: files.server.1.clone(), client_ca: None },
         ProxyIdentity::new(certificate, client_key, AuthorityBundle::File(files.ca.clone())),
-        (
-            TokenVerifier::new(&key.public_key_pem())?,
-            HashMap::from([(grant.clone(), volume)]),
-        ),
+        (TokenVerifier::new(&key.public_key_pem())?, HashMap::from([(grant.clone(), volume)])),
     );
     let token = token::mint(&key.serialize_pem(), &grant, LIFETIME)?;
     let served = tokio::select! {
@@ -170,7 +160,5 @@ async fn ended(mut server: Child, shutdown: &ShutdownRequest) {
 fn upload_server() -> PathBuf {
     let examples = std::env::current_exe().ok();
     let built = examples.and_then(|program| Some(program.parent()?.with_file_name(UPLOAD_SERVER)));
-    built
-        .filter(|path| path.exists())
-        .unwrap_or_else(|| UPLOAD_SERVER.into())
+    built.filter(|path| path.exists()).unwrap_or_else(|| UPLOAD_SERVER.into())
 }

@@ -16,12 +16,7 @@ pub(crate) enum RoutesError {
     #[error("cannot use {}: {source}", path.display())]
     Syntax { path: PathBuf, source: toml::de::Error },
     #[error("cannot use {}: the route of PVC {pvc} in namespace {namespace} {reason}", path.display())]
-    Route {
-        path: PathBuf,
-        namespace: String,
-        pvc: String,
-        reason: &'static str,
-    },
+    Route { path: PathBuf, namespace: String, pvc: String, reason: &'static str },
 }
 
 #[derive(Deserialize)]
@@ -52,18 +47,14 @@ enum ContentName {
 
 /// Reads a file.
 pub(crate) fn read(path: &Path) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
-    let text = std::fs::read_to_string(path).map_err(|source| RoutesError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| RoutesError::Read { path: path.to_owned(), source })?;
     parse(path, &text)
 }
 
 fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
-    let file: File = toml::from_str(text).map_err(|source| RoutesError::Syntax {
-        path: path.to_owned(),
-        source,
-    })?;
+    let file: File =
+        toml::from_str(text).map_err(|source| RoutesError::Syntax { path: path.to_owned(), source })?;
     let mut routes = HashMap::new();
     for route in file.route {
         let complain = |reason| RoutesError::Route {
@@ -81,10 +72,7 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, 
             ContentName::Kubevirt => UploadContent::Disk,
             ContentName::Archive => UploadContent::Archive,
         };
-        let grant = UploadGrant {
-            namespace: route.namespace.clone(),
-            pvc: route.pvc.clone(),
-        };
+        let grant = UploadGrant { namespace: route.namespace.clone(), pvc: route.pvc.clone() };
         if routes.insert(grant, WaitingClaim { place, content }).is_some() {
             return Err(complain("is there twice"));
         }
@@ -123,10 +111,7 @@ mod tests {
         )
         .unwrap();
         let find = |namespace: &str, pvc: &str| {
-            routes.get(&UploadGrant {
-                namespace: namespace.to_owned(),
-                pvc: pvc.to_owned(),
-            })
+            routes.get(&UploadGrant { namespace: namespace.to_owned(), pvc: pvc.to_owned() })
         };
         let disk = find("a", "disk").unwrap();
         assert_eq!((disk.place.host.as_str(), disk.place.port), ("::1", 9443));
@@ -146,10 +131,7 @@ mod tests {
             (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
-            (
-                route("A", "https://h"),
-                "has a name that Kubernetes does not allow",
-            ),
+            (route("A", "https://h"), "has a name that Kubernetes does not allow"),
             (twice, "is there twice"),
             (route("a", "nowhere"), "url"),
             ("[[route]]\npvc = \"disk\"\n".to_owned(), "missing field"),

@@ -39,15 +39,11 @@ pub(super) enum ServeFailed {
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     arguments.server.output.begin_logging(PROGRAM);
     let key = token::read(&arguments.public_key)?;
-    let verifier = TokenVerifier::new(&key).map_err(|source| ServeFailed::Key {
-        path: arguments.public_key.clone(),
-        source,
-    })?;
+    let verifier = TokenVerifier::new(&key)
+        .map_err(|source| ServeFailed::Key { path: arguments.public_key.clone(), source })?;
     let routes = routes::read(&arguments.routes)?;
     let made = arguments.tls.self_signed.as_deref();
-    let made = made
-        .map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME))
-        .transpose()?;
+    let made = made.map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME)).transpose()?;
     let made = made.as_ref();
     // The command line has made sure that each is there in one way or the other.
     let file = |given: Option<PathBuf>, made: Option<&PathBuf>| given.or(made.cloned()).unwrap_or_default();

@@ -23,19 +23,11 @@ pub(super) enum TokenFailed {
 
 /// Prints a token.
 pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
-    let grant = UploadGrant {
-        namespace: arguments.namespace.clone(),
-        pvc: arguments.pvc.clone(),
-    };
+    let grant = UploadGrant { namespace: arguments.namespace.clone(), pvc: arguments.pvc.clone() };
     let key = read(&arguments.key)?;
     let token = mint(&key, &grant, arguments.lifetime.0);
-    let token = token.map_err(|source| TokenFailed::Key {
-        path: arguments.key.clone(),
-        source,
-    })?;
-    Ok(program::command_line::print_stdout(
-        format!("{token}\n").as_bytes(),
-    )?)
+    let token = token.map_err(|source| TokenFailed::Key { path: arguments.key.clone(), source })?;
+    Ok(program::command_line::print_stdout(format!("{token}\n").as_bytes())?)
 }
 
 /// A token as CDI's API server makes it from now on, signed with the private key in `pem`.
@@ -58,8 +50,5 @@ pub(super) fn mint(pem: &str, grant: &UploadGrant, lifetime: Duration) -> Result
 
 /// A file as text.
 pub(super) fn read(path: &Path) -> Result<String, TokenFailed> {
-    std::fs::read_to_string(path).map_err(|source| TokenFailed::Read {
-        path: path.to_owned(),
-        source,
-    })
+    std::fs::read_to_string(path).map_err(|source| TokenFailed::Read { path: path.to_owned(), source })
 }

@@ -24,26 +24,14 @@ use crate::token::{KeyError, TokenVerifier};
 use crate::volumes::ClaimDirectory;
 use crate::volumes::cluster::ClusterClaims;
 
-const SERVER_CERTIFICATE: (&str, &str) = (
-    "SERVER_CERT_FILE",
-    "/var/run/certs/cdi-uploadproxy-server-cert/tls.crt",
-);
-const SERVER_KEY: (&str, &str) = (
-    "SERVER_KEY_FILE",
-    "/var/run/certs/cdi-uploadproxy-server-cert/tls.key",
-);
-const CLIENT_CERTIFICATE: (&str, &str) = (
-    "UPLOAD_CLIENT_CERT_FILE",
-    "/var/run/certs/cdi-uploadserver-client-cert/tls.crt",
-);
-const CLIENT_KEY: (&str, &str) = (
-    "UPLOAD_CLIENT_KEY_FILE",
-    "/var/run/certs/cdi-uploadserver-client-cert/tls.key",
-);
-const CA_BUNDLE: (&str, &str) = (
-    "UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP",
-    "cdi-uploadserver-signer-bundle",
-);
+const SERVER_CERTIFICATE: (&str, &str) =
+    ("SERVER_CERT_FILE", "/var/run/certs/cdi-uploadproxy-server-cert/tls.crt");
+const SERVER_KEY: (&str, &str) = ("SERVER_KEY_FILE", "/var/run/certs/cdi-uploadproxy-server-cert/tls.key");
+const CLIENT_CERTIFICATE: (&str, &str) =
+    ("UPLOAD_CLIENT_CERT_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.crt");
+const CLIENT_KEY: (&str, &str) =
+    ("UPLOAD_CLIENT_KEY_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.key");
+const CA_BUNDLE: (&str, &str) = ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "cdi-uploadserver-signer-bundle");
 
 /// Time of silence after which the connection of the API server counts as dead; more than any question waits.
 const API_PATIENCE: Duration = Duration::from_secs(12);
@@ -93,18 +81,10 @@ pub(super) async fn read_config(
     let key = reader.read_text(KEY_VARIABLE).ok_or(ProxyConfigError::NoKey)?;
     let verifier = TokenVerifier::new(&key)?;
     let path = |(name, fixed): (&str, &str)| {
-        reader
-            .read_text(name)
-            .map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
+        reader.read_text(name).map_or_else(|| paths.resolve_path(fixed), PathBuf::from)
     };
-    let tls = ServerFiles {
-        certificate: path(SERVER_CERTIFICATE),
-        key: path(SERVER_KEY),
-        client_ca: None,
-    };
-    let bundle = reader
-        .read_text(CA_BUNDLE.0)
-        .unwrap_or_else(|| CA_BUNDLE.1.to_owned());
+    let tls = ServerFiles { certificate: path(SERVER_CERTIFICATE), key: path(SERVER_KEY), client_ca: None };
+    let bundle = reader.read_text(CA_BUNDLE.0).unwrap_or_else(|| CA_BUNDLE.1.to_owned());
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &own_namespace(paths));
     let identity = ProxyIdentity::new(
         path(CLIENT_CERTIFICATE),
@@ -168,8 +148,7 @@ where
 
 fn read_number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> {
     reader.read_parsed(name, |text| {
-        text.parse()
-            .map_err(|_| format!("{text:?} is not a whole number of at least 1"))
+        text.parse().map_err(|_| format!("{text:?} is not a whole number of at least 1"))
     })
 }
 
@@ -180,15 +159,10 @@ pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     }
     let (address, port) = values::listen(text)?;
     if address.is_empty() {
-        let all = [
-            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        ];
+        let all = [IpAddr::V6(Ipv6Addr::UNSPECIFIED), IpAddr::V4(Ipv4Addr::UNSPECIFIED)];
         return Ok(all.map(|ip| SocketAddr::new(ip, port)).into());
     }
-    let ip: IpAddr = address
-        .parse()
-        .map_err(|_| format!("{address:?} is not an IP address"))?;
+    let ip: IpAddr = address.parse().map_err(|_| format!("{address:?} is not an IP address"))?;
     Ok(vec![SocketAddr::new(ip, port)])
 }
 
@@ -200,10 +174,7 @@ mod tests {
     fn metrics_have_an_address_or_are_off() {
         assert_eq!(metrics_addresses("off"), Ok(Vec::new()));
         assert_eq!(metrics_addresses(":9").unwrap().len(), 2);
-        assert_eq!(
-            metrics_addresses("[::1]:9").unwrap(),
-            ["[::1]:9".parse().unwrap()]
-        );
+        assert_eq!(metrics_addresses("[::1]:9").unwrap(), ["[::1]:9".parse().unwrap()]);
         for text in ["", "localhost:9", "127.0.0.1"] {
             metrics_addresses(text).unwrap_err();
         }

@@ -19,13 +19,9 @@ pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
-    program::start::start_pod(
-        crate::PROGRAM,
-        &cluster::FLAGS,
-        arguments,
-        env,
-        |flags, shutdown| run(flags, env, shutdown),
-    )
+    program::start::start_pod(crate::PROGRAM, &cluster::FLAGS, arguments, env, |flags, shutdown| {
+        run(flags, env, shutdown)
+    })
 }
 
 async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {

@@ -78,10 +78,7 @@ impl TokenClaims {
         if !names::is_label(&self.namespace) {
             return Err(TokenError::Unsuitable("it does not name a namespace"));
         }
-        Ok(UploadGrant {
-            namespace: self.namespace,
-            pvc: self.name,
-        })
+        Ok(UploadGrant { namespace: self.namespace, pvc: self.name })
     }
 }
 

@@ -144,10 +144,7 @@ mod tests {
     fn keys() -> Keys {
         let pair = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         assert!(!pair.subject_public_key_info().is_empty());
-        Keys {
-            private: pair.serialize_pem(),
-            verifier: TokenVerifier::new(&pair.public_key_pem()).unwrap(),
-        }
+        Keys { private: pair.serialize_pem(), verifier: TokenVerifier::new(&pair.public_key_pem()).unwrap() }
     }
 
     fn claims() -> Value {
@@ -179,31 +176,19 @@ mod tests {
     #[test]
     fn a_token_is_granted_by_every_rsa_algorithm() {
         let keys = keys();
-        let grant = UploadGrant {
-            namespace: "ns".to_owned(),
-            pvc: "disk".to_owned(),
-        };
+        let grant = UploadGrant { namespace: "ns".to_owned(), pvc: "disk".to_owned() };
         for algorithm in keys.verifier.signature.algorithms.clone() {
-            assert_eq!(
-                keys.judge(&keys.sign(algorithm, &claims())),
-                Ok(grant.clone()),
-                "{algorithm:?}"
-            );
+            assert_eq!(keys.judge(&keys.sign(algorithm, &claims())), Ok(grant.clone()), "{algorithm:?}");
         }
     }
 
     #[test]
     fn times_have_ten_seconds_of_leeway_and_may_be_missing() {
         let keys = keys();
-        for (claim, allowed, refused) in [
-            ("exp", NOW - 10, NOW - 11),
-            ("nbf", NOW + 10, NOW + 11),
-            ("iat", NOW + 10, NOW + 11),
-        ] {
-            assert!(
-                keys.judge_with(|claims| claims[claim] = json!(allowed)).is_ok(),
-                "{claim}"
-            );
+        for (claim, allowed, refused) in
+            [("exp", NOW - 10, NOW - 11), ("nbf", NOW + 10, NOW + 11), ("iat", NOW + 10, NOW + 11)]
+        {
+            assert!(keys.judge_with(|claims| claims[claim] = json!(allowed)).is_ok(), "{claim}");
             let refusal = keys.judge_with(|claims| claims[claim] = json!(refused));
             assert_eq!(refusal.unwrap_err().status_code(), 401, "{claim}");
             let missing = keys.judge_with(|claims| {
@@ -218,12 +203,7 @@ mod tests {
     #[test]
     fn another_issuer_is_unauthorised_and_another_purpose_a_bad_request() {
         let keys = keys();
-        assert_eq!(
-            keys.judge_with(|claims| claims["iss"] = json!("me"))
-                .unwrap_err()
-                .status_code(),
-            401
-        );
+        assert_eq!(keys.judge_with(|claims| claims["iss"] = json!("me")).unwrap_err().status_code(), 401);
         for (claim, value) in [
             ("operation", json!("Clone")),
             ("name", json!("")),
@@ -255,22 +235,10 @@ mod tests {
         ] {
             assert_eq!(bearer_token(&value(text)), None, "{text:?}");
         }
-        for text in [
-            "Bearer a.b-_~+/",
-            "bearer a.b-_~+/",
-            "BEARER   a.b-_~+/",
-            "Bearer\ta.b-_~+/",
-        ] {
+        for text in ["Bearer a.b-_~+/", "bearer a.b-_~+/", "BEARER   a.b-_~+/", "Bearer\ta.b-_~+/"] {
             assert_eq!(bearer_token(&value(text)), Some("a.b-_~+/"), "{text:?}");
         }
-        assert_eq!(
-            keys()
-                .verifier
-                .verify_grant(None, now())
-                .unwrap_err()
-                .status_code(),
-            400
-        );
+        assert_eq!(keys().verifier.verify_grant(None, now()).unwrap_err().status_code(), 400);
     }
 
     #[test]

@@ -68,10 +68,7 @@ impl ClaimLookup {
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1
-            || self
-                .0
-                .try_lock()
-                .is_ok_and(|last| last.seen.as_ref().is_some_and(is_fresh))
+            || self.0.try_lock().is_ok_and(|last| last.seen.as_ref().is_some_and(is_fresh))
     }
 }
 
@@ -155,9 +152,7 @@ impl ClusterClaims {
 
 /// The PVC that is filled and with what, if its upload server is ready.
 async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
-    let claim = get_claim(api, pvc)
-        .await?
-        .ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
+    let claim = get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
     let (name, claim) = match filled_claim(&claim) {
         FilledClaim::Itself => (pvc.to_owned(), claim),
         FilledClaim::NotYet => return Ok(None),
@@ -167,10 +162,7 @@ async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
         }
         FilledClaim::Prime(prime) => {
             let claim = get_claim(api, &prime).await?;
-            (
-                prime,
-                claim.ok_or_else(|| UnavailableError::NoPrime(pvc.to_owned()))?,
-            )
+            (prime, claim.ok_or_else(|| UnavailableError::NoPrime(pvc.to_owned()))?)
         }
     };
     Ok(upload_content(pvc, &claim)?.map(|content| (name, content)))

@@ -34,10 +34,7 @@ pub(super) enum FilledClaim {
 pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
     let source = pvc.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let by_populator = source.is_some_and(|source| {
-        (
-            source.api_group.as_deref().unwrap_or_default(),
-            source.kind.as_str(),
-        ) == POPULATOR
+        (source.api_group.as_deref().unwrap_or_default(), source.kind.as_str()) == POPULATOR
             && !source.name.is_empty()
     });
     if !by_populator {
@@ -60,10 +57,7 @@ pub(super) fn upload_content(
     if !annotations.contains_key(UPLOAD_TARGET) {
         return Err(UnavailableError::NoTarget(name));
     }
-    if annotations
-        .get(POD_PHASE)
-        .is_some_and(|phase| phase == "Succeeded")
-    {
+    if annotations.get(POD_PHASE).is_some_and(|phase| phase == "Succeeded") {
         return Err(UnavailableError::Finished(asked.to_owned()));
     }
     let ready = annotations.get(POD_READY);
@@ -87,10 +81,8 @@ mod tests {
     use super::*;
 
     fn pvc(annotations: &[(&str, &str)], spec: &Value) -> PersistentVolumeClaim {
-        let annotations: serde_json::Map<String, Value> = annotations
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), json!(value)))
-            .collect();
+        let annotations: serde_json::Map<String, Value> =
+            annotations.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
         let object = json!({"metadata": {"name": "disk", "annotations": annotations}, "spec": spec});
         serde_json::from_value(object).unwrap()
     }
@@ -110,11 +102,7 @@ mod tests {
             ("kubevirt", UploadContent::Disk),
             ("archive", UploadContent::Archive),
         ] {
-            let judged = judged(&[
-                (UPLOAD_TARGET, ""),
-                (POD_READY, "true"),
-                (CONTENT_TYPE, content_type),
-            ]);
+            let judged = judged(&[(UPLOAD_TARGET, ""), (POD_READY, "true"), (CONTENT_TYPE, content_type)]);
             assert_eq!(judged, Ok(Some(content)));
         }
     }
@@ -122,16 +110,9 @@ mod tests {
     #[test]
     fn what_is_not_ready_is_waited_for() {
         for ready in ["false", "", "yes"] {
-            assert_eq!(
-                judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]),
-                Ok(None),
-                "{ready}"
-            );
+            assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_READY, ready)]), Ok(None), "{ready}");
         }
-        assert_eq!(
-            judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]),
-            Ok(None)
-        );
+        assert_eq!(judged(&[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (CONTENT_TYPE, "x")]), Ok(None));
     }
 
     #[test]
@@ -164,10 +145,7 @@ mod tests {
             source("example.org", "VolumeUploadSource", "source"),
             source("cdi.kubevirt.io", "VolumeUploadSource", ""),
         ] {
-            assert_eq!(
-                filled_claim(&pvc(&[(PRIME, "prime-1")], &other)),
-                FilledClaim::Itself
-            );
+            assert_eq!(filled_claim(&pvc(&[(PRIME, "prime-1")], &other)), FilledClaim::Itself);
         }
     }
 }

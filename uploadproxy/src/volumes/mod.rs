@@ -71,10 +71,9 @@ impl ClaimDirectory {
     pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         match self {
             Self::Cluster(claims) => claims.find_volume(grant).await,
-            Self::Fixed(volumes) => volumes
-                .get(grant)
-                .cloned()
-                .ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone())),
+            Self::Fixed(volumes) => {
+                volumes.get(grant).cloned().ok_or_else(|| UnavailableError::NotFound(grant.pvc.clone()))
+            }
         }
     }
 }
@@ -85,16 +84,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_pvc_that_is_not_known_beforehand_does_not_exist() {
-        let grant = UploadGrant {
-            namespace: "b".to_owned(),
-            pvc: "disk".to_owned(),
-        };
+        let grant = UploadGrant { namespace: "b".to_owned(), pvc: "disk".to_owned() };
         assert_eq!(
-            ClaimDirectory::Fixed(HashMap::new())
-                .find_volume(&grant)
-                .await
-                .unwrap_err()
-                .to_string(),
+            ClaimDirectory::Fixed(HashMap::new()).find_volume(&grant).await.unwrap_err().to_string(),
             "rejecting Upload Request for PVC disk that doesn't exist"
         );
     }

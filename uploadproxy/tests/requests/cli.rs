@@ -56,32 +56,16 @@ fn dev_prints_a_command_that_uploads_and_ends_both_servers() {
     let image = folder.path().join("image.qcow2");
     let raw = folder.path().join("image.raw");
     std::fs::write(&raw, disk::content(1, 3 << 20)).or_fail("an image");
-    shell(&format!(
-        "qemu-img convert -f raw -O qcow2 -c {} {}",
-        raw.display(),
-        image.display()
-    ));
-    let base = command
-        .rsplit(' ')
-        .next()
-        .or_fail("a URL")
-        .trim_end_matches("/v1beta1/upload")
-        .to_owned();
+    shell(&format!("qemu-img convert -f raw -O qcow2 -c {} {}", raw.display(), image.display()));
+    let base = command.rsplit(' ').next().or_fail("a URL").trim_end_matches("/v1beta1/upload").to_owned();
     let ca = dir.join("certs/ca.crt");
     let ask = |path: &str| shell(&format!("curl -sS --fail --cacert {} {base}{path}", ca.display()));
     assert_eq!((ask("/readyz").as_str(), ask("/healthz").as_str()), ("OK", "OK"));
     assert!(ask("/").contains("<title>"));
 
-    shell(
-        &command
-            .replace("IMAGE", &image.display().to_string())
-            .replace("curl ", "curl -sS --fail "),
-    );
+    shell(&command.replace("IMAGE", &image.display().to_string()).replace("curl ", "curl -sS --fail "));
     let written = std::fs::read(dir.join("disk.img")).or_fail("the disk");
-    assert!(
-        written == std::fs::read(&raw).or_fail("the image"),
-        "the disk differs"
-    );
+    assert!(written == std::fs::read(&raw).or_fail("the image"), "the disk differs");
 
     let text = shell(&format!("curl -sSk https://{metrics}/"));
     let bytes = std::fs::metadata(&image).or_fail("the image").len();
@@ -93,29 +77,20 @@ fn dev_prints_a_command_that_uploads_and_ends_both_servers() {
     ] {
         assert!(text.contains(&line), "no {line:?} in {text}");
     }
-    assert!(
-        !ask_status(&ca, &format!("{base}/metrics")).starts_with('2'),
-        "metrics are not for everybody"
-    );
+    assert!(!ask_status(&ca, &format!("{base}/metrics")).starts_with('2'), "metrics are not for everybody");
 
     running.signal(Signal::INT);
     let finished = running.wait();
     finished.assert_success("dev");
     assert_eq!(
-        shell(&format!(
-            "pgrep -f '[c]di-uploadserver.*{}' || true",
-            dir.display()
-        )),
+        shell(&format!("pgrep -f '[c]di-uploadserver.*{}' || true", dir.display())),
         "",
         "something is left"
     );
 }
 
 fn ask_status(ca: &Path, url: &str) -> String {
-    shell(&format!(
-        "curl -sS -o /dev/null -w '%{{http_code}}' --cacert {} {url}",
-        ca.display()
-    ))
+    shell(&format!("curl -sS -o /dev/null -w '%{{http_code}}' --cacert {} {url}", ca.display()))
 }
 
 #[test]
@@ -126,11 +101,7 @@ fn dev_prints_a_url_that_curl_takes_whatever_it_listens_on() {
         let command = printed_command(&running);
         let url = command.rsplit(' ').next().or_fail(&command);
         let ready = url.replace("/v1beta1/upload", "/readyz");
-        assert_eq!(
-            shell(&format!("curl -sSgk --fail '{ready}'")),
-            "OK",
-            "{listen}: {url}"
-        );
+        assert_eq!(shell(&format!("curl -sSgk --fail '{ready}'")), "OK", "{listen}: {url}");
         running.signal(Signal::TERM);
         running.wait().assert_success("dev");
     }
@@ -152,10 +123,7 @@ fn dev_uses_its_keys_again() {
         .run();
     token.assert_success("token");
     let command = printed_command(&second);
-    let printed = command
-        .split("Bearer ")
-        .nth(1)
-        .and_then(|rest| rest.split('\'').next());
+    let printed = command.split("Bearer ").nth(1).and_then(|rest| rest.split('\'').next());
     let mine = command.replace(printed.or_fail(&command), token.stdout.trim());
     let question = mine
         .replace("-X POST -T IMAGE", "--silent --fail --head")
@@ -178,42 +146,25 @@ fn what_is_wrong_is_said_in_a_sentence() {
     let none = folder.path().join("none").display().to_string();
     let certs = folder.path().join("certs").display().to_string();
     let serve = |routes: &str, key: &str| {
-        let arguments = [
-            "serve",
-            "--static",
-            routes,
-            "--public-key",
-            key,
-            "--self-signed",
-            &certs,
-        ];
+        let arguments = ["serve", "--static", routes, "--public-key", key, "--self-signed", &certs];
         Program::new(development(BINARY)).args(arguments).run()
     };
     for (finished, words) in [
         (serve(&routes, &none), "cannot read"),
         (serve(&routes, &key), "one public key"),
         (
-            Program::new(development(BINARY))
-                .args(["token", "--pvc", "a", "--key", &key])
-                .run(),
+            Program::new(development(BINARY)).args(["token", "--pvc", "a", "--key", &key]).run(),
             "cannot use the key",
         ),
     ] {
         finished.assert_failure(1, words);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
     }
-    let usage = Program::new(development(BINARY))
-        .args(["token", "--pvc", "a/b", "--key", &key])
-        .run();
+    let usage = Program::new(development(BINARY)).args(["token", "--pvc", "a/b", "--key", &key]).run();
     usage.assert_failure(2, "a PVC's name");
-    let help = Program::new(development(BINARY))
-        .args(["serve", "--help"])
-        .timeout(Duration::from_secs(10))
-        .run();
-    assert!(
-        help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"),
-        "{help:?}"
-    );
+    let help =
+        Program::new(development(BINARY)).args(["serve", "--help"]).timeout(Duration::from_secs(10)).run();
+    assert!(help.stdout.contains("[[route]]") && help.stdout.contains("--limit-rate"), "{help:?}");
 }
 
 #[test]

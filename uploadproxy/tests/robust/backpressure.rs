@@ -24,10 +24,7 @@ fn an_upload_server_that_does_not_read_stops_the_client() {
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
     let before = memory(front.server.id(), "VmRSS");
     let client = Client::new(&front, 1 << 40);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .or_fail("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let piece = vec![b'x'; 64 << 10];
     let mut streams = Vec::new();
     let mut sent = 0;
@@ -57,9 +54,7 @@ fn a_client_that_does_not_read_stops_the_upload_server() {
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
     let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(0))
-        .or_fail("send");
+    connection.begin(&front.request("POST", PATH).length(0)).or_fail("send");
     std::thread::sleep(STUCK);
     let grown = memory(front.server.id(), "VmHWM") - before;
     assert!(grown < 2 << 20, "{grown} bytes");

@@ -34,10 +34,7 @@ fn ten_thousand_silent_connections_do_not_hinder_an_upload() {
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
     let client = Client::new(&front, 1 << 30);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .or_fail("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().or_fail("a runtime");
     let mut took = Vec::new();
     let mut connections = Vec::new();
     for index in 0..CONNECTIONS {
@@ -65,13 +62,8 @@ fn listeners() -> (Scripted, [SocketAddr; 2]) {
     let proxy = UploadProxy::new(BINARY).arg("--metrics").arg("127.0.0.1:0");
     let front = Scripted::start_with(proxy, vec![Script::status(200, "")]);
     let line = front.server.wait_for_line("serving metrics");
-    let metrics = line
-        .split("address=")
-        .nth(1)
-        .and_then(|rest| rest.split_whitespace().next());
-    let metrics = metrics
-        .and_then(|address| address.trim_matches('"').parse().ok())
-        .or_fail(&line);
+    let metrics = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let metrics = metrics.and_then(|address| address.trim_matches('"').parse().ok()).or_fail(&line);
     let addresses = [front.server.address(), metrics];
     (front, addresses)
 }
@@ -92,11 +84,7 @@ fn handshakes_that_do_not_end_hold_little_and_give_it_back() {
                 "4000 times {} bytes of a handshake: {grown} bytes of memory, an upload took {took:?}",
                 hello.len()
             );
-            assert!(
-                grown < GROWTH_BYTES,
-                "{grown} bytes for {} of a handshake",
-                hello.len()
-            );
+            assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
         }
     }
     let stays = memory(front.server.id(), "VmRSS").saturating_sub(before);
@@ -117,11 +105,7 @@ fn a_handshake_holds_less_than_eight_kibibytes() {
         time_upload(&front);
         let each = memory(front.server.id(), "RssAnon").saturating_sub(before) / 500;
         println!("{each} bytes for {} of a ClientHello", hello.len());
-        assert!(
-            each <= HANDSHAKE_BYTES,
-            "{each} bytes for {} of a ClientHello",
-            hello.len()
-        );
+        assert!(each <= HANDSHAKE_BYTES, "{each} bytes for {} of a ClientHello", hello.len());
     }
 }
 
@@ -132,10 +116,7 @@ fn heads_that_do_not_end_hold_little() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     time_upload(&front);
     let before = memory(front.server.id(), "VmRSS");
-    let head = format!(
-        "POST /v1beta1/upload HTTP/1.1\r\nHost: a\r\nX: {}",
-        "x".repeat(120_000)
-    );
+    let head = format!("POST /v1beta1/upload HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(120_000));
     let mut clients: Vec<_> = (0..CLIENTS).map(|_| front.server.connect()).collect();
     for client in &mut clients {
         // It may close the connection before it has all of it.
@@ -152,17 +133,9 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let front = Scripted::start(BINARY, vec![Script::status(200, "")]);
     // From one other address, from the client's own one, and from many.
-    for sources in [
-        vec![source(0)],
-        vec![Ipv4Addr::LOCALHOST],
-        (0..250).map(source).collect(),
-    ] {
+    for sources in [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()] {
         let storm = Storm::start(front.server.address(), sources, PER_SECOND);
-        wait::until(
-            Duration::from_secs(60),
-            || "no storm",
-            || storm.connections() >= u64::from(PER_SECOND),
-        );
+        wait::until(Duration::from_secs(60), || "no storm", || storm.connections() >= u64::from(PER_SECOND));
         for _ in 0..10 {
             time_upload(&front);
         }

@@ -15,25 +15,17 @@ use crate::{BINARY, PATH, time_upload};
 /// An upload of which a half has arrived.
 fn begin(front: &Scripted, content: &[u8]) -> Connection {
     let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(content.len()))
-        .or_fail("send");
+    connection.begin(&front.request("POST", PATH).length(content.len())).or_fail("send");
     connection.send(&content[..content.len() / 2]).or_fail("send");
     let half = content.len() as u64 / 2;
-    front.upstream.wait_for("half of it", |seen| {
-        seen.last().is_some_and(|seen| seen.body_bytes() == half)
-    });
+    front.upstream.wait_for("half of it", |seen| seen.last().is_some_and(|seen| seen.body_bytes() == half));
     connection
 }
 
 /// Waits until nobody listens.
 fn wait_until_refused(front: &Scripted) {
     let is_refused = || TcpStream::connect(front.server.address()).is_err();
-    wait::until(
-        Duration::from_secs(5),
-        || "new connections are still accepted",
-        is_refused,
-    );
+    wait::until(Duration::from_secs(5), || "new connections are still accepted", is_refused);
 }
 
 #[test]
@@ -41,18 +33,13 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     let front = Scripted::start(BINARY, vec![Script::status(200, "done")]);
     // One that waits for its next request goes at once.
     let mut idle = front.server.connect();
-    let answered = idle
-        .exchange(&front.request("HEAD", PATH), b"")
-        .or_fail("an answer");
+    let answered = idle.exchange(&front.request("HEAD", PATH), b"").or_fail("an answer");
     assert_eq!(answered.status, 200);
     let content = vec![b'x'; 1 << 20];
     let mut upload = begin(&front, &content);
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
-    assert!(
-        idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"),
-        "an idle connection is kept"
-    );
+    assert!(idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"), "an idle connection is kept");
     std::thread::sleep(Duration::from_secs(1));
     upload.send(&content[content.len() / 2..]).or_fail("send");
     upload.response().or_fail("an answer").assert(200, "done");
@@ -60,10 +47,7 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     assert_eq!(seen.last().or_fail("an upload").end(), Some(End::Complete));
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
-    let line = finished
-        .stderr
-        .lines()
-        .find(|line| line.contains("upload pvc=disk"));
+    let line = finished.stderr.lines().find(|line| line.contains("upload pvc=disk"));
     let line = line.or_fail(&finished.stderr);
     assert!(line.contains("outcome=completed"), "{line}");
 }
@@ -76,11 +60,7 @@ fn an_idle_proxy_ends_at_once() {
     front.server.signal(Signal::TERM);
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
-    assert!(
-        started.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
 #[test]
@@ -93,10 +73,6 @@ fn a_second_signal_ends_everything() {
     let started = Instant::now();
     let finished = front.server.wait();
     assert_ne!(finished.code(), 0);
-    assert!(
-        started.elapsed() < Duration::from_secs(8),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     drop(upload);
 }

@@ -68,10 +68,7 @@ fn a_pod_that_is_killed_takes_only_its_own_upload_along() {
 fn assert_gone(response: io::Result<Response>) {
     let response = response.or_fail("a status, since none was sent before");
     assert_eq!(response.status, 502, "{response:?}");
-    assert!(
-        response.text().starts_with("error in upload-proxy: "),
-        "{response:?}"
-    );
+    assert!(response.text().starts_with("error in upload-proxy: "), "{response:?}");
 }
 
 #[test]

@@ -10,9 +10,7 @@ use testkit::upstream::{Reads, Script, Then};
 use crate::{BINARY, PATH};
 
 fn front(args: &[&str]) -> Scripted {
-    let proxy = args
-        .iter()
-        .fold(UploadProxy::new(BINARY), |proxy, arg| proxy.arg(arg));
+    let proxy = args.iter().fold(UploadProxy::new(BINARY), |proxy, arg| proxy.arg(arg));
     Scripted::start_with(proxy, vec![Script::status(200, "done")])
 }
 
@@ -20,9 +18,7 @@ fn front(args: &[&str]) -> Scripted {
 fn begin(front: &Scripted) -> Connection {
     let before = front.upstream.seen().len();
     let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(2))
-        .or_fail("send");
+    connection.begin(&front.request("POST", PATH).length(2)).or_fail("send");
     connection.send(b"x").or_fail("send");
     front.upstream.wait_for("an upload", |seen| seen.len() > before);
     connection
@@ -42,10 +38,7 @@ fn uploads_in_excess_are_refused_until_one_ends() {
         assert_eq!(head.status, 200, "{head:?}");
         uploads[0].send(b"y").or_fail("send");
         uploads[0].response().or_fail("an answer").assert(200, "done");
-        front
-            .server
-            .exchange(&front.request("POST", PATH), b"x")
-            .assert(200, "done");
+        front.server.exchange(&front.request("POST", PATH), b"x").assert(200, "done");
         // One that is given up makes room as well.
         let [_, given_up] = uploads;
         drop(given_up);
@@ -65,15 +58,11 @@ fn a_stalled_upload_makes_room_when_there_is_none() {
     // sending.
     front.upstream.follow(Script::stop(Reads::Head, Then::Hang));
     let mut stalled = front.server.connect();
-    stalled
-        .begin(&front.request("POST", PATH).length(1 << 30))
-        .or_fail("send");
+    stalled.begin(&front.request("POST", PATH).length(1 << 30)).or_fail("send");
     front.upstream.wait_for("an upload", |seen| seen.len() == 1);
     front.upstream.follow(Script::status(200, "done"));
     let mut moving = front.server.connect();
-    moving
-        .begin(&front.request("POST", PATH).length(100))
-        .or_fail("send");
+    moving.begin(&front.request("POST", PATH).length(100)).or_fail("send");
     let post = || front.server.exchange(&front.request("POST", PATH), b"x");
     let began = Instant::now();
     let mut sent = 0;
@@ -102,10 +91,7 @@ fn uploads_keep_to_a_rate() {
         response.assert(200, "done");
         let took = started.elapsed();
         // Buffers may take something ahead.
-        assert!(
-            (Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took),
-            "{flag}: {took:?}"
-        );
+        assert!((Duration::from_millis(1800)..Duration::from_secs(5)).contains(&took), "{flag}: {took:?}");
     }
 }
 

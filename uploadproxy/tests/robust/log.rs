@@ -43,10 +43,7 @@ fn every_upload_is_one_line() {
 
     let mut connection = front.server.connect();
     let request = post(&token(PVC), "/v1alpha1/upload-form-async");
-    connection
-        .exchange(&request, &[b'x'; 54_321])
-        .or_fail("an answer")
-        .assert(200, "");
+    connection.exchange(&request, &[b'x'; 54_321]).or_fail("an answer").assert(200, "");
     let line = lines(&front, 1).pop().or_fail("a line");
     for (name, expected) in [
         ("pvc", PVC),
@@ -60,39 +57,18 @@ fn every_upload_is_one_line() {
         assert_eq!(value(&line, name), expected, "{line}");
     }
     assert!(value(&line, "peer").starts_with("127.0.0.1:"), "{line}");
-    assert!(
-        value(&line, "seconds")
-            .parse::<f64>()
-            .is_ok_and(|seconds| seconds < 5.0),
-        "{line}"
-    );
+    assert!(value(&line, "seconds").parse::<f64>().is_ok_and(|seconds| seconds < 5.0), "{line}");
 
     front.upstream.follow(Script::status(400, "no"));
-    front
-        .server
-        .exchange(&post(&token(PVC), PATH), b"x")
-        .assert(400, "no");
+    front.server.exchange(&post(&token(PVC), PATH), b"x").assert(400, "no");
     front.upstream.follow(Script::status(500, "no"));
-    front
-        .server
-        .exchange(&post(&token(PVC), PATH), b"x")
-        .assert(500, "no");
-    assert_eq!(
-        front.server.exchange(&post(&token("closed"), PATH), b"x").status,
-        502
-    );
-    assert_eq!(
-        front.server.exchange(&post(&token("absent"), PATH), b"x").status,
-        503
-    );
+    front.server.exchange(&post(&token(PVC), PATH), b"x").assert(500, "no");
+    assert_eq!(front.server.exchange(&post(&token("closed"), PATH), b"x").status, 502);
+    assert_eq!(front.server.exchange(&post(&token("absent"), PATH), b"x").status, 503);
     let mut leaving = front.server.connect();
-    leaving
-        .begin(&post(&token(PVC), PATH).length(1000))
-        .or_fail("send");
+    leaving.begin(&post(&token(PVC), PATH).length(1000)).or_fail("send");
     leaving.send(b"half").or_fail("send");
-    front.upstream.wait_for("half", |seen| {
-        seen.last().is_some_and(|seen| seen.body_bytes() == 4)
-    });
+    front.upstream.wait_for("half", |seen| seen.last().is_some_and(|seen| seen.body_bytes() == 4));
     drop(leaving);
     let lines = lines(&front, 6);
     let outcomes: Vec<_> = lines[..5]
@@ -101,13 +77,7 @@ fn every_upload_is_one_line() {
         .collect();
     assert_eq!(
         outcomes,
-        [
-            "200 completed",
-            "400 rejected",
-            "500 failed",
-            "502 unreachable",
-            "503 not-ready",
-        ]
+        ["200 completed", "400 rejected", "500 failed", "502 unreachable", "503 not-ready",]
     );
     // Whatever the proxy would have answered.
     assert_eq!(value(&lines[5], "outcome"), "client-gone", "{lines:?}");
@@ -134,10 +104,7 @@ fn no_token_is_ever_logged() {
     }
     // Also where the request is none.
     let mut connection = front.server.connect();
-    let broken = format!(
-        "POST {PATH} HTTP/1.1\r\nAuthorization: {}\r\nX\0: y\r\n\r\n",
-        bearer(&token)
-    );
+    let broken = format!("POST {PATH} HTTP/1.1\r\nAuthorization: {}\r\nX\0: y\r\n\r\n", bearer(&token));
     connection.send(broken.as_bytes()).or_fail("send");
     connection.response().ok();
     std::thread::sleep(Duration::from_millis(100));

@@ -25,9 +25,7 @@ const PATH: &str = "/v1beta1/upload";
 #[track_caller]
 fn time_upload(front: &Scripted) -> Duration {
     let started = Instant::now();
-    let response = front
-        .server
-        .exchange(&front.request("POST", PATH), b"a small image");
+    let response = front.server.exchange(&front.request("POST", PATH), b"a small image");
     assert_eq!(response.status, 200, "{response:?}");
     started.elapsed()
 }

@@ -27,9 +27,7 @@ fn front() -> Scripted {
 fn silent_clients_do_not_hinder_an_upload() {
     let front = front();
     let address = front.server.address();
-    let handshakes: Vec<_> = (0..200)
-        .map(|_| TcpStream::connect(address).or_fail("connect"))
-        .collect();
+    let handshakes: Vec<_> = (0..200).map(|_| TcpStream::connect(address).or_fail("connect")).collect();
     let head = front.request("POST", PATH).length(1000).bytes();
     let heads: Vec<_> = (0..200)
         .map(|index| {
@@ -68,11 +66,7 @@ fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
             slow.send(byte).ok();
         }
         for (connection, end) in connections.iter_mut().zip(&mut ends) {
-            if end.is_none()
-                && connection
-                    .is_closed_within(Duration::from_millis(50))
-                    .or_fail("a look")
-            {
+            if end.is_none() && connection.is_closed_within(Duration::from_millis(50)).or_fail("a look") {
                 *end = Some(started.elapsed());
             }
         }
@@ -85,9 +79,7 @@ fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
         let end = end.or_fail(format!("ends: {ends:?}"));
         assert!(HEADER_TIME.contains(&end), "ends: {ends:?}");
     }
-    handshake
-        .set_read_timeout(Some(Duration::from_secs(10)))
-        .or_fail("a time limit");
+    handshake.set_read_timeout(Some(Duration::from_secs(10))).or_fail("a time limit");
     let read = std::io::Read::read(&mut handshake, &mut [0; 100]);
     assert!(read.is_ok_and(|length| length < 100), "the handshake still waits");
     assert!(started.elapsed() < HEADER_TIME.end, "{:?}", started.elapsed());
@@ -98,9 +90,7 @@ fn a_handshake_or_a_header_that_takes_too_long_is_not_waited_for() {
 fn a_body_may_take_as_long_as_it_likes() {
     let front = front();
     let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(16))
-        .or_fail("send");
+    connection.begin(&front.request("POST", PATH).length(16)).or_fail("send");
     for _ in 0..16 {
         connection.send(b"x").or_fail("send");
         std::thread::sleep(Duration::from_millis(900));

@@ -161,9 +161,7 @@ impl Running {
     fn start(front: &Scripted) -> Self {
         const BYTES: usize = 1000;
         let mut connection = front.server.connect();
-        connection
-            .begin(&front.request("POST", PATH).length(BYTES))
-            .or_fail("send");
+        connection.begin(&front.request("POST", PATH).length(BYTES)).or_fail("send");
         front.upstream.wait_for("an upload", |seen| !seen.is_empty());
         let (stop, stopped) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -223,10 +221,7 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
             "limit {limit}: {admitted} of {UPLOADS} admitted within {:?}, {held} bytes held, {peak} in the cgroup",
             began.elapsed()
         );
-        assert!(
-            admitted >= least,
-            "limit {limit}: {admitted} uploads were admitted"
-        );
+        assert!(admitted >= least, "limit {limit}: {admitted} uploads were admitted");
         for fate in &fates {
             match fate {
                 Fate::Stalled { .. } => {}
@@ -235,10 +230,7 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
                     assert!(answer.contains("\r\nretry-after: 10\r\n"), "{answer}");
                     // Which of the two limits comes first is chance.
                     let is_for_memory = answer.contains("the memory limit of the upload proxy allows ");
-                    assert!(
-                        is_for_memory || answer.contains("too many requests for this PVC"),
-                        "{answer}"
-                    );
+                    assert!(is_for_memory || answer.contains("too many requests for this PVC"), "{answer}");
                 }
                 Fate::Broken => panic!("limit {limit}: a client got no answer"),
             }
@@ -254,12 +246,7 @@ fn a_thousand_stalled_uploads_get_no_proxy_killed() {
 
         // The end of what a client has sent does not reach a proxy that has stopped reading: the
         // upload servers end it.
-        let Scripted {
-            server,
-            proxy,
-            upstream,
-            ..
-        } = front;
+        let Scripted { server, proxy, upstream, .. } = front;
         drop((fates, more, uploads, persistent, upstream));
         let stays = || memory(server.id(), "RssAnon").saturating_sub(fresh);
         wait::until(

@@ -171,33 +171,9 @@ mod tests {
             ServerCli::try_parse_from(words).is_ok()
         };
         assert!(parse(&["--dir", ".", "--self-signed", "c"]));
-        assert!(parse(&[
-            "--device",
-            "d",
-            "--self-signed",
-            "c",
-            "--insecure",
-            "--once"
-        ]));
-        assert!(parse(&[
-            "--dir",
-            ".",
-            "--tls-cert",
-            "a",
-            "--tls-key",
-            "b",
-            "--insecure"
-        ]));
-        assert!(parse(&[
-            "--dir",
-            ".",
-            "--tls-cert",
-            "a",
-            "--tls-key",
-            "b",
-            "--client-ca",
-            "c"
-        ]));
+        assert!(parse(&["--device", "d", "--self-signed", "c", "--insecure", "--once"]));
+        assert!(parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b", "--insecure"]));
+        assert!(parse(&["--dir", ".", "--tls-cert", "a", "--tls-key", "b", "--client-ca", "c"]));
         assert!(!parse(&["--self-signed", "c"]));
         assert!(!parse(&["--dir", ".", "--tls-cert", "a"]));
         assert!(!parse(&["--dir", ".", "--device", "d", "--self-signed", "c"]));

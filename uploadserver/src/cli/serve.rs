@@ -121,23 +121,13 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
     Ok(Config {
         address: arguments.listen.0,
         port: arguments.listen.1,
-        tls: match (
-            arguments.tls.self_signed,
-            arguments.tls.tls_cert,
-            arguments.tls.tls_key,
-        ) {
-            (None, Some(certificate), Some(key)) => ServerFiles {
-                certificate,
-                key,
-                client_ca: arguments.client_ca,
-            },
+        tls: match (arguments.tls.self_signed, arguments.tls.tls_cert, arguments.tls.tls_key) {
+            (None, Some(certificate), Some(key)) => {
+                ServerFiles { certificate, key, client_ca: arguments.client_ca }
+            }
             (dir, ..) => {
                 let made = AuthorityFiles::made_in(&dir.unwrap_or_default(), &arguments.client_name)?;
-                ServerFiles {
-                    certificate: made.server.0,
-                    key: made.server.1,
-                    client_ca: Some(made.ca),
-                }
+                ServerFiles { certificate: made.server.0, key: made.server.1, client_ca: Some(made.ca) }
             }
         },
         profile: TlsProfile::default(),
@@ -181,9 +171,5 @@ fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadS
             (disk, dir)
         }
     };
-    Ok(UploadDestination {
-        disk,
-        dir,
-        scratch: arguments.scratch.clone(),
-    })
+    Ok(UploadDestination { disk, dir, scratch: arguments.scratch.clone() })
 }

@@ -42,11 +42,7 @@ pub(crate) async fn open_file_field(
 ) -> Result<FileField, FormError> {
     let body = Arc::new(Mutex::new(body));
     match find_file(&body, boundary).await {
-        Ok(field) => Ok(FileField {
-            field,
-            body,
-            engagement,
-        }),
+        Ok(field) => Ok(FileField { field, body, engagement }),
         Err(error) => {
             drain_body(body, engagement);
             Err(error)

@@ -46,10 +46,8 @@ enum BodyError {
 
 /// The boundary between the parts, as the header of a request has it.
 pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
-    let content_type = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     multer::parse_boundary(content_type).map_err(FormError::Boundary)
 }
 

@@ -65,13 +65,8 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
     let tls = read_tls(&reader).ok_or(ServerConfigError::Tls)?;
     let config = Config {
         // A variable that is there but empty means all addresses.
-        address: env
-            .get(LISTEN_ADDRESS)
-            .unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
-        port: reader
-            .read_text(LISTEN_PORT)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(DEFAULT_PORT),
+        address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
+        port: reader.read_text(LISTEN_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT),
         tls,
         profile: TlsProfile::new(
             &reader.read_text(MIN_VERSION).unwrap_or_default(),
@@ -87,10 +82,7 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
         },
         full_header: true,
         deadline,
-        stall: reader
-            .read_parsed(STALL_SECONDS, str::parse)
-            .unwrap_or(DurationValue(STALL))
-            .0,
+        stall: reader.read_parsed(STALL_SECONDS, str::parse).unwrap_or(DurationValue(STALL)).0,
         resume: reader.read_parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
@@ -113,11 +105,7 @@ fn read_destination(reader: &EnvReader<'_>, paths: &PodPaths) -> UploadDestinati
         Some(paths::BLOCK_DEVICE) => paths.block_device(),
         Some(other) => other.into(),
     };
-    UploadDestination {
-        disk,
-        dir: paths.data_path(),
-        scratch: Some(paths.scratch_path()),
-    }
+    UploadDestination { disk, dir: paths.data_path(), scratch: Some(paths.scratch_path()) }
 }
 
 fn parse_deadline(text: &str) -> Result<SystemTime, String> {
@@ -141,10 +129,7 @@ mod tests {
     use super::*;
 
     fn config(pairs: &[(&str, &str)]) -> Result<Config, ServerConfigError> {
-        let basic = [
-            (KEY_VARIABLE, "/etc/tls/tls.key"),
-            (CERTIFICATE, "/etc/tls/tls.crt"),
-        ];
+        let basic = [(KEY_VARIABLE, "/etc/tls/tls.key"), (CERTIFICATE, "/etc/tls/tls.crt")];
         let env: HashMap<String, String> = basic
             .iter()
             .chain(pairs)
@@ -181,28 +166,17 @@ mod tests {
         .unwrap();
         assert_eq!((config.address.as_str(), config.port), ("", 8443));
         assert_eq!(config.destination.disk, PathBuf::from("/dev/cdi-block-volume"));
-        let DiskRequest {
-            size,
-            overhead,
-            preallocate,
-            ..
-        } = config.wanted;
+        let DiskRequest { size, overhead, preallocate, .. } = config.wanted;
         assert_eq!((size, overhead, preallocate), (Some(1 << 30), 0.06, true));
         assert_eq!(config.access, ClientAccess::Named("ns/a-ns/b".to_owned()));
         let deadline = config.deadline.unwrap().duration_since(SystemTime::UNIX_EPOCH);
         assert_eq!(deadline.unwrap().as_secs(), 1_795_248_000);
-        assert_eq!(
-            (config.stall, config.resume),
-            (Duration::from_secs(7), Duration::ZERO)
-        );
+        assert_eq!((config.stall, config.resume), (Duration::from_secs(7), Duration::ZERO));
     }
 
     #[test]
     fn what_is_wrong_is_refused() {
-        assert!(matches!(
-            config(&[(DEADLINE, "tomorrow")]),
-            Err(ServerConfigError::Deadline(_))
-        ));
+        assert!(matches!(config(&[(DEADLINE, "tomorrow")]), Err(ServerConfigError::Deadline(_))));
         assert_eq!(config(&[(KEY_VARIABLE, "")]).unwrap_err(), ServerConfigError::Tls);
         let Err(ServerConfigError::Environment(errors)) =
             config(&[(IMAGE_SIZE, "big"), (STALL_SECONDS, "0")])

@@ -98,11 +98,7 @@ fn exit_with_message(exit: &ServerExit, termination_log: &Path) -> ExitReason {
 }
 
 fn completion_message(success: UploadSuccess) -> TerminationMessage {
-    let message = if success.content.is_clone() {
-        "Clone Complete"
-    } else {
-        "Upload Complete"
-    };
+    let message = if success.content.is_clone() { "Clone Complete" } else { "Upload Complete" };
     TerminationMessage {
         preallocation_applied: Some(success.preallocated),
         message: Some(message.to_owned()),

@@ -53,11 +53,7 @@ fn an_archive_fills_the_volume_whatever_wraps_it() {
         for path in ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"] {
             let pod = UploadPod::new(BINARY).env("PREALLOCATION", "true");
             let finished = pod.start().post_last(path, &body);
-            assert!(
-                finished.stderr.contains("Wrote archive data"),
-                "{}",
-                finished.stderr
-            );
+            assert!(finished.stderr.contains("Wrote archive data"), "{}", finished.stderr);
             assert_eq!(pod.message().as_deref(), Some(UPLOADED));
             assert_eq!(contents(&pod.path("data")), contents(tree.path()), "{program}");
         }
@@ -69,11 +65,7 @@ fn every_dialect_of_tar_is_read() {
     let tree = tree();
     // `ustar` and `v7` have no room for the long name.
     for format in ["gnu", "oldgnu", "pax", "ustar", "v7"] {
-        let names: &[&str] = if ["ustar", "v7"].contains(&format) {
-            &["a"]
-        } else {
-            &["."]
-        };
+        let names: &[&str] = if ["ustar", "v7"].contains(&format) { &["a"] } else { &["."] };
         let option = format!("--format={format}");
         let body = tar(tree.path(), &[&[option.as_str()], names].concat());
         let pod = UploadPod::new(BINARY);
@@ -103,44 +95,16 @@ fn attacks(outside: &Path) -> Vec<(&'static str, Vec<u8>)> {
     let device = path("device");
     tools::run("mknod", [device.to_str().or_fail("the tree"), "c", "1", "3"]);
     vec![
-        (
-            "a parent",
-            tar(
-                folder.path(),
-                &["-P", &renamed("../../outside/evil"), "harmless", "evil"],
-            ),
-        ),
+        ("a parent", tar(folder.path(), &["-P", &renamed("../../outside/evil"), "harmless", "evil"])),
         (
             "a parent further in",
-            tar(
-                folder.path(),
-                &["-P", &renamed("x/../../../outside/evil"), "harmless", "evil"],
-            ),
+            tar(folder.path(), &["-P", &renamed("x/../../../outside/evil"), "harmless", "evil"]),
         ),
-        (
-            "an absolute name",
-            tar(folder.path(), &["-P", &absolute, "harmless", "evil"]),
-        ),
-        (
-            "a link",
-            tar(
-                folder.path(),
-                &["-P", &renamed("link/evil"), "harmless", "link", "evil"],
-            ),
-        ),
+        ("an absolute name", tar(folder.path(), &["-P", &absolute, "harmless", "evil"])),
+        ("a link", tar(folder.path(), &["-P", &renamed("link/evil"), "harmless", "link", "evil"])),
         (
             "two links",
-            tar(
-                folder.path(),
-                &[
-                    "-P",
-                    &renamed("up/../outside/evil"),
-                    "harmless",
-                    "here",
-                    "up",
-                    "evil",
-                ],
-            ),
+            tar(folder.path(), &["-P", &renamed("up/../outside/evil"), "harmless", "here", "up", "evil"]),
         ),
         ("a device", tar(folder.path(), &["harmless", "device"])),
     ]
@@ -159,11 +123,7 @@ fn an_archive_that_reaches_out_is_refused_and_leaves_the_volume_as_it_was() {
         assert_eq!(response.status, 400, "{attack}: {response:?}");
         let text = response.text();
         assert!(text.starts_with("Saving stream failed: "), "{attack}: {text}");
-        assert_eq!(
-            fs::read_dir(&outside).or_fail("the tree").count(),
-            0,
-            "{attack}: wrote outside"
-        );
+        assert_eq!(fs::read_dir(&outside).or_fail("the tree").count(), 0, "{attack}: wrote outside");
         assert_eq!(contents(&pod.path("data")), before, "{attack}: {text}");
     }
     server.post_last("/v1beta1/upload-archive", &tar(tree().path(), &["."]));

@@ -20,17 +20,10 @@ fn address(running: &Running) -> String {
 /// Uploads with curl and returns the status.
 fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> String {
     let path = |name: &str| certs.join(name).to_string_lossy().into_owned();
-    let mut words = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"]
-        .map(str::to_owned)
-        .to_vec();
+    let mut words = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--cacert"].map(str::to_owned).to_vec();
     words.push(path("ca.crt"));
     if with_certificate {
-        words.extend([
-            "--cert".to_owned(),
-            path("client.crt"),
-            "--key".to_owned(),
-            path("client.key"),
-        ]);
+        words.extend(["--cert".to_owned(), path("client.crt"), "--key".to_owned(), path("client.key")]);
     }
     words.extend([
         "--data-binary".to_owned(),
@@ -43,27 +36,15 @@ fn curl(certs: &Path, with_certificate: bool, address: &str, image: &Path) -> St
 #[test]
 fn one_upload_by_curl_with_certificates_made_on_request() {
     let folder = tempfile::tempdir().unwrap();
-    let (certs, target, image) = (
-        folder.path().join("certs"),
-        folder.path().join("target"),
-        folder.path().join("image"),
-    );
+    let (certs, target, image) =
+        (folder.path().join("certs"), folder.path().join("target"), folder.path().join("image"));
     std::fs::create_dir(&target).unwrap();
     let content = disk::content(1, 3 << 20);
     std::fs::write(&image, &content).unwrap();
     let mut authority = None;
     for insecure in [false, true] {
-        let program = serve()
-            .arg("--once")
-            .arg("--dir")
-            .arg(&target)
-            .arg("--self-signed")
-            .arg(&certs);
-        let program = if insecure {
-            program.arg("--insecure")
-        } else {
-            program
-        };
+        let program = serve().arg("--once").arg("--dir").arg(&target).arg("--self-signed").arg(&certs);
+        let program = if insecure { program.arg("--insecure") } else { program };
         let running = program.start();
         let address = address(&running);
         // Certificates that are there are kept.
@@ -85,13 +66,8 @@ fn one_upload_after_another_replaces_the_disk() {
     let certs = folder.path().join("certs");
     let image = folder.path().join("image");
     let device = LoopDevice::new(folder.path(), 4 << 20, 512);
-    let running = serve()
-        .arg("--device")
-        .arg(device.path())
-        .arg("--insecure")
-        .arg("--self-signed")
-        .arg(&certs)
-        .start();
+    let running =
+        serve().arg("--device").arg(device.path()).arg("--insecure").arg("--self-signed").arg(&certs).start();
     let address = address(&running);
     for seed in 1..4 {
         let content = disk::content(seed, 4 << 20);
@@ -125,18 +101,7 @@ fn wrong_flags_are_refused_with_a_sentence() {
         (&["serve"][..], "--dir"),
         (&["serve", "--dir", "/nonexistent", "--insecure"], "--tls-cert"),
         (&["serve", "--dir", "/tmp", "--device", "/dev/null"], "--device"),
-        (
-            &[
-                "serve",
-                "--dir",
-                "/tmp",
-                "--self-signed",
-                "/tmp",
-                "--size",
-                "large",
-            ],
-            "--size",
-        ),
+        (&["serve", "--dir", "/tmp", "--self-signed", "/tmp", "--size", "large"], "--size"),
     ] {
         let finished = Program::new(crate::BINARY).args(args.iter().copied()).run();
         finished.assert_failure(2, sentence);

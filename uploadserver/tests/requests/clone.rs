@@ -41,9 +41,7 @@ fn tar(folder: &Path) -> Vec<u8> {
 }
 
 fn send(server: &Server, path: &str, content_type: &str, stream: &[u8]) -> Response {
-    let request = Request::post(path)
-        .chunked()
-        .header("x-cdi-content-type", content_type);
+    let request = Request::post(path).chunked().header("x-cdi-content-type", content_type);
     server.exchange(&request, &chunked(stream, 32 << 10, &[]))
 }
 
@@ -109,10 +107,7 @@ fn a_device_with_the_bytes_of_an_image_is_not_converted() {
         let pod = UploadPod::new(BINARY);
         clone(&pod, BLOCK, &framed(&bytes), false);
         let disk = fs::read(pod.disk()).unwrap();
-        assert!(
-            disk.starts_with(&bytes),
-            "the guest's bytes were read as an image"
-        );
+        assert!(disk.starts_with(&bytes), "the guest's bytes were read as an image");
     }
 }
 
@@ -164,15 +159,10 @@ fn a_volume_becomes_the_same_volume_with_its_holes() {
     assert_eq!(listing(&target), listing(source.path()));
     for name in ["disk.img", "nested/deeper/notes", "nested/same-script"] {
         let (source, target) = (source.path().join(name), target.join(name));
-        assert!(
-            fs::read(&source).unwrap() == fs::read(&target).unwrap(),
-            "{name} differs"
-        );
+        assert!(fs::read(&source).unwrap() == fs::read(&target).unwrap(), "{name} differs");
     }
-    let (from, to) = (
-        disk::allocated_bytes(&source.path().join("disk.img")),
-        disk::allocated_bytes(&pod.disk()),
-    );
+    let (from, to) =
+        (disk::allocated_bytes(&source.path().join("disk.img")), disk::allocated_bytes(&pod.disk()));
     assert!(to <= from + MIB, "{to} bytes are allocated, {from} were");
 }
 
@@ -212,12 +202,7 @@ fn a_file_that_could_be_taken_for_the_disk_is_not_taken() {
     let device = LoopDevice::new(folder.path(), 16 * MIB, 512);
     let pod = UploadPod::new(BINARY).block(device.path());
     let server = pod.start();
-    let response = send(
-        &server,
-        "/v1beta1/upload",
-        FILESYSTEM,
-        &framed(&tar(source.path())),
-    );
+    let response = send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar(source.path())));
     assert_eq!(response.status, 400, "{response:?}");
     assert!(response.text().contains("`before-disk.img.bak`"), "{response:?}");
     assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
@@ -231,17 +216,9 @@ fn a_volume_without_a_disk_cannot_become_a_device() {
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let pod = UploadPod::new(BINARY).block(device.path());
     let server = pod.start();
-    let response = send(
-        &server,
-        "/v1beta1/upload",
-        FILESYSTEM,
-        &framed(&tar(source.path())),
-    );
+    let response = send(&server, "/v1beta1/upload", FILESYSTEM, &framed(&tar(source.path())));
     assert_eq!(response.status, 400, "{response:?}");
-    assert!(
-        response.text().contains("no disk image found in tar"),
-        "{response:?}"
-    );
+    assert!(response.text().contains("no disk image found in tar"), "{response:?}");
     assert!(disk::begins_with_only(&[0, DIRT], device.path(), MIB));
     let content = disk::content(1, 4 * MIB);
     send(&server, "/v1beta1/upload", BLOCK, &framed(&content)).assert(200, "");
@@ -282,10 +259,7 @@ fn a_broken_clone_leaves_the_server_ready_and_the_volume_clean() {
         ] {
             let response = send(&server, "/v1beta1/upload", content_type, &damage);
             assert_eq!(response.status, 500, "{response:?}");
-            assert!(
-                response.text().starts_with("Saving stream failed: "),
-                "{response:?}"
-            );
+            assert!(response.text().starts_with("Saving stream failed: "), "{response:?}");
             assert_eq!(pod.data_names(), [""; 0], "{content_type}: {}", response.text());
         }
     }
@@ -348,10 +322,7 @@ fn zstd_is_offered_and_taken() {
         // Older cloners of ours name `frames-1`, do not find it in the answer, and send snappy.
         for known in ["zstd", "frames-1"] {
             let offer = server.exchange(&question.clone().header("x-cdi-workers-clone", known), &[]);
-            assert_eq!(
-                (offer.status, offer.header("x-cdi-workers-clone")),
-                (200, Some("zstd"))
-            );
+            assert_eq!((offer.status, offer.header("x-cdi-workers-clone")), (200, Some("zstd")));
         }
         let (half, other_half) = bytes.split_at(bytes.len() / 2);
         let (half, other_half) = (in_zstd(half), in_zstd(other_half));
@@ -389,10 +360,7 @@ fn zstd_has_to_come_with_a_checksum() {
         .chunked()
         .header("x-cdi-content-type", BLOCK)
         .header("x-cdi-workers-clone", "zstd");
-    let announced = request
-        .clone()
-        .header("x-cdi-checksum", "crc64nvme")
-        .header("Trailer", "x-cdi-checksum");
+    let announced = request.clone().header("x-cdi-checksum", "crc64nvme").header("Trailer", "x-cdi-checksum");
     for (request, sentence) in [
         (request, "a clone in zstd needs x-cdi-checksum"),
         (announced, "the announced checksum did not come"),
@@ -427,11 +395,7 @@ fn an_encoding_that_nobody_knows_is_refused_with_a_sentence() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     for (content_type, encoding, sentence) in [
-        (
-            BLOCK,
-            "frames-1",
-            "a clone in \"frames-1\" is not understood: x-cdi-workers-clone may be zstd",
-        ),
+        (BLOCK, "frames-1", "a clone in \"frames-1\" is not understood: x-cdi-workers-clone may be zstd"),
         (FILESYSTEM, "", "a clone in \"\" is not understood"),
         ("", "zstd", "x-cdi-workers-clone is for clones"),
     ] {

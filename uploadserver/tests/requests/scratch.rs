@@ -22,17 +22,10 @@ fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
     server.wait().assert_success(name);
     let allowed = [pod.disk(), pod.path("dev/termination-log")];
     let calls = syscalls::created(&log);
-    let (expected, elsewhere): (Vec<_>, Vec<_>) = calls
-        .iter()
-        .partition(|call| allowed.iter().any(|path| syscalls::is_about(call, path)));
-    assert!(
-        expected.len() >= 2,
-        "{name}: the target must be among the files: {calls:#?}"
-    );
-    assert!(
-        elsewhere.is_empty(),
-        "{name}: other files were written: {elsewhere:#?}"
-    );
+    let (expected, elsewhere): (Vec<_>, Vec<_>) =
+        calls.iter().partition(|call| allowed.iter().any(|path| syscalls::is_about(call, path)));
+    assert!(expected.len() >= 2, "{name}: the target must be among the files: {calls:#?}");
+    assert!(elsewhere.is_empty(), "{name}: other files were written: {elsewhere:#?}");
     disk::assert_same(&pod.disk(), raw, length, name);
 }
 
@@ -40,31 +33,15 @@ fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
 fn nothing_is_written_besides_the_target() {
     let folder = tempfile::tempdir().unwrap();
     for content in [Content::Sparse, Content::Snapshots, Content::RandomOrder] {
-        let spec = Spec {
-            compression: Compression::Zlib,
-            resized_to: Some(600 << 20),
-            ..Spec::new(content)
-        };
+        let spec = Spec { compression: Compression::Zlib, resized_to: Some(600 << 20), ..Spec::new(content) };
         let image = spec.build(folder.path(), "image");
         let qcow2 = std::fs::read(&image.qcow2).unwrap();
         let (raw, length) = (image.raw.as_path(), image.virtual_size);
         let as_form = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
         check("an image", &Request::post("/v1beta1/upload"), &qcow2, raw, length);
-        check(
-            "an image, async",
-            &Request::post("/v1beta1/upload-async"),
-            &qcow2,
-            raw,
-            length,
-        );
+        check("an image, async", &Request::post("/v1beta1/upload-async"), &qcow2, raw, length);
         check("a form", &as_form, &form(&[Part::file(&qcow2)]), raw, length);
         let xz = tools::filter("xz", ["-c", "-1"], &qcow2);
-        check(
-            "a compressed image",
-            &Request::post("/v1beta1/upload"),
-            &xz,
-            raw,
-            length,
-        );
+        check("a compressed image", &Request::post("/v1beta1/upload"), &xz, raw, length);
     }
 }

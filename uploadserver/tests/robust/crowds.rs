@@ -27,10 +27,7 @@ const GROWTH_BYTES: u64 = 8 << 20;
 
 /// A server whose disk takes a while until what was written is on it.
 fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
-    let inject = format!(
-        "inject=fsync,fdatasync,syncfs:delay_enter={}",
-        seconds * 1_000_000
-    );
+    let inject = format!("inject=fsync,fdatasync,syncfs:delay_enter={}", seconds * 1_000_000);
     let options = [
         "-f",
         "--seccomp-bpf",
@@ -42,11 +39,7 @@ fn slow_to_sync(pod: &UploadPod, seconds: u64) -> Server {
         "-e",
         &inject,
     ];
-    pod.serve(
-        pod.program()
-            .under("strace", options)
-            .timeout(Duration::from_secs(120)),
-    )
+    pod.serve(pod.program().under("strace", options).timeout(Duration::from_secs(120)))
 }
 
 #[test]
@@ -55,20 +48,12 @@ fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
     let content = disk::content(1, 4 << 20);
     for path in ["/v1beta1/upload", "/v1beta1/upload-archive"] {
         let is_archive = path.ends_with("archive");
-        let body = if is_archive {
-            tar(&content)
-        } else {
-            content.clone()
-        };
+        let body = if is_archive { tar(&content) } else { content.clone() };
         let pod = UploadPod::new(BINARY);
         let server = slow_to_sync(&pod, 3);
         let mut upload = server.begin_upload(path, body.len(), &body);
         // All is received, and on its way to the disk.
-        server.wait_for_line(if is_archive {
-            "New phase: TransferDataDir"
-        } else {
-            "New phase: Resize"
-        });
+        server.wait_for_line(if is_archive { "New phase: TransferDataDir" } else { "New phase: Resize" });
         server.wait_for_status(&[&format!("\"received_bytes\":{},", body.len())]);
         let mut crowd = Crowd::new();
         for number in 0..2 * CONNECTIONS {
@@ -76,11 +61,7 @@ fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
         }
         upload.response().or_fail("an answer").assert(200, "");
         server.wait().assert_success("an upload beside a crowd");
-        let written = if is_archive {
-            pod.path("data/disk.img")
-        } else {
-            pod.disk()
-        };
+        let written = if is_archive { pod.path("data/disk.img") } else { pod.disk() };
         assert!(std::fs::read(written).unwrap() == content, "{path}");
     }
 }
@@ -90,13 +71,8 @@ fn tar(content: &[u8]) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("disk.img"), content).or_fail("a file");
     let tar = folder.path().join("disk.tar");
-    let words = [
-        "-cf".as_ref(),
-        tar.as_os_str(),
-        "-C".as_ref(),
-        folder.path().as_os_str(),
-        "disk.img".as_ref(),
-    ];
+    let words =
+        ["-cf".as_ref(), tar.as_os_str(), "-C".as_ref(), folder.path().as_os_str(), "disk.img".as_ref()];
     testkit::tools::run("tar", words);
     std::fs::read(tar).or_fail("a tar")
 }
@@ -105,19 +81,11 @@ fn tar(content: &[u8]) -> Vec<u8> {
 fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
     allow_files(FILES);
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec {
-        compression: Compression::Zlib,
-        virtual_size: 16 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression: Compression::Zlib, virtual_size: 16 << 20, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).unwrap();
     // From one other address, from the client's own one, and from many.
-    let sources = [
-        vec![source(0)],
-        vec![Ipv4Addr::LOCALHOST],
-        (0..250).map(source).collect(),
-    ];
+    let sources = [vec![source(0)], vec![Ipv4Addr::LOCALHOST], (0..250).map(source).collect()];
     for (round, sources) in sources.into_iter().cycle().take(10).enumerate() {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
@@ -129,18 +97,10 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
         );
         let mut upload = server.begin_upload("/v1beta1/upload", qcow2.len(), &[]);
         upload.send_until_answered(&qcow2).or_fail("send");
-        upload
-            .response()
-            .or_fail(format!("answer {round}"))
-            .assert(200, "");
+        upload.response().or_fail(format!("answer {round}")).assert(200, "");
         drop(storm);
         server.wait().assert_success("an upload in a storm");
-        disk::assert_same(
-            &pod.disk(),
-            &image.raw,
-            image.virtual_size,
-            "an upload in a storm",
-        );
+        disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "an upload in a storm");
     }
 }
 
@@ -157,11 +117,7 @@ fn handshakes_that_do_not_end_hold_little() {
         crowd.join(source(0), server.address(), 2000, &hello);
         server.wait_until_idle();
         let grown = memory(server.id(), "VmHWM").saturating_sub(before);
-        assert!(
-            grown < GROWTH_BYTES,
-            "{grown} bytes for {} of a handshake",
-            hello.len()
-        );
+        assert!(grown < GROWTH_BYTES, "{grown} bytes for {} of a handshake", hello.len());
     }
     server.post_last("/v1beta1/upload", &disk::content(1, 1 << 20));
 }

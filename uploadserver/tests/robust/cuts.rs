@@ -35,9 +35,7 @@ impl Attempt {
         connection.begin(&request).or_fail(&self.name);
         let interim = connection.response().or_fail(&self.name);
         assert_eq!(interim.status, 100, "{}: {interim:?}", self.name);
-        connection
-            .send_until_answered(&self.body[..bytes])
-            .or_fail(&self.name);
+        connection.send_until_answered(&self.body[..bytes]).or_fail(&self.name);
     }
 }
 
@@ -59,11 +57,7 @@ fn attempts(image: &Image) -> Vec<Attempt> {
                 ("form", as_form.clone().length(form.len()), form.clone()),
                 ("chunked form", as_form.chunked(), chunked(&form, 20_000, &[])),
             ] {
-                attempts.push(Attempt {
-                    name: format!("{name} {framing} {suffix}"),
-                    request,
-                    body,
-                });
+                attempts.push(Attempt { name: format!("{name} {framing} {suffix}"), request, body });
             }
         }
     }
@@ -71,11 +65,7 @@ fn attempts(image: &Image) -> Vec<Attempt> {
 }
 
 fn image(folder: &Path) -> Image {
-    let spec = Spec {
-        compression: Compression::Zlib,
-        virtual_size: 4 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression: Compression::Zlib, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     spec.build(folder, "image")
 }
 
@@ -140,11 +130,7 @@ fn streams_of_http_2_that_are_reset_leave_a_server_that_works() {
     for (keep_connection, limit) in [(true, 2_500), (false, 60_000)] {
         let mut connection = Http2::open(&pod, &server);
         for round in 0..25 {
-            let path = if round % 2 == 0 {
-                "/v1beta1/upload"
-            } else {
-                "/v1beta1/upload-async"
-            };
+            let path = if round % 2 == 0 { "/v1beta1/upload" } else { "/v1beta1/upload-async" };
             let at = usize::try_from(random.below(limit)).unwrap();
             let stream = connection.begin(path, qcow2.len());
             connection.send(stream, &qcow2[..at]);
@@ -170,11 +156,7 @@ fn a_second_upload_is_refused_at_once_and_does_not_disturb_the_first() {
     let server = pod.start();
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
     let big = vec![1; 32 << 20];
-    for path in [
-        "/v1beta1/upload",
-        "/v1beta1/upload-async",
-        "/v1beta1/upload-archive",
-    ] {
+    for path in ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-archive"] {
         let started = std::time::Instant::now();
         server.post(path, &big).assert(503, "");
         let waited = started.elapsed();

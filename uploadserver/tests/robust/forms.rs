@@ -13,19 +13,13 @@ fn a_malformed_form_is_refused_and_the_server_stays_usable() {
     let good = form(&[Part::file(&content)]);
     let no_file = form(&[Part::field("comment", "x"), Part::field("fil", "e")]);
     let content_type = form_content_type();
-    let long_name = format!(
-        "--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"\r\n\r\n",
-        "x".repeat(1 << 20)
-    );
+    let long_name =
+        format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"\r\n\r\n", "x".repeat(1 << 20));
     let malformed: [(&str, Option<&str>, &[u8]); 9] = [
         ("no content type", None, &good),
         ("another content type", Some("application/octet-stream"), &good),
         ("no boundary", Some("multipart/form-data"), &good),
-        (
-            "another boundary",
-            Some("multipart/form-data; boundary=other"),
-            &good,
-        ),
+        ("another boundary", Some("multipart/form-data; boundary=other"), &good),
         ("no byte", Some(&content_type), b""),
         ("no form", Some(&content_type), &content),
         ("no file", Some(&content_type), &no_file),
@@ -67,9 +61,7 @@ fn a_form_that_ends_within_the_file_is_no_success() {
     }
     // What lies behind the file does not matter, a missing end included.
     let tail = form(&[Part::file(&content), Part::field("behind", "x")]);
-    server
-        .exchange(&request, &tail[..tail.len() - 20])
-        .assert(200, "");
+    server.exchange(&request, &tail[..tail.len() - 20]).assert(200, "");
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
@@ -84,9 +76,7 @@ fn bytes_that_resemble_the_boundary_belong_to_the_disk() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
-    server
-        .exchange(&request, &form(&[Part::file(&content)]))
-        .assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
@@ -97,10 +87,7 @@ fn what_comes_before_the_file_is_bounded() {
     let head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"");
     let endless = [head.as_bytes(), &vec![b'x'; 16 << 20]].concat();
     let long = vec![b'x'; 16 << 20];
-    let field = form(&[
-        Part::field("comment", &String::from_utf8(long).unwrap()),
-        Part::file(b"disk"),
-    ]);
+    let field = form(&[Part::field("comment", &String::from_utf8(long).unwrap()), Part::file(b"disk")]);
     let content = disk::content(1, 8 << 20);
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
@@ -108,15 +95,10 @@ fn what_comes_before_the_file_is_bounded() {
     for body in [&endless, &field] {
         let response = server.exchange(&request, body);
         assert_eq!(response.status, 400, "{response:?}");
-        assert!(
-            response.text().contains("bytes before the part named"),
-            "{response:?}"
-        );
+        assert!(response.text().contains("bytes before the part named"), "{response:?}");
     }
     // The file itself may be larger than that.
-    server
-        .exchange(&request, &form(&[Part::file(&content)]))
-        .assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

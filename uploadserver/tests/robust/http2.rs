@@ -29,21 +29,14 @@ pub(crate) struct Http2 {
 impl Http2 {
     /// Connects as the client of `pod` and exchanges the first settings.
     pub(crate) fn open(pod: &UploadPod, server: &Server) -> Self {
-        let offer = Offer {
-            identity: Some(pod.client()),
-            protocols: &["h2"],
-            ..Offer::default()
-        };
+        let offer = Offer { identity: Some(pod.client()), protocols: &["h2"], ..Offer::default() };
         let config = pod.authority().client_config_for(&offer).or_fail("TLS");
         let mut http2 = Self {
             connection: server.connect_as(&config),
             next_stream: 1,
             authority: server.address().to_string(),
         };
-        http2
-            .connection
-            .send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .or_fail("send the preface");
+        http2.connection.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").or_fail("send the preface");
         http2.frame(SETTINGS, 0, 0, &[]);
         http2.frame(SETTINGS, ACK, 0, &[]);
         http2
@@ -87,9 +80,7 @@ impl Http2 {
     }
 
     fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-        let length = u32::try_from(payload.len())
-            .or_fail("a short frame")
-            .to_be_bytes();
+        let length = u32::try_from(payload.len()).or_fail("a short frame").to_be_bytes();
         let mut frame = length[1..].to_vec();
         frame.extend([kind, flags]);
         frame.extend(stream.to_be_bytes());

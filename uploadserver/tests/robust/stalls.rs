@@ -13,9 +13,7 @@ use crate::BINARY;
 fn silent_clients_do_not_stop_an_upload() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
-    let handshakes: Vec<_> = (0..100)
-        .map(|_| TcpStream::connect(server.address()).unwrap())
-        .collect();
+    let handshakes: Vec<_> = (0..100).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
     let heads: Vec<_> = (0..100)
         .map(|index| {
             let head = Request::post("/v1beta1/upload").length(1000).bytes();
@@ -27,19 +25,11 @@ fn silent_clients_do_not_stop_an_upload() {
     let content = disk::content(1, 8 << 20);
     let started = Instant::now();
     server.post("/v1beta1/upload", &content).assert(200, "");
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // The silent clients are still there, and do not keep the server from its end.
     let finished = server.wait();
     finished.assert_success("upload");
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
     assert!(std::fs::read(pod.disk()).unwrap() == content);
     drop((handshakes, heads));
 }
@@ -55,10 +45,7 @@ fn a_client_that_stalls_frees_the_server() {
         server.post("/v1beta1/upload", b"x").assert(503, "");
         server.wait_until_idle();
         let waited = started.elapsed();
-        assert!(
-            (Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited),
-            "freed after {waited:?}"
-        );
+        assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "freed after {waited:?}");
         assert_eq!(pod.data_names(), [""; 0]);
         drop(stalled);
     }
@@ -68,9 +55,8 @@ fn a_client_that_stalls_frees_the_server() {
 
 #[test]
 fn a_client_that_hardly_sends_is_given_up() {
-    let pod = UploadPod::new(BINARY)
-        .env("CDI_WORKERS_SPEED_LIMIT", "1000")
-        .env("CDI_WORKERS_SPEED_TIME", "3");
+    let pod =
+        UploadPod::new(BINARY).env("CDI_WORKERS_SPEED_LIMIT", "1000").env("CDI_WORKERS_SPEED_TIME", "3");
     let server = pod.start();
     let content = disk::content(1, 1 << 20);
     let mut slow = server.begin_upload("/v1beta1/upload", content.len(), &content[..1]);
@@ -82,10 +68,7 @@ fn a_client_that_hardly_sends_is_given_up() {
     let sent = sent.expect("it is given up within 20 s");
     assert!(sent > 20, "given up after {sent} bytes");
     let answer = slow.response().unwrap();
-    assert!(
-        answer.status == 500 && answer.text().contains("the source is too slow: "),
-        "{answer:?}"
-    );
+    assert!(answer.status == 500 && answer.text().contains("the source is too slow: "), "{answer:?}");
     server.wait_until_idle();
     server.post_last("/v1beta1/upload", &content);
     assert!(std::fs::read(pod.disk()).unwrap() == content);

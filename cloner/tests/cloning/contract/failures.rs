@@ -74,34 +74,16 @@ fn nobody_but_the_right_server_gets_anything() {
     let nowhere = format!("https://{nobody}/v1beta1/upload");
     for (pod, sentence) in [
         // We do not know the server; the server does not know us.
-        (
-            ClonePod::new(BINARY, &other, &scene.client, &scene.url()),
-            "certificate",
-        ),
-        (
-            ClonePod::new(BINARY, &scene.authority, &stranger, &scene.url()),
-            " POSTing to ",
-        ),
+        (ClonePod::new(BINARY, &other, &scene.client, &scene.url()), "certificate"),
+        (ClonePod::new(BINARY, &scene.authority, &stranger, &scene.url()), " POSTing to "),
         (
             ClonePod::new(BINARY, &scene.authority, &scene.client, &nowhere),
             "connect: connection refused POSTing to ",
         ),
-        (
-            scene.pod().env("UPLOAD_URL", "http://127.0.0.1:1/"),
-            "is not the https URL",
-        ),
-        (
-            scene.pod().env("SERVER_CA_CERT", "no PEM"),
-            "there is no certificate",
-        ),
-        (
-            scene.pod().env("CLIENT_CERT", "no PEM"),
-            "Error creating http client",
-        ),
-        (
-            scene.pod().env("CLIENT_KEY", "secret"),
-            "Error creating http client",
-        ),
+        (scene.pod().env("UPLOAD_URL", "http://127.0.0.1:1/"), "is not the https URL"),
+        (scene.pod().env("SERVER_CA_CERT", "no PEM"), "there is no certificate"),
+        (scene.pod().env("CLIENT_CERT", "no PEM"), "Error creating http client"),
+        (scene.pod().env("CLIENT_KEY", "secret"), "Error creating http client"),
     ] {
         let pod = block(pod);
         let finished = start(&pod);
@@ -118,13 +100,7 @@ fn a_volume_that_cannot_be_read_breaks_the_connection() {
     let pod = scene.pod().files(Path::new("/sys/class/net/lo"));
     let finished = start(&pod);
     finished.assert_failure(FATAL, "Error reading the volume: /sys/class/net/lo/");
-    assert!(
-        finished
-            .stderr
-            .contains("it had 4096 bytes, and now ends at byte"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("it had 4096 bytes, and now ends at byte"), "{}", finished.stderr);
     assert_eq!(pod.message(), None);
     let ended =
         |seen: &[std::sync::Arc<testkit::upstream::Seen>]| seen.iter().all(|seen| seen.end().is_some());

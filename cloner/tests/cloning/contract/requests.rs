@@ -25,11 +25,7 @@ fn a_server_of_cdi_gets_what_cdis_cloner_sends() {
             assert_eq!(pod.message().as_deref(), Some(message));
             let header = format!("Set header to {content}");
             for line in [&header, "clone complete", "Wrote "] {
-                assert!(
-                    finished.stderr.contains(line),
-                    "no {line:?} in {}",
-                    finished.stderr
-                );
+                assert!(finished.stderr.contains(line), "no {line:?} in {}", finished.stderr);
             }
             let seen = scene.upstream.seen();
             let clone = seen.last().unwrap();
@@ -41,10 +37,7 @@ fn a_server_of_cdi_gets_what_cdis_cloner_sends() {
             assert_eq!(clone.end(), Some(End::Complete));
             assert!(clone.body().starts_with(b"\xff\x06\0\0sNaPpY"));
         }
-        assert_eq!(
-            scene.upstream.seen()[0].request_line(),
-            "HEAD /v1beta1/upload-async HTTP/1.1"
-        );
+        assert_eq!(scene.upstream.seen()[0].request_line(), "HEAD /v1beta1/upload-async HTTP/1.1");
     }
 }
 

@@ -12,14 +12,8 @@ use super::{BINARY, MIB, Scene};
 /// What the controller's `kubevirt_cdi_clone_progress_total\{ownerUID="uid"\} (\d{1,3}\.?\d*)` would capture.
 fn controller_reads(text: &str) -> Option<f64> {
     let (_, rest) = text.split_once("\nkubevirt_cdi_clone_progress_total{ownerUID=\"uid\"} ")?;
-    let number: String = rest
-        .chars()
-        .take_while(|c| c.is_ascii_digit() || *c == '.')
-        .collect();
-    assert!(
-        number.split('.').next().is_some_and(|whole| whole.len() <= 3),
-        "{number}"
-    );
+    let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    assert!(number.split('.').next().is_some_and(|whole| whole.len() <= 3), "{number}");
     number.parse().ok()
 }
 
@@ -61,10 +55,8 @@ fn a_signal_is_obeyed_before_the_first_byte_is_sent() {
     // Nothing writes to it: to read it takes for ever.
     let pipe = folder.path().join("pipe");
     Program::new("mkfifo").arg(&pipe).run().assert_success("mkfifo");
-    let mut program = Program::new(BINARY)
-        .arg("clone")
-        .arg(folder.path())
-        .arg("https://localhost:1/v1beta1/upload");
+    let mut program =
+        Program::new(BINARY).arg("clone").arg(folder.path()).arg("https://localhost:1/v1beta1/upload");
     for option in ["--cert", "--key", "--ca"] {
         program = program.arg(option).arg(&pipe);
     }

@@ -18,10 +18,7 @@ fn script(folder: &Path, variables: &[(&str, &str)]) -> Finished {
         symlink(BINARY, &link).or_fail("a link");
     }
     let program = Program::new(link);
-    variables
-        .iter()
-        .fold(program, |program, (name, value)| program.env(name, *value))
-        .run()
+    variables.iter().fold(program, |program, (name, value)| program.env(name, *value)).run()
 }
 
 #[test]
@@ -43,10 +40,7 @@ fn the_script_needs_its_variables_and_prints_them() {
         (
             &[("VOLUME_MODE", "block"), ("MOUNT_POINT", disk)],
             FATAL,
-            &*format!(
-                "VOLUME_MODE=block\nMOUNT_POINT={disk}\nUPLOAD_BYTES={}\n",
-                7 * MIB
-            ),
+            &*format!("VOLUME_MODE=block\nMOUNT_POINT={disk}\nUPLOAD_BYTES={}\n", 7 * MIB),
             "Error getting env var CLIENT_KEY",
         ),
     ] {
@@ -63,18 +57,12 @@ fn the_estimate_is_that_of_du() {
     fs::create_dir_all(volume.join("nested")).unwrap();
     fs::write(volume.join("nested/file"), disk::content(1, MIB + 5)).unwrap();
     fs::hard_link(volume.join("nested/file"), volume.join("same")).unwrap();
-    File::create(volume.join("disk.img"))
-        .unwrap()
-        .set_len(50 * MIB)
-        .unwrap();
+    File::create(volume.join("disk.img")).unwrap().set_len(50 * MIB).unwrap();
     let mount = volume.to_str().unwrap();
     let estimate = |preallocation: &[(&str, &str)]| {
         let variables = [("VOLUME_MODE", "filesystem"), ("MOUNT_POINT", mount)];
         let finished = script(folder.path(), &[&variables, preallocation].concat());
-        let line = finished
-            .stdout
-            .lines()
-            .find_map(|line| line.strip_prefix("UPLOAD_BYTES="));
+        let line = finished.stdout.lines().find_map(|line| line.strip_prefix("UPLOAD_BYTES="));
         line.unwrap().parse::<u64>().unwrap()
     };
     let du = |option: &str| {
@@ -88,10 +76,7 @@ fn the_estimate_is_that_of_du() {
     let apparent = du("--apparent-size");
     let directories = volume.metadata().unwrap().size() + volume.join("nested").metadata().unwrap().size();
     let ours = estimate(&[("PREALLOCATION", "true")]);
-    assert!(
-        ours == apparent || ours == apparent + directories,
-        "{ours}, du says {apparent}"
-    );
+    assert!(ours == apparent || ours == apparent + directories, "{ours}, du says {apparent}");
 }
 
 #[test]
@@ -99,18 +84,11 @@ fn flags_are_checked_before_the_environment_and_the_environment_in_upstreams_ord
     let block = ["-content-type", "blockdevice-clone", "-mount", "/dev/null"];
     let run = |args: &[&str], variables: &[&str]| {
         let program = Program::new(BINARY).args(args.iter().copied());
-        variables
-            .iter()
-            .fold(program, |program, name| program.env(name, "x"))
-            .run()
+        variables.iter().fold(program, |program, name| program.env(name, "x")).run()
     };
     for (args, code, said) in [
         (&["-v=3"][..], FATAL, "Invalid content-type \"\""),
-        (
-            &["-content-type", "tape", "-mount", "/x"],
-            FATAL,
-            "Invalid content-type \"tape\"",
-        ),
+        (&["-content-type", "tape", "-mount", "/x"], FATAL, "Invalid content-type \"tape\""),
         (&["--content-type=filesystem-clone"], FATAL, "Invalid mount \"\""),
         (&["-upload-bytes", "many"], 2, "-upload-bytes"),
         (&["-pod"], 2, "flag provided but not defined: -pod"),

@@ -17,11 +17,8 @@ const DISK_EXTENSIONS: [&[u8]; 7] = [b"vmdk", b"vhd", b"vhdx", b"vdi", b"qcow2",
 /// A manifest.
 const MANIFEST_EXTENSION: &[u8] = b"mf";
 /// Algorithms of manifests: those of OVF 1 and 2, and the one that ovftool may be told to take.
-const MANIFEST_ALGORITHMS: [DigestAlgorithm; 3] = [
-    DigestAlgorithm::Sha1,
-    DigestAlgorithm::Sha256,
-    DigestAlgorithm::Sha512,
-];
+const MANIFEST_ALGORITHMS: [DigestAlgorithm; 3] =
+    [DigestAlgorithm::Sha1, DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
 /// Bytes of all manifests.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 /// Names that a refusal lists.
@@ -74,9 +71,7 @@ impl ApplianceDisk {
             }
         }
         entries.drain_stream()?;
-        Err(entries.entry_error(ArchiveErrorKind::NoDisk {
-            others: others.join(", "),
-        }))
+        Err(entries.entry_error(ArchiveErrorKind::NoDisk { others: others.join(", ") }))
     }
 
     /// Bytes of the disk image.
@@ -119,19 +114,13 @@ impl ApplianceDisk {
             .map(|(algorithm, hashing)| (algorithm, hashing.finish_digest()))
             .collect();
         for checksum in expected {
-            match hashed
-                .iter()
-                .find(|(algorithm, _)| *algorithm == checksum.algorithm())
-            {
+            match hashed.iter().find(|(algorithm, _)| *algorithm == checksum.algorithm()) {
                 Some((_, calculated)) => checksum.verify(calculated)?,
                 None => tracing::warn!(%checksum, "a digest in a manifest was not verified"),
             }
         }
         if expected.is_empty() {
-            tracing::info!(
-                disk = printable_name(&self.name),
-                "no manifest has a digest of the disk"
-            );
+            tracing::info!(disk = printable_name(&self.name), "no manifest has a digest of the disk");
         }
         Ok(())
     }
@@ -155,12 +144,7 @@ impl ChunkStream for ApplianceDisk {
 impl OvfManifests {
     /// Keeps the current entry if it is a manifest.
     fn add_if_one(&mut self, entries: &mut TarReader, name: &[u8], kind: &TarEntryKind) -> Result<(), Error> {
-        let TarEntryKind::File {
-            size,
-            is_sparse: false,
-            ..
-        } = kind
-        else {
+        let TarEntryKind::File { size, is_sparse: false, .. } = kind else {
             return Ok(());
         };
         if !has_extension(name, MANIFEST_EXTENSION) {
@@ -202,11 +186,7 @@ impl OvfManifests {
 fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
     let refuse = |what| Err(entries.entry_error(ArchiveErrorKind::Disk(what)));
     match kind {
-        TarEntryKind::File {
-            size,
-            is_sparse: false,
-            ..
-        } => Ok(*size),
+        TarEntryKind::File { size, is_sparse: false, .. } => Ok(*size),
         TarEntryKind::File { .. } => refuse("is stored with holes"),
         TarEntryKind::Symlink(_) | TarEntryKind::HardLink(_) => refuse("is a link"),
         TarEntryKind::Directory => refuse("is a directory"),
@@ -246,16 +226,9 @@ mod tests {
         for name in ["disk.vmdk", "./VM-disk1.VMDK", "vm/a.b.qcow2", ".img", "x.vhd"] {
             assert!(is_disk(name.as_bytes()), "{name}");
         }
-        for name in [
-            "vm.ovf",
-            "vm.mf",
-            "vm.cert",
-            "vm.nvram",
-            "vmdk",
-            "disk.vmdk.gz",
-            "cd.iso",
-            "a.vmdk/notes",
-        ] {
+        for name in
+            ["vm.ovf", "vm.mf", "vm.cert", "vm.nvram", "vmdk", "disk.vmdk.gz", "cd.iso", "a.vmdk/notes"]
+        {
             assert!(!is_disk(name.as_bytes()), "{name}");
         }
     }

@@ -34,18 +34,13 @@ impl Commit<'_> {
             return Err(self.target.refusal_error("unpack into", reason));
         }
         let moved = self.merge_directory(self.tree, self.target);
-        moved
-            .and_then(|()| self.target.sync_filesystem())
-            .map_err(TargetError::partly_unpacked)
+        moved.and_then(|()| self.target.sync_filesystem()).map_err(TargetError::partly_unpacked)
     }
 
     /// Only root may look into the folder of the filesystem: that of the archive is dropped if nothing is in it.
     fn drop_lost_and_found(&self) -> Result<bool, TargetError> {
         for side in [self.target, self.tree] {
-            if !side
-                .entry_status(LOST_AND_FOUND)?
-                .is_some_and(|status| status.is_directory())
-            {
+            if !side.entry_status(LOST_AND_FOUND)?.is_some_and(|status| status.is_directory()) {
                 return Ok(false);
             }
         }
@@ -86,11 +81,9 @@ impl Commit<'_> {
         let refused = |reason| Err(TargetError::from_refusal("replace", &to.path_of(name), reason));
         match (old.is_directory(), new.is_directory()) {
             // Another filesystem is mounted there.
-            (true, true) if old.inode.device != new.inode.device => Err(TargetError::new(
-                "move into",
-                &to.path_of(name),
-                Errno::XDEV.into(),
-            )),
+            (true, true) if old.inode.device != new.inode.device => {
+                Err(TargetError::new("move into", &to.path_of(name), Errno::XDEV.into()))
+            }
             (true, true) => Ok(Some(old)),
             (true, false) if to.open_child(name)?.entry_names()?.next().is_some() => {
                 refused(TargetRefusedError::Occupied)
@@ -103,11 +96,7 @@ impl Commit<'_> {
 
     /// The mode that decides whether a directory of the target has to be opened up first.
     fn mode_to_open(&self, old: Status) -> u32 {
-        if self.overwrite {
-            old.attributes.mode
-        } else {
-            WORKABLE
-        }
+        if self.overwrite { old.attributes.mode } else { WORKABLE }
     }
 
     /// Moves all that is in the one directory to the other.

@@ -76,20 +76,14 @@ impl Directory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, path, flags, Mode::empty())
             .map_err(|errno| TargetError::new("open", path, errno.into()))?;
-        Ok(Self {
-            fd,
-            path: path.to_owned(),
-        })
+        Ok(Self { fd, path: path.to_owned() })
     }
 
     /// Opens a directory in this one.
     pub(super) fn open_child(&self, name: &[u8]) -> Result<Self, TargetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.map_errno("open", name))?;
-        Ok(Self {
-            fd,
-            path: self.path_of(name),
-        })
+        Ok(Self { fd, path: self.path_of(name) })
     }
 
     /// Opens a directory of ours in this one, whose mode may forbid even that.
@@ -171,8 +165,7 @@ impl Directory {
         match self.entry_status(name)? {
             None => Ok(()),
             Some(status) if status.is_directory() => {
-                self.open_child_for_work(name, status.attributes.mode)?
-                    .remove_contents()?;
+                self.open_child_for_work(name, status.attributes.mode)?.remove_contents()?;
                 self.remove_directory(name).map(|_| ())
             }
             Some(_) => self.remove_file(name),
@@ -214,9 +207,7 @@ impl Directory {
         mode: u32,
         work: impl FnOnce(&Self) -> Result<T, TargetError>,
     ) -> Result<T, TargetError> {
-        let done = self
-            .open_child_for_work(name, mode)
-            .and_then(|child| work(&child));
+        let done = self.open_child_for_work(name, mode).and_then(|child| work(&child));
         if mode & WORKABLE != WORKABLE {
             self.set_mode(name, mode)?;
         }
@@ -225,13 +216,8 @@ impl Directory {
 
     /// Fails unless this process may make and remove names in this directory.
     pub(super) fn check_writable(&self) -> Result<(), TargetError> {
-        accessat(
-            &self.fd,
-            ".",
-            Access::WRITE_OK | Access::EXEC_OK,
-            AtFlags::empty(),
-        )
-        .map_err(|errno| TargetError::new("write to", &self.path, errno.into()))
+        accessat(&self.fd, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
+            .map_err(|errno| TargetError::new("write to", &self.path, errno.into()))
     }
 
     /// The inode that `name` leads to, if any.
@@ -294,13 +280,7 @@ impl Directory {
 /// The time of the last access stays as it is.
 fn to_timestamps(mtime: TarTimestamp) -> Timestamps {
     Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: mtime.seconds,
-            tv_nsec: mtime.nanoseconds.into(),
-        },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanoseconds.into() },
     }
 }

@@ -152,20 +152,14 @@ impl TarReader {
         let mut pax = self.global.inherited_records();
         self.locate_error(pax.read_records(&extended.pax))?;
         let sparse_name = pax.sparse.name.take();
-        let name = sparse_name
-            .or(pax.path.take())
-            .or(extended.long_name)
-            .unwrap_or_else(|| header.name());
+        let name = sparse_name.or(pax.path.take()).or(extended.long_name).unwrap_or_else(|| header.name());
         self.name = Some(name.clone());
         let link = pax.link_path.take().or(extended.long_link);
         let link = move || link.unwrap_or_else(|| header.link_name());
         let mode = self.locate_error(header.mode())?;
         let mtime = match pax.mtime {
             Some(mtime) => mtime,
-            None => TarTimestamp {
-                seconds: self.locate_error(header.mtime())?,
-                nanoseconds: 0,
-            },
+            None => TarTimestamp { seconds: self.locate_error(header.mtime())?, nanoseconds: 0 },
         };
         // What is not a file has no data, whatever the header says of its size (ustar, "size").
         self.set_data(SparseLayout::without_holes(0), 0);
@@ -191,12 +185,7 @@ impl TarReader {
                 return Err(self.entry_error(ArchiveErrorKind::UnknownType(shown)));
             }
         };
-        Ok(TarEntry {
-            name,
-            kind,
-            mode,
-            mtime,
-        })
+        Ok(TarEntry { name, kind, mode, mtime })
     }
 
     fn read_file_entry(&mut self, header: &TarHeader<'_>, pax: PaxRecords) -> Result<TarEntryKind, Error> {
@@ -204,11 +193,7 @@ impl TarReader {
         match self.locate_error(pax.sparse.map_location())? {
             SparseMapLocation::None => {
                 self.set_data(SparseLayout::without_holes(size), size);
-                Ok(TarEntryKind::File {
-                    size,
-                    stored: size,
-                    is_sparse: false,
-                })
+                Ok(TarEntryKind::File { size, stored: size, is_sparse: false })
             }
             SparseMapLocation::Records => self.sparse_file(pax.sparse.regions, pax.sparse.size, size, size),
             SparseMapLocation::Data => self.file_with_map_before_data(pax.sparse.size, size),
@@ -260,11 +245,7 @@ impl TarReader {
 
     /// The error `kind` of the current entry, with the place to look at.
     pub(super) fn entry_error(&self, kind: ArchiveErrorKind) -> Error {
-        let error = ArchiveError {
-            kind,
-            offset: self.at,
-            entry: self.name.as_deref().map(printable_name),
-        };
+        let error = ArchiveError { kind, offset: self.at, entry: self.name.as_deref().map(printable_name) };
         FormatError::Archive(error).into()
     }
 

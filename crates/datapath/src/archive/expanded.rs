@@ -18,12 +18,7 @@ pub(super) struct ExpandedFile {
 impl ExpandedFile {
     /// The data of the current entry of `entries`, which is a file of `size` bytes.
     pub(super) fn new(entries: TarReader, size: u64) -> Self {
-        Self {
-            entries,
-            size,
-            position: 0,
-            waiting: None,
-        }
+        Self { entries, size, position: 0, waiting: None }
     }
 
     /// Bytes of the file.
@@ -52,9 +47,7 @@ impl ExpandedFile {
 
     /// Part of a hole that ends at `end`.
     fn read_hole(&mut self, end: u64) -> Bytes {
-        let length = usize::try_from(end - self.position)
-            .unwrap_or(usize::MAX)
-            .min(ZEROS.len());
+        let length = usize::try_from(end - self.position).unwrap_or(usize::MAX).min(ZEROS.len());
         self.position += length as u64;
         Bytes::from_static(&ZEROS[..length])
     }

@@ -36,22 +36,13 @@ pub(super) struct ExtractionStats {
 
 impl<'a> ArchiveExtraction<'a> {
     pub(super) fn new(tree: Tree<'a>, available: u64, observer: &'a dyn Observer) -> Self {
-        Self {
-            tree,
-            available,
-            observer,
-            done: ExtractionStats::default(),
-        }
+        Self { tree, available, observer, done: ExtractionStats::default() }
     }
 
     /// To be called when all entries are in their place.
     pub(super) fn finish_extraction(self) -> Result<ExtractionStats, PlacementError> {
         let (names, root) = self.tree.finish_tree()?;
-        Ok(ExtractionStats {
-            names,
-            root,
-            ..self.done
-        })
+        Ok(ExtractionStats { names, root, ..self.done })
     }
 
     /// Makes what `entry` says, with the data that `archive` is at.
@@ -64,22 +55,12 @@ impl<'a> ArchiveExtraction<'a> {
     fn try_place(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), PlacementError> {
         let path = path_components(&entry.name)?;
         // A name of ours in the target would be removed as what a dead attempt has left.
-        if path
-            .first()
-            .is_some_and(|first| first.starts_with(STAGING_PREFIX))
-        {
+        if path.first().is_some_and(|first| first.starts_with(STAGING_PREFIX)) {
             return Err(ArchiveErrorKind::Name("is reserved for unfinished archives").into());
         }
-        let attributes = Attributes {
-            mode: entry.mode,
-            mtime: Some(entry.mtime),
-        };
+        let attributes = Attributes { mode: entry.mode, mtime: Some(entry.mtime) };
         match &entry.kind {
-            TarEntryKind::File {
-                size,
-                stored,
-                is_sparse,
-            } => {
+            TarEntryKind::File { size, stored, is_sparse } => {
                 self.check_room(*stored)?;
                 self.done.data_bytes = self.done.data_bytes.saturating_add(*size);
                 let sparse_size = is_sparse.then_some(*size);
@@ -111,10 +92,7 @@ impl<'a> ArchiveExtraction<'a> {
         if needed <= self.available {
             return Ok(());
         }
-        Err(ArchiveErrorKind::NoRoom {
-            needed,
-            available: self.available,
-        })
+        Err(ArchiveErrorKind::NoRoom { needed, available: self.available })
     }
 
     fn write_file(
@@ -135,8 +113,7 @@ impl<'a> ArchiveExtraction<'a> {
             file.write_all_at(&bytes, offset).map_err(failed("write"))?;
             pacer.record_write(bytes.len(), &file).map_err(failed("fsync"))?;
             self.done.written_bytes += bytes.len() as u64;
-            self.observer
-                .record_bytes(ByteCount::Target, self.done.written_bytes);
+            self.observer.record_bytes(ByteCount::Target, self.done.written_bytes);
         }
         // After the last write, which would change both.
         Ok(directory.set_attributes(name, attributes)?)
@@ -145,10 +122,7 @@ impl<'a> ArchiveExtraction<'a> {
     /// A second name for a file that came before.
     fn create_hard_link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), PlacementError> {
         let refused = |reason| {
-            PlacementError::from(ArchiveErrorKind::HardLink {
-                target: printable_name(target),
-                reason,
-            })
+            PlacementError::from(ArchiveErrorKind::HardLink { target: printable_name(target), reason })
         };
         let target_path = path_components(target).map_err(|kind| match kind {
             ArchiveErrorKind::Name(reason) => refused(reason),
@@ -173,9 +147,9 @@ impl<'a> ArchiveExtraction<'a> {
 fn check_symlink(target: &[u8]) -> Result<(), ArchiveErrorKind> {
     match target {
         [] => Err(ArchiveErrorKind::Symlink("is empty")),
-        _ if target.len() >= PATH_MAX_BYTES => Err(ArchiveErrorKind::Symlink(
-            "is longer than the 4095 bytes that a path may have",
-        )),
+        _ if target.len() >= PATH_MAX_BYTES => {
+            Err(ArchiveErrorKind::Symlink("is longer than the 4095 bytes that a path may have"))
+        }
         _ if target.contains(&0) => Err(ArchiveErrorKind::Symlink("has a NUL in it")),
         _ => Ok(()),
     }

@@ -55,11 +55,7 @@ impl<'b> TarHeader<'b> {
             (true, true) => until_nul(&self.0[345..476]),
             (true, false) => until_nul(&self.0[345..500]),
         };
-        if prefix.is_empty() {
-            name.to_vec()
-        } else {
-            [prefix, b"/", name].concat()
-        }
+        if prefix.is_empty() { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 
     pub(super) fn link_name(&self) -> Vec<u8> {
@@ -98,10 +94,7 @@ impl<'b> TarHeader<'b> {
         field: &'static str,
     ) -> Result<u64, ArchiveErrorKind> {
         let value = self.parse_number(range, field)?;
-        u64::try_from(value).map_err(|_| ArchiveErrorKind::Number {
-            field,
-            value: value.to_string(),
-        })
+        u64::try_from(value).map_err(|_| ArchiveErrorKind::Number { field, value: value.to_string() })
     }
 
     fn parse_number(
@@ -109,10 +102,8 @@ impl<'b> TarHeader<'b> {
         range: std::ops::Range<usize>,
         field: &'static str,
     ) -> Result<i64, ArchiveErrorKind> {
-        number::parse_field(&self.0[range.clone()]).ok_or_else(|| ArchiveErrorKind::Number {
-            field,
-            value: printable_name(&self.0[range]),
-        })
+        number::parse_field(&self.0[range.clone()])
+            .ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(&self.0[range]) })
     }
 }
 
@@ -170,10 +161,7 @@ mod tests {
         let mut block = sealed(block, signed);
         assert!(TarHeader::parse(&block).is_ok());
         block[100] ^= 1;
-        assert!(matches!(
-            TarHeader::parse(&block),
-            Err(ArchiveErrorKind::HeaderChecksum { .. })
-        ));
+        assert!(matches!(TarHeader::parse(&block), Err(ArchiveErrorKind::HeaderChecksum { .. })));
     }
 
     #[test]
@@ -198,9 +186,6 @@ mod tests {
         block[124..136].fill(0xff);
         let block = sealed(block, unsigned);
         let error = TarHeader::parse(&block).unwrap().size().unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the archive is damaged: `-1` is not a valid size"
-        );
+        assert_eq!(error.to_string(), "the archive is damaged: `-1` is not a valid size");
     }
 }

@@ -34,10 +34,7 @@ pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<
     let mut at = 0;
     loop {
         // Each entry is read as if it were the first one: what lies between two headers is never touched.
-        let headers = FileChunks {
-            file: file.try_clone().map_err(|error| read_error(&error))?,
-            at,
-        };
+        let headers = FileChunks { file: file.try_clone().map_err(|error| read_error(&error))?, at };
         let mut entries = TarReader::new(Box::new(headers));
         if at > 0 && entries.cursor.fill_buffer()?.is_empty() {
             return Ok(places);
@@ -52,19 +49,11 @@ pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<
         };
         let end = offset.checked_add(stored);
         let end = end.and_then(|end| end.checked_next_multiple_of(BLOCK_BYTES as u64));
-        if let TarEntryKind::File {
-            size,
-            is_sparse: false,
-            ..
-        } = entry.kind
+        if let TarEntryKind::File { size, is_sparse: false, .. } = entry.kind
             && wanted(&entry.name)
         {
             let count = places.len() as u64 + 1;
-            entries.locate_error(ArchiveErrorKind::check_limit(
-                "a number of files",
-                count,
-                MAX_PLACES,
-            ))?;
+            entries.locate_error(ArchiveErrorKind::check_limit("a number of files", count, MAX_PLACES))?;
             let name = entry.name;
             places.push(MemberLocation { name, offset, size });
         }
@@ -127,13 +116,7 @@ mod tests {
                 .iter()
                 .map(|place| (String::from_utf8_lossy(&place.name).into_owned(), place.size))
                 .collect();
-            assert_eq!(
-                found,
-                [
-                    ("blobs/first".to_owned(), 1_000_000),
-                    (format!("blobs/{long}"), 4)
-                ]
-            );
+            assert_eq!(found, [("blobs/first".to_owned(), 1_000_000), (format!("blobs/{long}"), 4)]);
             let mut text = [0; 4];
             archive.read_exact_at(&mut text, places[1].offset).unwrap();
             assert_eq!(&text, b"long");

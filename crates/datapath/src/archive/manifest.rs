@@ -45,10 +45,7 @@ mod tests {
     use super::*;
 
     fn found(manifest: &str) -> Result<Vec<String>, ArchiveErrorKind> {
-        Ok(find_checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?
-            .iter()
-            .map(ToString::to_string)
-            .collect())
+        Ok(find_checksums(manifest.as_bytes(), b"./vm-disk1.vmdk")?.iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -58,25 +55,15 @@ mod tests {
         let manifest = format!(
             "SHA1(vm.ovf)= {sha1}\r\nSHA1(vm-disk1.vmdk)= {sha1}\r\nSHA256 (vm-disk1.vmdk) = {sha256}\n\nnonsense\n)(\n"
         );
-        let expected = vec![
-            format!("sha1:{sha1}"),
-            format!("sha256:{}", sha256.to_lowercase()),
-        ];
+        let expected = vec![format!("sha1:{sha1}"), format!("sha256:{}", sha256.to_lowercase())];
         assert_eq!(found(&manifest), Ok(expected));
         assert_eq!(found(""), Ok(Vec::new()));
     }
 
     #[test]
     fn a_digest_that_cannot_be_read_is_refused() {
-        for line in [
-            "SHA256(vm-disk1.vmdk)= 12",
-            "SHA3(vm-disk1.vmdk)= 12",
-            "SHA1(vm-disk1.vmdk)=",
-        ] {
-            assert!(
-                matches!(found(line), Err(ArchiveErrorKind::Manifest(_))),
-                "{line}"
-            );
+        for line in ["SHA256(vm-disk1.vmdk)= 12", "SHA3(vm-disk1.vmdk)= 12", "SHA1(vm-disk1.vmdk)="] {
+            assert!(matches!(found(line), Err(ArchiveErrorKind::Manifest(_))), "{line}");
         }
         assert_eq!(found("SHA256(other.vmdk)= 12"), Ok(Vec::new()));
     }

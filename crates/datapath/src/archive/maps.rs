@@ -42,11 +42,7 @@ impl TarReader {
         };
         let layout = self.locate_error(SparseLayout::with_holes(regions, size, stored))?;
         self.set_data(layout, in_archive);
-        Ok(TarEntryKind::File {
-            size,
-            stored,
-            is_sparse: true,
-        })
+        Ok(TarEntryKind::File { size, stored, is_sparse: true })
     }
 
     /// A file with its map in front of the data (pax 1.0), both together `in_archive` bytes.

@@ -20,9 +20,8 @@ fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
     let sign = if first & 0x40 == 0 { 0 } else { -0x40 };
     let top = i128::from(first & 0x3f) + sign;
     // At most 12 bytes are a field, so this does not overflow.
-    let value = rest.iter().try_fold(top, |value, byte| {
-        value.checked_mul(256)?.checked_add(i128::from(*byte))
-    })?;
+    let value =
+        rest.iter().try_fold(top, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
     i64::try_from(value).ok()
 }
 
@@ -99,14 +98,8 @@ pub(super) fn parse_time(bytes: &[u8]) -> Option<TarTimestamp> {
     let has_more = fraction.iter().skip(9).any(|digit| *digit != b'0');
     let below = nanoseconds + u32::from(has_more);
     Some(match below {
-        0 => TarTimestamp {
-            seconds: -seconds,
-            nanoseconds: 0,
-        },
-        below => TarTimestamp {
-            seconds: -seconds - 1,
-            nanoseconds: 1_000_000_000 - below,
-        },
+        0 => TarTimestamp { seconds: -seconds, nanoseconds: 0 },
+        below => TarTimestamp { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - below },
     })
 }
 
@@ -141,15 +134,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let limits = [
-            0,
-            1,
-            0o7_777_777,
-            0o10_000_000,
-            0o77_777_777_777,
-            0o100_000_000_000,
-            i64::MAX,
-        ];
+        let limits = [0, 1, 0o7_777_777, 0o10_000_000, 0o77_777_777_777, 0o100_000_000_000, i64::MAX];
         for value in limits.into_iter().chain([-1, -5_000_000_000, i64::MIN]) {
             let mut bytes = [b'x'; 12];
             write_field(&mut bytes, value.into());

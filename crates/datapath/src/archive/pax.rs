@@ -45,9 +45,8 @@ impl PaxRecords {
     /// Takes the records of an extended header. A later record wins; an empty one takes the earlier back.
     pub(super) fn read_records(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
         while !records.is_empty() {
-            let (key, value, rest) = split_record(records).ok_or(ArchiveErrorKind::Pax(
-                "has a record that is not `length key=value`",
-            ))?;
+            let (key, value, rest) = split_record(records)
+                .ok_or(ArchiveErrorKind::Pax("has a record that is not `length key=value`"))?;
             self.set_record(key, value)?;
             records = rest;
         }
@@ -118,9 +117,7 @@ impl SparseRecords {
 
     fn push_region(&mut self, offset: Option<u64>, length: Option<u64>) -> Result<(), ArchiveErrorKind> {
         let (Some(offset), Some(length)) = (offset, length) else {
-            return Err(ArchiveErrorKind::Sparse(
-                "has a region without an offset or a length".to_owned(),
-            ));
+            return Err(ArchiveErrorKind::Sparse("has a region without an offset or a length".to_owned()));
         };
         self.regions.push(offset, length)
     }
@@ -154,10 +151,8 @@ fn parse_value<T>(
     if value.is_empty() {
         return Ok(None);
     }
-    let parsed = parse(value).ok_or_else(|| ArchiveErrorKind::Number {
-        field,
-        value: printable_name(value),
-    })?;
+    let parsed =
+        parse(value).ok_or_else(|| ArchiveErrorKind::Number { field, value: printable_name(value) })?;
     Ok(Some(parsed))
 }
 
@@ -189,10 +184,7 @@ mod tests {
 
     fn read(records: &[(&str, &str)]) -> Result<PaxRecords, ArchiveErrorKind> {
         let mut pax = PaxRecords::default();
-        let bytes: Vec<u8> = records
-            .iter()
-            .flat_map(|(key, value)| record(key, value))
-            .collect();
+        let bytes: Vec<u8> = records.iter().flat_map(|(key, value)| record(key, value)).collect();
         pax.read_records(&bytes).map(|()| pax)
     }
 
@@ -236,10 +228,7 @@ mod tests {
             "3 a=b\n",
             "1 a=b\n",
         ] {
-            assert!(
-                PaxRecords::default().read_records(bad.as_bytes()).is_err(),
-                "{bad:?}"
-            );
+            assert!(PaxRecords::default().read_records(bad.as_bytes()).is_err(), "{bad:?}");
         }
         PaxRecords::default().read_records(b"6 a=b\n").unwrap();
     }
@@ -254,33 +243,18 @@ mod tests {
             ("GNU.sparse.offset", "9"),
             ("GNU.sparse.numbytes", "0"),
         ]);
-        let newer = read(&[
-            ("GNU.sparse.size", "9"),
-            ("GNU.sparse.numblocks", "2"),
-            ("GNU.sparse.map", "0,5,9,0"),
-        ]);
+        let newer =
+            read(&[("GNU.sparse.size", "9"), ("GNU.sparse.numblocks", "2"), ("GNU.sparse.map", "0,5,9,0")]);
         for pax in [old.unwrap(), newer.unwrap()] {
             assert_eq!(pax.sparse.map_location(), Ok(SparseMapLocation::Records));
             assert_eq!(pax.sparse.regions.count(), 2);
             SparseLayout::with_holes(pax.sparse.regions, 9, 5).unwrap();
         }
-        let newest = read(&[
-            ("GNU.sparse.major", "1"),
-            ("GNU.sparse.minor", "0"),
-            ("GNU.sparse.realsize", "9"),
-        ]);
+        let newest =
+            read(&[("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "9")]);
         assert_eq!(newest.unwrap().sparse.map_location(), Ok(SparseMapLocation::Data));
-        assert_eq!(
-            read(&[("mtime", "1")]).unwrap().sparse.map_location(),
-            Ok(SparseMapLocation::None)
-        );
-        assert!(
-            read(&[("GNU.sparse.major", "2")])
-                .unwrap()
-                .sparse
-                .map_location()
-                .is_err()
-        );
+        assert_eq!(read(&[("mtime", "1")]).unwrap().sparse.map_location(), Ok(SparseMapLocation::None));
+        assert!(read(&[("GNU.sparse.major", "2")]).unwrap().sparse.map_location().is_err());
     }
 
     #[test]

@@ -60,10 +60,7 @@ impl SparseLayout {
     /// A file without holes.
     pub(super) fn without_holes(size: u64) -> Self {
         let mut regions = StoredRanges::default();
-        regions.list.push(StoredRange {
-            offset: 0,
-            length: size,
-        });
+        regions.list.push(StoredRange { offset: 0, length: size });
         Self::from_ranges(regions)
     }
 
@@ -101,11 +98,7 @@ impl SparseLayout {
     }
 
     fn from_ranges(regions: StoredRanges) -> Self {
-        Self {
-            regions,
-            current: 0,
-            taken: 0,
-        }
+        Self { regions, current: 0, taken: 0 }
     }
 
     /// The offset of the next stored byte, and the number of those that follow it there.

@@ -82,16 +82,9 @@ impl<'t> Staging<'t> {
         remove_stale(target, turn.lock)?;
         let name = unused_name();
         target.create_directory(&name, WORKABLE)?;
-        let tree = target
-            .open_child(&name)
-            .inspect_err(|_| discard_directory(target, &name))?;
+        let tree = target.open_child(&name).inspect_err(|_| discard_directory(target, &name))?;
         tracing::debug!("took the target");
-        Ok(Self {
-            target,
-            name,
-            tree,
-            _turn: turn,
-        })
+        Ok(Self { target, name, tree, _turn: turn })
     }
 }
 
@@ -111,9 +104,7 @@ fn remove_stale(target: &Directory, lock: LockState) -> Result<(), TargetError> 
     for name in target.entry_names()? {
         let name = name?;
         if !name.starts_with(STAGING_PREFIX)
-            || !target
-                .entry_status(&name)?
-                .is_some_and(|status| status.is_directory())
+            || !target.entry_status(&name)?.is_some_and(|status| status.is_directory())
         {
             continue;
         }

@@ -40,13 +40,7 @@ struct Level {
 impl<'s> Tree<'s> {
     /// An empty tree at `root`, to be moved to `target`.
     pub(super) fn new(root: &'s Directory, target: &'s Directory) -> Self {
-        Self {
-            root,
-            target,
-            levels: Vec::new(),
-            made: 0,
-            root_attributes: None,
-        }
+        Self { root, target, levels: Vec::new(), made: 0, root_attributes: None }
     }
 
     /// Makes the directory `path` or finds it there.
@@ -143,11 +137,7 @@ impl<'s> Tree<'s> {
         };
         let directory = parent.open_child_for_work(name, mode)?;
         self.made += u64::from(is_new);
-        self.levels.push(Level {
-            name: name.to_vec(),
-            directory,
-            finally,
-        });
+        self.levels.push(Level { name: name.to_vec(), directory, finally });
         Ok(())
     }
 
@@ -158,10 +148,7 @@ impl<'s> Tree<'s> {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => None,
             other => other?.filter(|(_, _, status)| status.is_directory()),
         };
-        Ok(there.map(|(_, _, status)| Attributes {
-            mtime: None,
-            ..status.attributes
-        }))
+        Ok(there.map(|(_, _, status)| Attributes { mtime: None, ..status.attributes }))
     }
 
     fn leave_to(&mut self, depth: usize) -> Result<(), PlacementError> {

@@ -70,9 +70,7 @@ pub fn unpack_archive(
     }
     // To the end of the stream, where decoders verify what they have read; the checksum is of all of it.
     archive.drain_stream()?;
-    let extracted = extraction
-        .finish_extraction()
-        .map_err(|error| error.into_error(&archive))?;
+    let extracted = extraction.finish_extraction().map_err(|error| error.into_error(&archive))?;
     let checksum = readings.verify_digest()?;
 
     reading.observer.begin_phase(TransferPhase::Resize);
@@ -90,9 +88,7 @@ pub fn unpack_archive(
         drop(staging);
         let Some(root) = extracted.root else { return Ok(()) };
         let adopted = directory.apply_attributes(root);
-        adopted
-            .and_then(|()| directory.sync_filesystem())
-            .map_err(TargetError::partly_unpacked)
+        adopted.and_then(|()| directory.sync_filesystem()).map_err(TargetError::partly_unpacked)
     })?;
     reading.observer.begin_phase(TransferPhase::Complete);
     Ok(UnpackReport {

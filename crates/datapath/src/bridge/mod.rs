@@ -169,11 +169,7 @@ impl BridgeSender {
                 Err(packed) => packed,
             };
             shared.wake_receiver();
-            shared
-                .gone
-                .run_until_cancelled(has_room)
-                .await
-                .ok_or(BridgeClosedError)?;
+            shared.gone.run_until_cancelled(has_room).await.ok_or(BridgeClosedError)?;
         }
     }
 
@@ -227,10 +223,7 @@ impl BridgeReceiver {
                 }
                 queue.wake_at = Some(wake_at);
             }
-            shared
-                .gone
-                .run_until_cancelled(shared.has_chunks.notified())
-                .await?;
+            shared.gone.run_until_cancelled(shared.has_chunks.notified()).await?;
         }
     }
 }
@@ -270,10 +263,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .build()
-            .unwrap()
+        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
     }
 
     fn bytes_of(byte: u8, len: usize) -> Bytes {
@@ -285,9 +275,7 @@ mod tests {
     }
 
     async fn blocks(send: impl Future<Output = Result<(), BridgeClosedError>>) -> bool {
-        tokio::time::timeout(Duration::from_millis(20), send)
-            .await
-            .is_err()
+        tokio::time::timeout(Duration::from_millis(20), send).await.is_err()
     }
 
     #[test]
@@ -345,35 +333,19 @@ mod tests {
         let woken = || wakes.0.load(std::sync::atomic::Ordering::Relaxed);
         let (sender, mut receiver) = channel(4 * WAKE_BYTES, &CancellationToken::new());
         let put = |bytes| {
-            let packed = PackedChunk {
-                bytes,
-                held: WAKE_BYTES / 4,
-            };
+            let packed = PackedChunk { bytes, held: WAKE_BYTES / 4 };
             runtime().block_on(sender.send_packed(packed)).unwrap()
         };
         let mut sleeping = Box::pin(receiver.wait_for_chunk(WAKE_BYTES));
-        assert!(
-            sleeping
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
-        assert_eq!(
-            [1, 2, 3, 4, 5].map(|_| put(bytes(1))),
-            [false, false, false, true, true]
-        );
+        assert!(sleeping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!([1, 2, 3, 4, 5].map(|_| put(bytes(1))), [false, false, false, true, true]);
         assert_eq!(woken(), 1);
         drop(sleeping);
         for _ in 0..5 {
             assert!(receiver.recv().is_some());
         }
         let mut sleeping = Box::pin(receiver.wait_for_chunk(WAKE_BYTES));
-        assert!(
-            sleeping
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_pending()
-        );
+        assert!(sleeping.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         assert!(!put(bytes(1)));
         sender.wake_receiver();
         sender.wake_receiver();

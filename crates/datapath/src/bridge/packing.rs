@@ -33,13 +33,7 @@ pub struct PackingSender {
 impl PackingSender {
     /// For a stream that begins at `offset` of its object.
     pub fn new(sender: BridgeSender, offset: u64) -> Self {
-        Self {
-            sender,
-            packer: ChunkPacker::new(offset),
-            is_unseen: false,
-            since: None,
-            timer: None,
-        }
+        Self { sender, packer: ChunkPacker::new(offset), is_unseen: false, since: None, timer: None }
     }
 
     /// Takes the next bytes; waits while the data path is slower. Dropping the future loses bytes.
@@ -72,9 +66,7 @@ impl PackingSender {
                 return Poll::Ready(Some(output));
             }
             let until = *until.get_or_insert_with(|| Instant::now() + PACK_WAIT);
-            let timer = self
-                .timer
-                .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
+            let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(until)));
             while timer.as_mut().poll(cx).is_ready() {
                 if Instant::now() >= until {
                     return Poll::Ready(None);
@@ -130,13 +122,7 @@ mod tests {
         assert_eq!(packing.await_or_flush(pin!(ready(7))).await.unwrap(), Some(7));
         assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"first");
         packing.push(b"second").await.unwrap();
-        assert_eq!(
-            packing
-                .await_or_flush(pin!(std::future::pending::<u8>()))
-                .await
-                .unwrap(),
-            None
-        );
+        assert_eq!(packing.await_or_flush(pin!(std::future::pending::<u8>())).await.unwrap(), None);
         assert_eq!(&chunks.recv_packed().await.unwrap().bytes[..], b"second");
     }
 }

@@ -44,10 +44,7 @@ impl DecoderEngine for Bzip2Engine {
     }
 
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
-        Ok(Self {
-            decoder: Decompress::new(false),
-            grant: limits.memory.empty_grant(),
-        })
+        Ok(Self { decoder: Decompress::new(false), grant: limits.memory.empty_grant() })
     }
 
     fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {

@@ -74,11 +74,7 @@ impl EngineError {
     pub(super) fn into_decode_error(self, codec: Codec, offset: u64) -> DecodeError {
         let codec = codec.name();
         match self {
-            Self::Corrupt(reason) => DecodeError::Corrupt {
-                codec,
-                offset,
-                reason,
-            },
+            Self::Corrupt(reason) => DecodeError::Corrupt { codec, offset, reason },
             Self::Memory(exceeded) => DecodeError::Memory { codec, exceeded },
         }
     }
@@ -138,11 +134,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         }
         self.members += 1;
         if !expansion_budget::is_worth(self.members * MEMBER_BYTES, self.decoded, &self.limits) {
-            return Err(expansion_budget::barren_error(
-                E::CODEC,
-                self.input.offset(),
-                self.decoded,
-            ));
+            return Err(expansion_budget::barren_error(E::CODEC, self.input.offset(), self.decoded));
         }
         if let Some(zeros) = E::take_zeros(&mut self.input)? {
             return Ok(DecoderState::Zeros(zeros));
@@ -152,9 +144,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             Some(engine) => engine.begin_member(head),
             none => E::new(&self.limits).and_then(|engine| none.insert(engine).begin_member(head)),
         };
-        begun
-            .map(|()| DecoderState::Member)
-            .map_err(|fault| self.decode_error(fault))
+        begun.map(|()| DecoderState::Member).map_err(|fault| self.decode_error(fault))
     }
 
     /// Decodes some of the current member, and returns the state that follows.
@@ -210,9 +200,7 @@ impl<E: DecoderEngine> ChunkStream for LayerDecoder<E> {
                 DecoderState::Zeros(_) | DecoderState::End => break,
             };
         }
-        let bytes = output
-            .filter(|output| !output.is_empty())
-            .map(ChunkBuffer::freeze);
+        let bytes = output.filter(|output| !output.is_empty()).map(ChunkBuffer::freeze);
         self.decoded += bytes.as_ref().map_or(0, Bytes::len) as u64;
         Ok(bytes)
     }
@@ -262,26 +250,14 @@ fn skip_padding<E: DecoderEngine>(input: &mut ChunkCursor) -> Result<(), Error> 
         MemberPadding::AtEnd => zeros == 0 || at_end,
         MemberPadding::Words => zeros.is_multiple_of(4),
     };
-    if allowed {
-        Ok(())
-    } else {
-        Err(trailing_garbage::<E>(start))
-    }
+    if allowed { Ok(()) } else { Err(trailing_garbage::<E>(start)) }
 }
 
 /// The stream ended inside a member.
 pub(super) fn truncated_error<E: DecoderEngine>(input: &ChunkCursor) -> Error {
-    DecodeError::Truncated {
-        codec: E::CODEC.name(),
-        offset: input.buffered_end(),
-    }
-    .into()
+    DecodeError::Truncated { codec: E::CODEC.name(), offset: input.buffered_end() }.into()
 }
 
 fn trailing_garbage<E: DecoderEngine>(offset: u64) -> Error {
-    DecodeError::TrailingGarbage {
-        codec: E::CODEC.name(),
-        offset,
-    }
-    .into()
+    DecodeError::TrailingGarbage { codec: E::CODEC.name(), offset }.into()
 }

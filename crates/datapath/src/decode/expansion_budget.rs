@@ -25,12 +25,7 @@ pub(super) fn is_worth(consumed: u64, decoded: u64, limits: &DecodeLimits) -> bo
 
 /// The error of a layer that is not worth it.
 pub(super) fn barren_error(codec: Codec, consumed: u64, decoded: u64) -> Error {
-    DecodeError::Barren {
-        codec: codec.name(),
-        consumed,
-        decoded,
-    }
-    .into()
+    DecodeError::Barren { codec: codec.name(), consumed, decoded }.into()
 }
 
 /// The account of one stack.
@@ -41,10 +36,7 @@ pub(super) struct ExpansionBudget {
 
 impl ExpansionBudget {
     pub(super) fn new(limits: &DecodeLimits) -> Self {
-        Self {
-            delivered: Arc::default(),
-            limits: limits.clone(),
-        }
+        Self { delivered: Arc::default(), limits: limits.clone() }
     }
 
     /// The stream that the layer `codec` reads.
@@ -60,10 +52,7 @@ impl ExpansionBudget {
 
     /// The stream that comes out of the stack.
     pub(super) fn wrap_output(self, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
-        Box::new(CountedOutput {
-            inner,
-            delivered: self.delivered,
-        })
+        Box::new(CountedOutput { inner, delivered: self.delivered })
     }
 }
 

@@ -251,8 +251,7 @@ fn expand_chunk(
     room: &mut [u8],
 ) -> Result<(), EngineError> {
     if kind == SnappyChunkKind::Compressed {
-        raw.decompress(data, room)
-            .map_err(|error| corrupt_error(error.to_string()))?;
+        raw.decompress(data, room).map_err(|error| corrupt_error(error.to_string()))?;
     } else {
         room.copy_from_slice(data);
     }

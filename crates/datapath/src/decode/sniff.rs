@@ -56,23 +56,11 @@ mod tests {
     #[test]
     fn magic_numbers_alone_are_not_enough() {
         for (what, head) in [
-            (
-                "gzip with a reserved flag",
-                &[0x1F, 0x8B, 8, 0x20, 0, 0, 0, 0, 0, 3][..],
-            ),
+            ("gzip with a reserved flag", &[0x1F, 0x8B, 8, 0x20, 0, 0, 0, 0, 0, 3][..]),
             ("gzip with another method", &[0x1F, 0x8B, 7, 0, 0, 0, 0, 0, 0, 3]),
-            (
-                "zstd with the reserved bit",
-                &[0x28, 0xB5, 0x2F, 0xFD, 0x08, 0x58],
-            ),
-            (
-                "a skippable frame before anything else",
-                b"\x50\x2A\x4D\x18\x01\0\0\0x\x7FELF",
-            ),
-            (
-                "a skippable frame that ends the head",
-                b"\x5F\x2A\x4D\x18\x01\0\0\0x",
-            ),
+            ("zstd with the reserved bit", &[0x28, 0xB5, 0x2F, 0xFD, 0x08, 0x58]),
+            ("a skippable frame before anything else", b"\x50\x2A\x4D\x18\x01\0\0\0x\x7FELF"),
+            ("a skippable frame that ends the head", b"\x5F\x2A\x4D\x18\x01\0\0\0x"),
             ("a skippable frame of 4 GiB", b"\x5F\x2A\x4D\x18\xFF\xFF\xFF\xFFx"),
             ("bzip2 level 0", b"BZh01AY&SY"),
             ("bzip2 without a block", b"BZh9 is a label"),

@@ -145,8 +145,7 @@ impl DecoderEngine for ZstdEngine {
     /// The library keeps the largest window so far, also when a frame comes that needs none: what was granted stays so.
     fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
         if begins_frame(head) {
-            self.grant
-                .grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
+            self.grant.grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
         }
         Ok(())
     }
@@ -191,16 +190,8 @@ mod tests {
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x00, 0xFF], (1 << 41) + 7 * (1 << 38)),
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x20, 0x05], 5),
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x61, 0xAA, 0x01, 0x02], 0x201 + 256),
-            (
-                &[0x28, 0xB5, 0x2F, 0xFD, 0xA3, 1, 2, 3, 4, 0, 0, 0, 0x80],
-                1 << 31,
-            ),
-            (
-                &[
-                    0x28, 0xB5, 0x2F, 0xFD, 0xE0, 255, 255, 255, 255, 255, 255, 255, 255,
-                ],
-                u64::MAX,
-            ),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0xA3, 1, 2, 3, 4, 0, 0, 0, 0x80], 1 << 31),
+            (&[0x28, 0xB5, 0x2F, 0xFD, 0xE0, 255, 255, 255, 255, 255, 255, 255, 255], u64::MAX),
             (&[0x28, 0xB5, 0x2F, 0xFD, 0xE0, 255], 0),
             (&[0x28, 0xB5, 0x2F, 0xFD, 0x04], 0),
         ] {

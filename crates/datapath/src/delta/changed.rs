@@ -59,47 +59,28 @@ fn write_changes(
 ) -> Result<(), Error> {
     let readings = input.readings();
     let mut places = ChangedOffsets::new(changes);
-    with_writer(
-        disk,
-        None,
-        Some(changes.disk_bytes()),
-        writing.workers,
-        &reading.stop,
-        |writer| {
-            readings.time_stage(Stage::Format, || {
-                let mut output = DeltaOutput {
-                    writer,
-                    zeros: 0..0,
-                    reading,
-                };
-                while let Some(mut chunk) = input.next_chunk()? {
-                    while !chunk.is_empty() {
-                        let (offset, bytes) = places
-                            .take_front(&mut chunk)
-                            .ok_or_else(|| length_error(changes))?;
-                        output.write_bytes(offset, bytes)?;
-                    }
-                    output.writer.disk().report_progress(&*reading.observer);
+    with_writer(disk, None, Some(changes.disk_bytes()), writing.workers, &reading.stop, |writer| {
+        readings.time_stage(Stage::Format, || {
+            let mut output = DeltaOutput { writer, zeros: 0..0, reading };
+            while let Some(mut chunk) = input.next_chunk()? {
+                while !chunk.is_empty() {
+                    let (offset, bytes) =
+                        places.take_front(&mut chunk).ok_or_else(|| length_error(changes))?;
+                    output.write_bytes(offset, bytes)?;
                 }
-                output.end_zeros()?;
-                readings.pass_over(output.writer.waited);
-                Ok(())
-            })
-        },
-    )?;
-    if places.is_complete() {
-        Ok(())
-    } else {
-        Err(length_error(changes))
-    }
+                output.writer.disk().report_progress(&*reading.observer);
+            }
+            output.end_zeros()?;
+            readings.pass_over(output.writer.waited);
+            Ok(())
+        })
+    })?;
+    if places.is_complete() { Ok(()) } else { Err(length_error(changes)) }
 }
 
 /// The source gave another number of bytes than it has announced.
 fn length_error(changes: &ChangedRanges) -> Error {
-    let message = format!(
-        "the source does not have the {} bytes that changed",
-        changes.changed_bytes()
-    );
+    let message = format!("the source does not have the {} bytes that changed", changes.changed_bytes());
     SourceError::new(SourceErrorKind::Length, message).into()
 }
 

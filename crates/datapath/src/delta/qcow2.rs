@@ -41,10 +41,7 @@ pub(super) fn apply_qcow2(
 fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions) -> Result<Image, Error> {
     let ImageHead { format, .. } = ImageHead::read(input, PayloadKind::default(), reading)?;
     if format != Format::Qcow2 {
-        let error = ImageError::NotThatFormat {
-            wanted: Format::Qcow2,
-            found: format,
-        };
+        let error = ImageError::NotThatFormat { wanted: Format::Qcow2, found: format };
         return Err(error.into());
     }
     let (image, backing_file) = Image::open_delta(&input.peek(HEAD_BYTES)?)?;
@@ -88,11 +85,7 @@ fn check_base(backing_file: &str, expected: &str) -> Result<(), Error> {
     if found == expected {
         return Ok(());
     }
-    Err(FormatError::Base {
-        found: found.to_owned(),
-        expected: expected.to_owned(),
-    }
-    .into())
+    Err(FormatError::Base { found: found.to_owned(), expected: expected.to_owned() }.into())
 }
 
 #[cfg(test)]

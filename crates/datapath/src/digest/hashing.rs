@@ -36,10 +36,7 @@ impl HashingThread {
             }
             digest.finish_digest()
         })?;
-        Ok(Self {
-            queue,
-            thread: Some(thread),
-        })
+        Ok(Self { queue, thread: Some(thread) })
     }
 
     /// Adds the next bytes, waiting while too many have not been hashed yet.
@@ -52,10 +49,7 @@ impl HashingThread {
     pub fn finish_digest(mut self) -> String {
         self.queue.close();
         // A thread that panicked has hashed nothing, which no checksum equals.
-        self.thread
-            .take()
-            .and_then(|thread| thread.join().ok())
-            .unwrap_or_default()
+        self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
 

@@ -112,10 +112,7 @@ pub struct Checksum {
 impl Checksum {
     /// The digest `bytes`, as a source announces it; none of another length than the algorithm's.
     pub fn from_bytes(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
-        (bytes.len() == algorithm.digest_bytes()).then(|| Self {
-            algorithm,
-            hex: hex::encode(bytes),
-        })
+        (bytes.len() == algorithm.digest_bytes()).then(|| Self { algorithm, hex: hex::encode(bytes) })
     }
 
     /// The algorithm that it was taken with.
@@ -129,10 +126,7 @@ impl Checksum {
         if expected == calculated {
             return Ok(());
         }
-        Err(Error::Checksum {
-            expected,
-            calculated: calculated.to_owned(),
-        })
+        Err(Error::Checksum { expected, calculated: calculated.to_owned() })
     }
 }
 
@@ -155,19 +149,13 @@ impl FromStr for Checksum {
             return Err(ChecksumError::Empty);
         }
         // A CRC is no answer to somebody who asks for a checksum: it tells damage, not forgery.
-        let Some(algorithm) = DigestAlgorithm::REQUESTABLE
-            .into_iter()
-            .find(|known| known.name() == name)
+        let Some(algorithm) = DigestAlgorithm::REQUESTABLE.into_iter().find(|known| known.name() == name)
         else {
             return Err(ChecksumError::Algorithm(printable_excerpt(&name)));
         };
         let (expected, got) = (algorithm.hex_digits(), hex.len());
         if got != expected {
-            return Err(ChecksumError::Length {
-                algorithm,
-                expected,
-                got,
-            });
+            return Err(ChecksumError::Length { algorithm, expected, got });
         }
         match hex.chars().find(|digit| !digit.is_ascii_hexdigit()) {
             Some(other) => Err(ChecksumError::Hex(other)),
@@ -271,10 +259,7 @@ mod tests {
         for (algorithm, check) in [
             (DigestAlgorithm::Crc32, &[0xCB, 0xF4, 0x39, 0x26][..]),
             (DigestAlgorithm::Crc32c, &[0xE3, 0x06, 0x92, 0x83]),
-            (
-                DigestAlgorithm::Crc64Nvme,
-                &[0xAE, 0x8B, 0x14, 0x86, 0x0A, 0x79, 0x98, 0x88],
-            ),
+            (DigestAlgorithm::Crc64Nvme, &[0xAE, 0x8B, 0x14, 0x86, 0x0A, 0x79, 0x98, 0x88]),
         ] {
             let mut digest = RunningDigest::new(algorithm);
             digest.update(b"1234");
@@ -285,10 +270,7 @@ mod tests {
             // However long, none of them can be asked for.
             assert!(expected.to_string().parse::<Checksum>().is_err());
         }
-        assert_eq!(
-            RunningDigest::new(DigestAlgorithm::Crc32).finish_digest(),
-            "crc32:00000000"
-        );
+        assert_eq!(RunningDigest::new(DigestAlgorithm::Crc32).finish_digest(), "crc32:00000000");
     }
 
     #[test]
@@ -304,14 +286,8 @@ mod tests {
 
     #[test]
     fn unusable_checksums_are_refused_in_cdis_words() {
-        assert_eq!(
-            refusal("abc"),
-            "invalid checksum format: expected 'algorithm:hash', got 'abc'"
-        );
-        assert_eq!(
-            refusal(""),
-            "invalid checksum format: expected 'algorithm:hash', got ''"
-        );
+        assert_eq!(refusal("abc"), "invalid checksum format: expected 'algorithm:hash', got 'abc'");
+        assert_eq!(refusal(""), "invalid checksum format: expected 'algorithm:hash', got ''");
         assert_eq!(refusal("sha256: "), "checksum hash value cannot be empty");
         assert_eq!(
             refusal("CRC32:00"),
@@ -330,10 +306,7 @@ mod tests {
     #[test]
     fn what_was_given_is_repeated_in_part_and_without_what_draws() {
         // As header values may hold them.
-        assert!(
-            refusal("sha\t:0").contains("algorithm 'sha': "),
-            "spaces around the name do not count"
-        );
+        assert!(refusal("sha\t:0").contains("algorithm 'sha': "), "spaces around the name do not count");
         assert!(refusal("sha\t2:0").contains("algorithm 'sha\\t2': "));
         assert!(refusal("\u{202e}").contains("got '\\u{202e}'"));
         assert!(refusal(&"x".repeat(100_000)).len() < 300);

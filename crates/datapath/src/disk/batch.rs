@@ -110,12 +110,7 @@ impl BatchCollector {
     pub(super) fn add_compressed(&mut self, offset: u64, bytes: Bytes, length: u64) -> bool {
         let PackedChunk { bytes, held } = self.pins.pin_bytes(bytes);
         self.count_piece(length, held);
-        self.segments.push(DiskSegment {
-            offset,
-            length,
-            held,
-            content: SegmentContent::Compressed(bytes),
-        });
+        self.segments.push(DiskSegment { offset, length, held, content: SegmentContent::Compressed(bytes) });
         self.disk_bytes >= WINDOW_BYTES || self.is_full()
     }
 
@@ -175,10 +170,7 @@ impl PinnedBytes {
             let held = length.max(CHUNK_BYTES);
             PackedChunk { bytes, held }
         } else {
-            PackedChunk {
-                bytes: Bytes::copy_from_slice(&bytes),
-                held: length,
-            }
+            PackedChunk { bytes: Bytes::copy_from_slice(&bytes), held: length }
         }
     }
 
@@ -225,16 +217,9 @@ mod tests {
             assert_eq!(full, cluster == 63);
         }
         let batches = collector.take_batches();
-        let offsets = batches
-            .iter()
-            .flat_map(|batch| &batch.segments)
-            .map(|segment| segment.offset);
+        let offsets = batches.iter().flat_map(|batch| &batch.segments).map(|segment| segment.offset);
         assert!(offsets.eq((0..64).map(|cluster| cluster * size)));
-        assert!(
-            batches
-                .iter()
-                .all(|batch| batch.disk_bytes == COMPRESSED_BATCH_BYTES)
-        );
+        assert!(batches.iter().all(|batch| batch.disk_bytes == COMPRESSED_BATCH_BYTES));
         assert!(collector.take_batches().is_empty());
     }
 
@@ -244,12 +229,8 @@ mod tests {
         let half = usize::try_from(BATCH_BYTES / 2).unwrap();
         assert!(!collector.add_plain(7 * BATCH_BYTES, Bytes::from(vec![1; half])));
         assert!(collector.add_plain(7 * BATCH_BYTES + BATCH_BYTES / 2, Bytes::from(vec![1; half])));
-        let [batch] = &collector.take_batches()[..] else {
-            panic!("one batch")
-        };
-        let [segment] = &batch.segments[..] else {
-            panic!("one segment")
-        };
+        let [batch] = &collector.take_batches()[..] else { panic!("one batch") };
+        let [segment] = &batch.segments[..] else { panic!("one segment") };
         assert_eq!(segment.length, BATCH_BYTES);
         assert_eq!(batch.held_bytes, 2 * half);
     }

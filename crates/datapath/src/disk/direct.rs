@@ -22,16 +22,8 @@ pub(super) struct DirectFile {
 
 impl DirectFile {
     pub(super) fn new(file: File, cache: CacheMode) -> Self {
-        let least = if cache == CacheMode::Direct {
-            PAGE
-        } else {
-            LEAST_DIRECT_BYTES
-        };
-        Self {
-            file,
-            least,
-            refused: AtomicBool::new(false),
-        }
+        let least = if cache == CacheMode::Direct { PAGE } else { LEAST_DIRECT_BYTES };
+        Self { file, least, refused: AtomicBool::new(false) }
     }
 
     /// Uses the page cache from now on, since direct writes were refused.

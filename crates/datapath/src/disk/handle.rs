@@ -113,9 +113,7 @@ impl Disk {
 
     /// Reads what was written earlier (never the held part).
     pub(crate) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), TargetError> {
-        self.file
-            .read_exact_at(bytes, offset)
-            .map_err(|source| self.target_error("read", source))
+        self.file.read_exact_at(bytes, offset).map_err(|source| self.target_error("read", source))
     }
 
     /// Keeps the part that lies in the first MiB; returns the rest, if any.
@@ -136,9 +134,7 @@ impl Disk {
     }
 
     pub(super) fn set_len(&self, size: u64) -> Result<(), TargetError> {
-        self.file
-            .set_len(size)
-            .map_err(|source| self.target_error("resize", source))
+        self.file.set_len(size).map_err(|source| self.target_error("resize", source))
     }
 
     /// Gives a file its final size: the disk, or `grow_to` if that is more. Returns the size; a device has its own.
@@ -217,9 +213,7 @@ impl Disk {
 
     /// Waits until everything is on the disk.
     pub(super) fn sync(&self) -> Result<(), TargetError> {
-        self.file
-            .sync_all()
-            .map_err(|source| self.target_error("fsync", source))
+        self.file.sync_all().map_err(|source| self.target_error("fsync", source))
     }
 
     pub(super) fn count_written(&self, bytes: usize) {

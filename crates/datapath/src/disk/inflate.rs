@@ -15,10 +15,7 @@ pub(crate) struct Inflater {
 
 impl Inflater {
     pub(crate) fn new() -> Self {
-        Self {
-            deflate: libdeflater::Decompressor::new(),
-            zstd: DCtx::create(),
-        }
+        Self { deflate: libdeflater::Decompressor::new(), zstd: DCtx::create() }
     }
 
     /// Fills `output` from `input`; bytes after the end of the compressed data are padding. Of a zlib stream, `needed` bytes
@@ -145,9 +142,7 @@ mod tests {
     fn a_full_cluster_is_enough_even_if_the_stream_goes_on() {
         let data = vec![7u8; 70_000];
         let mut output = vec![0; 65_536];
-        Inflater::new()
-            .inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536)
-            .unwrap();
+        Inflater::new().inflate(ClusterCompression::Deflate, &deflated(&data), &mut output, 65_536).unwrap();
         assert!(output == data[..65_536]);
     }
 
@@ -155,9 +150,7 @@ mod tests {
     fn the_last_grain_may_be_short() {
         let data = [7; 1536];
         let mut output = vec![0; 65_536];
-        Inflater::new()
-            .inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len())
-            .unwrap();
+        Inflater::new().inflate(ClusterCompression::Zlib, &zlib(&data), &mut output, data.len()).unwrap();
         assert!(output.starts_with(&data));
     }
 

@@ -56,11 +56,7 @@ pub(super) fn classify_target(path: &Path, kind: FileType) -> Result<TargetKind,
     } else {
         "a socket"
     };
-    Err(TargetError::from_refusal(
-        "open",
-        path,
-        TargetRefusedError::Kind(name),
-    ))
+    Err(TargetError::from_refusal("open", path, TargetRefusedError::Kind(name)))
 }
 
 fn open_error(path: &Path, error: io::Error) -> TargetError {
@@ -99,11 +95,7 @@ mod tests {
             ("dangling", "a symbolic link"),
             ("link to null", "a symbolic link"),
         ] {
-            assert_eq!(
-                of(inspect_target(&path(name))),
-                Err(Some(TargetRefusedError::Kind(kind))),
-                "{name}"
-            );
+            assert_eq!(of(inspect_target(&path(name))), Err(Some(TargetRefusedError::Kind(kind))), "{name}");
         }
         assert_eq!(
             of(inspect_target(Path::new("/dev/null"))),

@@ -65,10 +65,7 @@ impl FromStr for PrefixCrc {
             let end = end.parse().ok().filter(|end| is_end(*end))?;
             let digits =
                 Some(crc).filter(|crc| crc.len() == 16 && crc.bytes().all(|b| b.is_ascii_hexdigit()))?;
-            Some(Self {
-                end,
-                crc: u64::from_str_radix(digits, 16).ok()?,
-            })
+            Some(Self { end, crc: u64::from_str_radix(digits, 16).ok()? })
         };
         parse().ok_or_else(|| PrefixCrcError(text.chars().take(64).collect()))
     }
@@ -146,8 +143,7 @@ type StateMap = [u64; 64];
 
 fn apply_map(map: &StateMap, state: u64) -> u64 {
     let bits = map.iter().enumerate();
-    bits.filter(|(bit, _)| state >> bit & 1 == 1)
-        .fold(0, |sum, (_, image)| sum ^ image)
+    bits.filter(|(bit, _)| state >> bit & 1 == 1).fold(0, |sum, (_, image)| sum ^ image)
 }
 
 /// What 1, 2, 4, 8 … zeros do to the state of a CRC: each map is the one before it, twice.

@@ -77,9 +77,7 @@ impl Disk {
 
     fn file_length(&self) -> Result<u64, TargetError> {
         let metadata = self.file.metadata();
-        Ok(metadata
-            .map_err(|source| self.target_error("measure", source))?
-            .len())
+        Ok(metadata.map_err(|source| self.target_error("measure", source))?.len())
     }
 
     fn open_device(options: &DiskOptions) -> Result<Self, Error> {
@@ -94,12 +92,7 @@ impl Disk {
         let size = file
             .seek(SeekFrom::End(0))
             .map_err(|source| TargetError::new("measure", &options.path, source))?;
-        Ok(Self::new(
-            options,
-            DiskKind::Device,
-            file,
-            size.min(options.available),
-        ))
+        Ok(Self::new(options, DiskKind::Device, file, size.min(options.available)))
     }
 
     fn open_file(options: &DiskOptions) -> Result<Self, Error> {
@@ -195,11 +188,7 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
         return Err(FormatError::Impossible { virtual_size }.into());
     }
     if virtual_size > available {
-        return Err(FormatError::TooLarge {
-            virtual_size,
-            available,
-        }
-        .into());
+        return Err(FormatError::TooLarge { virtual_size, available }.into());
     }
     Ok(())
 }
@@ -221,11 +210,7 @@ pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Re
     if classify_target(path, kind)? == found {
         Ok(file)
     } else {
-        Err(TargetError::from_refusal(
-            "open",
-            path,
-            TargetRefusedError::Replaced,
-        ))
+        Err(TargetError::from_refusal("open", path, TargetRefusedError::Replaced))
     }
 }
 

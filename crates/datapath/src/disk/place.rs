@@ -31,11 +31,9 @@ pub fn free_space(dir: &Path) -> Result<u64, TargetError> {
 /// Fails if writing to `path` would change what `source` reads.
 pub(crate) fn refuse_source(path: &Path, source: &dyn Source) -> Result<(), TargetError> {
     match (source.storage_location(), StorageLocation::from_path(path)) {
-        (Some(source), Some(target)) if source.shares_bytes_with(target) => Err(TargetError::from_refusal(
-            "open",
-            path,
-            TargetRefusedError::Source,
-        )),
+        (Some(source), Some(target)) if source.shares_bytes_with(target) => {
+            Err(TargetError::from_refusal("open", path, TargetRefusedError::Source))
+        }
         _ => Ok(()),
     }
 }

@@ -52,10 +52,7 @@ struct UnfinishedFiles {
     is_closed: bool,
 }
 
-static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles {
-    files: Vec::new(),
-    is_closed: false,
-});
+static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles { files: Vec::new(), is_closed: false });
 
 /// Removes the unfinished files of this process, from under the transfers that write them: the process ends now, and does
 /// not wait for them. No other file is begun after that.
@@ -74,19 +71,16 @@ impl UnfinishedFile {
         let folder = open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
         // Locked until the new file is, so that at each moment a second writer finds the lock of the first.
         let _old = if replace { remove_old_file(path)? } else { None };
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .map_err(|source| match source.kind() {
-                // It was replaceable: another writer was faster.
-                ErrorKind::AlreadyExists if replace => {
-                    TargetError::from_refusal("create", path, TargetRefusedError::InUse)
-                }
-                _ => TargetError::new("create", path, source),
-            })?;
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(
+                |source| match source.kind() {
+                    // It was replaceable: another writer was faster.
+                    ErrorKind::AlreadyExists if replace => {
+                        TargetError::from_refusal("create", path, TargetRefusedError::InUse)
+                    }
+                    _ => TargetError::new("create", path, source),
+                },
+            )?;
         let unfinished = Self::from_file(path, folder, &file)?;
         // Another writer may have found the file before it was locked: then that one replaces it.
         if lock_file(&file) == LockState::Taken {
@@ -140,7 +134,7 @@ impl UnfinishedFile {
         }
         if !self.is_in_place()? {
             return Err(
-                TargetError::from_refusal("complete", &self.path, TargetRefusedError::Replaced).into(),
+                TargetError::from_refusal("complete", &self.path, TargetRefusedError::Replaced).into()
             );
         }
         *state = FileState::Complete;
@@ -215,11 +209,7 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
         };
         if let Some(old) = &old {
             if lock_file(old) == LockState::Taken {
-                return Err(TargetError::from_refusal(
-                    "replace",
-                    path,
-                    TargetRefusedError::InUse,
-                ));
+                return Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse));
             }
             // Another writer may have replaced it before it was locked.
             if !leads_to(path, old) {
@@ -231,23 +221,13 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
             _ => Ok(old),
         };
     }
-    Err(TargetError::from_refusal(
-        "replace",
-        path,
-        TargetRefusedError::InUse,
-    ))
+    Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse))
 }
 
 /// Opens a file for its lock: for writing if possible, because NFS locks nothing else.
 fn open_old(path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
-    let open = |write| {
-        OpenOptions::new()
-            .read(true)
-            .write(write)
-            .custom_flags(flags)
-            .open(path)
-    };
+    let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
     open(true).or_else(|_| open(false))
 }
 
@@ -304,9 +284,7 @@ mod tests {
         let (file, unfinished) = create(&path, false).unwrap();
         std::fs::write(&other, "not ours").unwrap();
         std::fs::rename(&other, &path).unwrap();
-        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else {
-            panic!("it is complete")
-        };
+        let Err(Error::Target(error)) = unfinished.mark_complete(&file) else { panic!("it is complete") };
         assert_eq!(error.refusal_reason(), Some(&TargetRefusedError::Replaced));
         unfinished.remove();
         assert_eq!(std::fs::read(&path).unwrap(), b"not ours");

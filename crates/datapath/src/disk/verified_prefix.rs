@@ -58,12 +58,7 @@ impl VerifiedPrefix {
         };
         // Blocks of 512 bytes, whatever those of the filesystem are (stat(2)).
         let allocated = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
-        Ok(Some(Self {
-            file,
-            is_device,
-            end: mark.end_offset(),
-            allocated,
-        }))
+        Ok(Some(Self { file, is_device, end: mark.end_offset(), allocated }))
     }
 
     /// Offset of the first byte that is not kept.
@@ -93,10 +88,7 @@ fn is_abandoned(file: &File) -> bool {
 impl Disk {
     /// Takes over what was `kept`, to go on behind it. All else of the disk is as it is of a new one.
     pub(crate) fn open_behind(options: &DiskOptions, kept: &VerifiedPrefix) -> Result<Self, Error> {
-        let file = kept
-            .file
-            .try_clone()
-            .map_err(|source| TargetError::new("open", &options.path, source))?;
+        let file = kept.file.try_clone().map_err(|source| TargetError::new("open", &options.path, source))?;
         let mut disk = match kept.is_device {
             true => Self::of_device(options, file)?,
             false => Self::of_left_file(options, file)?,

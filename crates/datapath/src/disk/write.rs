@@ -83,9 +83,7 @@ impl Disk {
         let length = total_bytes(slices);
         write_all(&self.file, offset, slices).map_err(|errno| self.target_error("write", errno.into()))?;
         self.count_written(length);
-        self.pacer
-            .record_write(length, &self.file)
-            .map_err(|error| self.target_error("fsync", error))
+        self.pacer.record_write(length, &self.file).map_err(|error| self.target_error("fsync", error))
     }
 
     /// Writes through the page cache, whatever the offset.

@@ -147,9 +147,7 @@ impl Writer<'_> {
         }
         while !bytes.is_empty() {
             let to_boundary = BATCH_BYTES - offset % BATCH_BYTES;
-            let length = usize::try_from(to_boundary)
-                .unwrap_or(usize::MAX)
-                .min(bytes.len());
+            let length = usize::try_from(to_boundary).unwrap_or(usize::MAX).min(bytes.len());
             if self.collector.add_plain(offset, bytes.split_to(length)) {
                 self.flush()?;
             }
@@ -216,11 +214,7 @@ impl Writer<'_> {
 impl WriterState<'_> {
     /// Takes batches and writes them, until there are no more: the life of a writing thread.
     fn run_worker(&self) {
-        let mut worker = WriteWorker {
-            shared: self,
-            inflater: Inflater::new(),
-            inflated: None,
-        };
+        let mut worker = WriteWorker { shared: self, inflater: Inflater::new(), inflated: None };
         while let Some((batch, bytes)) = self.queue.pop() {
             // A panic must not leave the feeder waiting for ever, and must not look like success.
             let result =
@@ -230,10 +224,9 @@ impl WriterState<'_> {
             let failure = match result {
                 Ok(Ok(())) => continue,
                 Ok(Err(error)) => error,
-                Err(_) => self
-                    .disk
-                    .target_error("write", std::io::Error::other("a writing thread panicked"))
-                    .into(),
+                Err(_) => {
+                    self.disk.target_error("write", std::io::Error::other("a writing thread panicked")).into()
+                }
             };
             self.failure.lock().get_or_insert(failure);
             self.queue.abort();
@@ -280,9 +273,7 @@ impl WriteWorker<'_> {
             return Ok(&[]);
         };
         let size = usize::try_from(clusters.size).unwrap_or(0);
-        let buffer = self
-            .inflated
-            .get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
+        let buffer = self.inflated.get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
         // In memory as on the disk, so that whole pages can be written from where they are.
         let skew = usize::try_from(start % PAGE as u64).unwrap_or(0);
         let mut end = start;

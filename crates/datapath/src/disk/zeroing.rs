@@ -62,23 +62,16 @@ impl Disk {
     fn zero_now(&self, range: Range<u64>) -> Result<(), TargetError> {
         let aligned = range.start.next_multiple_of(ALIGNMENT).min(range.end);
         // The end of a device is a multiple of its blocks, whatever their size.
-        let whole_end = if range.end >= self.capacity {
-            range.end
-        } else {
-            range.end - range.end % ALIGNMENT
-        };
+        let whole_end =
+            if range.end >= self.capacity { range.end } else { range.end - range.end % ALIGNMENT };
         let whole = aligned..whole_end.max(aligned);
         self.write_zeros(range.start..whole.start)?;
         let punched = !self.preallocate && self.punch_hole(&whole).is_ok();
-        if !punched
-            && self
-                .fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole)
-                .is_err()
+        if !punched && self.fallocate(FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE, &whole).is_err()
         {
             self.write_zeros(whole.clone())?;
         } else {
-            self.zeroed_bytes
-                .fetch_add(whole.end - whole.start, Ordering::Relaxed);
+            self.zeroed_bytes.fetch_add(whole.end - whole.start, Ordering::Relaxed);
         }
         self.write_zeros(whole.end..range.end)
     }
@@ -89,9 +82,7 @@ impl Disk {
             vec![0u8; ZEROS_BYTES.min(usize::try_from(range.end - range.start).unwrap_or(ZEROS_BYTES))];
         let mut at = range.start;
         while at < range.end {
-            let length = usize::try_from(range.end - at)
-                .unwrap_or(usize::MAX)
-                .min(zeros.len());
+            let length = usize::try_from(range.end - at).unwrap_or(usize::MAX).min(zeros.len());
             self.write_cached(at, &zeros[..length])?;
             at += length as u64;
         }
@@ -114,19 +105,10 @@ impl ZeroingFrontier {
     /// For a disk of `virtual_size` bytes, if that is known; what lies behind the disk is left alone then.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
         let needed = disk.kind == DiskKind::Device && disk.zeroed;
-        let limit = virtual_size.map_or(disk.capacity, |size| {
-            size.next_multiple_of(ALIGNMENT).min(disk.capacity)
-        });
+        let limit =
+            virtual_size.map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
         // A file reads as zeros; a device that is not zeroed has its gaps filled at the end.
-        Self {
-            zeroed_to: if needed {
-                HELD_BYTES.max(disk.kept_end)
-            } else {
-                u64::MAX
-            },
-            limit,
-            stop,
-        }
+        Self { zeroed_to: if needed { HELD_BYTES.max(disk.kept_end) } else { u64::MAX }, limit, stop }
     }
 
     /// True if everything before `end` reads as zeros or was written by us.

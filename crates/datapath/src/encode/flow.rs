@@ -45,11 +45,8 @@ impl FlowState {
     }
 
     fn record_rate(&self, bytes: u64, time: Duration) {
-        let rate = (u128::from(bytes) * 1000)
-            .checked_div(time.as_millis())
-            .unwrap_or(u128::MAX);
-        self.bytes_per_second
-            .store(u64::try_from(rate).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let rate = (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::MAX);
+        self.bytes_per_second.store(u64::try_from(rate).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -61,10 +58,7 @@ pub(super) struct SendRateMeter {
 
 impl SendRateMeter {
     pub(super) fn start() -> Self {
-        Self {
-            since: Instant::now(),
-            bytes: 0,
-        }
+        Self { since: Instant::now(), bytes: 0 }
     }
 
     /// Counts bytes that have left.

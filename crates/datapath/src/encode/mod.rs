@@ -69,10 +69,7 @@ impl PieceEncoder {
     /// always compresses does not ask.
     pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match (self, piece) {
-            (Self::Plain, piece) => vec![EncodedBlock {
-                head: Bytes::new(),
-                body: plain_bytes(piece),
-            }],
+            (Self::Plain, piece) => vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }],
             (Self::Snappy(encoder), piece) => vec![encoder.encode_piece(&piece)],
             (Self::Zstd(encoder), piece) => encoder.encode_piece(piece, squeeze),
         }

@@ -211,11 +211,7 @@ impl<E: Send + 'static> EncodedStream<E> {
 
     /// Tells `log` of each piece. The first one is at `stream_offset` of the stream, and at `offset` of what is read.
     pub fn with_log(self, stream_offset: u64, offset: u64, log: Log) -> Self {
-        Self {
-            log: Some(log),
-            next: (stream_offset, offset),
-            ..self
-        }
+        Self { log: Some(log), next: (stream_offset, offset), ..self }
     }
 
     /// The next bytes of the stream, never none; `None` at its end.
@@ -232,8 +228,7 @@ impl<E: Send + 'static> EncodedStream<E> {
                     continue;
                 }
                 let bytes = part.len() as u64;
-                self.tally
-                    .add_bytes(ByteCount::Target, &self.tally.stream_bytes, bytes);
+                self.tally.add_bytes(ByteCount::Target, &self.tally.stream_bytes, bytes);
                 self.pace.add_bytes(bytes, &self.flow);
                 self.handed_over = Some(Instant::now());
                 return Poll::Ready(Some(Ok(part)));
@@ -271,18 +266,9 @@ impl<E: Send + 'static> EncodedStream<E> {
         self.flow.remove_waiting();
         let (stream_offset, offset) = self.next;
         if let Some(log) = &mut self.log {
-            log(PassedPiece {
-                stream_offset,
-                offset,
-                length: encoded.length,
-                kind: encoded.kind,
-            });
+            log(PassedPiece { stream_offset, offset, length: encoded.length, kind: encoded.kind });
         }
-        let bytes = encoded
-            .blocks
-            .iter()
-            .map(EncodedBlock::encoded_bytes)
-            .sum::<u64>();
+        let bytes = encoded.blocks.iter().map(EncodedBlock::encoded_bytes).sum::<u64>();
         self.next = (stream_offset + bytes, offset + encoded.length);
         let tally = &self.tally;
         tally.add_bytes(ByteCount::Source, &tally.volume_bytes, encoded.length);
@@ -313,11 +299,8 @@ fn read_all<E>(
     let mut sink = |piece| {
         tally.observer.record_time(Stage::Source, since.elapsed());
         let (done, encoded) = oneshot::channel();
-        slots
-            .blocking_send(PieceSlot::Piece(encoded))
-            .map_err(|_| OutletClosedError)?;
-        work.send(EncoderTask { piece, done })
-            .map_err(|_| OutletClosedError)?;
+        slots.blocking_send(PieceSlot::Piece(encoded)).map_err(|_| OutletClosedError)?;
+        work.send(EncoderTask { piece, done }).map_err(|_| OutletClosedError)?;
         // The wait for a slot is not the volume's.
         since = Instant::now();
         Ok(())

@@ -28,12 +28,7 @@ impl<'s> PieceOutlet<'s> {
         sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
         zeros_at_once: u64,
     ) -> Self {
-        Self {
-            sink,
-            zeros_at_once,
-            filling: None,
-            position: 0,
-        }
+        Self { sink, zeros_at_once, filling: None, position: 0 }
     }
 
     /// Bytes so far.
@@ -43,15 +38,10 @@ impl<'s> PieceOutlet<'s> {
 
     /// Room for the next bytes: for one at least, and `most` at most.
     pub fn spare_capacity(&mut self, most: u64) -> &mut [u8] {
-        let filling = self
-            .filling
-            .get_or_insert_with(|| ChunkBuffer::new(self.position));
+        let filling = self.filling.get_or_insert_with(|| ChunkBuffer::new(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);
         let most = usize::try_from(most).unwrap_or(usize::MAX);
-        filling
-            .spare_capacity()
-            .get_mut(..left.min(most))
-            .unwrap_or_default()
+        filling.spare_capacity().get_mut(..left.min(most)).unwrap_or_default()
     }
 
     /// The first `count` bytes of [`PieceOutlet::spare_capacity`] were read.
@@ -134,23 +124,14 @@ mod tests {
         outlet.append_bytes(b"x").unwrap();
         outlet.append_zeros((2 << 20) + 1).unwrap();
         outlet.flush().unwrap();
-        assert_eq!(
-            outlet.position(),
-            (PIECE_BYTES + 5 + 100 + 1 + (2 << 20) + 1) as u64
-        );
+        assert_eq!(outlet.position(), (PIECE_BYTES + 5 + 100 + 1 + (2 << 20) + 1) as u64);
         let lengths: Vec<_> = pieces
             .iter()
             .map(|piece| (matches!(piece, VolumePiece::Zeros(_)), piece.volume_bytes()))
             .collect();
         assert_eq!(
             lengths,
-            [
-                (false, PIECE_BYTES as u64),
-                (false, 106),
-                (true, 1 << 20),
-                (true, 1 << 20),
-                (true, 1)
-            ]
+            [(false, PIECE_BYTES as u64), (false, 106), (true, 1 << 20), (true, 1 << 20), (true, 1)]
         );
     }
 

@@ -44,10 +44,7 @@ pub struct SnappyEncoder {
 
 impl Default for SnappyEncoder {
     fn default() -> Self {
-        Self {
-            raw: Raw::new(),
-            scratch: Vec::new(),
-        }
+        Self { raw: Raw::new(), scratch: Vec::new() }
     }
 }
 
@@ -57,10 +54,7 @@ impl SnappyEncoder {
             VolumePiece::Data(bytes) => self.encode_data(bytes),
             VolumePiece::Zeros(count) => self.encode_zeros(*count),
         };
-        EncodedBlock {
-            head: Bytes::new(),
-            body,
-        }
+        EncodedBlock { head: Bytes::new(), body }
     }
 
     fn encode_data(&mut self, bytes: &[u8]) -> Bytes {

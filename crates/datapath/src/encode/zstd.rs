@@ -59,10 +59,7 @@ impl Encoder {
     fn encode_payload(&mut self, bytes: &Bytes, squeeze: bool, blocks: &mut Vec<EncodedBlock>) {
         let compressed = if squeeze { self.try_compress(bytes) } else { None };
         match compressed.map(Bytes::copy_from_slice) {
-            Some(body) => blocks.push(EncodedBlock {
-                head: Bytes::new(),
-                body,
-            }),
+            Some(body) => blocks.push(EncodedBlock { head: Bytes::new(), body }),
             None => append_raw_frame(bytes, blocks),
         }
     }
@@ -74,10 +71,7 @@ impl Encoder {
         }
         self.scratch.resize(bytes.len() - bytes.len() / 8, 0);
         // What does not fit in there is an error.
-        let length = self
-            .zstd
-            .as_mut()?
-            .compress_to_buffer(bytes, &mut self.scratch[..]);
+        let length = self.zstd.as_mut()?.compress_to_buffer(bytes, &mut self.scratch[..]);
         self.scratch.get(..length.ok()?)
     }
 }
@@ -104,10 +98,7 @@ fn zero_frame(count: u64) -> EncodedBlock {
         block_header(&mut head, RLE, length, left == 0);
         head.put_u8(0);
     }
-    EncodedBlock {
-        head: head.freeze(),
-        body: Bytes::new(),
-    }
+    EncodedBlock { head: head.freeze(), body: Bytes::new() }
 }
 
 /// A frame of `bytes`, of which there are some, as they are.

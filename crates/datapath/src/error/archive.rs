@@ -20,11 +20,7 @@ impl fmt::Display for ArchiveError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, offset, entry } = self;
         match entry {
-            _ if matches!(
-                kind,
-                ArchiveErrorKind::NoDiskImage | ArchiveErrorKind::NoDisk { .. }
-            ) =>
-            {
+            _ if matches!(kind, ArchiveErrorKind::NoDiskImage | ArchiveErrorKind::NoDisk { .. }) => {
                 write!(f, "{kind}")
             }
             Some(entry) => write!(f, "{kind} (entry `{entry}` at byte {offset:#x} of the tar)"),

@@ -63,11 +63,7 @@ impl TargetError {
 
     /// `action` on `path` failed.
     pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
-        Self {
-            action,
-            path: path.display().to_string(),
-            source,
-        }
+        Self { action, path: path.display().to_string(), source }
     }
 
     /// `action` on `path` is not to be done.
@@ -98,22 +94,15 @@ impl TargetError {
 
     fn with_remains(self, remains: String) -> Self {
         let cause = self.source;
-        Self {
-            source: std::io::Error::other(Leaving { cause, remains }),
-            ..self
-        }
+        Self { source: std::io::Error::other(Leaving { cause, remains }), ..self }
     }
 
     /// True for ENOSPC, EDQUOT and EFBIG: a larger volume would have helped.
     pub fn is_no_space(&self) -> bool {
         use rustix::io::Errno;
         let leaving = self.source.get_ref().and_then(|error| error.downcast_ref());
-        let errno = leaving
-            .map_or(&self.source, |Leaving { cause, .. }| cause)
-            .raw_os_error();
-        [Errno::NOSPC, Errno::DQUOT, Errno::FBIG]
-            .iter()
-            .any(|e| errno == Some(e.raw_os_error()))
+        let errno = leaving.map_or(&self.source, |Leaving { cause, .. }| cause).raw_os_error();
+        [Errno::NOSPC, Errno::DQUOT, Errno::FBIG].iter().any(|e| errno == Some(e.raw_os_error()))
     }
 }
 

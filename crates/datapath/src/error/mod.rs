@@ -111,17 +111,11 @@ mod tests {
         assert_eq!(failed.to_string(), "reading the disk: connection reset");
 
         let failed = SourceError::with_context(failed.kind(), "server.example", failed);
-        assert_eq!(
-            failed.to_string(),
-            "server.example: reading the disk: connection reset"
-        );
+        assert_eq!(failed.to_string(), "server.example: reading the disk: connection reset");
         let error = Error::from(failed);
         let first = error.source().and_then(std::error::Error::source);
         let first = first.and_then(|cause| cause.downcast_ref::<std::io::Error>());
-        assert_eq!(
-            first.map(std::io::Error::kind),
-            Some(std::io::ErrorKind::ConnectionReset)
-        );
+        assert_eq!(first.map(std::io::Error::kind), Some(std::io::ErrorKind::ConnectionReset));
 
         let failed = SourceError::new(SourceErrorKind::Io, "the server is gone").with_cause(cut());
         assert_eq!(failed.to_string(), "the server is gone");

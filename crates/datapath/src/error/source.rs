@@ -49,18 +49,7 @@ impl SourceErrorKind {
 
     /// The lower-case name.
     pub const fn name(self) -> &'static str {
-        let [
-            connect,
-            status,
-            changed,
-            length,
-            digest,
-            stalled,
-            not_resumable,
-            invalid,
-            io,
-            _,
-        ] = Self::NAMES;
+        let [connect, status, changed, length, digest, stalled, not_resumable, invalid, io, _] = Self::NAMES;
         match self {
             Self::Connect => connect,
             Self::Status(_) => status,
@@ -92,11 +81,7 @@ impl SourceError {
     /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
     /// line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: printable::escape_line(&message.into(), MAX_MESSAGE_CHARS),
-            source: None,
-        }
+        Self { kind, message: printable::escape_line(&message.into(), MAX_MESSAGE_CHARS), source: None }
     }
 
     /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
@@ -118,10 +103,7 @@ impl SourceError {
     /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
     #[must_use]
     pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self {
-            source: Some(cause.into()),
-            ..self
-        }
+        Self { source: Some(cause.into()), ..self }
     }
 
     /// The kind to branch on.

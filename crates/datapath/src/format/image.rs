@@ -46,11 +46,7 @@ impl PreparedImage {
             ReadRoute::Auto => look_ahead(ending, source, input)?,
             ReadRoute::OnePass => None,
         };
-        let ending = if footer.is_some() {
-            EndingKind::Footer
-        } else {
-            ending
-        };
+        let ending = if footer.is_some() { EndingKind::Footer } else { ending };
         let virtual_size = footer.or_else(|| input.total_bytes().map(whole_sectors));
         Ok(Self::Raw { virtual_size, ending })
     }
@@ -97,10 +93,7 @@ impl PreparedImage {
             }
             Self::Mapped(mut mapped) => {
                 mapped.copy_data(input, writer, reading, writing, tick)?;
-                CopiedDisk {
-                    virtual_size: mapped.facts.virtual_size,
-                    format: mapped.facts.format,
-                }
+                CopiedDisk { virtual_size: mapped.facts.virtual_size, format: mapped.facts.format }
             }
         };
         writer.zero_until(copied.virtual_size)?;

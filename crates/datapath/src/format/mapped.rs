@@ -55,16 +55,9 @@ impl MappedImage {
                 let map = fetch_map(image, length, source, input, memory)?;
                 (map.into_stream(), RouteTaken::Ranged)
             }
-            None => (
-                ImageStream::one_pass(image, memory.empty_grant())?,
-                RouteTaken::OnePass,
-            ),
+            None => (ImageStream::one_pass(image, memory.empty_grant())?, RouteTaken::OnePass),
         };
-        Ok(Self {
-            facts,
-            stream: Box::new(stream),
-            route,
-        })
+        Ok(Self { facts, stream: Box::new(stream), route })
     }
 
     /// Facts about the image, which lies below `layers`.
@@ -155,11 +148,7 @@ impl GuestSink for KnownMapSink<'_, '_> {
     }
 
     fn read_parked(&mut self, offset: Host) -> Result<Bytes, Error> {
-        Err(diskimage::Error::RefcountContradiction {
-            what: "a cluster",
-            offset,
-        }
-        .into())
+        Err(diskimage::Error::RefcountContradiction { what: "a cluster", offset }.into())
     }
 
     fn drop_parked(&mut self, _host: Host) -> Result<(), Error> {

@@ -36,9 +36,7 @@ impl MetadataReader<'_> {
         {
             return Ok(self.head.slice(start..end));
         }
-        self.memory
-            .resize(range.end - range.start)
-            .map_err(FormatError::Tables)?;
+        self.memory.resize(range.end - range.start).map_err(FormatError::Tables)?;
         let readings = self.input.readings();
         let bytes = readings.time_stage(Stage::Source, || self.source.read_range(range.clone()))?;
         self.input.fetched_ahead(range.start, &bytes)?;
@@ -53,12 +51,8 @@ pub(crate) fn fetch_tables(
     input: &mut TransferInput,
     memory: &MemoryBudget,
 ) -> Result<(), Error> {
-    let mut metadata = MetadataReader {
-        head: input.peek(METADATA_BYTES)?,
-        source,
-        input,
-        memory: memory.empty_grant(),
-    };
+    let mut metadata =
+        MetadataReader { head: input.peek(METADATA_BYTES)?, source, input, memory: memory.empty_grant() };
     loop {
         let tables = map.next_tables()?;
         if tables.is_empty() {
@@ -69,11 +63,7 @@ pub(crate) fn fetch_tables(
             // A request costs more than the bytes between two tables that are near to each other.
             let (together, later) = rest.split_at(count_mergeable(rest));
             let start = first.host_range().start;
-            let end = together
-                .iter()
-                .map(|table| table.host_range().end)
-                .max()
-                .unwrap_or(start);
+            let end = together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
             let bytes = metadata.read_range(start.0..end.0)?;
             for table in together {
                 let at = |place: Host| usize::try_from(place - start).unwrap_or(usize::MAX);

@@ -34,20 +34,14 @@ pub(super) struct PrefetchedRanges {
 impl PrefetchedRanges {
     /// An empty list of ranges, whose memory is taken from `memory`.
     pub(super) fn new(memory: MemoryGrant) -> Self {
-        Self {
-            waiting: BTreeMap::new(),
-            passing: Vec::new(),
-            memory,
-        }
+        Self { waiting: BTreeMap::new(), passing: Vec::new(), memory }
     }
 
     /// Remembers what was fetched from `start` on.
     pub(super) fn add_range(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         let range = start..start.saturating_add(bytes.len() as u64);
         let hash: Hash = Sha256::digest(bytes).into();
-        self.memory
-            .resize((self.waiting.len() as u64 + 1) * RANGE_BYTES)
-            .map_err(FormatError::Tables)?;
+        self.memory.resize((self.waiting.len() as u64 + 1) * RANGE_BYTES).map_err(FormatError::Tables)?;
         match self.waiting.insert((range.start, range.end), hash) {
             Some(before) if before != hash => Err(changed_error(&range)),
             _ => Ok(()),
@@ -61,11 +55,7 @@ impl PrefetchedRanges {
             && first.key().0 < end
         {
             let ((start, end), expected) = first.remove_entry();
-            self.passing.push(PassingRange {
-                range: start..end,
-                expected,
-                digest: Sha256::new(),
-            });
+            self.passing.push(PassingRange { range: start..end, expected, digest: Sha256::new() });
         }
         for passing in &mut self.passing {
             let from = passing.range.start.max(position);
@@ -76,12 +66,7 @@ impl PrefetchedRanges {
         }
         // A range is compared when its last byte has passed: before that, a digest says nothing.
         let passed = self.passing.extract_if(.., |passing| passing.range.end <= end);
-        for PassingRange {
-            range,
-            expected,
-            digest,
-        } in passed
-        {
+        for PassingRange { range, expected, digest } in passed {
             if Hash::from(digest.finalize()) != expected {
                 return Err(changed_error(&range));
             }

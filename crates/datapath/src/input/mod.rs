@@ -68,10 +68,7 @@ impl TransferInput {
             ranged: false,
             ahead: PrefetchedRanges::new(memory),
         };
-        Self {
-            length,
-            ..Self::from_stream(bytes, Vec::new(), readings)
-        }
+        Self { length, ..Self::from_stream(bytes, Vec::new(), readings) }
     }
 
     /// The image is below `layers`, which are undone.
@@ -161,11 +158,7 @@ impl TransferInput {
         if self.passed <= self.most {
             return Ok(());
         }
-        Err(FormatError::Endless {
-            passed: self.passed,
-            most: self.most,
-        }
-        .into())
+        Err(FormatError::Endless { passed: self.passed, most: self.most }.into())
     }
 
     /// Asks the source for ranges, if its bytes are those of the image.
@@ -198,13 +191,7 @@ impl TransferInput {
     /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
     /// happens. Returns where the stream is now.
     pub(crate) fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
-        let InputStream::Direct {
-            stream,
-            position,
-            ranged: true,
-            ..
-        } = &mut self.bytes
-        else {
+        let InputStream::Direct { stream, position, ranged: true, .. } = &mut self.bytes else {
             return Ok(0);
         };
         if stream.inner_mut().must_read_all() {
@@ -222,12 +209,7 @@ impl TransferInput {
 impl ChunkStream for InputStream {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         match self {
-            Self::Direct {
-                stream,
-                position,
-                ahead,
-                ..
-            } => {
+            Self::Direct { stream, position, ahead, .. } => {
                 let chunk = stream.next_chunk()?;
                 if let Some(chunk) = &chunk {
                     ahead.verify_chunk(*position, chunk)?;

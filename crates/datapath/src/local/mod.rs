@@ -50,11 +50,7 @@ impl LocalFile {
         let size = file.seek(SeekFrom::End(0))?;
         // Only makes it faster.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
-        Ok(Self {
-            direct: is_device.then(|| open_direct(&file)).flatten(),
-            file: Arc::new(file),
-            size,
-        })
+        Ok(Self { direct: is_device.then(|| open_direct(&file)).flatten(), file: Arc::new(file), size })
     }
 
     /// Its size in bytes when it was opened.

@@ -36,20 +36,11 @@ pub struct Memory {
 
 impl Memory {
     pub fn new(bytes: impl Into<Bytes>) -> Self {
-        Self {
-            bytes: bytes.into(),
-            chunks: vec![100_000],
-            ranged: false,
-            wrong_ahead: None,
-            broken_at: None,
-        }
+        Self { bytes: bytes.into(), chunks: vec![100_000], ranged: false, wrong_ahead: None, broken_at: None }
     }
 
     pub fn ranged(bytes: impl Into<Bytes>) -> Self {
-        Self {
-            ranged: true,
-            ..Self::new(bytes)
-        }
+        Self { ranged: true, ..Self::new(bytes) }
     }
 }
 
@@ -101,11 +92,7 @@ impl SourceBody for MemoryBody {
             return Err(SourceError::new(SourceErrorKind::Io, "the wire is cut"));
         }
         let size = self.chunks.next().unwrap_or(usize::MAX).max(1);
-        let end = self
-            .position
-            .saturating_add(size)
-            .min(self.bytes.len())
-            .min(self.broken_at);
+        let end = self.position.saturating_add(size).min(self.bytes.len()).min(self.broken_at);
         let chunk = self.bytes.slice(self.position..end);
         self.position = end;
         Ok((!chunk.is_empty()).then_some(chunk))
@@ -165,11 +152,5 @@ pub fn transfer_reading(
     target: &disk::DiskOptions,
     options: &ReadOptions,
 ) -> Result<TransferReport, Error> {
-    transfer_image(
-        source,
-        PayloadKind::default(),
-        target,
-        options,
-        &WriteOptions::default(),
-    )
+    transfer_image(source, PayloadKind::default(), target, options, &WriteOptions::default())
 }

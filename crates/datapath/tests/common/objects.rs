@@ -24,11 +24,7 @@ pub fn objects() -> &'static [Object] {
     OBJECTS.get_or_init(|| {
         let folder = super::fast_folder();
         let raw = Bytes::from(disk::sparse_content(1, DISK_BYTES, 3));
-        let mut objects = vec![Object {
-            name: "raw".into(),
-            bytes: raw.clone(),
-            disk: raw,
-        }];
+        let mut objects = vec![Object { name: "raw".into(), bytes: raw.clone(), disk: raw }];
         for program in tools::COMPRESSORS {
             let packed = objects[0].packed(program);
             objects.push(packed);
@@ -42,42 +38,16 @@ pub fn objects() -> &'static [Object] {
 }
 
 fn specs() -> Vec<Spec> {
-    let plain = Spec {
-        cluster_size: 4096,
-        virtual_size: DISK_BYTES,
-        ..Spec::new(Content::Sparse)
-    };
+    let plain = Spec { cluster_size: 4096, virtual_size: DISK_BYTES, ..Spec::new(Content::Sparse) };
     vec![
         plain.clone(),
-        Spec {
-            cluster_size: 512,
-            ..plain
-        },
-        Spec {
-            compression: Compression::Zlib,
-            ..plain
-        },
-        Spec {
-            cluster_size: 65536,
-            compression: Compression::Zstd,
-            ..plain
-        },
-        Spec {
-            cluster_size: 16384,
-            extended_l2: true,
-            content: Content::RandomOrder,
-            ..plain
-        },
-        Spec {
-            content: Content::Snapshots,
-            ..plain
-        },
+        Spec { cluster_size: 512, ..plain },
+        Spec { compression: Compression::Zlib, ..plain },
+        Spec { cluster_size: 65536, compression: Compression::Zstd, ..plain },
+        Spec { cluster_size: 16384, extended_l2: true, content: Content::RandomOrder, ..plain },
+        Spec { content: Content::Snapshots, ..plain },
         // Its L1 table comes last: everything waits.
-        Spec {
-            compression: Compression::Zlib,
-            resized_to: Some(6 << 20),
-            ..plain
-        },
+        Spec { compression: Compression::Zlib, resized_to: Some(6 << 20), ..plain },
     ]
 }
 

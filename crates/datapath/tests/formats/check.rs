@@ -37,11 +37,7 @@ pub(crate) fn import_cut(image: &Bytes, ranged: bool, chunks: &[usize]) -> Optio
 }
 
 fn memory(image: &Bytes, ranged: bool, chunks: &[usize]) -> Memory {
-    Memory {
-        ranged,
-        chunks: chunks.to_vec(),
-        ..Memory::new(image.clone())
-    }
+    Memory { ranged, chunks: chunks.to_vec(), ..Memory::new(image.clone()) }
 }
 
 /// Imports what `source` gives, in time. A failure is a typed one and leaves nothing.
@@ -58,18 +54,14 @@ pub(crate) fn import_from(source: &dyn Source) -> Option<Outcome> {
 
 fn timed(source: &dyn Source) -> (Option<Outcome>, Duration) {
     let folder = fast_folder();
-    let target = disk::DiskOptions {
-        available: AVAILABLE,
-        ..file(&folder.path().join("disk"))
-    };
+    let target = disk::DiskOptions { available: AVAILABLE, ..file(&folder.path().join("disk")) };
     let started = Instant::now();
     let result = transfer(source, &target);
     let taken = started.elapsed();
     let outcome = match result {
-        Ok(report) => Some(Outcome {
-            format: report.facts.format,
-            disk: std::fs::read(&target.path).unwrap(),
-        }),
+        Ok(report) => {
+            Some(Outcome { format: report.facts.format, disk: std::fs::read(&target.path).unwrap() })
+        }
         Err(error) => {
             let typed = matches!(error, Error::Format(_) | Error::Target(_));
             assert!(typed && !error.to_string().is_empty(), "{error:?}");

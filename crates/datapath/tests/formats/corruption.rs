@@ -28,9 +28,7 @@ struct Case<'a> {
 
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            sample, at, value, ..
-        } = self;
+        let Self { sample, at, value, .. } = self;
         write!(f, "{} with {value:#04x} at {at:#x}", sample.name)
     }
 }
@@ -57,10 +55,7 @@ impl Source for Damaged<'_> {
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let (image, at) = (&self.case.sample.image, self.case.at);
         let damage = Bytes::copy_from_slice(&[self.case.value]);
-        Ok(Box::new(Parts {
-            parts: [image.slice(..at), damage, image.slice(at + 1..)],
-            position: 0,
-        }))
+        Ok(Box::new(Parts { parts: [image.slice(..at), damage, image.slice(at + 1..)], position: 0 }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -118,12 +113,7 @@ fn cases(sample: &Sample) -> Vec<Case<'_>> {
         values.dedup();
         for value in values {
             let number = cases.len();
-            cases.push(Case {
-                number,
-                sample,
-                at,
-                value,
-            });
+            cases.push(Case { number, sample, at, value });
         }
     }
     cases

@@ -25,15 +25,9 @@ fn image() -> Vec<u8> {
 /// Imports `source` to a file with room for `available` bytes; returns what it holds then.
 fn import(source: &Memory, options: &Options, available: u64) -> Result<(TransferReport, Vec<u8>), Error> {
     let folder = fast_folder();
-    let target = disk::DiskOptions {
-        available,
-        ..file(&folder.path().join("disk"))
-    };
+    let target = disk::DiskOptions { available, ..file(&folder.path().join("disk")) };
     let report = transfer_image(source, options.0, &target, &options.1, &WriteOptions::default())?;
-    assert_eq!(
-        measure_image(source, options.0, &options.1).unwrap(),
-        report.virtual_size
-    );
+    assert_eq!(measure_image(source, options.0, &options.1).unwrap(), report.virtual_size);
     let disk = std::fs::read(&target.path).unwrap();
     Ok((report, disk))
 }
@@ -113,13 +107,7 @@ fn virtual_pc_s_disks_end_where_their_geometry_does() {
 #[test]
 fn what_is_called_raw_or_is_a_guest_s_keeps_its_last_sector() {
     let layers = CompressionLayers::None;
-    let bare = (
-        PayloadKind::RAW,
-        ReadOptions {
-            layers,
-            ..ReadOptions::default()
-        },
-    );
+    let bare = (PayloadKind::RAW, ReadOptions { layers, ..ReadOptions::default() });
     for options in [forced(Format::Raw), bare] {
         for (report, disk) in import_both(&image(), &options, u64::MAX) {
             assert!(disk == image());

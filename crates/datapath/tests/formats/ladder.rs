@@ -15,19 +15,10 @@ fn resized(image: &Path, convert: &[&str], growth: &str) {
     let raw = image.with_extension("raw");
     let mut bytes = Vec::new();
     for index in 0..48 {
-        bytes.extend(if index % 4 == 3 {
-            vec![0; MIB]
-        } else {
-            noise(MIB, index + 1)
-        });
+        bytes.extend(if index % 4 == 3 { vec![0; MIB] } else { noise(MIB, index + 1) });
     }
     std::fs::write(&raw, bytes).unwrap();
-    let arguments = [
-        &["convert", "-f", "raw", "-O", "qcow2"],
-        convert,
-        &[text(&raw), text(image)],
-    ]
-    .concat();
+    let arguments = [&["convert", "-f", "raw", "-O", "qcow2"], convert, &[text(&raw), text(image)]].concat();
     qemu_img(&arguments);
     qemu_img(&["resize", text(image), growth]);
 }
@@ -62,25 +53,12 @@ fn a_full_target_without_a_free_slot_still_works() {
     let (raw_path, image_path) = (dir.path().join("raw"), dir.path().join("image"));
     std::fs::write(&raw_path, &raw).unwrap();
     let options = "cluster_size=4k";
-    qemu_img(&[
-        "convert",
-        "-f",
-        "raw",
-        "-O",
-        "qcow2",
-        "-o",
-        options,
-        text(&raw_path),
-        text(&image_path),
-    ]);
+    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", "-o", options, text(&raw_path), text(&image_path)]);
     // Growing moves the L1 table behind the data; shrinking leaves it there.
     qemu_img(&["resize", text(&image_path), "+2G"]);
     qemu_img(&["resize", "--shrink", text(&image_path), "32M"]);
     let disk = dir.path().join("disk");
-    let target = disk::DiskOptions {
-        available: 32 * MIB as u64,
-        ..file(&disk)
-    };
+    let target = disk::DiskOptions { available: 32 * MIB as u64, ..file(&disk) };
     let image = std::fs::read(&image_path).unwrap();
     transfer(&Memory::new(image), &target).unwrap();
     assert!(std::fs::read(&disk).unwrap() == raw);
@@ -114,10 +92,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
     let image = with_snapshot(dir.path());
     let expected = vec![2; 48 * MIB];
     let disk = dir.path().join("disk");
-    let target = disk::DiskOptions {
-        available: 48 * MIB as u64,
-        ..file(&disk)
-    };
+    let target = disk::DiskOptions { available: 48 * MIB as u64, ..file(&disk) };
 
     let error = transfer(&Memory::new(image.clone()), &target).unwrap_err();
     assert!(matches!(error, Error::Format(_)), "{error}");
@@ -126,10 +101,7 @@ fn what_fits_nowhere_goes_to_scratch_or_ends_with_a_sentence() {
 
     let scratch = dir.path().join("scratch");
     std::fs::create_dir(&scratch).unwrap();
-    let options = WriteOptions {
-        scratch: Some(scratch.clone()),
-        ..WriteOptions::default()
-    };
+    let options = WriteOptions { scratch: Some(scratch.clone()), ..WriteOptions::default() };
     transfer_image(
         &Memory::new(image.clone()),
         PayloadKind::default(),

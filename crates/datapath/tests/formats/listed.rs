@@ -14,14 +14,9 @@ fn every_format_that_is_read_has_its_row_in_the_documentation() {
         let (flag, qemu) = (format.flag_name(), format.qemu_name());
         let is_row = |line: &str| {
             let place = line.split('|').nth(2).unwrap_or_default();
-            [flag, qemu]
-                .iter()
-                .all(|name| place.contains(&format!("`{name}`")))
+            [flag, qemu].iter().all(|name| place.contains(&format!("`{name}`")))
         };
-        assert!(
-            formats.lines().any(is_row),
-            "docs/formats.md has no row for {flag}"
-        );
+        assert!(formats.lines().any(is_row), "docs/formats.md has no row for {flag}");
         assert!(readme.contains(flag), "README.md does not name {flag}");
     }
 }

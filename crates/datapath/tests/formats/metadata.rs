@@ -32,10 +32,7 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
     // The header; the descriptor's text; directories and tables; the markers of compressed grains and of
     // tables; the footer.
     let descriptor = SECTOR * sectors(le64(image, 28));
-    let text = image[descriptor..]
-        .iter()
-        .position(|byte| *byte == 0)
-        .unwrap_or(0);
+    let text = image[descriptor..].iter().position(|byte| *byte == 0).unwrap_or(0);
     let mut ranges = vec![0..80, 510..512, descriptor..descriptor + text];
     let is_compressed = le16(image, 77) == Some(1);
     let end = image.len();
@@ -62,9 +59,7 @@ fn vmdk(image: &[u8]) -> Vec<Range<usize>> {
             }
             if is_compressed {
                 let grains = (0..per_table.min(grains)).filter_map(|grain| le32(image, table + 4 * grain));
-                let markers = grains
-                    .filter(|sector| *sector > 1)
-                    .map(|sector| SECTOR * number(Some(sector)));
+                let markers = grains.filter(|sector| *sector > 1).map(|sector| SECTOR * number(Some(sector)));
                 ranges.extend(markers.map(|marker| marker..marker + 14));
             }
         }
@@ -82,9 +77,7 @@ fn vpc(image: &[u8]) -> Vec<Range<usize>> {
         ranges.extend([0..96, header..header + 80, table..table + 4 * entries]);
         // The bitmaps of the blocks.
         let blocks = (0..entries).filter_map(|entry| be32(image, table + 4 * entry));
-        let bitmaps = blocks
-            .filter(|sector| *sector != u32::MAX)
-            .map(|sector| SECTOR * number(Some(sector)));
+        let bitmaps = blocks.filter(|sector| *sector != u32::MAX).map(|sector| SECTOR * number(Some(sector)));
         ranges.extend(bitmaps.map(|bitmap| bitmap..bitmap + 16));
     }
     ranges

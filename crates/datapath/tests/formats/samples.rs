@@ -161,10 +161,7 @@ fn vmdk_by_hand() -> Vec<Sample> {
             ..Vmdk::small(tables, compressed, grains.clone())
         };
         let mut sample = Sample::new(format!("vmdk, {name}"), "vmdk", vmdk.build());
-        assert!(
-            sample.disk == vmdk.disk(),
-            "{name}: qemu-img reads another disk than was written"
-        );
+        assert!(sample.disk == vmdk.disk(), "{name}: qemu-img reads another disk than was written");
         // Its descriptor is like that of the others.
         sample.metadata.remove(2);
         sample

@@ -8,9 +8,7 @@ use crate::check::import;
 const CUTS: usize = 4;
 
 fn seeds(target: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../fuzz/corpus")
-        .join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let files = folder.read_dir().unwrap().map(|entry| entry.unwrap().path());
     files.collect()
 }

@@ -56,11 +56,7 @@ fn a_cut_anywhere_in_the_metadata_changes_nothing() {
 #[test]
 fn single_bytes_give_the_same_disk() {
     let small = samples().iter().filter(|sample| sample.image.len() < 150 << 10);
-    let cases = small.map(|sample| Case {
-        sample,
-        chunks: vec![1],
-        ranged: false,
-    });
+    let cases = small.map(|sample| Case { sample, chunks: vec![1], ranged: false });
     let cases: Vec<_> = cases.collect();
     assert!(!cases.is_empty(), "all samples are large");
     check_all(cases, check);

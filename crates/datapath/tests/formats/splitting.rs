@@ -27,20 +27,14 @@ impl fmt::Display for Case<'_> {
 fn check(case: &Case<'_>) {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let source = Memory {
-        chunks: case.chunks.clone(),
-        ranged: case.ranged,
-        ..Memory::new(case.object.bytes.clone())
-    };
+    let source =
+        Memory { chunks: case.chunks.clone(), ranged: case.ranged, ..Memory::new(case.object.bytes.clone()) };
     let report = transfer(&source, &target).unwrap();
     assert_eq!(report.virtual_size, case.object.disk.len() as u64);
     if report.facts.route != RouteTaken::Ranged {
         assert_eq!(report.source_bytes, case.object.bytes.len() as u64);
     }
-    assert!(
-        std::fs::read(target.path).unwrap() == case.object.disk,
-        "the disk differs"
-    );
+    assert!(std::fs::read(target.path).unwrap() == case.object.disk, "the disk differs");
 }
 
 /// From single bytes to more than a whole image.
@@ -59,14 +53,7 @@ proptest! {
 
 #[test]
 fn single_bytes_give_the_same_disk() {
-    check_all(
-        objects().iter().map(|object| Case {
-            object,
-            chunks: vec![1],
-            ranged: false,
-        }),
-        check,
-    );
+    check_all(objects().iter().map(|object| Case { object, chunks: vec![1], ranged: false }), check);
 }
 
 #[test]
@@ -74,11 +61,7 @@ fn a_cut_anywhere_in_the_head_changes_nothing() {
     // Magic numbers; the ends of the qcow2 headers of both versions; the first sector, by which a format is known.
     let cuts = (1..=24).chain(71..=73).chain(103..=113).chain(511..=513);
     let cases = cuts.flat_map(|cut| {
-        objects().iter().map(move |object| Case {
-            object,
-            chunks: vec![cut, usize::MAX],
-            ranged: false,
-        })
+        objects().iter().map(move |object| Case { object, chunks: vec![cut, usize::MAX], ranged: false })
     });
     check_all(cases.collect::<Vec<_>>(), check);
 }
@@ -88,10 +71,7 @@ fn a_ranged_source_may_be_read_in_one_pass_as_well() {
     for object in objects() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
-        let options = WriteOptions {
-            route: ReadRoute::OnePass,
-            ..WriteOptions::default()
-        };
+        let options = WriteOptions { route: ReadRoute::OnePass, ..WriteOptions::default() };
         let report = transfer_image(
             &Memory::ranged(object.bytes.clone()),
             PayloadKind::default(),
@@ -101,10 +81,6 @@ fn a_ranged_source_may_be_read_in_one_pass_as_well() {
         )
         .unwrap();
         assert_ne!(report.facts.route, RouteTaken::Ranged);
-        assert!(
-            std::fs::read(target.path).unwrap() == object.disk,
-            "{}",
-            object.name
-        );
+        assert!(std::fs::read(target.path).unwrap() == object.disk, "{}", object.name);
     }
 }

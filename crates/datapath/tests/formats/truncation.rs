@@ -38,10 +38,7 @@ fn check(cut: &Cut<'_>) {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     let image = cut.object.bytes.slice(..cut.at);
-    let source = Memory {
-        ranged: cut.ranged,
-        ..Memory::new(image.clone())
-    };
+    let source = Memory { ranged: cut.ranged, ..Memory::new(image.clone()) };
     match transfer(&source, &target) {
         Ok(_) => {
             let disk = std::fs::read(&target.path).unwrap();
@@ -69,35 +66,14 @@ fn assert_as_qemu(image: &[u8], disk: &[u8], folder: &Path) {
 /// Clusters of `cluster_size`, all of the image's metadata around a few of them.
 fn check_cuts(cluster_size: u64, virtual_size: u64) {
     let folder = fast_folder();
-    let plain = Spec {
-        cluster_size,
-        virtual_size,
-        ..Spec::new(Content::Sparse)
-    };
+    let plain = Spec { cluster_size, virtual_size, ..Spec::new(Content::Sparse) };
     let specs = [
         plain.clone(),
-        Spec {
-            content: Content::Dense,
-            compression: Compression::Zlib,
-            ..plain
-        },
-        Spec {
-            compression: Compression::Zstd,
-            ..plain
-        },
-        Spec {
-            content: Content::RandomOrder,
-            extended_l2: cluster_size >= 16384,
-            ..plain
-        },
-        Spec {
-            content: Content::ZeroClusters,
-            ..plain
-        },
-        Spec {
-            content: Content::Snapshots,
-            ..plain
-        },
+        Spec { content: Content::Dense, compression: Compression::Zlib, ..plain },
+        Spec { compression: Compression::Zstd, ..plain },
+        Spec { content: Content::RandomOrder, extended_l2: cluster_size >= 16384, ..plain },
+        Spec { content: Content::ZeroClusters, ..plain },
+        Spec { content: Content::Snapshots, ..plain },
     ];
     let objects = specs.map(|spec| image(&spec, folder.path()));
     check_objects(&objects, if cluster_size < 4096 { EDGE_BYTES } else { 0 });
@@ -119,11 +95,7 @@ fn check_objects(objects: &[Object], edge: usize) {
 #[test]
 fn compressed_disks() {
     let disk = Bytes::from(disk::sparse_content(3, 64 << 10, 3));
-    let raw = Object {
-        name: "a disk".into(),
-        bytes: disk.clone(),
-        disk,
-    };
+    let raw = Object { name: "a disk".into(), bytes: disk.clone(), disk };
     check_objects(&tools::COMPRESSORS.map(|program| raw.packed(program)), EDGE_BYTES);
 }
 

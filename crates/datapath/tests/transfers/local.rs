@@ -106,10 +106,7 @@ fn large_holes_are_not_read_and_small_ones_are() {
     }
     let holes = assert_reads(&path, CHUNK_BYTES, &[MIB, 20 * MIB, 31 * MIB], &expected);
     let read = expected.len() as u64 - holes;
-    assert!(
-        (MIB as u64..2 * MIB as u64).contains(&read),
-        "{read} bytes were read"
-    );
+    assert!((MIB as u64..2 * MIB as u64).contains(&read), "{read} bytes were read");
 }
 
 #[test]
@@ -134,12 +131,7 @@ fn a_file_that_ends_early_ends_there() {
     let path = folder.path().join("file");
     std::fs::write(&path, vec![7; MIB]).unwrap();
     let local = LocalFile::new(File::open(&path).unwrap()).unwrap();
-    File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(100)
-        .unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(100).unwrap();
     let mut reader = local.chunk_reader(CHUNK_BYTES);
     while let Some(LocalExtent::Data(_)) = reader.next_part().unwrap() {}
     assert_eq!((local.size(), local.size_now().unwrap()), (MIB as u64, 100));

@@ -95,10 +95,7 @@ fn content() -> impl Strategy<Value = Content> {
 
 /// Cuts at bytes, sectors and pages; parts in random order.
 fn plan() -> impl Strategy<Value = Plan> {
-    let cut = (
-        any::<prop::sample::Index>(),
-        prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)],
-    );
+    let cut = (any::<prop::sample::Index>(), prop_oneof![Just(1u64), Just(512), Just(4096), Just(65536)]);
     let parts = prop::collection::vec((cut, content()), 1..40);
     (1..=MAX_SECTORS, parts)
         .prop_flat_map(|(sectors, parts)| {
@@ -107,10 +104,7 @@ fn plan() -> impl Strategy<Value = Plan> {
                 let at = index.index(usize::try_from(size).unwrap()) as u64;
                 at - at % unit
             };
-            let mut cuts: Vec<u64> = parts
-                .iter()
-                .map(|((index, unit), _)| place(*index, *unit))
-                .collect();
+            let mut cuts: Vec<u64> = parts.iter().map(|((index, unit), _)| place(*index, *unit)).collect();
             cuts.extend([0, size]);
             cuts.sort_unstable();
             cuts.dedup();
@@ -126,11 +120,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 fn read(path: &Path, length: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    File::open(path)
-        .unwrap()
-        .take(length)
-        .read_to_end(&mut bytes)
-        .unwrap();
+    File::open(path).unwrap().take(length).read_to_end(&mut bytes).unwrap();
     bytes
 }
 
@@ -178,11 +168,7 @@ fn check_device(sector_size: u32) {
     let strategy = (plan(), any::<bool>(), cache());
     let result = runner.run(&strategy, |(plan, preallocate, cache)| {
         make_dirty(&device);
-        let target = DiskOptions {
-            preallocate,
-            cache,
-            ..file(device.path())
-        };
+        let target = DiskOptions { preallocate, cache, ..file(device.path()) };
         plan.write(&target, Some(plan.size));
         assert_equal(&read(device.path(), plan.size), &plan.model());
         Ok(())

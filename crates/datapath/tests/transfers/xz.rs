@@ -35,10 +35,7 @@ fn packed(path: &Path) -> Vec<u8> {
 }
 
 fn transfer_with(workers: usize, packed: &[u8], target: &disk::DiskOptions) -> Result<TransferReport, Error> {
-    let options = WriteOptions {
-        workers: NonZeroUsize::new(workers).unwrap(),
-        ..WriteOptions::default()
-    };
+    let options = WriteOptions { workers: NonZeroUsize::new(workers).unwrap(), ..WriteOptions::default() };
     transfer_image(
         &Memory::new(packed.to_vec()),
         PayloadKind::default(),
@@ -57,10 +54,7 @@ fn a_raw_disk_is_the_same_with_any_number_of_threads() {
     let packed = packed(&raw);
     disk.resize(disk.len().next_multiple_of(512), 0);
     for workers in [1, 2, 4] {
-        let target = disk::DiskOptions {
-            overwrite: true,
-            ..file(&disk_path)
-        };
+        let target = disk::DiskOptions { overwrite: true, ..file(&disk_path) };
         let report = transfer_with(workers, &packed, &target).unwrap();
         assert_eq!(report.facts.layers, ["xz"]);
         assert_eq!(report.virtual_size, disk.len() as u64);
@@ -78,15 +72,7 @@ fn a_qcow2_image_is_the_same_with_any_number_of_threads() {
     disk.resize(21 * MIB, 0);
     std::fs::write(path("raw"), &disk).unwrap();
     let text = |name: &str| path(name).to_str().unwrap().to_owned();
-    qemu_img(&[
-        "convert",
-        "-f",
-        "raw",
-        "-O",
-        "qcow2",
-        &text("raw"),
-        &text("image"),
-    ]);
+    qemu_img(&["convert", "-f", "raw", "-O", "qcow2", &text("raw"), &text("image")]);
     let packed = packed(&path("image"));
     for workers in [1, 2, 4] {
         let target = file(&path(&format!("disk{workers}")));
@@ -120,15 +106,9 @@ fn nothing_is_left_of_a_damaged_or_too_large_one() {
         let mut damaged = packed.clone();
         damaged[place] ^= 4;
         let error = fails(&damaged, &target);
-        assert!(
-            matches!(error, Error::Decode(DecodeError::Corrupt { .. })),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Decode(DecodeError::Corrupt { .. })), "{error}");
     }
-    let small = disk::DiskOptions {
-        available: disk.len() as u64 - 1,
-        ..target
-    };
+    let small = disk::DiskOptions { available: disk.len() as u64 - 1, ..target };
     let error = fails(&packed, &small);
     assert!(error.to_string().contains("A larger PVC is required"), "{error}");
 }

@@ -17,11 +17,7 @@ pub(crate) struct MappedCheck {
 impl MappedCheck {
     pub(crate) fn new(layout: Box<dyn ImageLayout>, image_length: u64) -> Self {
         let image_end = Host(image_length);
-        Self {
-            layout,
-            image_end,
-            places: ReferencedRanges::new(image_end),
-        }
+        Self { layout, image_end, places: ReferencedRanges::new(image_end) }
     }
 
     /// Keeps the tables of what was asked for.

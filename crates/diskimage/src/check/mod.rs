@@ -60,10 +60,7 @@ impl ImageChecker {
 
     /// A batch for the memory of a table and for the tables that it asks for, while `beside` bytes are held for other things.
     fn new_batch(&self, beside: u64) -> RangeBatch {
-        RangeBatch::with_room(
-            self.account
-                .available_beside(self.memory_bytes().saturating_add(beside)),
-        )
+        RangeBatch::with_room(self.account.available_beside(self.memory_bytes().saturating_add(beside)))
     }
 
     fn add_batch(&mut self, mut batch: RangeBatch) -> Result<(), Error> {
@@ -80,8 +77,7 @@ impl ImageChecker {
                 });
             }
             if batch.make_room(&mut self.tables) {
-                self.tables
-                    .push(TableRange::from_want(want, Host(self.image_length)));
+                self.tables.push(TableRange::from_want(want, Host(self.image_length)));
             }
         }
         if batch.is_exceeded() {
@@ -115,8 +111,7 @@ impl TableConsumer for ImageChecker {
         let mut padded = Vec::new();
         let mut batch = if bytes.len() < length {
             let more = bytes_of::<u8>(length);
-            self.account
-                .hold_bytes(self.memory_bytes().saturating_add(more))?;
+            self.account.hold_bytes(self.memory_bytes().saturating_add(more))?;
             padded.reserve_exact(length);
             padded.extend_from_slice(bytes);
             padded.resize(length, 0);

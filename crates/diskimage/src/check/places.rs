@@ -13,10 +13,7 @@ pub(crate) struct ReferencedRanges {
 
 impl ReferencedRanges {
     pub(crate) fn new(image_end: Host) -> Self {
-        Self {
-            image_end,
-            wants: Vec::new(),
-        }
+        Self { image_end, wants: Vec::new() }
     }
 
     /// Bytes of memory that the places take.
@@ -45,10 +42,7 @@ impl ReferencedRanges {
         let end = want.host.saturating_add(length);
         let sentence = || {
             let what = layout.name_of(&want);
-            format!(
-                "{what} at {:#x} ends at {end:#x}, the image at {:#x}",
-                want.host, self.image_end
-            )
+            format!("{what} at {:#x} ends at {end:#x}, the image at {:#x}", want.host, self.image_end)
         };
         if end > self.image_end {
             // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.

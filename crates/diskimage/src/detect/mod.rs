@@ -26,10 +26,7 @@ const SIGNATURES: [(&[u8], Format); 12] = [
     (b"KDMV", Format::Vmdk),
     (b"COWD", Format::VmdkCowd),
     // `constMagic` and the version of seSparse.
-    (
-        b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0",
-        Format::VmdkSeSparse,
-    ),
+    (b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0", Format::VmdkSeSparse),
     (b"conectix", Format::Vhd),
     (b"vhdxfile", Format::Vhdx),
     (b"WithoutFreeSpace", Format::Parallels),
@@ -45,12 +42,7 @@ const VDI_SIGNATURE_AT: usize = 0x40;
 impl Format {
     /// Decides by content. `head` is the beginning of the image, [`DETECT_BYTES`] or all there is.
     pub fn detect(head: &[u8]) -> Result<Self, Error> {
-        let ambiguous = |first: Self, second| {
-            Err(Error::Ambiguous {
-                first: first.name(),
-                second,
-            })
-        };
+        let ambiguous = |first: Self, second| Err(Error::Ambiguous { first: first.name(), second });
         match *matching_formats(head).as_slice() {
             [] => Ok(Self::Raw),
             [only] => foreign_signature(head, only).map_or(Ok(only), |mark| ambiguous(only, mark)),
@@ -77,10 +69,8 @@ impl Format {
 
 /// The formats whose signature `head` has.
 fn matching_formats(head: &[u8]) -> Vec<Format> {
-    let first = SIGNATURES
-        .iter()
-        .find(|(signature, _)| head.starts_with(signature))
-        .map(|(_, format)| *format);
+    let first =
+        SIGNATURES.iter().find(|(signature, _)| head.starts_with(signature)).map(|(_, format)| *format);
     let descriptor = is_vmdk_descriptor(head).then_some(Format::VmdkDescriptor);
     let vdi = (le32(head, VDI_SIGNATURE_AT) == Some(VDI_SIGNATURE)).then_some(Format::Vdi);
     [first, descriptor, vdi].into_iter().flatten().collect()

@@ -36,15 +36,9 @@ fn signatures_are_recognised() {
         (b"QED\0", Format::Qed),
         (b"KDMV", Format::Vmdk),
         (b"COWD", Format::VmdkCowd),
-        (
-            b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0",
-            Format::VmdkSeSparse,
-        ),
+        (b"\xbe\xba\xfe\xca\0\0\0\0\x01\0\0\0\x02\0\0\0", Format::VmdkSeSparse),
         (b"# Disk DescriptorFile\n", Format::VmdkDescriptor),
-        (
-            b"\n # a comment\r\n  version=1\r\nCID=1\n",
-            Format::VmdkDescriptor,
-        ),
+        (b"\n # a comment\r\n  version=1\r\nCID=1\n", Format::VmdkDescriptor),
         (b"version=4\n", Format::Raw),
         (b"conectix", Format::Vhd),
         (b"vhdxfile", Format::Vhdx),
@@ -104,10 +98,7 @@ fn two_containers_are_refused_with_both_names() {
     let (first, second) = ("qcow2", "vdi");
     assert_eq!(Format::detect(&image), Err(Error::Ambiguous { first, second }));
     assert_eq!(Format::resolve_wanted(&image, Some(Format::Vdi)), Ok(Format::Vdi));
-    assert_eq!(
-        Format::resolve_wanted(&image, Some(Format::Qcow2)),
-        Ok(Format::Qcow2)
-    );
+    assert_eq!(Format::resolve_wanted(&image, Some(Format::Qcow2)), Ok(Format::Qcow2));
     assert_eq!(Format::resolve_wanted(&image, Some(Format::Raw)), Ok(Format::Raw));
 }
 

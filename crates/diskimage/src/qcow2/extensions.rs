@@ -86,12 +86,7 @@ impl HeaderExtensions {
         let Some(bitmaps) = &self.bitmaps else {
             return Ok(None);
         };
-        let BitmapsExtension {
-            count,
-            reserved,
-            directory_bytes,
-            directory_offset,
-        } = *bitmaps;
+        let BitmapsExtension { count, reserved, directory_bytes, directory_offset } = *bitmaps;
         if !(1..=MAX_BITMAPS).contains(&count) {
             return Err(Format::Qcow2.header_error(format!("{count} bitmaps, must be 1 to {MAX_BITMAPS}")));
         }
@@ -116,8 +111,7 @@ impl HeaderExtensions {
     fn add_feature_names(&mut self, table: &[u8]) {
         for record in table.chunks_exact(48) {
             if let [kind, bit, name @ ..] = record {
-                self.feature_names
-                    .push((*kind, *bit, crate::text::printable_name(name)));
+                self.feature_names.push((*kind, *bit, crate::text::printable_name(name)));
             }
         }
     }

@@ -103,34 +103,21 @@ impl Qcow2Header {
         }
         let cluster_bits = word(20)?;
         if !(9..=21).contains(&cluster_bits) {
-            return Err(Format::Qcow2.header_error(format!(
-                "unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21"
-            )));
+            return Err(Format::Qcow2
+                .header_error(format!("unsupported cluster size: 2^{cluster_bits}, must be 2^9 to 2^21")));
         }
         let cluster_size = 1u64 << cluster_bits;
-        let header_length = if version == 2 {
-            V2_LENGTH
-        } else {
-            header_length(word(100)?, cluster_size)?
-        };
+        let header_length = if version == 2 { V2_LENGTH } else { header_length(word(100)?, cluster_size)? };
         if head.len() < header_length {
             return Err(short(header_length));
         }
-        let (incompatible, autoclear, refcount_order) = if version == 2 {
-            (0, 0, 4)
-        } else {
-            (long(72)?, long(88)?, word(96)?)
-        };
-        let compression_byte = (version == 3 && header_length > V3_LENGTH)
-            .then(|| head.get(V3_LENGTH))
-            .flatten();
+        let (incompatible, autoclear, refcount_order) =
+            if version == 2 { (0, 0, 4) } else { (long(72)?, long(88)?, word(96)?) };
+        let compression_byte =
+            (version == 3 && header_length > V3_LENGTH).then(|| head.get(V3_LENGTH)).flatten();
         let backing_file_at = long(8)?;
         // The extensions end where the backing file's name begins: else its letters would be read as one.
-        let end = if backing_file_at == 0 {
-            cluster_size
-        } else {
-            backing_file_at.min(cluster_size)
-        };
+        let end = if backing_file_at == 0 { cluster_size } else { backing_file_at.min(cluster_size) };
         let extensions = HeaderExtensions::parse(head, header_length, end)?;
 
         refuse_features(incompatible, autoclear, &extensions)?;
@@ -154,9 +141,8 @@ impl Qcow2Header {
             )));
         }
         if refcount_order > 6 {
-            return Err(Format::Qcow2.header_error(format!(
-                "refcounts of 2^{refcount_order} bits, at most 64 bits are allowed"
-            )));
+            return Err(Format::Qcow2
+                .header_error(format!("refcounts of 2^{refcount_order} bits, at most 64 bits are allowed")));
         }
 
         // Without the bit they are out of date: a writer that knows no bitmaps has cleared it.
@@ -193,19 +179,11 @@ impl Qcow2Header {
     /// `size` is that of the disk before it is rounded: QEMU wants an entry for what is rounded off.
     fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
         if l1_size > MAX_L1_ENTRIES {
-            return Err(Error::L1TooBig {
-                format: Format::Qcow2,
-                entries: l1_size,
-                limit: MAX_L1_ENTRIES,
-            });
+            return Err(Error::L1TooBig { format: Format::Qcow2, entries: l1_size, limit: MAX_L1_ENTRIES });
         }
         let needed = size.div_ceil(self.bytes_per_l2());
         if l1_size < needed {
-            return Err(Error::L1TooSmall {
-                entries: l1_size,
-                needed,
-                virtual_size: size,
-            });
+            return Err(Error::L1TooSmall { entries: l1_size, needed, virtual_size: size });
         }
         self.l1_size = l1_size;
         self.l1_entries = self.virtual_size.div_ceil(self.bytes_per_l2());
@@ -223,11 +201,7 @@ impl Qcow2Header {
         if self.refcount_table_bytes == 0 {
             return Err(Format::Qcow2.header_error("the image does not contain a refcount table"));
         }
-        self.check_table(
-            "refcount table",
-            self.refcount_table_offset,
-            self.refcount_table_bytes,
-        )?;
+        self.check_table("refcount table", self.refcount_table_offset, self.refcount_table_bytes)?;
         // What the table says of each snapshot is not looked at.
         let snapshots = u64::from(self.snapshots);
         if snapshots > MAX_SNAPSHOTS {
@@ -235,11 +209,7 @@ impl Qcow2Header {
                 "the snapshot table has {snapshots} entries, the limit is {MAX_SNAPSHOTS}"
             )));
         }
-        self.check_table(
-            "snapshot table",
-            self.snapshot_table_offset,
-            snapshots * SNAPSHOT_BYTES,
-        )
+        self.check_table("snapshot table", self.snapshot_table_offset, snapshots * SNAPSHOT_BYTES)
     }
 
     /// Tables start at a cluster and end where a file can, as QEMU checks.
@@ -275,10 +245,7 @@ impl Qcow2Header {
     pub(super) fn head_facts(&self) -> HeadFacts {
         let cluster_size = self.cluster_size();
         HeadFacts {
-            clusters: Some(CompressedClusters {
-                compression: self.compression,
-                size: cluster_size,
-            }),
+            clusters: Some(CompressedClusters { compression: self.compression, size: cluster_size }),
             cluster_size: Some(cluster_size),
             parking_unit: Some(cluster_size),
             features: self.feature_names(),
@@ -336,18 +303,12 @@ fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensi
     if unknown != 0 {
         let names: Vec<String> = (0..64u8)
             .filter(|bit| unknown & (1 << bit) != 0)
-            .map(|bit| {
-                extensions
-                    .incompatible_name(bit)
-                    .unwrap_or_else(|| format!("bit {bit}"))
-            })
+            .map(|bit| extensions.incompatible_name(bit).unwrap_or_else(|| format!("bit {bit}")))
             .collect();
         return Err(Error::UnknownFeatures(names.join(", ")));
     }
     if incompatible & DATA_FILE != 0 {
-        return Err(Error::DataFile(
-            extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into()),
-        ));
+        return Err(Error::DataFile(extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into())));
     }
     if autoclear & DATA_FILE_RAW != 0 {
         return Err(Format::Qcow2.header_error(

@@ -56,16 +56,8 @@ pub(super) fn l2_wants(
             ClusterMapping::Compressed { host, length } => {
                 batch.push_data(host, length, RangeRole::Compressed, guest)
             }
-            ClusterMapping::Data {
-                host,
-                subclusters,
-                is_sole,
-            } => {
-                let whole = if is_sole {
-                    RangeRole::SoleData
-                } else {
-                    RangeRole::Data
-                };
+            ClusterMapping::Data { host, subclusters, is_sole } => {
+                let whole = if is_sole { RangeRole::SoleData } else { RangeRole::Data };
                 let mut parts = stored_runs(subclusters, subcluster, left).peekable();
                 while let Some((skip, length)) = parts.next() {
                     let is_last = parts.peek().is_none();

@@ -99,27 +99,19 @@ pub(super) fn l2_entry(
     let is_sole = entry & COPIED != 0;
     let host = Host(entry & OFFSET_MASK);
     if !host.is_multiple_of(header.cluster_size()) {
-        return Err(corrupt(format!(
-            "L2 entry points to the unaligned cluster {host:#x}"
-        )));
+        return Err(corrupt(format!("L2 entry points to the unaligned cluster {host:#x}")));
     }
     if header.extended_l2 {
         let bitmap = be64(table.bytes, at + 8).unwrap_or(0);
         let (stored, zero) = (low_half(bitmap), low_half(bitmap >> SUBCLUSTERS));
         if stored & zero != 0 {
-            return Err(corrupt(format!(
-                "subclusters both stored and zero (bitmap {bitmap:#x})"
-            )));
+            return Err(corrupt(format!("subclusters both stored and zero (bitmap {bitmap:#x})")));
         }
         return match (host, stored) {
             (Host(0), 0) => Ok(ClusterMapping::Unmapped),
             (Host(0), _) => Err(corrupt("subclusters stored in no cluster".into())),
             (_, 0) => Ok(ClusterMapping::ZeroAllocated { host }),
-            _ => Ok(ClusterMapping::Data {
-                host,
-                subclusters: stored,
-                is_sole,
-            }),
+            _ => Ok(ClusterMapping::Data { host, subclusters: stored, is_sole }),
         };
     }
     // QEMU takes the zero flag of version 2 for an error, and so do we: its writers cannot have meant it.
@@ -127,11 +119,7 @@ pub(super) fn l2_entry(
         (true, _) if header.version < 3 => Err(corrupt("zero cluster in a version 2 image".into())),
         (_, Host(0)) => Ok(ClusterMapping::Unmapped),
         (true, _) => Ok(ClusterMapping::ZeroAllocated { host }),
-        (false, _) => Ok(ClusterMapping::Data {
-            host,
-            subclusters: u32::MAX,
-            is_sole,
-        }),
+        (false, _) => Ok(ClusterMapping::Data { host, subclusters: u32::MAX, is_sole }),
     }
 }
 
@@ -224,10 +212,7 @@ mod tests {
     fn compressed_descriptor_of_64k_clusters() {
         // 64 KiB clusters: 54 bits of offset, 8 bits of sectors.
         let entry = COMPRESSED | (3 << 54) | 0x5_0123;
-        assert_eq!(
-            compressed_location(&header(16), entry),
-            (Host(0x5_0123), 4 * 512 - 0x123)
-        );
+        assert_eq!(compressed_location(&header(16), entry), (Host(0x5_0123), 4 * 512 - 0x123));
     }
 
     #[test]
@@ -253,10 +238,7 @@ mod tests {
 
     #[test]
     fn runs_of_bits() {
-        assert_eq!(
-            bit_runs(0b1011_0001).collect::<Vec<_>>(),
-            [(0, 1), (4, 2), (7, 1)]
-        );
+        assert_eq!(bit_runs(0b1011_0001).collect::<Vec<_>>(), [(0, 1), (4, 2), (7, 1)]);
         assert_eq!(bit_runs(u32::MAX).collect::<Vec<_>>(), [(0, 32)]);
         assert_eq!(bit_runs(1 << 31).collect::<Vec<_>>(), [(31, 1)]);
         assert_eq!(bit_runs(0).count(), 0);
@@ -266,12 +248,7 @@ mod tests {
     fn zero_flag_is_refused_in_version_2() {
         let mut header = header(16);
         header.version = 2;
-        let table = LoadedTable {
-            kind: L2,
-            host: Host(0),
-            note: 0,
-            bytes: &1u64.to_be_bytes(),
-        };
+        let table = LoadedTable { kind: L2, host: Host(0), note: 0, bytes: &1u64.to_be_bytes() };
         assert!(l2_entry(&header, table, 0).is_err());
         header.version = 3;
         assert_eq!(l2_entry(&header, table, 0), Ok(ClusterMapping::Unmapped));

@@ -67,9 +67,7 @@ impl GuestSink for Array {
         let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.cluster);
         // Damaged ones are left out.
-        DeflateDecoder::new(&bytes[..])
-            .read_exact(&mut self.disk[at..end])
-            .ok();
+        DeflateDecoder::new(&bytes[..]).read_exact(&mut self.disk[at..end]).ok();
         Ok(())
     }
 

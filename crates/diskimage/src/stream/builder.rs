@@ -54,8 +54,7 @@ impl MapBuilder {
         let mut wants = batch.into_sorted(self.layout.head_facts().format)?;
         let tables = wants.iter().filter(|want| want.is_table()).count();
         let grown = growth_bytes(&self.tables, tables);
-        self.account
-            .hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
+        self.account.hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
         // What only helps to save memory in one pass is of no use here.
         wants.retain(|want| match want.role {
             RangeRole::Ignored => false,

@@ -39,11 +39,7 @@ struct ActiveRange {
 
 impl ActiveRange {
     fn new(want: WantedRange) -> Self {
-        Self {
-            want,
-            also: Vec::new(),
-            captured: PieceList::default(),
-        }
+        Self { want, also: Vec::new(), captured: PieceList::default() }
     }
 }
 
@@ -180,11 +176,7 @@ impl ImageStream {
             RangeRole::Table(kind) if !self.layout.is_required(kind) => return Ok(()),
             _ => {}
         }
-        Err(Error::Truncated {
-            what: self.layout.name_of(want),
-            offset: want.host,
-            end: self.position,
-        })
+        Err(Error::Truncated { what: self.layout.name_of(want), offset: want.host, end: self.position })
     }
 
     /// Moves the wants that begin here into the active set.
@@ -316,8 +308,7 @@ impl ImageStream {
         // The bytes of the table are still there, and those of its wants come to them.
         let table_bytes = captured_bytes(&want);
         let mut batch = RangeBatch::with_room(
-            self.account
-                .available_beside(self.memory_bytes().saturating_add(table_bytes)),
+            self.account.available_beside(self.memory_bytes().saturating_add(table_bytes)),
         );
         self.layout.parse_table(table, &mut batch)?;
         if batch.is_exceeded() {
@@ -345,13 +336,9 @@ impl ImageStream {
             self.wants.add_sorted(passed);
             return Ok(());
         }
-        self.hold_bytes(bytes_of::<WantedRange>(
-            passed.capacity() + passed.len() - first_ahead,
-        ))?;
+        self.hold_bytes(bytes_of::<WantedRange>(passed.capacity() + passed.len() - first_ahead))?;
         self.wants.add_sorted(passed.split_off(first_ahead));
-        passed
-            .into_iter()
-            .try_for_each(|want| self.resolve_passed(want, sink))
+        passed.into_iter().try_for_each(|want| self.resolve_passed(want, sink))
     }
 
     fn expect_tables(&mut self, wants: &[WantedRange]) {

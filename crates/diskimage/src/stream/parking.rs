@@ -64,10 +64,7 @@ impl UnitUsage {
         // Tables of snapshots are not read. Each snapshot refers once more to what it shares with the disk. If that explains
         // the count, it is not waited for: most of such an image would wait for nothing, and not fit.
         let by_snapshots = match self {
-            Self { references: 0, .. }
-            | Self {
-                has_compressed: true, ..
-            } => 0,
+            Self { references: 0, .. } | Self { has_compressed: true, .. } => 0,
             _ => u64::from(layout.head_facts().snapshots),
         };
         match self.refcount {
@@ -90,12 +87,7 @@ struct CurrentUnit {
 
 impl ParkingLedger {
     pub(super) fn new(unit: u64) -> Self {
-        Self {
-            unit,
-            parked: BTreeMap::new(),
-            start: Host(0),
-            current: CurrentUnit::default(),
-        }
+        Self { unit, parked: BTreeMap::new(), start: Host(0), current: CurrentUnit::default() }
     }
 
     /// Bytes of memory that the book takes; not those of what waits, which are the sink's.
@@ -220,8 +212,6 @@ impl ParkingLedger {
 
     /// The map is complete.
     pub(super) fn forget_all<S: GuestSink>(self, sink: &mut S) -> Result<(), S::Error> {
-        self.parked
-            .into_keys()
-            .try_for_each(|host| sink.drop_parked(host))
+        self.parked.into_keys().try_for_each(|host| sink.drop_parked(host))
     }
 }

@@ -64,10 +64,7 @@ mod tests {
         pieces.push(&Bytes::from(vec![7; SMALL_BYTES]));
         pieces.push(&Bytes::from_static(b"end"));
         let list = pieces.into_list();
-        assert_eq!(
-            list.iter().map(Bytes::len).collect::<Vec<_>>(),
-            [256, SMALL_BYTES, 3]
-        );
+        assert_eq!(list.iter().map(Bytes::len).collect::<Vec<_>>(), [256, SMALL_BYTES, 3]);
     }
 
     #[test]

@@ -34,10 +34,7 @@ pub(crate) fn ranged<S: GuestSink<Error = Error>>(
             break;
         }
         for table in tables {
-            map.add_table(
-                &table,
-                &image[at(table.host_range().start)..at(table.host_range().end)],
-            )?;
+            map.add_table(&table, &image[at(table.host_range().start)..at(table.host_range().end)])?;
         }
     }
     let mut stream = map.into_stream();

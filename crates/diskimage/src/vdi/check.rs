@@ -19,20 +19,13 @@ pub(super) struct VdiCheck {
 
 impl VdiCheck {
     pub(super) fn new(header: VdiHeader, image_length: u64) -> Self {
-        Self {
-            header,
-            image_end: Host(image_length),
-            used: Vec::new(),
-            allocated: 0,
-        }
+        Self { header, image_end: Host(image_length), used: Vec::new(), allocated: 0 }
     }
 
     /// Entry `index` of the map names `block`.
     fn add_entry(&mut self, index: u64, block: u32, findings: &mut Findings) {
         let blocks = self.header.blocks;
-        let word = usize::try_from(block / 64)
-            .ok()
-            .and_then(|word| self.used.get_mut(word));
+        let word = usize::try_from(block / 64).ok().and_then(|word| self.used.get_mut(word));
         // As QEMU: a block that cannot be is not counted as allocated, one that two entries name is counted twice.
         let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
             findings.add_error(|| {
@@ -50,10 +43,7 @@ impl VdiCheck {
         let end = self.header.data_offset + u64::from(block) * BLOCK_BYTES + length;
         if length > 0 && end > self.image_end {
             findings.error_unknown_to_qemu(|| {
-                format!(
-                    "block {block} ends at {end:#x}, the image at {:#x}",
-                    self.image_end
-                )
+                format!("block {block} ends at {end:#x}, the image at {:#x}", self.image_end)
             });
         }
     }
@@ -71,10 +61,7 @@ impl ImageCheck for VdiCheck {
         let end = self.header.map_offset + bytes;
         if end > self.image_end {
             findings.error_unknown_to_qemu(|| {
-                format!(
-                    "the block map ends at {end:#x}, the image at {:#x}",
-                    self.image_end
-                )
+                format!("the block map ends at {end:#x}, the image at {:#x}", self.image_end)
             });
         }
         tables.push_table_parts(self.header.map_offset, bytes, BLOCK_MAP, ENTRY_BYTES);

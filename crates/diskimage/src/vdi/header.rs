@@ -57,11 +57,7 @@ impl VdiHeader {
         check_version(number(VERSION_AT))?;
         let kind = parse_kind(number(TYPE_AT), header)?;
         check_parent(header)?;
-        check_geometry(
-            number(SECTOR_SIZE_AT),
-            number(BLOCK_SIZE_AT),
-            number(BLOCK_EXTRA_AT),
-        )?;
+        check_geometry(number(SECTOR_SIZE_AT), number(BLOCK_SIZE_AT), number(BLOCK_EXTRA_AT))?;
         let size = le64(header, DISK_SIZE_AT).unwrap_or_default();
         Ok(Self {
             kind,
@@ -107,10 +103,7 @@ fn check_parent(header: &[u8]) -> Result<(), Error> {
 }
 
 fn parent_error(header: &[u8]) -> Error {
-    Error::Parent {
-        format: Format::Vdi,
-        name: read_uuid(header, LINK_UUID_AT).unwrap_or_default(),
-    }
+    Error::Parent { format: Format::Vdi, name: read_uuid(header, LINK_UUID_AT).unwrap_or_default() }
 }
 
 /// A UUID as VirtualBox prints it: its first three fields are little-endian.
@@ -154,9 +147,9 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
     let size = size.next_multiple_of(SECTOR_BYTES);
     let mapped = blocks * BLOCK_BYTES;
     if size > mapped {
-        return Err(Format::Vdi.header_error(format!(
-            "a disk of {size} bytes, the block map has room for {mapped}"
-        )));
+        return Err(
+            Format::Vdi.header_error(format!("a disk of {size} bytes, the block map has room for {mapped}"))
+        );
     }
     Ok(size)
 }

@@ -40,11 +40,7 @@ impl VdiLayout {
             features: vec![header.kind.to_owned()],
             ..HeadFacts::new(Format::Vdi, header.virtual_size)
         };
-        Self {
-            facts,
-            header,
-            map_bytes,
-        }
+        Self { facts, header, map_bytes }
     }
 }
 

@@ -41,26 +41,17 @@ fn refusal(at: usize, bytes: &[u8]) -> String {
 #[test]
 fn the_header_tells_size_and_kind() {
     let facts = opened(&image()).unwrap();
-    assert_eq!(
-        (facts.virtual_size, facts.features),
-        (4 << 20, vec!["dynamic".into()])
-    );
+    assert_eq!((facts.virtual_size, facts.features), (4 << 20, vec!["dynamic".into()]));
     assert_eq!((facts.cluster_size, facts.parking_unit), (Some(1 << 20), None));
     assert_eq!(opened(&patched(0x4c, &[2])).unwrap().features, ["static"]);
     // Blocks may come before the map; then they wait.
-    assert_eq!(
-        opened(&patched(0x158, &[0, 2])).unwrap().parking_unit,
-        Some(1 << 20)
-    );
+    assert_eq!(opened(&patched(0x158, &[0, 2])).unwrap().parking_unit, Some(1 << 20));
 }
 
 #[test]
 fn an_odd_size_is_rounded_up_as_qemu_does() {
     let size = ((4_u64 << 20) - 700).to_le_bytes();
-    assert_eq!(
-        opened(&patched(0x170, &size)).unwrap().virtual_size,
-        (4 << 20) - 512
-    );
+    assert_eq!(opened(&patched(0x170, &size)).unwrap().virtual_size, (4 << 20) - 512);
 }
 
 #[test]
@@ -98,10 +89,7 @@ fn a_parent_is_named() {
     let uuid: Vec<u8> = (0..16).collect();
     let link = refusal(0x1a8, &uuid);
     assert!(link.contains("03020100-0504-0706-0809-0a0b0c0d0e0f"), "{link}");
-    assert!(matches!(
-        opened(&patched(0x1b8, &uuid)),
-        Err(Error::Parent { .. })
-    ));
+    assert!(matches!(opened(&patched(0x1b8, &uuid)), Err(Error::Parent { .. })));
     assert!(matches!(opened(&patched(0x4c, &[3])), Err(Error::Parent { .. })));
     assert!(matches!(opened(&patched(0x4c, &[4])), Err(Error::Parent { .. })));
 }
@@ -110,14 +98,7 @@ fn a_parent_is_named() {
 fn a_short_header_says_what_it_lacks() {
     let short = opened(&image()[..0x1c7]);
     let (format, needed, available) = (Format::Vdi, 0x1c8, 0x1c7);
-    assert_eq!(
-        short,
-        Err(Error::ShortHeader {
-            format,
-            needed,
-            available
-        })
-    );
+    assert_eq!(short, Err(Error::ShortHeader { format, needed, available }));
     assert!(opened(&image()[..0x1c8]).is_ok());
 }
 
@@ -125,11 +106,7 @@ fn a_short_header_says_what_it_lacks() {
 fn entries_become_runs_within_the_disk() {
     let size = ((4_u64 << 20) - 512).to_le_bytes();
     let mut vdi = VdiLayout::new(VdiHeader::parse(&patched(0x170, &size)).unwrap());
-    let tables = vdi
-        .initial_ranges(AccessOrder::OnePass)
-        .unwrap()
-        .into_sorted(Format::Vdi)
-        .unwrap();
+    let tables = vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
     assert_eq!(tables.len(), 1);
     let entries = [5, 6, FIRST_UNALLOCATED, 0, 7].map(u32::to_le_bytes).concat();
     let table = tables[0].loaded_table(&entries).unwrap();
@@ -137,10 +114,8 @@ fn entries_become_runs_within_the_disk() {
     vdi.parse_table(table, &mut batch).unwrap();
     let wants = batch.into_sorted(Format::Vdi).unwrap();
     let mib = 1_u64 << 20;
-    let found: Vec<_> = wants
-        .iter()
-        .map(|want| (want.host.0, u64::from(want.length), want.guest_offset().0))
-        .collect();
+    let found: Vec<_> =
+        wants.iter().map(|want| (want.host.0, u64::from(want.length), want.guest_offset().0)).collect();
     assert_eq!(found, [(1024, mib - 512, 3 * mib), (1024 + 5 * mib, 2 * mib, 0)]);
 }
 
@@ -149,15 +124,9 @@ fn a_large_map_comes_in_parts() {
     let mut image = patched(0x170, &((1_u64 << 40) + 512).to_le_bytes());
     image[0x180..0x184].copy_from_slice(&0x0020_0000_u32.to_le_bytes());
     let mut vdi = VdiLayout::new(VdiHeader::parse(&image).unwrap());
-    let tables = vdi
-        .initial_ranges(AccessOrder::OnePass)
-        .unwrap()
-        .into_sorted(Format::Vdi)
-        .unwrap();
-    let found: Vec<_> = tables
-        .iter()
-        .map(|want| (want.host.0, want.length, want.loaded_table(&[]).unwrap().note))
-        .collect();
+    let tables = vdi.initial_ranges(AccessOrder::OnePass).unwrap().into_sorted(Format::Vdi).unwrap();
+    let found: Vec<_> =
+        tables.iter().map(|want| (want.host.0, want.length, want.loaded_table(&[]).unwrap().note)).collect();
     let part = 1_u32 << 20;
     let mut expected: Vec<_> = (0..4).map(|n| (512 + (n << 20), part, n << 18)).collect();
     expected.push((512 + (4 << 20), 4, 1 << 20));

@@ -36,9 +36,7 @@ impl VhdLayout {
         // The table takes whole sectors.
         let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
         reach.extend_to((header.table_offset + table_bytes).next_unit(512));
-        let unit = header
-            .block_size
-            .clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end());
+        let unit = header.block_size.clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end());
         let facts = HeadFacts {
             cluster_size: Some(header.block_size),
             parking_unit: Some(unit),

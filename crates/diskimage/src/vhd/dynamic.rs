@@ -60,24 +60,17 @@ impl DynamicHeader {
         }
         let end = table_offset.checked_add(u64::from(table_entries) * 4);
         if end.is_none_or(|end| i64::try_from(end.0).is_err()) {
-            return Err(Format::Vhd.header_error(format!(
-                "the block allocation table cannot be at {table_offset:#x}"
-            )));
+            return Err(Format::Vhd
+                .header_error(format!("the block allocation table cannot be at {table_offset:#x}")));
         }
-        Ok(Self {
-            table_offset,
-            table_entries,
-            block_size,
-        })
+        Ok(Self { table_offset, table_entries, block_size })
     }
 }
 
 /// "Parent Unicode Name": UTF-16, big-endian, ends with a zero or the field.
 pub(super) fn parent_name(head: &[u8], footer: &VhdFooter) -> Result<String, Error> {
     let header = find_header(head, footer)?;
-    let field = header
-        .get(PARENT_NAME_AT..PARENT_NAME_AT + PARENT_NAME_BYTES)
-        .unwrap_or_default();
+    let field = header.get(PARENT_NAME_AT..PARENT_NAME_AT + PARENT_NAME_BYTES).unwrap_or_default();
     let units = field.as_chunks().0.iter().map(|unit| u16::from_be_bytes(*unit));
     Ok(crate::text::printable_utf16(units))
 }

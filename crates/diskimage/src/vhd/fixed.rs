@@ -44,7 +44,5 @@ fn padding_bytes(image_length: u64) -> u64 {
 
 /// Bytes before the last sector.
 fn before_footer(image_length: u64) -> u64 {
-    image_length
-        .saturating_add(padding_bytes(image_length))
-        .saturating_sub(FOOTER_BYTES as u64)
+    image_length.saturating_add(padding_bytes(image_length)).saturating_sub(FOOTER_BYTES as u64)
 }

@@ -101,11 +101,7 @@ fn disk_sectors(footer: &[u8], current_size: u64) -> u64 {
     let geometry = cylinders * byte(GEOMETRY_AT + 2) * byte(GEOMETRY_AT + 3);
     let creator = footer.get(CREATOR_AT..CREATOR_AT + 4).unwrap_or_default();
     let by_geometry = GEOMETRY_CREATORS.iter().any(|known| known == creator);
-    if by_geometry && geometry != MAX_GEOMETRY_SECTORS {
-        geometry
-    } else {
-        current_size / 512
-    }
+    if by_geometry && geometry != MAX_GEOMETRY_SECTORS { geometry } else { current_size / 512 }
 }
 
 /// "Checksum": the ones' complement of the sum of all bytes but those of the checksum itself, which are at `at`.

@@ -28,10 +28,9 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
             let header = DynamicHeader::parse(head, &footer)?;
             Ok(Box::new(VhdLayout::new(&footer, header)))
         }
-        DiskType::Differencing => Err(Error::Parent {
-            format: Format::Vhd,
-            name: dynamic::parent_name(head, &footer)?,
-        }),
+        DiskType::Differencing => {
+            Err(Error::Parent { format: Format::Vhd, name: dynamic::parent_name(head, &footer)? })
+        }
         DiskType::Fixed => {
             Err(Format::Vhd.header_error("a fixed disk that begins with a footer: only dynamic ones do"))
         }

@@ -134,17 +134,7 @@ fn the_creator_decides_what_the_size_is() {
         assert_eq!(size_of(&image(creator, small)), 100 * 4 * 17 * 512);
         assert_eq!(size_of(&image(creator, largest)), 10 << 20);
     }
-    for creator in [
-        b"win ",
-        b"qem2",
-        b"d2v ",
-        b"tap\0",
-        b"CTXS",
-        b"wa\0\0",
-        b"vs  ",
-        b"vbox",
-        b"\0\0\0\0",
-    ] {
+    for creator in [b"win ", b"qem2", b"d2v ", b"tap\0", b"CTXS", b"wa\0\0", b"vs  ", b"vbox", b"\0\0\0\0"] {
         assert_eq!(size_of(&image(creator, small)), 10 << 20);
     }
 }
@@ -172,13 +162,7 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
     let parent = |dynamic: &Dynamic| open(&dynamic.bytes()).err();
     for name in ["", "C:\\disks\\bäse.vhd"] {
         dynamic.parent = name.into();
-        assert_eq!(
-            parent(&dynamic),
-            Some(Error::Parent {
-                format: Format::Vhd,
-                name: name.into()
-            })
-        );
+        assert_eq!(parent(&dynamic), Some(Error::Parent { format: Format::Vhd, name: name.into() }));
     }
 }
 
@@ -190,10 +174,7 @@ fn refusal(is_sealed: bool, patch: impl FnOnce(&mut [u8])) -> String {
         seal(&mut image[..512], FOOTER_CHECKSUM_AT);
         seal(&mut image[HEADER], HEADER_CHECKSUM_AT);
     }
-    open(&image)
-        .err()
-        .map(|error| error.to_string())
-        .unwrap_or_default()
+    open(&image).err().map(|error| error.to_string()).unwrap_or_default()
 }
 
 #[test]
@@ -209,20 +190,10 @@ fn headers_that_make_no_sense_are_refused() {
         (true, 60, &[0, 0, 0, 2], "only dynamic ones do"),
         (true, 60, &[0, 0, 0, 5], "disk type 5"),
         (true, 16, &[0xff; 8], "the header needs"),
-        (
-            true,
-            16,
-            &[0, 0, 0, 0, 0, 0, 4, 0],
-            "no dynamic disk header at 0x400",
-        ),
+        (true, 16, &[0, 0, 0, 0, 0, 0, 4, 0], "no dynamic disk header at 0x400"),
         (true, header + 32, &[0, 0, 8, 0], "block size 2048"),
         (true, header + 32, &[0, 0x30, 0, 0], "block size 3145728"),
-        (
-            true,
-            header + 28,
-            &[0, 0, 0, 255],
-            "255 entries, the disk 256 blocks",
-        ),
+        (true, header + 28, &[0, 0, 0, 255], "255 entries, the disk 256 blocks"),
         (true, header + 28, &[0x20, 0, 0, 0], "536870912 entries"),
         (true, header + 16, &[0xff; 8], "cannot be at 0xffffffffffffffff"),
     ] {
@@ -234,17 +205,11 @@ fn headers_that_make_no_sense_are_refused() {
 /// As QEMU has it: also what no sector of the disk needs must be there.
 #[test]
 fn a_spare_entry_that_points_behind_the_image_is_refused() {
-    let dynamic = Dynamic {
-        spare_entries: 1,
-        ..Dynamic::new(4096, 4096)
-    };
+    let dynamic = Dynamic { spare_entries: 1, ..Dynamic::new(4096, 4096) };
     let mut image = dynamic.bytes();
     let entry = TABLE_AT + 4;
     image[entry..entry + 4].copy_from_slice(&9u32.to_be_bytes());
     for route in [one_pass_of, ranged_of] {
-        assert!(matches!(
-            route(Format::Vhd, &image, 512),
-            Err(Error::Truncated { .. })
-        ));
+        assert!(matches!(route(Format::Vhd, &image, 512), Err(Error::Truncated { .. })));
     }
 }

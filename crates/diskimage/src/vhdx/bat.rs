@@ -81,9 +81,7 @@ impl VhdxLayout {
             7 => Err(BatEntryError::OfItsState(
                 "a block is partially present, though the image has no parent".into(),
             )),
-            other => Err(BatEntryError::OfItsState(format!(
-                "a block has the unknown state {other}"
-            ))),
+            other => Err(BatEntryError::OfItsState(format!("a block has the unknown state {other}"))),
         }
     }
 
@@ -102,28 +100,16 @@ impl VhdxLayout {
                 region.start
             )));
         }
-        let length = self
-            .metadata
-            .block_size
-            .min(guest.remaining_bytes(self.metadata.virtual_size));
+        let length = self.metadata.block_size.min(guest.remaining_bytes(self.metadata.virtual_size));
         // The last block may be cut where the disk ends: older QEMU wrote it so. QEMU takes the entries of bitmaps for blocks when
         // it looks for the last one, and so wants all of every block where there is such an entry.
         let has_bitmaps = self.entries > self.chunk_blocks;
-        Ok(PayloadBlock {
-            host,
-            guest,
-            length,
-            end: if has_bitmaps { end } else { host + length },
-        })
+        Ok(PayloadBlock { host, guest, length, end: if has_bitmaps { end } else { host + length } })
     }
 
     /// Asks for the block allocation table, in parts.
     pub(super) fn table_parts(&self, parts: &mut RangeBatch) {
-        let bytes = if self.metadata.virtual_size == 0 {
-            0
-        } else {
-            self.entries * ENTRY_BYTES
-        };
+        let bytes = if self.metadata.virtual_size == 0 { 0 } else { self.entries * ENTRY_BYTES };
         parts.push_table_parts(self.regions.bat.start, bytes, BAT, ENTRY_BYTES);
     }
 }

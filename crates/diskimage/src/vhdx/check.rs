@@ -18,11 +18,7 @@ pub(super) struct VhdxCheck {
 impl VhdxCheck {
     pub(super) fn new(image: VhdxLayout, image_length: u64) -> Self {
         let image_end = Host(image_length);
-        Self {
-            image,
-            image_end,
-            places: ReferencedRanges::new(image_end),
-        }
+        Self { image, image_end, places: ReferencedRanges::new(image_end) }
     }
 }
 

@@ -38,10 +38,7 @@ impl VhdxHeader {
 
     fn parse(header: &[u8]) -> Result<Self, Error> {
         // Replaying it is writing: QEMU refuses such an image too where it may only read.
-        let log_guid: Guid = header
-            .get(48..64)
-            .and_then(|guid| guid.try_into().ok())
-            .unwrap_or(NONE);
+        let log_guid: Guid = header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
         if log_guid != NONE {
             return Err(Format::Vhdx.unsupported_error(
                 "it was not closed by its last writer, and its log has changes that are not in the disk yet: \
@@ -55,13 +52,10 @@ impl VhdxHeader {
         let length = le32(header, 68).map_or(0, u64::from);
         let start = Host(le64(header, 72).unwrap_or(0));
         if start < Host(ALIGNMENT) || !start.is_multiple_of(ALIGNMENT) {
-            return Err(Format::Vhdx.header_error(format!(
-                "the log begins at {start:#x}, must be a multiple of a MiB"
-            )));
+            return Err(Format::Vhdx
+                .header_error(format!("the log begins at {start:#x}, must be a multiple of a MiB")));
         }
-        Ok(Self {
-            log: start..start.saturating_add(length),
-        })
+        Ok(Self { log: start..start.saturating_add(length) })
     }
 }
 
@@ -71,9 +65,10 @@ fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
         (None, None) => Err(Format::Vhdx.header_error("neither of its headers is intact and of version 1")),
-        (Some(one), Some(other)) if one == other && first != second => Err(Format::Vhdx.header_error(
-            format!("its headers differ and have the same sequence number {one}"),
-        )),
+        (Some(one), Some(other)) if one == other && first != second => {
+            Err(Format::Vhdx
+                .header_error(format!("its headers differ and have the same sequence number {one}")))
+        }
         // `None` is less than any number.
         (one, other) if one < other => Ok(second),
         _ => Ok(first),

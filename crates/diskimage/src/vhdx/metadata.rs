@@ -110,10 +110,8 @@ impl VhdxMetadata {
             )));
         }
         if !matches!(self.sector_size, 512 | 4096) {
-            return Err(Format::Vhdx.header_error(format!(
-                "logical sector size {}, must be 512 or 4096",
-                self.sector_size
-            )));
+            return Err(Format::Vhdx
+                .header_error(format!("logical sector size {}, must be 512 or 4096", self.sector_size)));
         }
         if self.virtual_size > MAX_SIZE {
             return Err(Format::Vhdx.header_error(format!(
@@ -127,9 +125,7 @@ impl VhdxMetadata {
 
 /// A little-endian number of up to 8 bytes; of longer ones the first 8.
 fn read_number(bytes: &[u8]) -> u64 {
-    le64(bytes, 0)
-        .or_else(|| le32(bytes, 0).map(u64::from))
-        .unwrap_or(0)
+    le64(bytes, 0).or_else(|| le32(bytes, 0).map(u64::from)).unwrap_or(0)
 }
 
 /// The known items of the metadata table, and their places in the image.
@@ -143,9 +139,8 @@ impl MetadataItems {
         }
         let count = le16(table, 10).unwrap_or(0);
         if count > MAX_ENTRIES {
-            return Err(Format::Vhdx.header_error(format!(
-                "its metadata has {count} items, the limit is {MAX_ENTRIES}"
-            )));
+            return Err(Format::Vhdx
+                .header_error(format!("its metadata has {count} items, the limit is {MAX_ENTRIES}")));
         }
         let mut items = Self(Vec::new());
         let entries = table.get(ENTRIES_AT..).unwrap_or_default();
@@ -165,9 +160,8 @@ impl MetadataItems {
         let end = offset + le32(entry, 20).map_or(0, u64::from);
         // "Offset … MUST be at least 64 KB"; items lie in the region.
         if offset < TABLE_BYTES || end > region.end - region.start {
-            return Err(Format::Vhdx.header_error(format!(
-                "a metadata item at {offset:#x} to {end:#x}, outside of its region"
-            )));
+            return Err(Format::Vhdx
+                .header_error(format!("a metadata item at {offset:#x} to {end:#x}, outside of its region")));
         }
         if self.find_item(&guid).is_some() {
             return Err(Format::Vhdx.header_error("its metadata has an item twice"));
@@ -178,9 +172,7 @@ impl MetadataItems {
 
     fn find_item(&self, wanted: &Guid) -> Option<Range<Host>> {
         let mut items = self.0.iter();
-        items
-            .find(|(guid, _)| guid == wanted)
-            .map(|(_, range)| range.clone())
+        items.find(|(guid, _)| guid == wanted).map(|(_, range)| range.clone())
     }
 }
 

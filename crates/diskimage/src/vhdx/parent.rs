@@ -22,9 +22,7 @@ pub(super) fn parent_path(locator: &[u8]) -> String {
         .take(count.into())
         .filter_map(|entry| read_pair(locator, entry))
         .collect();
-    let path = PATHS
-        .iter()
-        .find_map(|path| pairs.iter().find(|(key, _)| key == path));
+    let path = PATHS.iter().find_map(|path| pairs.iter().find(|(key, _)| key == path));
     path.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 

@@ -95,12 +95,7 @@ proptest! {
 fn the_entry_of_a_sector_bitmap_maps_nothing() {
     let vhdx = Vhdx {
         blocks: [4095, 0, 4096, 4097]
-            .map(|index| {
-                (
-                    index,
-                    Block::Present(vec![u8::try_from(index % 251).unwrap(); 600]),
-                )
-            })
+            .map(|index| (index, Block::Present(vec![u8::try_from(index % 251).unwrap(); 600])))
             .to_vec(),
         ..Vhdx::new(4098 << 20, MIB)
     };
@@ -129,10 +124,7 @@ fn what_an_image_is_like_is_told() {
     let facts = |vhdx: &Vhdx| open(&vhdx.bytes()).unwrap().head_facts();
     let mut vhdx = Vhdx::new((5 << 20) + 4096, 32 * MIB);
     let found = facts(&vhdx);
-    assert_eq!(
-        (found.virtual_size, found.cluster_size),
-        ((5 << 20) + 4096, Some(32 << 20))
-    );
+    assert_eq!((found.virtual_size, found.cluster_size), ((5 << 20) + 4096, Some(32 << 20)));
     assert_eq!(found.features, ["dynamic"]);
     (vhdx.is_fixed, vhdx.sector_size) = (true, 4096);
     assert_eq!(facts(&vhdx).features, ["fixed", "4096-byte sectors"]);
@@ -157,16 +149,10 @@ fn refusal(change: impl FnOnce(&mut Vhdx), patch: impl FnOnce(&mut [u8])) -> Str
 
 #[test]
 fn the_newer_header_counts_and_its_log_must_be_empty() {
-    for (sequence, log_guid, is_refused) in [
-        ([8, 9], [0, 1], true),
-        ([8, 9], [1, 0], false),
-        ([9, 8], [1, 0], true),
-        ([9, 8], [0, 1], false),
-    ] {
-        let refused = refusal(
-            |vhdx| (vhdx.sequence, vhdx.log_guid) = (sequence, log_guid),
-            |_| {},
-        );
+    for (sequence, log_guid, is_refused) in
+        [([8, 9], [0, 1], true), ([8, 9], [1, 0], false), ([9, 8], [1, 0], true), ([9, 8], [0, 1], false)]
+    {
+        let refused = refusal(|vhdx| (vhdx.sequence, vhdx.log_guid) = (sequence, log_guid), |_| {});
         assert_eq!(refused.contains("qemu-img check -r all"), is_refused, "{refused}");
     }
     let refused = refusal(|vhdx| (vhdx.sequence, vhdx.log_guid) = ([8, 8], [0, 1]), |_| {});
@@ -204,19 +190,10 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
 fn what_must_be_known_to_be_read_is_refused_if_it_is_unknown() {
     let unknown = guid("00112233-4455-6677-8899-aabbccddeeff");
     for (is_required, reason) in [(false, ""), (true, "33221100554477668899aabbccddeeff")] {
-        let refused = refusal(
-            |vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)],
-            |_| {},
-        );
-        assert_eq!(
-            (refused.is_empty(), true),
-            (!is_required, refused.contains(reason))
-        );
+        let refused = refusal(|vhdx| vhdx.regions = vec![(unknown, 64 * MIB, MIB, is_required)], |_| {});
+        assert_eq!((refused.is_empty(), true), (!is_required, refused.contains(reason)));
         let refused = refusal(|vhdx| vhdx.items = vec![(unknown, is_required)], |_| {});
-        assert_eq!(
-            (refused.is_empty(), true),
-            (!is_required, refused.contains(reason))
-        );
+        assert_eq!((refused.is_empty(), true), (!is_required, refused.contains(reason)));
     }
 }
 
@@ -242,10 +219,7 @@ fn what_makes_no_sense_is_refused() {
         (metadata + 32 + 20, &[4], "file parameters is shorter than 8"),
         (
             metadata + 32 + 32,
-            &[
-                0x37, 0x67, 0xa1, 0xca, 0x36, 0xfa, 0x43, 0x4d, 0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44, 0xe7,
-                0x6b,
-            ],
+            &[0x37, 0x67, 0xa1, 0xca, 0x36, 0xfa, 0x43, 0x4d, 0xb3, 0xb6, 0x33, 0xf0, 0xaa, 0x44, 0xe7, 0x6b],
             "an item twice",
         ),
         (items, &[0, 0, 0x30, 0], "block size 3145728"),
@@ -256,11 +230,7 @@ fn what_makes_no_sense_is_refused() {
         (table, &[6, 0, 0x10], "overlaps the region at 0x100000"),
         (table, &[6, 0, 0x30], "overlaps the region at 0x300000"),
         (table, &[6, 0, 0], "a block cannot be at 0x0"),
-        (
-            table,
-            &[6, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff],
-            "a block cannot be at 0xfffffffffff00000",
-        ),
+        (table, &[6, 0, 0xf0, 0xff, 0xff, 0xff, 0xff, 0xff], "a block cannot be at 0xfffffffffff00000"),
         (table, &[6, 0, 0xf0], "truncated"),
         (table, &[7], "partially present"),
         (table, &[4], "unknown state 4"),

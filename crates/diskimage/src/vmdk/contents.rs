@@ -46,10 +46,8 @@ impl VmdkContents {
         let (table, index) = (number / header.table_entries, number % header.table_entries);
         self.latest = table;
         let Ok(sector) = u32::try_from(host.0 / SECTOR) else {
-            return Err(Format::Vmdk.corrupt_error(
-                "a grain lies beyond the 2 TiB that a grain table can refer to",
-                host,
-            ));
+            return Err(Format::Vmdk
+                .corrupt_error("a grain lies beyond the 2 TiB that a grain table can refer to", host));
         };
         // Its entries are gone, so the grain could not be compared: nor could a reader that goes on after the table know of it.
         if self.confirmed.contains_key(&table) {
@@ -131,10 +129,8 @@ impl VmdkContents {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
             _ => {
-                return Err(Format::Vmdk.corrupt_error(
-                    "the footer refers to a grain directory that did not come",
-                    directory,
-                ));
+                return Err(Format::Vmdk
+                    .corrupt_error("the footer refers to a grain directory that did not come", directory));
             }
         };
         for (index, sector) in (0u64..).zip(tables.iter()) {

@@ -97,21 +97,11 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
         }
     }
     if let Some(name) = descriptor.parent {
-        return Err(Error::Parent {
-            format: Format::Vmdk,
-            name,
-        });
+        return Err(Error::Parent { format: Format::Vmdk, name });
     }
     // Judged together: a second kind, extent or a name in another folder could lead QEMU to other bytes than those of this file.
-    let kinds: Option<Vec<_>> = descriptor
-        .types
-        .iter()
-        .map(|name| CreateType::from_name(name))
-        .collect();
-    let elsewhere = descriptor
-        .extents
-        .iter()
-        .find(|extent| !extent.may_be_this_file());
+    let kinds: Option<Vec<_>> = descriptor.types.iter().map(|name| CreateType::from_name(name)).collect();
+    let elsewhere = descriptor.extents.iter().find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
         (Some([kind]), None, [_]) => Ok(*kind),
         (Some([]), _, _) => {
@@ -131,17 +121,10 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
 fn has_number(text: &[u8], key: &str) -> bool {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = text.get(..QEMU_DESCRIPTOR_BYTES - 1).unwrap_or(text);
-    let found = text
-        .windows(key.len())
-        .position(|window| window == key.as_bytes());
-    let value = found
-        .and_then(|at| text.get(at + key.len() + 1..))
-        .unwrap_or_default();
+    let found = text.windows(key.len()).position(|window| window == key.as_bytes());
+    let value = found.and_then(|at| text.get(at + key.len() + 1..)).unwrap_or_default();
     let value = value.trim_ascii_start();
-    let digits = value
-        .strip_prefix(b"-")
-        .or(value.strip_prefix(b"+"))
-        .unwrap_or(value);
+    let digits = value.strip_prefix(b"-").or(value.strip_prefix(b"+")).unwrap_or(value);
     digits.first().is_some_and(u8::is_ascii_hexdigit)
 }
 
@@ -191,10 +174,7 @@ impl VmdkDescriptor {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };
         }
-        let kind = self
-            .types
-            .into_iter()
-            .find(|name| CreateType::from_name(name).is_none());
+        let kind = self.types.into_iter().find(|name| CreateType::from_name(name).is_none());
         let kind = kind.map_or_else(|| "VMDK".to_owned(), |name| shorten_name(&name));
         let place = self
             .extents
@@ -217,10 +197,7 @@ impl DescriptorExtent {
         let (_sectors, rest) = rest.trim_start().split_once(char::is_whitespace)?;
         let rest = rest.trim_start();
         let (kind, name) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
-        Some(Self {
-            kind: kind.to_owned(),
-            file: parse_quoted(name).to_owned(),
-        })
+        Some(Self { kind: kind.to_owned(), file: parse_quoted(name).to_owned() })
     }
 
     /// A file may be renamed, so that its own name tells nothing; in another folder it is another one.
@@ -229,10 +206,7 @@ impl DescriptorExtent {
     }
 
     fn external_file_error(&self, what: &'static str) -> Error {
-        Error::ExternalFile {
-            what,
-            name: shorten_name(&self.file),
-        }
+        Error::ExternalFile { what, name: shorten_name(&self.file) }
     }
 }
 
@@ -278,11 +252,7 @@ mod tests {
             usual.replace("call-me-stream", "caf\u{e9}"),
             format!("{usual}\0RW 1 FLAT \"/etc/passwd\" 0"),
         ] {
-            assert_eq!(
-                check_embedded(text.as_bytes()),
-                Ok(CreateType::StreamOptimized),
-                "{text}"
-            );
+            assert_eq!(check_embedded(text.as_bytes()), Ok(CreateType::StreamOptimized), "{text}");
         }
         let windows_1252 = [usual.as_bytes(), b"ddb.comment = \"caf\xe9\"\n"].concat();
         assert_eq!(check_embedded(&windows_1252), Ok(CreateType::StreamOptimized));
@@ -312,38 +282,22 @@ mod tests {
             (usual.replace("SPARSE", "VMFS"), "call-me-stream.vmdk"),
             (format!("{usual}RW 5 SPARSE \"second.vmdk\"\n"), "second.vmdk"),
             (format!("{usual}RW 5 FLAT \"/dev/sda\" 0\n"), "/dev/sda"),
-            (
-                usual.replace("\"call-me-stream.vmdk\"", "\"json:{}/\" 0"),
-                "json:{}/",
-            ),
+            (usual.replace("\"call-me-stream.vmdk\"", "\"json:{}/\" 0"), "json:{}/"),
         ] {
             let refused = check_embedded(text.as_bytes()).unwrap_err();
-            let Error::ExternalFile { name: named, .. } = &refused else {
-                panic!("{refused}")
-            };
+            let Error::ExternalFile { name: named, .. } = &refused else { panic!("{refused}") };
             assert_eq!(named, name);
         }
     }
 
     #[test]
     fn other_kinds_of_disks_are_refused_by_name() {
-        for kind in [
-            "twoGbMaxExtentSparse",
-            "monolithicFlat",
-            "vmfs",
-            "seSparse",
-            "custom",
-        ] {
+        for kind in ["twoGbMaxExtentSparse", "monolithicFlat", "vmfs", "seSparse", "custom"] {
             let text = descriptor(ONE_FILE).replace("streamOptimized", kind);
-            for refused in [
-                check_embedded(text.as_bytes()).unwrap_err(),
-                refuse_descriptor(text.as_bytes()),
-            ] {
+            for refused in [check_embedded(text.as_bytes()).unwrap_err(), refuse_descriptor(text.as_bytes())]
+            {
                 let said = refused.to_string();
-                assert!(
-                    said.contains(kind) && said.contains("call-me-stream.vmdk"),
-                    "{said}"
-                );
+                assert!(said.contains(kind) && said.contains("call-me-stream.vmdk"), "{said}");
             }
         }
     }
@@ -353,44 +307,26 @@ mod tests {
         let usual = descriptor(ONE_FILE);
         for (text, name) in [
             (usual.replace("ffffffff", "5189ccb5"), ""),
-            (
-                format!("{usual}parentFileNameHint=\"/etc/passwd\"\n"),
-                "/etc/passwd",
-            ),
+            (format!("{usual}parentFileNameHint=\"/etc/passwd\"\n"), "/etc/passwd"),
             (format!("{usual}# parentFileNameHint=\"base.vmdk\"\n"), ""),
         ] {
             let name = name.to_owned();
             let format = Format::Vmdk;
-            assert_eq!(
-                check_embedded(text.as_bytes()),
-                Err(Error::Parent { format, name })
-            );
+            assert_eq!(check_embedded(text.as_bytes()), Err(Error::Parent { format, name }));
         }
     }
 
     #[test]
     fn what_says_nothing_or_too_much_is_no_descriptor() {
         let twice = descriptor(ONE_FILE) + "createType=\"monolithicSparse\"\n";
-        for text in [
-            "",
-            "garbage",
-            "createType=\"streamOptimized\"",
-            "RW 1 SPARSE \"a\"",
-            &twice,
-        ] {
-            assert!(
-                matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })),
-                "{text}"
-            );
+        for text in ["", "garbage", "createType=\"streamOptimized\"", "RW 1 SPARSE \"a\"", &twice] {
+            assert!(matches!(check_embedded(text.as_bytes()), Err(Error::Header { .. })), "{text}");
         }
     }
 
     #[test]
     fn names_are_made_safe_and_short() {
-        let text = format!(
-            "createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"",
-            "x".repeat(5000)
-        );
+        let text = format!("createType=\"custom\"\nRW 1 FLAT \"a\u{1b}[2J{}\"", "x".repeat(5000));
         let said = refuse_descriptor(text.as_bytes()).to_string();
         assert!(said.contains(r"a\u{1b}[2Jx") && said.len() < 1000, "{said}");
     }

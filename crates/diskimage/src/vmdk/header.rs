@@ -113,11 +113,7 @@ impl VmdkHeader {
         }
         let entries = self.directory_entries();
         if entries > MAX_L1_ENTRIES {
-            return Err(Error::L1TooBig {
-                format: Format::Vmdk,
-                entries,
-                limit: MAX_L1_ENTRIES,
-            });
+            return Err(Error::L1TooBig { format: Format::Vmdk, entries, limit: MAX_L1_ENTRIES });
         }
         if entries > MAX_DIRECTORY_ENTRIES {
             return Err(unsupported_error(&format!(
@@ -204,27 +200,20 @@ fn descriptor_range(offset: u64, size: u64) -> Result<Range<Host>, Error> {
     let length = in_bytes("the size of the descriptor", size)?;
     match start.checked_add(length) {
         Some(end) => Ok(start..end),
-        None => Err(Format::Vmdk.header_error(format!(
-            "a descriptor of {size} sectors at sector {offset} ends nowhere"
-        ))),
+        None => Err(Format::Vmdk
+            .header_error(format!("a descriptor of {size} sectors at sector {offset} ends nowhere"))),
     }
 }
 
 /// Offsets are those of a file, as for QEMU.
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
-    sectors
-        .checked_mul(SECTOR)
-        .filter(|bytes| *bytes < MAX_OFFSET)
-        .ok_or_else(|| {
-            Format::Vmdk.header_error(format!(
-                "{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"
-            ))
-        })
+    sectors.checked_mul(SECTOR).filter(|bytes| *bytes < MAX_OFFSET).ok_or_else(|| {
+        Format::Vmdk
+            .header_error(format!("{what} is {sectors} sectors, which are more than {MAX_OFFSET} bytes"))
+    })
 }
 
 /// The header is valid, but for other programs.
 fn unsupported_error(what: &str) -> Error {
-    Format::Vmdk.unsupported_error(format!(
-        "{what}: convert it first with `qemu-img convert -O qcow2`"
-    ))
+    Format::Vmdk.unsupported_error(format!("{what}: convert it first with `qemu-img convert -O qcow2`"))
 }

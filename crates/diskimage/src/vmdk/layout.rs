@@ -43,21 +43,15 @@ impl VmdkLayout {
             features.push("grain directory at the end".to_owned());
         }
         let facts = HeadFacts {
-            clusters: header.is_compressed.then_some(CompressedClusters {
-                compression: ClusterCompression::Zlib,
-                size: header.grain,
-            }),
+            clusters: header
+                .is_compressed
+                .then_some(CompressedClusters { compression: ClusterCompression::Zlib, size: header.grain }),
             cluster_size: Some(header.grain),
             parking_unit: (!is_at_end).then_some(unit),
             features,
             ..HeadFacts::new(Format::Vmdk, header.capacity)
         };
-        Self {
-            facts,
-            header,
-            map: GrainMap::Tables(GrainTables::default()),
-            is_one_pass: false,
-        }
+        Self { facts, header, map: GrainMap::Tables(GrainTables::default()), is_one_pass: false }
     }
 
     /// QEMU wants an image to reach as far as its first grain, even if it has none.
@@ -65,11 +59,7 @@ impl VmdkLayout {
         if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());
         }
-        Err(Error::Truncated {
-            what: "the first grain",
-            offset: self.header.overhead,
-            end: image_end,
-        })
+        Err(Error::Truncated { what: "the first grain", offset: self.header.overhead, end: image_end })
     }
 
     /// Asks for the last three sectors of the image.

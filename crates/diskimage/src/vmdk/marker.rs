@@ -34,20 +34,15 @@ pub(super) enum MarkerKind {
 impl VmdkMarker {
     /// Reads a marker; `None` from fewer bytes than it has.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
-        Some(Self {
-            value: le64(bytes, 0)?,
-            size: le32(bytes, 8)?,
-        })
+        Some(Self { value: le64(bytes, 0)?, size: le32(bytes, 8)? })
     }
 
     /// Checks the marker of a grain, which is at `host`. Returns the first byte of the grain on the disk.
     pub(super) fn grain_start(self, header: &VmdkHeader, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {
-            let what = format!(
-                "the marker of a compressed grain says {} bytes, the limit is {longest}",
-                self.size
-            );
+            let what =
+                format!("the marker of a compressed grain says {} bytes, the limit is {longest}", self.size);
             return Err(Format::Vmdk.corrupt_error(what, host));
         }
         match self.value.checked_mul(SECTOR).map(Guest) {
@@ -84,11 +79,7 @@ pub(super) fn longest_grain(header: &VmdkHeader) -> u64 {
 
 /// The compressed bytes in `stored`, which begins with the marker of the grain at `guest`.
 pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
-    let broken = |what: String| Error::CompressedCluster {
-        guest,
-        cluster_size: header.grain,
-        reason: what,
-    };
+    let broken = |what: String| Error::CompressedCluster { guest, cluster_size: header.grain, reason: what };
     let Some(marker) = VmdkMarker::parse(stored) else {
         return Err(broken("the image ends inside its marker".into()));
     };
@@ -101,10 +92,7 @@ pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> R
         )));
     }
     let to_usize = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let (start, end) = (
-        to_usize(MARKER_BYTES),
-        to_usize(MARKER_BYTES + u64::from(marker.size)),
-    );
+    let (start, end) = (to_usize(MARKER_BYTES), to_usize(MARKER_BYTES + u64::from(marker.size)));
     if marker.size == 0 || end > stored.len() {
         return Err(broken(format!(
             "its marker says {} bytes, there are {}",

@@ -65,8 +65,7 @@ impl MarkerWalk {
         }
         self.check_no_footer(host)?;
         let guest = marker.grain_start(header, host)?;
-        self.contents
-            .add_grain(header, guest.0 / header.grain, host, next)?;
+        self.contents.add_grain(header, guest.0 / header.grain, host, next)?;
         let size = u64::from(marker.size);
         next.push_data(behind, size, RangeRole::Compressed, guest);
         push_marker(next, (behind + size).next_unit(SECTOR));
@@ -95,9 +94,7 @@ impl MarkerWalk {
         };
         self.check_no_footer(host)?;
         let start = host + SECTOR;
-        let end = sectors
-            .checked_mul(SECTOR)
-            .and_then(|bytes| start.checked_add(bytes));
+        let end = sectors.checked_mul(SECTOR).and_then(|bytes| start.checked_add(bytes));
         match end {
             Some(end) if end - start >= length => {
                 next.push_table(start, length, role, 0);
@@ -114,10 +111,8 @@ impl MarkerWalk {
     fn check_no_footer(&self, host: Host) -> Result<(), Error> {
         match self.directory {
             None => Ok(()),
-            Some(_) => Err(Format::Vmdk.corrupt_error(
-                "something other than the end of the stream follows the footer",
-                host,
-            )),
+            Some(_) => Err(Format::Vmdk
+                .corrupt_error("something other than the end of the stream follows the footer", host)),
         }
     }
 
@@ -137,10 +132,8 @@ impl MarkerWalk {
     /// The image ends at `end`.
     pub(super) fn check_end(&self, end: Host) -> Result<(), Error> {
         match self.end {
-            Some(expected) if end > expected => Err(Format::Vmdk.corrupt_error(
-                format!("{} bytes follow the end of the stream", end - expected),
-                expected,
-            )),
+            Some(expected) if end > expected => Err(Format::Vmdk
+                .corrupt_error(format!("{} bytes follow the end of the stream", end - expected), expected)),
             Some(expected) if end == expected => Ok(()),
             _ => Err(Error::Truncated {
                 what: "the end-of-stream marker",

@@ -100,25 +100,13 @@ impl GrainTables {
         let mut next_grain = u32::MAX;
         for (index, grain) in self.compressed.iter().enumerate().rev() {
             let places = self.places.partition_point(|place| *place <= grain.sector);
-            let next = self
-                .places
-                .get(places)
-                .map_or(next_grain, |place| next_grain.min(*place));
+            let next = self.places.get(places).map_or(next_grain, |place| next_grain.min(*place));
             // The very last sector that a table can refer to has no next one.
             let room = u64::from(next - grain.sector).max(1) * SECTOR;
             let guest = Guest(u64::from(grain.number) * header.grain);
             let host = at_sector(grain.sector);
-            grains.push_data(
-                host,
-                room.min(longest_grain(header)),
-                RangeRole::Compressed,
-                guest,
-            );
-            if index > 0
-                && self
-                    .compressed
-                    .get(index - 1)
-                    .is_some_and(|before| before.sector != grain.sector)
+            grains.push_data(host, room.min(longest_grain(header)), RangeRole::Compressed, guest);
+            if index > 0 && self.compressed.get(index - 1).is_some_and(|before| before.sector != grain.sector)
             {
                 next_grain = grain.sector;
             }

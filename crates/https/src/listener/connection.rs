@@ -104,11 +104,7 @@ impl HttpsConnection {
         let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&slot);
-            let peer = Peer {
-                address,
-                certificate: certificate.clone(),
-                request: Arc::clone(&guard),
-            };
+            let peer = Peer { address, certificate: certificate.clone(), request: Arc::clone(&guard) };
             // In a box: a future that is awaited in another has its room there twice, and the proxy's had 14 KB.
             let answer = Box::pin(handler(peer, request));
             async move { Ok::<_, Infallible>(answer.await.map(|body| ResponseBody::new(body, guard))) }
@@ -134,11 +130,7 @@ impl HttpsConnection {
 
     /// Drives a connection, whose slot gets to know when answers have left.
     async fn drive_connection<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
-        poll_fn(|cx| {
-            self.slot
-                .poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))
-        })
-        .await
+        poll_fn(|cx| self.slot.poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))).await
     }
 
     /// Lets a connection end by itself when it has something left to say, and soon when not: a client that has sent half a

@@ -110,11 +110,7 @@ impl ConnectionTable {
         connections.make_room()?;
         let number = connections.next;
         connections.next += 1;
-        let taken = Connection {
-            close: close.clone(),
-            phase: Phase::Silent,
-            engagements: 0,
-        };
+        let taken = Connection { close: close.clone(), phase: Phase::Silent, engagements: 0 };
         connections.enqueue_by_phase(number, &taken);
         connections.taken.insert(number, taken);
         drop(connections);
@@ -215,9 +211,7 @@ impl ConnectionSlot {
     /// Keeps this connection from being closed for another one.
     pub(super) fn hold_active(&self) -> ActiveGuard {
         self.update_connection(|taken| taken.engagements += 1);
-        ActiveGuard {
-            _engaged: Arc::new(Active(self.clone())),
-        }
+        ActiveGuard { _engaged: Arc::new(Active(self.clone())) }
     }
 
     /// A request begins.
@@ -310,10 +304,7 @@ mod tests {
     /// Polls a connection that has nothing to do.
     fn look(slot: &ConnectionSlot) {
         let mut cx = Context::from_waker(Waker::noop());
-        assert!(
-            slot.poll_connection(&mut cx, |_| Poll::<()>::Pending)
-                .is_pending()
-        );
+        assert!(slot.poll_connection(&mut cx, |_| Poll::<()>::Pending).is_pending());
     }
 
     #[test]
@@ -375,10 +366,7 @@ mod tests {
             })
             .is_pending()
         );
-        assert!(
-            table.take_slot().is_none(),
-            "what was answered may not have been written"
-        );
+        assert!(table.take_slot().is_none(), "what was answered may not have been written");
         look(&slot);
         assert!(table.take_slot().is_some());
     }

@@ -72,10 +72,7 @@ impl Peer {
     /// From now on until the answer to this request has left, the connection is not closed for another one. A task that
     /// goes on reading the request behind its answer keeps a clone.
     pub fn hold_active(&self) -> ActiveGuard {
-        self.request
-            .engagement
-            .get_or_init(|| self.request.slot.hold_active())
-            .clone()
+        self.request.engagement.get_or_init(|| self.request.slot.hold_active()).clone()
     }
 
     /// The guard that [`Self::hold_active`] has returned, if it was called.
@@ -94,11 +91,7 @@ struct RequestGuard {
 
 impl RequestGuard {
     fn new(slot: &ConnectionSlot) -> Arc<Self> {
-        Arc::new(Self {
-            slot: slot.clone(),
-            engagement: OnceLock::new(),
-            _in_progress: slot.begin_request(),
-        })
+        Arc::new(Self { slot: slot.clone(), engagement: OnceLock::new(), _in_progress: slot.begin_request() })
     }
 }
 
@@ -185,11 +178,7 @@ pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
     } else {
         TcpListener::bind((address, port)).await
     };
-    bound.map_err(|source| BindError {
-        address: address.to_owned(),
-        port,
-        source,
-    })
+    bound.map_err(|source| BindError { address: address.to_owned(), port, source })
 }
 
 #[cfg(test)]
@@ -206,10 +195,6 @@ mod tests {
             TcpStream::connect((host, port)).await.unwrap();
         }
         let taken = bind("127.0.0.1", port).await.unwrap_err();
-        assert!(
-            taken
-                .to_string()
-                .starts_with(&format!("cannot listen on 127.0.0.1:{port}: "))
-        );
+        assert!(taken.to_string().starts_with(&format!("cannot listen on 127.0.0.1:{port}: ")));
     }
 }

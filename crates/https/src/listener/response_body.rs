@@ -19,10 +19,7 @@ pub(super) struct ResponseBody<B> {
 
 impl<B> ResponseBody<B> {
     pub(super) fn new(body: B, request: Arc<RequestGuard>) -> Self {
-        Self {
-            body,
-            _request: request,
-        }
+        Self { body, _request: request }
     }
 }
 

@@ -25,10 +25,7 @@ impl RuntimePool {
     /// Lanes of these runtimes, which end with them; the first error, if there is one.
     pub fn new<E>(runtimes: impl IntoIterator<Item = Result<Runtime, E>>) -> Result<Self, E> {
         // One by one: a runtime that is dropped as such inside another one panics.
-        let lane = |runtime| PooledRuntime {
-            runtime: Some(runtime),
-            connections: Arc::default(),
-        };
+        let lane = |runtime| PooledRuntime { runtime: Some(runtime), connections: Arc::default() };
         let lanes = runtimes.into_iter().map(|runtime| runtime.map(lane));
         Ok(Self(lanes.collect::<Result<_, _>>()?))
     }
@@ -41,10 +38,7 @@ impl RuntimePool {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let emptiest = self
-            .0
-            .iter()
-            .min_by_key(|lane| Arc::strong_count(&lane.connections));
+        let emptiest = self.0.iter().min_by_key(|lane| Arc::strong_count(&lane.connections));
         let Some((runtime, lane)) = emptiest.and_then(|lane| Some((lane.runtime.as_ref()?, lane))) else {
             tokio::spawn(serve(stream));
             return;
@@ -83,11 +77,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> Runtime {
-        Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .unwrap()
+        Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
     }
 
     /// Lets a lane carry a connection until its client goes. Gives the thread, and the client.

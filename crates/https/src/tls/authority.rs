@@ -36,19 +36,12 @@ impl AuthorityFiles {
     /// The files in `dir`, by their fixed names.
     pub fn in_dir(dir: &Path) -> Self {
         let pair = |name: &str| (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
-        Self {
-            ca: dir.join("ca.crt"),
-            server: pair("server"),
-            client: pair("client"),
-        }
+        Self { ca: dir.join("ca.crt"), server: pair("server"), client: pair("client") }
     }
 
     /// The files in `dir`, made now if they are not there: for a server on this machine, and for a client called `client_name`.
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
-        std::fs::create_dir_all(dir).map_err(|source| TlsError::Write {
-            path: dir.to_owned(),
-            source,
-        })?;
+        std::fs::create_dir_all(dir).map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
         let files = Self::in_dir(dir);
         if !files.has_all_files() {
             files.create_for_this_machine(client_name)?;
@@ -60,9 +53,7 @@ impl AuthorityFiles {
     /// True if all are there.
     fn has_all_files(&self) -> bool {
         let (server, client) = (&self.server, &self.client);
-        [&self.ca, &server.0, &server.1, &client.0, &client.1]
-            .iter()
-            .all(|path| path.exists())
+        [&self.ca, &server.0, &server.1, &client.0, &client.1].iter().all(|path| path.exists())
     }
 
     /// Makes a new authority, a certificate for a server with `names`, and one for a client called `client_name`. The
@@ -72,12 +63,7 @@ impl AuthorityFiles {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let server = sign_leaf(
-            "localhost",
-            names,
-            ExtendedKeyUsagePurpose::ServerAuth,
-            &authority,
-        )?;
+        let server = sign_leaf("localhost", names, ExtendedKeyUsagePurpose::ServerAuth, &authority)?;
         let client = sign_leaf(client_name, &[], ExtendedKeyUsagePurpose::ClientAuth, &authority)?;
         write_file(&self.ca, 0o644, &authority.pem())?;
         for (files, (certificate, key)) in [(&self.server, server), (&self.client, client)] {
@@ -135,17 +121,10 @@ fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(path)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         file.write_all(text.as_bytes())
     };
-    write().map_err(|source| TlsError::Write {
-        path: path.to_owned(),
-        source,
-    })
+    write().map_err(|source| TlsError::Write { path: path.to_owned(), source })
 }
 
 #[cfg(test)]
@@ -164,23 +143,15 @@ mod tests {
         let files = AuthorityFiles::in_dir(dir.path());
         assert!(!files.has_all_files());
         let client_name = format!("ns/{}-other/name", "n".repeat(200));
-        files
-            .create_files(&["localhost".to_owned()], &client_name)
-            .unwrap();
+        files.create_files(&["localhost".to_owned()], &client_name).unwrap();
         assert!(files.has_all_files());
         for key in [&files.server.1, &files.client.1] {
-            assert_eq!(
-                std::fs::metadata(key).unwrap().permissions().mode() & 0o777,
-                0o600
-            );
+            assert_eq!(std::fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o600);
         }
         let client = CertificateDer::from_pem_file(&files.client.0).unwrap();
         assert_eq!(common_name(&client), Some(client_name));
-        let server = ServerFiles {
-            certificate: files.server.0,
-            key: files.server.1,
-            client_ca: Some(files.ca),
-        };
+        let server =
+            ServerFiles { certificate: files.server.0, key: files.server.1, client_ca: Some(files.ca) };
         server.server_config(&TlsProfile::default()).unwrap();
     }
 }

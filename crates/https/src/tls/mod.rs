@@ -164,10 +164,7 @@ fn verified_builder(
     provider: Arc<CryptoProvider>,
     trust: ServerTrust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
-    let verifier = Arc::new(ServerVerifier {
-        trust,
-        provider: Arc::clone(&provider),
-    });
+    let verifier = Arc::new(ServerVerifier { trust, provider: Arc::clone(&provider) });
     // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -68,21 +68,14 @@ impl TlsProfile {
         let mut is_restricted = false;
         for name in names {
             is_restricted = true;
-            match SUITES
-                .iter()
-                .find(|(openssl, iana, _)| [*openssl, *iana].contains(&name))
-            {
+            match SUITES.iter().find(|(openssl, iana, _)| [*openssl, *iana].contains(&name)) {
                 Some((.., suite)) => suites.push(*suite),
                 // Go has no choice among them: a list that names one gets all.
                 None if TLS13_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {}
                 None => not_offered.push(name.to_owned()),
             }
         }
-        Self {
-            needs_tls13,
-            suites: is_restricted.then_some(suites),
-            not_offered,
-        }
+        Self { needs_tls13, suites: is_restricted.then_some(suites), not_offered }
     }
 
     /// Names that were asked for and cannot be offered, for one line in the log.
@@ -93,11 +86,7 @@ impl TlsProfile {
     /// The protocol versions. A list without a usable suite leaves nothing of TLS 1.2.
     pub(super) fn protocol_versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         let has_tls12 = self.suites.as_ref().is_none_or(|suites| !suites.is_empty());
-        if self.needs_tls13 || !has_tls12 {
-            &VERSIONS[..1]
-        } else {
-            &VERSIONS
-        }
+        if self.needs_tls13 || !has_tls12 { &VERSIONS[..1] } else { &VERSIONS }
     }
 
     /// `provider` without the suites that are not in the list.
@@ -118,10 +107,7 @@ mod tests {
 
     fn offered(profile: &TlsProfile) -> Vec<CipherSuite> {
         let provider = profile.restrict_suites(super::super::crypto_provider());
-        let tls12 = provider
-            .cipher_suites
-            .iter()
-            .filter(|suite| suite.tls13().is_none());
+        let tls12 = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_none());
         tls12.map(|suite| suite.suite()).collect()
     }
 
@@ -141,10 +127,7 @@ mod tests {
     #[test]
     fn what_cannot_be_offered_is_named_and_leaves_tls_1_3() {
         let profile = TlsProfile::new("VersionTLS10", "AES128-SHA, DES-CBC3-SHA,TLS_AES_128_GCM_SHA256");
-        assert_eq!(
-            profile.not_offered(),
-            ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]
-        );
+        assert_eq!(profile.not_offered(), ["VersionTLS10", "AES128-SHA", "DES-CBC3-SHA"]);
         assert!(offered(&profile).is_empty());
         assert_eq!(profile.protocol_versions(), [&version::TLS13]);
     }
@@ -153,9 +136,6 @@ mod tests {
     fn an_empty_list_restricts_nothing_and_the_floor_may_be_1_3() {
         assert_eq!(TlsProfile::new("", " , ").protocol_versions().len(), 2);
         assert_eq!(TlsProfile::new("VersionTLS12", "").protocol_versions().len(), 2);
-        assert_eq!(
-            TlsProfile::new("VersionTLS13", "").protocol_versions(),
-            [&version::TLS13]
-        );
+        assert_eq!(TlsProfile::new("VersionTLS13", "").protocol_versions(), [&version::TLS13]);
     }
 }

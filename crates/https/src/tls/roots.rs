@@ -28,10 +28,7 @@ pub struct TrustedRoots {
 impl TrustedRoots {
     /// No certificate at all.
     pub fn none() -> Self {
-        Self {
-            issuers: RootCertStore::empty(),
-            exact: HashSet::new(),
-        }
+        Self { issuers: RootCertStore::empty(), exact: HashSet::new() }
     }
 
     /// The certificates in a bundle; `None` if there is no usable one in it.
@@ -67,10 +64,8 @@ impl TrustedRoots {
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
         for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
-            let pem = read_limited(&path).map_err(|source| TlsError::ReadCert {
-                path: path.clone(),
-                source,
-            })?;
+            let pem =
+                read_limited(&path).map_err(|source| TlsError::ReadCert { path: path.clone(), source })?;
             if self.add_pem(&pem) == 0 {
                 tracing::warn!("No certs in {}", path.display());
             }
@@ -103,10 +98,7 @@ impl TrustedRoots {
 
 /// The non-hidden files of `folder`, in order of their names.
 fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
-    let list = |source| TlsError::ListCerts {
-        path: folder.to_owned(),
-        source,
-    };
+    let list = |source| TlsError::ListCerts { path: folder.to_owned(), source };
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).map_err(list)? {
         let path = entry.map_err(list)?.path();
@@ -119,21 +111,16 @@ fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
 }
 
 fn is_hidden(path: &Path) -> bool {
-    path.file_name()
-        .is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
+    path.file_name().is_some_and(|name: &OsStr| name.as_bytes().starts_with(b"."))
 }
 
 fn read_limited(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if u64::try_from(bytes.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
         return Ok(bytes);
     }
-    Err(io::Error::other(format!(
-        "the file has more than {MAX_FILE_BYTES} bytes"
-    )))
+    Err(io::Error::other(format!("the file has more than {MAX_FILE_BYTES} bytes")))
 }
 
 #[cfg(test)]
@@ -146,11 +133,7 @@ mod tests {
 
     fn pem(name: &str) -> String {
         let key = KeyPair::generate().unwrap();
-        CertificateParams::new([name.to_owned()])
-            .unwrap()
-            .self_signed(&key)
-            .unwrap()
-            .pem()
+        CertificateParams::new([name.to_owned()]).unwrap().self_signed(&key).unwrap().pem()
     }
 
     #[test]
@@ -182,11 +165,7 @@ mod tests {
         fs::write(folder.path().join("broken"), broken).unwrap();
         fs::write(folder.path().join("cut"), &pem("a")[..200]).unwrap();
         fs::write(folder.path().join("empty"), "").unwrap();
-        fs::write(
-            folder.path().join("key"),
-            KeyPair::generate().unwrap().serialize_pem(),
-        )
-        .unwrap();
+        fs::write(folder.path().join("key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
         fs::write(folder.path().join("mixed"), format!("{broken}{}", pem("b"))).unwrap();
         let mut roots = TrustedRoots::none();
         roots.add_dir(folder.path()).unwrap();
@@ -199,10 +178,7 @@ mod tests {
         let missing = folder.path().join("missing");
         let mut roots = TrustedRoots::none();
         let error = roots.add_dir(&missing).unwrap_err().to_string();
-        assert!(
-            error.starts_with(&format!("Error listing files in {}: ", missing.display())),
-            "{error}"
-        );
+        assert!(error.starts_with(&format!("Error listing files in {}: ", missing.display())), "{error}");
         roots.add_optional_dir(&missing);
         assert!(roots.exact.is_empty());
     }
@@ -212,17 +188,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("huge");
         File::create(&path).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
-        let error = TrustedRoots::none()
-            .add_dir(folder.path())
-            .unwrap_err()
-            .to_string();
+        let error = TrustedRoots::none().add_dir(folder.path()).unwrap_err().to_string();
         assert!(error.contains("huge") && error.contains("4194304"), "{error}");
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_len(MAX_FILE_BYTES)
-            .unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(MAX_FILE_BYTES).unwrap();
         TrustedRoots::none().add_dir(folder.path()).unwrap();
     }
 }

@@ -20,10 +20,7 @@ impl SelfSigned {
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?.der().clone();
-        Ok(Self {
-            certificate,
-            key: PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
-        })
+        Ok(Self { certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() })
     }
 
     /// The certificate, for clients that shall trust it.

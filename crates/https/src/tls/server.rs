@@ -67,10 +67,7 @@ fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsErr
 }
 
 fn unreadable_error(path: &Path, error: pem::Error) -> TlsError {
-    TlsError::Pem {
-        path: path.to_owned(),
-        source: error,
-    }
+    TlsError::Pem { path: path.to_owned(), source: error }
 }
 
 /// The common name in the subject of a certificate, of whatever length (X.520 allows 64 characters; clones have longer

@@ -17,10 +17,7 @@ const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCA
 async fn connect(address: SocketAddr) -> TlsStream<TcpStream> {
     let connector = TlsConnector::from(Arc::new(tls::insecure_client_config().unwrap()));
     let tcp = TcpStream::connect(address).await.unwrap();
-    connector
-        .connect(ServerName::try_from("any.example").unwrap(), tcp)
-        .await
-        .unwrap()
+    connector.connect(ServerName::try_from("any.example").unwrap(), tcp).await.unwrap()
 }
 
 /// The server's answer to `request`, and the certificate it shows.
@@ -38,17 +35,12 @@ async fn a_scrape_gets_the_progress_on_any_path() {
     let registry = MetricsRegistry::default();
     let progress = registry.add_progress(IMPORT_PROGRESS.0, IMPORT_PROGRESS.1, "uid-1");
     let stop = CancellationToken::new();
-    let address = server::start_endpoint(&[LOOPBACK], registry, stop.clone())
-        .await
-        .unwrap();
+    let address = server::start_endpoint(&[LOOPBACK], registry, stop.clone()).await.unwrap();
 
     let request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
     let (answer, _) = exchange(address, request).await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(
-        answer.contains("content-type: text/plain; version=0.0.4"),
-        "{answer}"
-    );
+    assert!(answer.contains("content-type: text/plain; version=0.0.4"), "{answer}");
     assert!(!answer.contains("kubevirt_cdi_import_progress_total"), "{answer}");
 
     progress.record_bytes(1, 2);
@@ -76,10 +68,7 @@ async fn the_certificate_names_cloner_target_for_one_year() {
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).unwrap();
     assert_eq!(certificate.subject().to_string(), "CN=cloner_target");
     let names = certificate.subject_alternative_name().unwrap().unwrap();
-    assert_eq!(
-        names.value.general_names,
-        [x509_parser::prelude::GeneralName::DNSName("cloner_target")]
-    );
+    assert_eq!(names.value.general_names, [x509_parser::prelude::GeneralName::DNSName("cloner_target")]);
     let validity = certificate.validity();
     assert!(validity.is_valid());
     let days = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 86_400;
@@ -122,9 +111,8 @@ async fn many_clients_are_served_at_once() {
     let address = server::start_endpoint(&[LOOPBACK], MetricsRegistry::default(), CancellationToken::new())
         .await
         .unwrap();
-    let clients: Vec<_> = (0..24)
-        .map(|_| tokio::spawn(exchange(address, "GET / HTTP/1.0\r\n\r\n")))
-        .collect();
+    let clients: Vec<_> =
+        (0..24).map(|_| tokio::spawn(exchange(address, "GET / HTTP/1.0\r\n\r\n"))).collect();
     for client in clients {
         assert!(client.await.unwrap().0.starts_with("HTTP/1.0 200 OK\r\n"));
     }
@@ -152,12 +140,7 @@ async fn a_busy_port_falls_back_to_the_next_address_or_to_none() {
     let busy = TcpListener::bind(LOOPBACK).await.unwrap();
     let taken = busy.local_addr().unwrap();
     let stop = CancellationToken::new();
-    assert_eq!(
-        server::start_endpoint(&[taken], MetricsRegistry::default(), stop.clone()).await,
-        None
-    );
-    let address = server::start_endpoint(&[taken, LOOPBACK], MetricsRegistry::default(), stop)
-        .await
-        .unwrap();
+    assert_eq!(server::start_endpoint(&[taken], MetricsRegistry::default(), stop.clone()).await, None);
+    let address = server::start_endpoint(&[taken, LOOPBACK], MetricsRegistry::default(), stop).await.unwrap();
     assert_ne!(address, taken);
 }

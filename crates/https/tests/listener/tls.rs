@@ -80,9 +80,7 @@ async fn connect_with(
     let (client_end, server_end) = tokio::io::duplex(1 << 16);
     let serving = tokio::spawn(accept(server, server_end));
     let server_name = ServerName::try_from(name).unwrap();
-    let connected = TlsConnector::from(Arc::new(client))
-        .connect(server_name, client_end)
-        .await;
+    let connected = TlsConnector::from(Arc::new(client)).connect(server_name, client_end).await;
     serving.await.unwrap();
     let stream = connected.map_err(|error| error.to_string())?;
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
@@ -108,11 +106,7 @@ async fn a_self_signed_certificate_that_is_configured_is_accepted() {
     let server = openssl_style(|_| {});
     for version in rustls::ALL_VERSIONS {
         let client = trusting(&[&server.certificate]);
-        assert_eq!(
-            connect_with(client, &server, NAME, &[version]).await,
-            Ok(()),
-            "{version:?}"
-        );
+        assert_eq!(connect_with(client, &server, NAME, &[version]).await, Ok(()), "{version:?}");
     }
 }
 
@@ -124,24 +118,16 @@ async fn a_self_signed_certificate_needs_the_right_name_and_time() {
 
     let day = Duration::from_secs(86_400);
     let expired = openssl_style(|params| params.not_after = (SystemTime::now() - day).into());
-    assert_refused(
-        connect(trusting(&[&expired.certificate]), &expired, NAME).await,
-        "Expired",
-    );
+    assert_refused(connect(trusting(&[&expired.certificate]), &expired, NAME).await, "Expired");
     let early = openssl_style(|params| params.not_before = (SystemTime::now() + day).into());
-    assert_refused(
-        connect(trusting(&[&early.certificate]), &early, NAME).await,
-        "NotValidYet",
-    );
+    assert_refused(connect(trusting(&[&early.certificate]), &early, NAME).await, "NotValidYet");
 }
 
 #[tokio::test]
 async fn a_server_without_the_key_of_its_certificate_is_refused() {
     let known = openssl_style(|_| {});
-    let other_key = program::crypto::crypto_provider()
-        .key_provider
-        .load_private_key(openssl_style(|_| {}).key)
-        .unwrap();
+    let other_key =
+        program::crypto::crypto_provider().key_provider.load_private_key(openssl_style(|_| {}).key).unwrap();
     let shown = CertifiedKey::new(vec![known.certificate.clone()], other_key);
     for version in rustls::ALL_VERSIONS {
         let server = ServerConfig::builder_with_provider(program::crypto::crypto_provider())
@@ -152,13 +138,8 @@ async fn a_server_without_the_key_of_its_certificate_is_refused() {
         let (client_end, server_end) = tokio::io::duplex(1 << 16);
         let serving = tokio::spawn(accept(server, server_end));
         let client = TlsConnector::from(Arc::new(trusting(&[&known.certificate])));
-        let outcome = client
-            .connect(ServerName::try_from(NAME).unwrap(), client_end)
-            .await;
-        assert_refused(
-            outcome.map(drop).map_err(|error| error.to_string()),
-            "BadSignature",
-        );
+        let outcome = client.connect(ServerName::try_from(NAME).unwrap(), client_end).await;
+        assert_refused(outcome.map(drop).map_err(|error| error.to_string()), "BadSignature");
         serving.await.unwrap();
     }
 }
@@ -168,29 +149,17 @@ async fn a_chain_to_a_configured_authority_is_accepted_and_any_other_refused() {
     let ours = authority("ours");
     let server = issued_by(&ours);
     assert_eq!(connect(trusting(&[ours.der()]), &server, NAME).await, Ok(()));
-    assert_refused(
-        connect(trusting(&[ours.der()]), &server, "other.example").await,
-        "not valid for name",
-    );
-    assert_refused(
-        connect(trusting(&[authority("theirs").der()]), &server, NAME).await,
-        "UnknownIssuer",
-    );
+    assert_refused(connect(trusting(&[ours.der()]), &server, "other.example").await, "not valid for name");
+    assert_refused(connect(trusting(&[authority("theirs").der()]), &server, NAME).await, "UnknownIssuer");
     // A name is no proof.
-    assert_refused(
-        connect(trusting(&[authority("ours").der()]), &server, NAME).await,
-        "BadSignature",
-    );
+    assert_refused(connect(trusting(&[authority("ours").der()]), &server, NAME).await, "BadSignature");
     assert_refused(connect(trusting(&[]), &server, NAME).await, "UnknownIssuer");
 }
 
 #[tokio::test]
 async fn a_server_certificate_is_accepted_without_its_issuer() {
     let server = issued_by(&authority("ours"));
-    assert_eq!(
-        connect(trusting(&[&server.certificate]), &server, NAME).await,
-        Ok(())
-    );
+    assert_eq!(connect(trusting(&[&server.certificate]), &server, NAME).await, Ok(()));
 }
 
 #[tokio::test]
@@ -198,20 +167,14 @@ async fn insecure_accepts_any_server() {
     let server = openssl_style(|_| {});
     for version in rustls::ALL_VERSIONS {
         let client = tls::insecure_client_config().unwrap();
-        assert_eq!(
-            connect_with(client, &server, "other.example", &[version]).await,
-            Ok(())
-        );
+        assert_eq!(connect_with(client, &server, "other.example", &[version]).await, Ok(()));
     }
 }
 
 #[tokio::test]
 async fn a_pod_trusts_its_mounted_folders() {
-    let (in_certs, in_proxy_certs, nowhere) = (
-        openssl_style(|_| {}),
-        openssl_style(|_| {}),
-        openssl_style(|_| {}),
-    );
+    let (in_certs, in_proxy_certs, nowhere) =
+        (openssl_style(|_| {}), openssl_style(|_| {}), openssl_style(|_| {}));
     let root = tempfile::tempdir().unwrap();
     let paths = PodPaths::from_prefix(root.path().to_str());
     let certs = root.path().join("certs");
@@ -230,12 +193,7 @@ async fn a_pod_trusts_its_mounted_folders() {
 fn a_missing_certificate_folder_is_named_unless_nothing_is_verified() {
     let paths = PodPaths::from_prefix(None);
     let missing = Path::new("/nonexistent-certs");
-    let error = tls::pod_client_config(&paths, Some(missing), false)
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.starts_with("Error listing files in /nonexistent-certs: "),
-        "{error}"
-    );
+    let error = tls::pod_client_config(&paths, Some(missing), false).unwrap_err().to_string();
+    assert!(error.starts_with("Error listing files in /nonexistent-certs: "), "{error}");
     assert!(tls::pod_client_config(&paths, Some(missing), true).is_ok());
 }

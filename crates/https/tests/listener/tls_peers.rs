@@ -19,18 +19,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Bytes that are told, in many records: no two of them alike.
 fn story() -> Vec<u8> {
-    (0..3_000_001u32)
-        .flat_map(u32::to_le_bytes)
-        .take(3_000_001)
-        .collect()
+    (0..3_000_001u32).flat_map(u32::to_le_bytes).take(3_000_001).collect()
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async { tokio::time::timeout(PATIENCE, future).await.expect("it hangs") })
 }
 
@@ -87,11 +80,7 @@ fn openssl_is_served() {
 fn go_is_served() {
     let told = story();
     let heard = echoed(told.len(), move |address| {
-        tools::filter(
-            &golang::tls().to_string_lossy(),
-            ["client", &address.to_string()],
-            &told,
-        )
+        tools::filter(&golang::tls().to_string_lossy(), ["client", &address.to_string()], &told)
     });
     assert!(heard == story(), "{} bytes", heard.len());
 }
@@ -169,11 +158,7 @@ impl Server {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
         let address = lines.find_map(|line| line.unwrap().strip_prefix(mark)?.parse().ok());
-        Self {
-            child,
-            address: address.expect("an address"),
-            _files: files,
-        }
+        Self { child, address: address.expect("an address"), _files: files }
     }
 }
 
@@ -224,12 +209,7 @@ fn go_serves_us() {
     let authority = Authority::new().unwrap();
     let config = authority.client_config().unwrap();
     let server = Server::start(&authority, "", |certificate, key| {
-        vec![
-            golang::tls().into(),
-            "server".into(),
-            certificate.into(),
-            key.into(),
-        ]
+        vec![golang::tls().into(), "server".into(), certificate.into(), key.into()]
     });
     assert!(ask(&server, &config, &story(), true) == story());
 }

@@ -93,9 +93,7 @@ where
     E: FailedCommand,
 {
     let mut command = build_command::<P>();
-    let words = [OsString::from(program)]
-        .into_iter()
-        .chain(arguments.iter().cloned());
+    let words = [OsString::from(program)].into_iter().chain(arguments.iter().cloned());
     let parsed = command.try_get_matches_from_mut(words).and_then(|matches| {
         match CommonCommand::from_arg_matches(&matches) {
             Ok(common) => Ok(Err(common)),
@@ -115,11 +113,7 @@ where
             // Help asked for goes to stdout and is a success, everything else to stderr.
             let error = error.format(&mut command);
             error.print().ok();
-            Err(if error.use_stderr() {
-                ExitReason::Usage
-            } else {
-                ExitReason::Done
-            })
+            Err(if error.use_stderr() { ExitReason::Usage } else { ExitReason::Done })
         }
     };
     exit.err().unwrap_or(ExitReason::Done).into()
@@ -172,10 +166,7 @@ impl CommonCommand {
 fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     program.build();
     clap_mangen::Man::new(program.clone()).render(page)?;
-    for subcommand in program
-        .get_subcommands()
-        .filter(|command| command.get_name() != "help")
-    {
+    for subcommand in program.get_subcommands().filter(|command| command.get_name() != "help") {
         clap_mangen::Man::new(subcommand.clone()).render(page)?;
     }
     Ok(())
@@ -228,10 +219,7 @@ impl LogArgs {
 impl ServerOutputArgs {
     /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
     pub fn begin_logging(&self, program: &'static str) {
-        let OutputArgs {
-            quiet,
-            log: LogArgs { verbose },
-        } = self.output;
+        let OutputArgs { quiet, log: LogArgs { verbose } } = self.output;
         let steps = if quiet { 0 } else { verbose.max(1) };
         init_logging(program, klog_verbosity(steps), io::stderr);
     }
@@ -251,11 +239,7 @@ fn init_logging<W>(program: &'static str, verbosity: u8, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let options = LogOptions {
-        format: LogFormat::Plain,
-        verbosity,
-        program,
-    };
+    let options = LogOptions { format: LogFormat::Plain, verbosity, program };
     logging::init_with(options, writer);
     crate::install_provider();
 }
@@ -273,10 +257,7 @@ pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
 pub fn print_summary(program: &str, summary: &str) {
     if let Err(error) = print_stdout(summary.as_bytes()) {
         // The exit code still says it when stderr is closed as well.
-        print_error(
-            program,
-            format_args!("done, but stdout cannot be written: {error}"),
-        );
+        print_error(program, format_args!("done, but stdout cannot be written: {error}"));
     }
 }
 
@@ -343,10 +324,7 @@ mod tests {
         let completions = CommonCommand::Completions { shell: Shell::Bash };
         let script = String::from_utf8(completions.output_text::<Cli>("one", |_| None)).unwrap();
         for subcommand in ["do", "completions", "man"] {
-            assert!(
-                script.contains(&format!("help,{subcommand})")),
-                "{subcommand}: {script}"
-            );
+            assert!(script.contains(&format!("help,{subcommand})")), "{subcommand}: {script}");
         }
     }
 }

@@ -79,14 +79,8 @@ pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
         Some('G' | 'g') => 30,
         _ => 0,
     };
-    let digits = if shift == 0 {
-        text
-    } else {
-        text.get(..text.len() - 1).unwrap_or_default()
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "use a whole number with an optional K, M or G")?;
+    let digits = if shift == 0 { text } else { text.get(..text.len() - 1).unwrap_or_default() };
+    let number: u64 = digits.parse().map_err(|_| "use a whole number with an optional K, M or G")?;
     not_zero(number.checked_mul(1 << shift).ok_or("the rate is too large")?)
 }
 

@@ -46,10 +46,7 @@ impl<'writer> FormatFields<'writer> for FieldFormat {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
         let mut recorded = LogFields::default();
         fields.record(&mut recorded);
-        recorded
-            .shown
-            .iter()
-            .try_for_each(|field| writeln!(writer, "{field}"))
+        recorded.shown.iter().try_for_each(|field| writeln!(writer, "{field}"))
     }
 }
 
@@ -67,11 +64,7 @@ impl LogLine {
         let file = metadata.file().map_or("unknown", name_of);
         let mut fields = LogFields::default();
         event.record(&mut fields);
-        Self {
-            level: *metadata.level(),
-            place: format!("{file}:{}", metadata.line().unwrap_or(0)),
-            fields,
-        }
+        Self { level: *metadata.level(), place: format!("{file}:{}", metadata.line().unwrap_or(0)), fields }
     }
 
     /// Adds the fields of a span around the event, but for those that the event, or a span within, has itself.
@@ -170,9 +163,7 @@ fn quote_value(value: &str) -> Cow<'_, str> {
     let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
     match !value.is_empty() && value.chars().all(is_bare) {
         true => value.into(),
-        false => printable::escape_json(&Value::from(value).to_string())
-            .into_owned()
-            .into(),
+        false => printable::escape_json(&Value::from(value).to_string()).into_owned().into(),
     }
 }
 
@@ -183,16 +174,11 @@ mod tests {
     use super::*;
 
     fn line(level: Level, message: &str, fields: &[(&str, &str)]) -> LogLine {
-        let shown = fields
-            .iter()
-            .map(|(name, value)| format!("{name}={}", quote_value(value)));
+        let shown = fields.iter().map(|(name, value)| format!("{name}={}", quote_value(value)));
         LogLine {
             level,
             place: "transfer.rs:383".to_owned(),
-            fields: LogFields {
-                message: message.to_owned(),
-                shown: shown.collect(),
-            },
+            fields: LogFields { message: message.to_owned(), shown: shown.collect() },
         }
     }
 
@@ -215,9 +201,7 @@ mod tests {
             );
         }
         assert!(
-            line(Level::INFO, "msg", &[])
-                .klog_line(moment(), 1_234_567)
-                .contains(".319027 1234567 transfer")
+            line(Level::INFO, "msg", &[]).klog_line(moment(), 1_234_567).contains(".319027 1234567 transfer")
         );
     }
 
@@ -259,20 +243,12 @@ mod tests {
             line(Level::INFO, "trying again", &fields).plain_line(program),
             "cdi-importer: trying again attempt=2 ok=false\n"
         );
-        assert_eq!(
-            line(Level::WARN, "odd", &[]).plain_line(program),
-            "cdi-importer: warning: odd\n"
-        );
+        assert_eq!(line(Level::WARN, "odd", &[]).plain_line(program), "cdi-importer: warning: odd\n");
     }
 
     #[test]
     fn values_are_quoted_where_they_would_be_ambiguous() {
-        let fields = [
-            ("a", "bare/value"),
-            ("b", "two words"),
-            ("c", ""),
-            ("d", "x=\"y\"\n"),
-        ];
+        let fields = [("a", "bare/value"), ("b", "two words"), ("c", ""), ("d", "x=\"y\"\n")];
         assert_eq!(
             line(Level::INFO, "m", &fields).plain_line("p"),
             "p: m a=bare/value b=\"two words\" c=\"\" d=\"x=\\\"y\\\"\\n\"\n"

@@ -148,11 +148,7 @@ mod tests {
     fn logged(format: LogFormat, verbosity: u8, emit: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writer = kept.clone();
-        let options = LogOptions {
-            format,
-            verbosity,
-            program: "cdi-importer",
-        };
+        let options = LogOptions { format, verbosity, program: "cdi-importer" };
         tracing::subscriber::with_default(build_subscriber(options, move || writer.clone()), emit);
         String::from_utf8(kept.0.lock().clone()).unwrap()
     }
@@ -167,14 +163,8 @@ mod tests {
 
     #[test]
     fn verbosity_decides_what_is_shown() {
-        for (verbosity, shown) in [
-            (0, "ew"),
-            (1, "ewi"),
-            (2, "ewi"),
-            (3, "ewid"),
-            (4, "ewid"),
-            (5, "ewidt"),
-        ] {
+        for (verbosity, shown) in [(0, "ew"), (1, "ewi"), (2, "ewi"), (3, "ewid"), (4, "ewid"), (5, "ewidt")]
+        {
             let text = logged(LogFormat::Plain, verbosity, one_of_each_level);
             let letters: String = text.lines().filter_map(|line| line.chars().last()).collect();
             assert_eq!(letters, shown, "-v={verbosity}");
@@ -247,17 +237,12 @@ mod tests {
 
     #[test]
     fn klog_lines_carry_this_file_and_its_line() {
-        let text = logged(LogFormat::Klog, 1, || {
-            tracing::info!(bytes = 12, "Starting {}", "importer")
-        });
+        let text = logged(LogFormat::Klog, 1, || tracing::info!(bytes = 12, "Starting {}", "importer"));
         let (prefix, message) = text.split_once("] ").unwrap();
         assert_eq!(message, "Starting importer bytes=12\n");
         let (head, place) = prefix.rsplit_once(' ').unwrap();
         assert!(place.starts_with("logging/mod.rs:"), "{place}");
-        assert!(
-            head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())),
-            "{head}"
-        );
+        assert!(head.starts_with('I') && head.ends_with(&format!(" {:>7}", std::process::id())), "{head}");
     }
 
     #[test]
@@ -272,11 +257,7 @@ mod tests {
                 Err(io::ErrorKind::BrokenPipe.into())
             }
         }
-        let options = LogOptions {
-            format: LogFormat::Klog,
-            verbosity: 5,
-            program: "x",
-        };
+        let options = LogOptions { format: LogFormat::Klog, verbosity: 5, program: "x" };
         tracing::subscriber::with_default(build_subscriber(options, || Closed), one_of_each_level);
     }
 }

@@ -12,16 +12,12 @@ pub use progress::ProgressMetric;
 pub use registry::{Counter, Gauge, MetricValue, MetricsRegistry, SecondsCounter};
 
 /// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
-pub const IMPORT_PROGRESS: (&str, &str) = (
-    "kubevirt_cdi_import_progress_total",
-    "The import progress in percentage",
-);
+pub const IMPORT_PROGRESS: (&str, &str) =
+    ("kubevirt_cdi_import_progress_total", "The import progress in percentage");
 
 /// Name and help text of the cloner's progress.
-pub const CLONE_PROGRESS: (&str, &str) = (
-    "kubevirt_cdi_clone_progress_total",
-    "The clone progress in percentage",
-);
+pub const CLONE_PROGRESS: (&str, &str) =
+    ("kubevirt_cdi_clone_progress_total", "The clone progress in percentage");
 
 /// Name and help text of the progress of OpenStack's populator, as its controller knows it.
 pub const OPENSTACK_PROGRESS: (&str, &str) = (

@@ -62,9 +62,7 @@ impl Gauge {
     pub fn add(&self, amount: f64) {
         let sum = |bits| Some((f64::from_bits(bits) + amount).to_bits());
         // Always `Ok`: the closure never declines.
-        self.0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum)
-            .ok();
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok();
     }
 
     /// The last value that was set, 0 before.
@@ -161,12 +159,7 @@ impl MetricsRegistry {
 
     /// A new progress series, with the one label by which the controllers find it.
     pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
-        self.add_series(
-            name.into(),
-            help.into(),
-            &[("ownerUID", owner_uid)],
-            MetricValue::Progress,
-        )
+        self.add_series(name.into(), help.into(), &[("ownerUID", owner_uid)], MetricValue::Progress)
     }
 
     /// Shows `value`, which is that of the metric `name`, also under a name of earlier releases.
@@ -201,10 +194,7 @@ impl MetricsRegistry {
         labels: &[(&str, &str)],
         value: MetricValue,
     ) {
-        let series = MetricSeries {
-            labels: label_text(labels),
-            value,
-        };
+        let series = MetricSeries { labels: label_text(labels), value };
         let mut families = self.families.lock();
         match families.iter_mut().find(|family| family.name == name) {
             Some(family) => {
@@ -215,11 +205,7 @@ impl MetricsRegistry {
                 );
                 family.series.push(series);
             }
-            None => families.push(MetricFamily {
-                name,
-                help,
-                series: vec![series],
-            }),
+            None => families.push(MetricFamily { name, help, series: vec![series] }),
         }
     }
 
@@ -229,11 +215,7 @@ impl MetricsRegistry {
         for family in self.families.lock().iter() {
             let name = &family.name;
             let mut header = family.series.first().map(|series| {
-                format!(
-                    "# HELP {name} {}\n# TYPE {name} {}\n",
-                    family.help,
-                    series.value.type_name()
-                )
+                format!("# HELP {name} {}\n# TYPE {name} {}\n", family.help, series.value.type_name())
             });
             for series in &family.series {
                 if let Some(value) = series.value.value_text() {
@@ -253,10 +235,7 @@ fn label_text(labels: &[(&str, &str)]) -> String {
     let pairs: Vec<String> = labels
         .iter()
         .map(|(name, value)| {
-            let value = value
-                .replace('\\', r"\\")
-                .replace('"', r#"\""#)
-                .replace('\n', r"\n");
+            let value = value.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
             format!("{name}=\"{value}\"")
         })
         .collect();
@@ -288,9 +267,7 @@ mod tests {
         let source = registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "source")]);
         registry.add_counter("cdi_importer_errors_total", "Errors.", &[("stage", "target")]);
         let seconds = registry.add_gauge("cdi_importer_stage_seconds", "Seconds.", &[("stage", "target")]);
-        registry
-            .add_counter("cdi_importer_retries_total", "Retries.", &[])
-            .add(u64::MAX);
+        registry.add_counter("cdi_importer_retries_total", "Retries.", &[]).add(u64::MAX);
         source.add(2);
         seconds.set(0.000_000_25);
         assert_eq!(
@@ -310,9 +287,6 @@ mod tests {
 
     #[test]
     fn label_values_are_escaped() {
-        assert_eq!(
-            label_text(&[("a", "x\"y\\z\n"), ("b", "")]),
-            r#"{a="x\"y\\z\n",b=""}"#
-        );
+        assert_eq!(label_text(&[("a", "x\"y\\z\n"), ("b", "")]), r#"{a="x\"y\\z\n",b=""}"#);
     }
 }

@@ -28,15 +28,7 @@ pub(crate) struct RemoteBody<R: RemoteObject> {
 impl<R: RemoteObject> RemoteBody<R> {
     /// The body from byte 0; `first` is a connection that was opened for it.
     pub(crate) fn new(remote: Arc<R>, first: Option<R::Connection>, is_ranged: bool) -> Self {
-        Self {
-            remote,
-            first,
-            is_ranged,
-            position: 0,
-            pump: None,
-            left_over: None,
-            is_complete: false,
-        }
+        Self { remote, first, is_ranged, position: 0, pump: None, left_over: None, is_complete: false }
     }
 
     fn receive_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
@@ -102,9 +94,7 @@ impl<R: RemoteObject> SourceBody for RemoteBody<R> {
                 return Err(self.ended_before(offset));
             };
             if self.position > offset {
-                let surplus = usize::try_from(self.position - offset)
-                    .unwrap_or(usize::MAX)
-                    .min(chunk.len());
+                let surplus = usize::try_from(self.position - offset).unwrap_or(usize::MAX).min(chunk.len());
                 self.left_over = Some(chunk.split_off(chunk.len() - surplus));
                 self.position = offset;
             }

@@ -112,10 +112,7 @@ async fn read_all<R: RemoteObject>(
     is_ranged: bool,
     sender: bridge::BridgeSender,
 ) -> Result<(), SourceError> {
-    let outlet = ConnectionOutlet {
-        sender,
-        is_prompt: true,
-    };
+    let outlet = ConnectionOutlet { sender, is_prompt: true };
     let regions = remote.data_regions().filter(|_| is_ranged);
     match remote.object_len().filter(|_| is_ranged) {
         Some(end) if remote.connection_count() > 1 => {
@@ -128,11 +125,7 @@ async fn read_all<R: RemoteObject>(
             let pieces = ObjectPieces::new(regions, position..end, u64::MAX);
             read_in_line(&*remote, pieces, first, outlet).await
         }
-        _ => {
-            remote
-                .read_ranges(iter::once(position..TO_THE_END), first, outlet)
-                .await
-        }
+        _ => remote.read_ranges(iter::once(position..TO_THE_END), first, outlet).await,
     }
 }
 
@@ -152,9 +145,7 @@ async fn read_in_line<R: RemoteObject>(
         match piece {
             ObjectPiece::Zeros(length) => outlet.send_zeros(length).await?,
             ObjectPiece::Data(range) => {
-                remote
-                    .read_ranges(iter::once(range), first.take(), outlet.clone())
-                    .await?
+                remote.read_ranges(iter::once(range), first.take(), outlet.clone()).await?
             }
         }
     }
@@ -177,17 +168,10 @@ async fn read_in_turns<R: RemoteObject>(
     let mut lanes: Vec<BridgePump> = (0..count)
         .map(|lane| {
             // Dealt out beforehand: bytes are handed over in order, so a faster connection with more segments would only wait.
-            let ranges = pieces
-                .clone()
-                .filter_map(ObjectPiece::data_range)
-                .skip(lane)
-                .step_by(count);
+            let ranges = pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             BridgePump::start(remote.network(), budget, |sender| async move {
-                let outlet = ConnectionOutlet {
-                    sender,
-                    is_prompt: false,
-                };
+                let outlet = ConnectionOutlet { sender, is_prompt: false };
                 reader.read_ranges(ranges, first, outlet).await
             })
         })
@@ -231,10 +215,7 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
     if range.start <= range.end && range.end <= length {
         return Ok(());
     }
-    let message = format!(
-        "bytes {} to {} are not within {length} bytes",
-        range.start, range.end
-    );
+    let message = format!("bytes {} to {} are not within {length} bytes", range.start, range.end);
     Err(invalid_error(message))
 }
 

@@ -49,11 +49,7 @@ impl BridgePump {
             }
         };
         let task = network.handle.spawn(reading.instrument(network.span.clone()));
-        Self {
-            chunks,
-            task,
-            _left: left.drop_guard(),
-        }
+        Self { chunks, task, _left: left.drop_guard() }
     }
 
     /// The outcome of the task; to be asked once, when there are no more chunks.

@@ -42,11 +42,7 @@ impl ObjectPieces {
     /// The bytes of `range`, with at most `most` bytes of data in a piece. What is not known to be zero is data.
     pub(super) fn new(regions: Option<&ObjectRegions>, range: Range<u64>, most: u64) -> Self {
         let all = || ObjectRegions::new(std::iter::once(0..range.end));
-        Self {
-            regions: regions.cloned().unwrap_or_else(all),
-            left: range,
-            most,
-        }
+        Self { regions: regions.cloned().unwrap_or_else(all), left: range, most }
     }
 }
 
@@ -124,9 +120,6 @@ mod tests {
             regions.piece_at(9 * MIB + 1, 9 * MIB + 5, MIB),
             Some(ObjectPiece::Data(9 * MIB + 1..9 * MIB + 5))
         );
-        assert_eq!(
-            ObjectRegions::new([]).piece_at(3, 5, 1),
-            Some(ObjectPiece::Zeros(2))
-        );
+        assert_eq!(ObjectRegions::new([]).piece_at(3, 5, 1), Some(ObjectPiece::Zeros(2)));
     }
 }

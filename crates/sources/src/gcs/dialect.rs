@@ -59,10 +59,7 @@ impl GcsDialect {
             _ if options.anonymous => (None, None),
             Some(given) => (Some(given.to_string_lossy().into_owned()), None),
             None => match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Google, url) {
-                Ok(lent) => (
-                    lent.get(KEY_FILE).map(str::to_owned),
-                    Some(IdentityOrigin::Mounted),
-                ),
+                Ok(lent) => (lent.get(KEY_FILE).map(str::to_owned), Some(IdentityOrigin::Mounted)),
                 Err(advice) => {
                     dialect.withheld = Some(advice);
                     (None, None)
@@ -74,9 +71,7 @@ impl GcsDialect {
             dialect.account = Some(GcsAccount { provider, found });
         }
         if options.anonymous
-            || policy
-                .lend_identity(IdentityOrigin::Machine, CloudProvider::Google, url)
-                .is_err()
+            || policy.lend_identity(IdentityOrigin::Machine, CloudProvider::Google, url).is_err()
         {
             // As if the machine had been asked: a refusal must not make `judge` look for an account that may not be used.
             dialect.machine = OnceCell::new_with(Some(None));
@@ -86,12 +81,7 @@ impl GcsDialect {
 
     /// The account that asks for `url`. What was found is not for every place that a server leads to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
-        let is_lent = |found| {
-            self.network
-                .policy
-                .lend_identity(found, CloudProvider::Google, url)
-                .is_ok()
-        };
+        let is_lent = |found| self.network.policy.lend_identity(found, CloudProvider::Google, url).is_ok();
         match &self.account {
             Some(account) => Some(&account.provider).filter(|_| account.found.is_none_or(is_lent)),
             None => {
@@ -175,10 +165,7 @@ impl ServerDialect for GcsDialect {
                 "the object changed during the transfer: its generation {generation} is no longer there. \
                  Start the import again"
             );
-            return RefusalVerdict::Described {
-                text,
-                transient: false,
-            };
+            return RefusalVerdict::Described { text, transient: false };
         }
         let advice = self.withheld.as_deref().filter(|_| is_refused_to_nobody);
         match StoreError::parse(refusal.body) {

@@ -39,10 +39,7 @@ const HASH: &str = "x-goog-hash";
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
 /// Google Cloud Storage, as it is registered.
-pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind {
-    kind: SourceKind::Gcs,
-    open,
-};
+pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::Gcs, open };
 
 /// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
 pub fn open(
@@ -78,9 +75,7 @@ impl GcsLocation {
             let message = format!("GCS Importer: unable to parse endpoint \"{endpoint}\": {reason}");
             invalid_error(message)
         };
-        let (scheme, rest) = endpoint
-            .split_once("://")
-            .ok_or_else(|| refused("it has no scheme"))?;
+        let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
         // Nothing is cut off at `?` or `#`, unlike with S3: names of objects may hold both, and CDI takes them as written.
         let (server, names) = match scheme {
             "gs" => {
@@ -105,11 +100,7 @@ impl GcsLocation {
         let mut url = Url::parse(&server).map_err(|error| refused(&error.to_string()))?;
         let base = url.path().trim_end_matches('/').to_owned();
         url.set_path(&format!("{base}/{}", encode_path(names.as_bytes())));
-        Ok(Self {
-            url,
-            bucket: bucket.to_owned(),
-            object: object.to_owned(),
-        })
+        Ok(Self { url, bucket: bucket.to_owned(), object: object.to_owned() })
     }
 }
 
@@ -139,38 +130,17 @@ mod tests {
     #[test]
     fn endpoints_name_bucket_and_object_as_they_are_written() {
         for (endpoint, emulator, url) in [
-            (
-                "gs://b/a/disk.img",
-                "",
-                "https://storage.googleapis.com/b/a/disk.img",
-            ),
-            (
-                "gs://b/a%20b+c?d#e",
-                "localhost:9",
-                "http://localhost:9/b/a%2520b%2Bc%3Fd%23e",
-            ),
-            (
-                "gs://b/ü",
-                "https://emulator/base/",
-                "https://emulator/base/b/%C3%BC",
-            ),
+            ("gs://b/a/disk.img", "", "https://storage.googleapis.com/b/a/disk.img"),
+            ("gs://b/a%20b+c?d#e", "localhost:9", "http://localhost:9/b/a%2520b%2Bc%3Fd%23e"),
+            ("gs://b/ü", "https://emulator/base/", "https://emulator/base/b/%C3%BC"),
             ("http://host:8080/b/o", "localhost:9", "http://host:8080/b/o"),
         ] {
             assert_eq!(place(endpoint, emulator).unwrap().url.as_str(), url);
         }
-        for endpoint in [
-            "b/o",
-            "gs://b",
-            "gs://b/",
-            "s3://b/o",
-            "gs://b/../o",
-            "https://user:hidden@host/b/",
-        ] {
+        for endpoint in ["b/o", "gs://b", "gs://b/", "s3://b/o", "gs://b/../o", "https://user:hidden@host/b/"]
+        {
             let error = place(endpoint, "").unwrap_err().to_string();
-            assert!(
-                error.starts_with("GCS Importer: unable to parse endpoint \""),
-                "{error}"
-            );
+            assert!(error.starts_with("GCS Importer: unable to parse endpoint \""), "{error}");
             assert!(!error.contains("hidden"), "{error}");
         }
     }
@@ -192,11 +162,9 @@ mod tests {
         let two_lines = [(HASH, "md5=AAAA"), (HASH, "crc32c=4waSgw==")];
         assert_eq!(read(&one_line, None).as_deref(), Some(crc));
         assert_eq!(read(&two_lines, None).as_deref(), Some(crc));
-        for (stored, encoding, expected) in [
-            ("identity", None, Some(crc)),
-            ("gzip", Some("gzip"), Some(crc)),
-            ("gzip", None, None),
-        ] {
+        for (stored, encoding, expected) in
+            [("identity", None, Some(crc)), ("gzip", Some("gzip"), Some(crc)), ("gzip", None, None)]
+        {
             let headers = [one_line[0], (STORED_ENCODING, stored)];
             assert_eq!(read(&headers, encoding).as_deref(), expected, "{stored}");
         }

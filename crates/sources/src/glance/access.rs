@@ -80,11 +80,7 @@ impl GlanceAccess {
     /// The question that the identity service is asked.
     pub(super) fn token_query(&self) -> TokenQuery<'_> {
         let (identity, scope) = match &self.proof {
-            AuthMethod::Password {
-                user,
-                password,
-                scope,
-            } => {
+            AuthMethod::Password { user, password, scope } => {
                 let mut user = user.to_json();
                 user["password"] = password.expose().into();
                 let identity = json!({"methods": ["password"], "password": {"user": user}});
@@ -99,10 +95,7 @@ impl GlanceAccess {
                 let mut credential = credential.to_json();
                 credential["secret"] = secret.expose().into();
                 let methods = ["application_credential"];
-                (
-                    json!({"methods": methods, "application_credential": credential}),
-                    None,
-                )
+                (json!({"methods": methods, "application_credential": credential}), None)
             }
         };
         let mut auth = json!({"identity": identity});

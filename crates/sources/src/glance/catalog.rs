@@ -53,9 +53,7 @@ impl CatalogEndpoint {
     }
 
     fn is_in(&self, region: &str) -> bool {
-        [&self.region, &self.region_id]
-            .iter()
-            .any(|own| own.as_deref() == Some(region))
+        [&self.region, &self.region_id].iter().any(|own| own.as_deref() == Some(region))
     }
 }
 
@@ -75,9 +73,7 @@ impl TokenDocument {
             .collect();
         if all.is_empty() {
             let kinds = NameList::from_names(services.iter().map(|service| service.kind.as_str()));
-            return Err(invalid_error(format!(
-                "the cloud's catalogue has no image service, only {kinds}"
-            )));
+            return Err(invalid_error(format!("the cloud's catalogue has no image service, only {kinds}")));
         }
         let wanted = access.region.as_deref();
         let near: Vec<&CatalogEndpoint> = all
@@ -94,11 +90,8 @@ impl TokenDocument {
                 regions(&all)
             )));
         }
-        let reachable: Vec<&CatalogEndpoint> = near
-            .iter()
-            .copied()
-            .filter(|endpoint| endpoint.interface == access.interface.name())
-            .collect();
+        let reachable: Vec<&CatalogEndpoint> =
+            near.iter().copied().filter(|endpoint| endpoint.interface == access.interface.name()).collect();
         let Some(first) = reachable.first() else {
             let interfaces = NameList::from_names(near.iter().map(|endpoint| endpoint.interface.as_str()));
             return Err(invalid_error(format!(
@@ -106,10 +99,7 @@ impl TokenDocument {
                 access.interface
             )));
         };
-        if reachable
-            .iter()
-            .any(|other| other.region_name() != first.region_name())
-        {
+        if reachable.iter().any(|other| other.region_name() != first.region_name()) {
             return Err(invalid_error(format!(
                 "the cloud has image services in several regions: name one of {}",
                 regions(&reachable)
@@ -124,9 +114,7 @@ fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
     let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
     if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-        return Err(invalid_error(format!(
-            "{said}: it has a user, a password or a query"
-        )));
+        return Err(invalid_error(format!("{said}: it has a user, a password or a query")));
     }
     Ok(url)
 }
@@ -149,11 +137,7 @@ impl NameList {
                 distinct.push(name);
             }
         }
-        let shown: Vec<String> = distinct
-            .iter()
-            .take(MAX_NAMES)
-            .map(|name| shorten_name(name))
-            .collect();
+        let shown: Vec<String> = distinct.iter().take(MAX_NAMES).map(|name| shorten_name(name)).collect();
         let rest = if distinct.len() > MAX_NAMES { ", …" } else { "" };
         Self(format!("{}{rest}", shown.join(", ")))
     }

@@ -61,8 +61,7 @@ impl GlanceImage {
             }
         }
         let md5 = self.checksum.as_deref();
-        md5.map(|md5| format!("md5:{md5}").parse().map_err(hash_error))
-            .transpose()
+        md5.map(|md5| format!("md5:{md5}").parse().map_err(hash_error)).transpose()
     }
 
     /// Fails unless the bytes that are sent are as many as the image has.

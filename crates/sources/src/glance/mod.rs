@@ -70,11 +70,7 @@ impl GlanceOptions {
         }
         url.set_query(None);
         url.set_fragment(None);
-        Ok(Self {
-            tokens: api_url(&url, "v3", &["auth", "tokens"]),
-            image_id: image_id.to_owned(),
-            access,
-        })
+        Ok(Self { tokens: api_url(&url, "v3", &["auth", "tokens"]), image_id: image_id.to_owned(), access })
     }
 
     /// The identity service.
@@ -86,10 +82,7 @@ impl GlanceOptions {
 /// The address of `path` below `base`, which names the version of its API or not.
 fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     let mut url = base.clone();
-    let is_versioned = base
-        .path()
-        .trim_end_matches('/')
-        .ends_with(&format!("/{version}"));
+    let is_versioned = base.path().trim_end_matches('/').ends_with(&format!("/{version}"));
     // Fails only for URLs that cannot be a base, which those of HTTP are.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty();
@@ -135,11 +128,7 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
     };
     let http = HttpSource::open(config)?;
     image.check_length(http.total_bytes())?;
-    Ok(StoredObject {
-        http,
-        checksum,
-        what: what.to_owned(),
-    })
+    Ok(StoredObject { http, checksum, what: what.to_owned() })
 }
 
 #[cfg(test)]
@@ -166,15 +155,10 @@ mod tests {
             let options = GlanceOptions::new(endpoint, "1", access()).unwrap();
             assert_eq!(options.identity_url().as_str(), tokens);
         }
-        for (endpoint, id) in [
-            ("ftp://h", "1"),
-            ("h:5000", "1"),
-            ("https://u:hidden@h", "1"),
-            ("https://h", ".."),
-        ] {
-            let error = GlanceOptions::new(endpoint, id, access())
-                .unwrap_err()
-                .to_string();
+        for (endpoint, id) in
+            [("ftp://h", "1"), ("h:5000", "1"), ("https://u:hidden@h", "1"), ("https://h", "..")]
+        {
+            let error = GlanceOptions::new(endpoint, id, access()).unwrap_err().to_string();
             assert!(!error.contains("hidden"), "{error}");
         }
     }
@@ -190,16 +174,9 @@ mod tests {
     fn an_address_names_cloud_and_image() {
         let options = GlanceOptions::parse("glance+http://h:5000/v3?image=a%20b", access()).unwrap();
         assert_eq!(options.image_id, "a b");
-        for address in [
-            "glance+http://h",
-            "glance+http://?image=1",
-            "glance+http://h?image=1&image=2",
-        ] {
+        for address in ["glance+http://h", "glance+http://?image=1", "glance+http://h?image=1&image=2"] {
             let error = GlanceOptions::parse(address, access()).unwrap_err().to_string();
-            assert!(
-                error.starts_with("an OpenStack image is named by glance+https://"),
-                "{error}"
-            );
+            assert!(error.starts_with("an OpenStack image is named by glance+https://"), "{error}");
         }
     }
 }

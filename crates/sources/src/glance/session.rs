@@ -79,19 +79,12 @@ impl GlanceSession {
             StatusCode::NOT_FOUND => "has no such image, or not for this project",
             _ => "does not describe the image",
         };
-        Err(response_error(
-            "image",
-            does,
-            &answer,
-            self.access.named_secret().1,
-        ))
+        Err(response_error("image", does, &answer, self.access.named_secret().1))
     }
 
     /// The token, if it may go to `url`; a new one if the last one was refused.
     async fn token_for(&self, url: &Url) -> Result<HeaderValue, SourceError> {
-        self.network
-            .policy
-            .check_secret_target("the token of OpenStack", url)?;
+        self.network.policy.check_secret_target("the token of OpenStack", url)?;
         let mut token = self.token.lock().await;
         match &*token {
             Some(token) => Ok(token.clone()),
@@ -105,9 +98,7 @@ impl GlanceSession {
 
     async fn ask_for_token(&self) -> Result<(HeaderValue, TokenDocument), SourceError> {
         let (noun, secret) = self.access.named_secret();
-        self.network
-            .policy
-            .check_secret_target(&format!("{noun} of OpenStack"), &self.tokens)?;
+        self.network.policy.check_secret_target(&format!("{noun} of OpenStack"), &self.tokens)?;
         let (answer, given) = match self.access.token_query() {
             TokenQuery::New(document) => {
                 let document = document.to_string();
@@ -123,9 +114,7 @@ impl GlanceSession {
                 let token = header_value(token.expose().as_bytes()).ok_or_else(unusable)?;
                 let make = || {
                     let request = self.agent.build_request(Method::GET, self.tokens.clone());
-                    request
-                        .header(TOKEN, token.clone())
-                        .header(SUBJECT, token.clone())
+                    request.header(TOKEN, token.clone()).header(SUBJECT, token.clone())
                 };
                 let answer = self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?;
                 (answer, Some(token))
@@ -134,21 +123,12 @@ impl GlanceSession {
         match answer.status {
             StatusCode::OK | StatusCode::CREATED => {}
             StatusCode::UNAUTHORIZED => {
-                return Err(response_error(
-                    "identity",
-                    &format!("refuses {noun}"),
-                    &answer,
-                    secret,
-                ));
+                return Err(response_error("identity", &format!("refuses {noun}"), &answer, secret));
             }
             _ => return Err(response_error("identity", "gives no token", &answer, secret)),
         }
-        let unusable = || {
-            invalid_error(format!(
-                "{} gives no usable token",
-                service_name("identity", &answer)
-            ))
-        };
+        let unusable =
+            || invalid_error(format!("{} gives no usable token", service_name("identity", &answer)));
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
         // Its own words are not repeated: they are what the service makes of a document with a password.
@@ -188,14 +168,8 @@ fn response_error(kind: &str, does: &str, answer: &AgentResponse, secret: &Secre
     let said =
         serde_json::from_slice(&answer.body).map(|document: KeystoneErrorDocument| document.error.message);
     let said = said.ok().filter(|said| !said.contains(secret.expose()));
-    let said = said
-        .map(|said| format!(": {}", plain_line(&said)))
-        .unwrap_or_default();
-    let message = format!(
-        "{} {does}: {}{said}",
-        service_name(kind, answer),
-        status_text(answer.status)
-    );
+    let said = said.map(|said| format!(": {}", plain_line(&said))).unwrap_or_default();
+    let message = format!("{} {does}: {}{said}", service_name(kind, answer), status_text(answer.status));
     SourceError::new(SourceErrorKind::Status(answer.status.as_u16()), message)
 }
 
@@ -206,9 +180,7 @@ fn service_name(kind: &str, answer: &AgentResponse) -> String {
 
 /// A token as a header; none for what is no token.
 fn header_value(token: &[u8]) -> Option<HeaderValue> {
-    let mut value = HeaderValue::from_bytes(token)
-        .ok()
-        .filter(|value| !value.is_empty())?;
+    let mut value = HeaderValue::from_bytes(token).ok().filter(|value| !value.is_empty())?;
     value.set_sensitive(true);
     Some(value)
 }

@@ -43,11 +43,7 @@ impl GlanceAccess {
     pub fn from_env(reader: &mut EnvReader<'_>, names: NameStyle) -> Option<Self> {
         let mut values = AccessReader { reader, names };
         let (proof, interface) = (values.read_auth_method(), values.read_interface());
-        Some(Self {
-            proof: proof?,
-            region: values.read_text("regionName"),
-            interface: interface?,
-        })
+        Some(Self { proof: proof?, region: values.read_text("regionName"), interface: interface? })
     }
 }
 
@@ -75,39 +71,22 @@ impl AccessReader<'_, '_> {
     }
 
     fn read_auth_method(&mut self) -> Option<AuthMethod> {
-        let kind = self
-            .read_text("authType")
-            .unwrap_or_else(|| self.usual_kind().to_owned());
+        let kind = self.read_text("authType").unwrap_or_else(|| self.usual_kind().to_owned());
         // OpenStack's client names the version of the API as well.
         match kind.strip_prefix("v3").unwrap_or(&kind) {
             "password" => {
-                let (user, password, scope) = (
-                    self.read_user(),
-                    self.require_secret("password"),
-                    self.read_scope(),
-                );
-                Some(AuthMethod::Password {
-                    user: user?,
-                    password: password?,
-                    scope: scope?,
-                })
+                let (user, password, scope) =
+                    (self.read_user(), self.require_secret("password"), self.read_scope());
+                Some(AuthMethod::Password { user: user?, password: password?, scope: scope? })
             }
             "token" => {
                 let (token, scope) = (self.require_secret("token"), self.read_scope());
-                Some(AuthMethod::Token {
-                    token: token?,
-                    scope: scope?,
-                })
+                Some(AuthMethod::Token { token: token?, scope: scope? })
             }
             "applicationcredential" => {
-                let (credential, secret) = (
-                    self.read_credential(),
-                    self.require_secret("applicationCredentialSecret"),
-                );
-                Some(AuthMethod::ApplicationCredential {
-                    credential: credential?,
-                    secret: secret?,
-                })
+                let (credential, secret) =
+                    (self.read_credential(), self.require_secret("applicationCredentialSecret"));
+                Some(AuthMethod::ApplicationCredential { credential: credential?, secret: secret? })
             }
             _ => {
                 let known = "unsupported authentication type: use password, token or applicationcredential";
@@ -192,9 +171,7 @@ impl AccessReader<'_, '_> {
         };
         // The older names end in `URL`.
         let name = text.strip_suffix("URL").unwrap_or(&text);
-        let known = EndpointInterface::ALL
-            .into_iter()
-            .find(|known| known.name() == name);
+        let known = EndpointInterface::ALL.into_iter().find(|known| known.name() == name);
         if known.is_none() {
             self.reject_key("availability", "is not public, internal or admin");
         }
@@ -210,9 +187,7 @@ mod tests {
     use super::*;
 
     fn read(names: NameStyle, pairs: &[(&str, &str)]) -> Result<GlanceAccess, String> {
-        let pairs = pairs
-            .iter()
-            .map(|(key, value)| (names.key_name(key), (*value).to_owned()));
+        let pairs = pairs.iter().map(|(key, value)| (names.key_name(key), (*value).to_owned()));
         let values: HashMap<String, String> = pairs.collect();
         let mut reader = EnvReader::new(&values);
         let access = GlanceAccess::from_env(&mut reader, names);
@@ -252,20 +227,11 @@ mod tests {
         };
         let of = |more: &[(&str, &str)]| asked(&[&[("username", "u"), ("password", "p")], more].concat());
         assert_eq!(of(&[("userDomainName", "d")]), user(r#"{"name":"d"}"#));
-        assert_eq!(
-            of(&[("userDomainName", "d"), ("userDomainID", "i")]),
-            user(r#"{"id":"i"}"#)
-        );
+        assert_eq!(of(&[("userDomainName", "d"), ("userDomainID", "i")]), user(r#"{"id":"i"}"#));
         assert_eq!(of(&[("defaultDomain", "d")]), user(r#"{"id":"d"}"#));
         let in_domain = of(&[("domainName", "d")]);
-        assert!(
-            in_domain.contains(r#""domain":{"name":"d"},"name":"u""#),
-            "{in_domain}"
-        );
-        assert!(
-            in_domain.contains(r#""scope":{"domain":{"name":"d"}}"#),
-            "{in_domain}"
-        );
+        assert!(in_domain.contains(r#""domain":{"name":"d"},"name":"u""#), "{in_domain}");
+        assert!(in_domain.contains(r#""scope":{"domain":{"name":"d"}}"#), "{in_domain}");
         let by_id = asked(&[("userID", "i"), ("username", "u"), ("password", "p")]);
         assert!(by_id.contains(r#"{"user":{"id":"i","password":"p"}}"#), "{by_id}");
     }
@@ -274,25 +240,14 @@ mod tests {
     fn the_scope_is_a_project_else_the_system_else_a_domain() {
         let of = |more: &[(&str, &str)]| {
             let document = asked(&[&[("userID", "u"), ("password", "p")], more].concat());
-            document
-                .split_once(r#""scope":"#)
-                .map_or("none".to_owned(), |(_, scope)| scope.to_owned())
+            document.split_once(r#""scope":"#).map_or("none".to_owned(), |(_, scope)| scope.to_owned())
         };
         let project = r#"{"project":{"domain":{"id":"d"},"name":"p"}}}"#;
-        assert_eq!(
-            of(&[("projectName", "p"), ("projectDomainID", "d"), ("domainID", "x")]),
-            project
-        );
+        assert_eq!(of(&[("projectName", "p"), ("projectDomainID", "d"), ("domainID", "x")]), project);
         assert_eq!(of(&[("projectName", "p"), ("domainID", "d")]), project);
         assert_eq!(of(&[("projectName", "p"), ("defaultDomain", "d")]), project);
-        assert_eq!(
-            of(&[("projectID", "i"), ("projectName", "p")]),
-            r#"{"project":{"id":"i"}}}"#
-        );
-        assert_eq!(
-            of(&[("systemScope", "all"), ("domainID", "d")]),
-            r#"{"system":{"all":true}}}"#
-        );
+        assert_eq!(of(&[("projectID", "i"), ("projectName", "p")]), r#"{"project":{"id":"i"}}}"#);
+        assert_eq!(of(&[("systemScope", "all"), ("domainID", "d")]), r#"{"system":{"all":true}}}"#);
         assert_eq!(of(&[("domainID", "d")]), r#"{"domain":{"id":"d"}}}"#);
         assert_eq!(of(&[("defaultDomain", "d")]), "none");
     }
@@ -305,10 +260,7 @@ mod tests {
         let identity =
             r#"{"identity":{"methods":["token"],"token":{"id":"t"}},"scope":{"project":{"id":"i"}}}"#;
         assert_eq!(rescoped, identity);
-        let secret = [
-            ("authType", "applicationcredential"),
-            ("applicationCredentialSecret", "s"),
-        ];
+        let secret = [("authType", "applicationcredential"), ("applicationCredentialSecret", "s")];
         let of = |more: &[(&str, &str)]| asked(&[&secret[..], more].concat());
         let credential = |inner: &str| {
             format!(
@@ -321,11 +273,7 @@ mod tests {
             credential(r#"{"id":"i","secret":"s"}"#)
         );
         assert_eq!(
-            of(&[
-                ("applicationCredentialName", "n"),
-                ("username", "u"),
-                ("domainName", "d")
-            ]),
+            of(&[("applicationCredentialName", "n"), ("username", "u"), ("domainName", "d")]),
             credential(r#"{"name":"n","secret":"s","user":{"domain":{"name":"d"},"name":"u"}}"#)
         );
     }
@@ -337,49 +285,29 @@ mod tests {
                 &[("authType", "hidden")][..],
                 "environment variable authType: unsupported authentication type: ",
             ),
-            (
-                &[("userID", "hidden")],
-                "environment variable password: is not set or empty",
-            ),
-            (
-                &[("password", "hidden")],
-                "environment variable username: is not set or empty",
-            ),
+            (&[("userID", "hidden")], "environment variable password: is not set or empty"),
+            (&[("password", "hidden")], "environment variable username: is not set or empty"),
             (
                 &[("username", "hidden"), ("password", "hidden")],
                 "environment variable userDomainName: is not set",
             ),
             (
-                &[
-                    ("userID", "hidden"),
-                    ("password", "hidden"),
-                    ("projectName", "hidden"),
-                ],
+                &[("userID", "hidden"), ("password", "hidden"), ("projectName", "hidden")],
                 "environment variable projectDomainName: is not set",
             ),
-            (
-                &[("authType", "token")],
-                "environment variable token: is not set or empty",
-            ),
+            (&[("authType", "token")], "environment variable token: is not set or empty"),
             (
                 &[("authType", "applicationcredential")],
                 "environment variable applicationCredentialID: is not set or empty; \
                  environment variable applicationCredentialSecret: is not set or empty",
             ),
             (
-                &[
-                    ("userID", "u"),
-                    ("password", "hidden"),
-                    ("availability", "hidden"),
-                ],
+                &[("userID", "u"), ("password", "hidden"), ("availability", "hidden")],
                 "environment variable availability: is not public, internal or admin",
             ),
         ] {
             let error = read(NameStyle::Secret, pairs).unwrap_err();
-            assert!(
-                error.starts_with(sentence) && !error.contains("hidden"),
-                "{error}"
-            );
+            assert!(error.starts_with(sentence) && !error.contains("hidden"), "{error}");
         }
         let access = read(NameStyle::OpenStack, &[("userID", "u"), ("password", "hidden")]).unwrap();
         assert!(!format!("{access:?}").contains("hidden"), "{access:?}");

@@ -47,10 +47,7 @@ pub struct AgentResponse {
 impl HttpAgent {
     /// An agent that calls itself `user_agent`.
     pub fn new(network: &Arc<Network>, user_agent: &str) -> Result<Self, SourceError> {
-        Ok(Self {
-            http: build_client(network, user_agent)?,
-            network: Arc::clone(network),
-        })
+        Ok(Self { http: build_client(network, user_agent)?, network: Arc::clone(network) })
     }
 
     /// A request, to be completed and sent.

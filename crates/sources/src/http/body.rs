@@ -65,10 +65,7 @@ impl HttpObject {
         while left > 0 {
             let mut next = pin!(download.next());
             let early = match outlet.is_prompt {
-                true => packing
-                    .await_or_flush(next.as_mut())
-                    .await
-                    .map_err(|_| stopped_error())?,
+                true => packing.await_or_flush(next.as_mut()).await.map_err(|_| stopped_error())?,
                 false => None,
             };
             let received = match early {
@@ -90,10 +87,7 @@ impl HttpObject {
             };
             // The first response goes on behind the range.
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
-            packing
-                .push(&chunk[..wanted])
-                .await
-                .map_err(|_| stopped_error())?;
+            packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
             left -= wanted as u64;
         }
         packing.flush().await.map_err(|_| stopped_error())

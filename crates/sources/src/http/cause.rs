@@ -44,9 +44,7 @@ impl RequestRoute {
         Self {
             shown,
             server: host_and_port(url),
-            proxy: proxy
-                .proxy_for(url)
-                .map(|proxy| (url_origin(proxy), host_and_port(proxy))),
+            proxy: proxy.proxy_for(url).map(|proxy| (url_origin(proxy), host_and_port(proxy))),
         }
     }
 
@@ -81,11 +79,7 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
             words.push(text);
         }
     }
-    if words.is_empty() {
-        error.to_string()
-    } else {
-        words.join(": ")
-    }
+    if words.is_empty() { error.to_string() } else { words.join(": ") }
 }
 
 /// Calls `test` for each layer of `error`, the outermost first, until it is true.
@@ -131,23 +125,8 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
     // A certificate does not get better by asking again.
     let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
-    let kind = if error.is_connect() {
-        SourceErrorKind::Connect
-    } else {
-        SourceErrorKind::Io
-    };
-    let message = format!(
-        "HTTP request errored: {}: {}",
-        route.shown,
-        failure_cause(error, route)
-    );
+    let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
+    let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);
-    if is_final {
-        AttemptError::Final(error)
-    } else {
-        AttemptError::Transient {
-            error,
-            retry_after: None,
-        }
-    }
+    if is_final { AttemptError::Final(error) } else { AttemptError::Transient { error, retry_after: None } }
 }

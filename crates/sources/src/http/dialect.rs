@@ -72,10 +72,7 @@ pub enum RefusalVerdict {
 /// True for what a [`ServerDialect`] is asked about. 412 and 416 are answers to our own conditions.
 pub(super) fn is_refusal(response: &Response) -> bool {
     let status = response.status();
-    let is_ours = matches!(
-        status,
-        StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE
-    );
+    let is_ours = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE);
     let leads_elsewhere = status.is_redirection() && response.headers().contains_key(header::LOCATION);
     !status.is_success() && !is_ours && !leads_elsewhere
 }
@@ -98,12 +95,7 @@ pub(super) async fn judge_response(
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }
-    let refusal = RefusedRequest {
-        url,
-        status: parts.status,
-        headers: &parts.headers,
-        body: &text,
-    };
+    let refusal = RefusedRequest { url, status: parts.status, headers: &parts.headers, body: &text };
     let verdict = dialect.judge_refusal(refusal).await;
     let response = http::Response::from_parts(parts, Bytes::from(text));
     Ok((verdict, Response::from(response)))

@@ -41,10 +41,7 @@ impl<'a> HttpDownload<'a> {
             position,
             end: object.identity.length,
             bounded: false,
-            connection: response.map(|response| DownloadConnection {
-                response,
-                repeated: 0,
-            }),
+            connection: response.map(|response| DownloadConnection { response, repeated: 0 }),
             complete: false,
         }
     }
@@ -94,18 +91,14 @@ impl<'a> HttpDownload<'a> {
             };
             let read = async { Ok(connection.response.chunk().await) };
             let read = with_time_limit(attempts.wait_limit(), read).await;
-            let chunk = read
-                .map_err(|failure| client.name_silence(failure))?
-                .map_err(|error| {
-                    transport_failure(error, &client.request_route(connection.response.url()))
-                })?;
+            let chunk = read.map_err(|failure| client.name_silence(failure))?.map_err(|error| {
+                transport_failure(error, &client.request_route(connection.response.url()))
+            })?;
             let Some(mut chunk) = chunk else {
                 return self.check_end().map(|()| None);
             };
             if connection.repeated > 0 {
-                let known = usize::try_from(connection.repeated)
-                    .unwrap_or(usize::MAX)
-                    .min(chunk.len());
+                let known = usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
                 // Dropped here instead of asked for by range: ignoring ranges is what led to the repetition.
                 drop(chunk.split_to(known));
                 connection.repeated -= known as u64;
@@ -149,10 +142,7 @@ impl<'a> HttpDownload<'a> {
             return self.connect_at_start().await.map(Some);
         }
         let end = self.end.filter(|_| self.bounded);
-        let part = self
-            .object
-            .range_request(self.position, end)
-            .map_err(AttemptError::Final)?;
+        let part = self.object.range_request(self.position, end).map_err(AttemptError::Final)?;
         let response = self.object.get(Some(&part)).await?;
         match response.status() {
             StatusCode::PARTIAL_CONTENT => self.accept_partial_response(response).map(Some),
@@ -166,20 +156,11 @@ impl<'a> HttpDownload<'a> {
     async fn connect_at_start(&mut self) -> Result<DownloadConnection, AttemptError> {
         let response = self.object.get(None).await?;
         if response.status() != StatusCode::OK {
-            return Err(AttemptError::from_status(
-                200,
-                response.status(),
-                response.headers(),
-            ));
+            return Err(AttemptError::from_status(200, response.status(), response.headers()));
         }
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
-        self.object
-            .check_identity(&identity)
-            .map_err(AttemptError::Final)?;
-        Ok(DownloadConnection {
-            response,
-            repeated: 0,
-        })
+        self.object.check_identity(&identity).map_err(AttemptError::Final)?;
+        Ok(DownloadConnection { response, repeated: 0 })
     }
 
     /// 206: exactly the bytes that were asked for, of exactly this object.
@@ -187,23 +168,14 @@ impl<'a> HttpDownload<'a> {
         let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = ObjectIdentity::from_headers(response.headers(), total);
-        self.object
-            .check_identity(&identity)
-            .map_err(AttemptError::Final)?;
+        self.object.check_identity(&identity).map_err(AttemptError::Final)?;
         // A body that began without a length, as one in chunks does, learns it when it is resumed.
-        let end = if self.bounded {
-            self.end
-        } else {
-            self.end.or(total)
-        };
+        let end = if self.bounded { self.end } else { self.end.or(total) };
         let part = answered.as_ref().and_then(|range| range.part.clone());
         match part {
             Some(part) if part.start == self.position && end.is_none_or(|end| part.end == end) => {
                 self.end = end.or(Some(part.end));
-                Ok(DownloadConnection {
-                    response,
-                    repeated: 0,
-                })
+                Ok(DownloadConnection { response, repeated: 0 })
             }
             _ => {
                 let end = end.map_or_else(|| "the end".to_owned(), |end| end.to_string());
@@ -211,9 +183,7 @@ impl<'a> HttpDownload<'a> {
                 let message = format!(
                     "the server was asked for bytes {} to {end} and answered with Content-Range {:?}",
                     self.position,
-                    range
-                        .map(|value| String::from_utf8_lossy(value.as_bytes()))
-                        .unwrap_or_default(),
+                    range.map(|value| String::from_utf8_lossy(value.as_bytes())).unwrap_or_default(),
                 );
                 Err(AttemptError::new_final(SourceErrorKind::Io, message))
             }
@@ -223,9 +193,7 @@ impl<'a> HttpDownload<'a> {
     /// 200 although a range was asked for: another version of the object, or a server without ranges.
     fn accept_full_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
-        self.object
-            .check_identity(&identity)
-            .map_err(AttemptError::Final)?;
+        self.object.check_identity(&identity).map_err(AttemptError::Final)?;
         // Without a proof the rest may be that of another version, and the disk one of two halves.
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
@@ -234,11 +202,7 @@ impl<'a> HttpDownload<'a> {
             let message = format!(
                 "the server sent the whole object instead of its bytes from {} on, which {}",
                 self.position,
-                if proven {
-                    "makes random access impossible"
-                } else {
-                    "may be those of another version"
-                },
+                if proven { "makes random access impossible" } else { "may be those of another version" },
             );
             return Err(AttemptError::new_final(SourceErrorKind::NotResumable, message));
         }
@@ -246,10 +210,7 @@ impl<'a> HttpDownload<'a> {
             bytes = self.position,
             "the server ignores ranges: what came before is read and dropped"
         );
-        Ok(DownloadConnection {
-            response,
-            repeated: self.position,
-        })
+        Ok(DownloadConnection { response, repeated: self.position })
     }
 
     /// 416: either nothing was missing (a body without a length that broke just before its end mark), or
@@ -260,9 +221,7 @@ impl<'a> HttpDownload<'a> {
             self.complete = true;
             return Ok(());
         }
-        let was = self
-            .end
-            .map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
+        let was = self.end.map_or_else(|| format!("at least {}", self.position), |end| end.to_string());
         let is = total.map_or_else(|| "shorter".to_owned(), |total| total.to_string());
         Err(AttemptError::Final(changed_error("length", &was, &is)))
     }

@@ -25,18 +25,12 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, Sou
         return Ok(None);
     };
     let refused = |what: &str| invalid_error(format!("extra header {name:?} is invalid: {what}"));
-    let header_name: HeaderName = name
-        .parse()
-        .map_err(|_| refused("the name holds a forbidden character"))?;
-    let mut value: HeaderValue = value
-        .trim()
-        .parse()
-        .map_err(|_| refused("the value holds a forbidden character"))?;
+    let header_name: HeaderName =
+        name.parse().map_err(|_| refused("the name holds a forbidden character"))?;
+    let mut value: HeaderValue =
+        value.trim().parse().map_err(|_| refused("the value holds a forbidden character"))?;
     value.set_sensitive(secret);
-    Ok(Some(ExtraHeader {
-        name: header_name,
-        value,
-    }))
+    Ok(Some(ExtraHeader { name: header_name, value }))
 }
 
 /// The headers below `dir`, one per file, recursively and in the order of names. Names that begin with a
@@ -89,16 +83,11 @@ fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), Hea
 fn read_line(path: &Path) -> io::Result<String> {
     let length = fs::metadata(path)?.len();
     if length > LINE_LIMIT_BYTES {
-        let message = format!(
-            "{} holds {length} bytes, the limit is {LINE_LIMIT_BYTES}",
-            path.display()
-        );
+        let message = format!("{} holds {length} bytes, the limit is {LINE_LIMIT_BYTES}", path.display());
         return Err(io::Error::other(message));
     }
     // Editors and `echo` end a file with a newline, which would make the header invalid.
-    Ok(fs::read_to_string(path)?
-        .trim_end_matches(['\r', '\n'])
-        .to_owned())
+    Ok(fs::read_to_string(path)?.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 #[cfg(test)]
@@ -151,10 +140,7 @@ mod tests {
         symlink("..data/token", mount.join("token")).unwrap();
         fs::write(mount.join("other"), "X-Other: two\r\n").unwrap();
         let headers = read_secret_headers(dir.path()).unwrap();
-        assert_eq!(
-            headers.iter().map(pair).collect::<Vec<_>>(),
-            [("x-other", "two"), ("x-token", "one")]
-        );
+        assert_eq!(headers.iter().map(pair).collect::<Vec<_>>(), [("x-other", "two"), ("x-token", "one")]);
         assert!(headers.iter().all(|header| header.value.is_sensitive()));
     }
 
@@ -164,10 +150,7 @@ mod tests {
         assert_eq!(read_secret_headers(&dir.path().join("missing")).unwrap(), []);
         symlink("nowhere", dir.path().join("dangling")).unwrap();
         let message = read_secret_headers(dir.path()).unwrap_err().to_string();
-        assert!(
-            message.starts_with("Error getting extra headers for HTTP client: "),
-            "{message}"
-        );
+        assert!(message.starts_with("Error getting extra headers for HTTP client: "), "{message}");
     }
 
     #[test]
@@ -178,11 +161,6 @@ mod tests {
         fs::write(dir.path().join("long"), &line).unwrap();
         assert_eq!(read_secret_headers(dir.path()).unwrap().len(), 1);
         fs::write(dir.path().join("long"), line + "a").unwrap();
-        assert!(
-            read_secret_headers(dir.path())
-                .unwrap_err()
-                .to_string()
-                .contains("the limit is 65536")
-        );
+        assert!(read_secret_headers(dir.path()).unwrap_err().to_string().contains("the limit is 65536"));
     }
 }

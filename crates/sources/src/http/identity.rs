@@ -36,9 +36,7 @@ impl ObjectIdentity {
 
     /// True when `later` carries the very validator that `If-Range` is sent with.
     pub(super) fn is_proven_by(&self, later: &HeaderMap) -> bool {
-        self.strong
-            .as_ref()
-            .is_some_and(|(name, value)| later.get(name) == Some(value))
+        self.strong.as_ref().is_some_and(|(name, value)| later.get(name) == Some(value))
     }
 
     /// Fails when `later` is of another length.
@@ -60,11 +58,7 @@ impl ObjectIdentity {
             (Some(was), Some(is)) => check_equal("ETag", Some(opaque_tag(was)), Some(opaque_tag(is))),
             _ => {
                 let text = |value: &Option<HeaderValue>| value.as_ref().map(opaque_tag);
-                check_equal(
-                    "Last-Modified",
-                    text(&self.last_modified),
-                    text(&later.last_modified),
-                )
+                check_equal("Last-Modified", text(&self.last_modified), text(&later.last_modified))
             }
         }
     }
@@ -116,9 +110,8 @@ fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
 /// `Content-Encoding` in lower case, all lines joined; none for `identity`.
 fn content_encoding(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::CONTENT_ENCODING).iter();
-    let text: Vec<String> = lines
-        .map(|line| String::from_utf8_lossy(line.as_bytes()).to_lowercase())
-        .collect();
+    let text: Vec<String> =
+        lines.map(|line| String::from_utf8_lossy(line.as_bytes()).to_lowercase()).collect();
     let codings: Vec<&str> = text
         .iter()
         .flat_map(|line| line.split(','))
@@ -153,13 +146,9 @@ impl ContentRange {
         }
         let (first, last) = part.split_once('-')?;
         let (first, last) = (parse_digits(first)?, parse_digits(last)?);
-        let end = last
-            .checked_add(1)
-            .filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
-        Some(Self {
-            part: Some(first..end),
-            total,
-        })
+        let end =
+            last.checked_add(1).filter(|end| first < *end && total.is_none_or(|total| *end <= total))?;
+        Some(Self { part: Some(first..end), total })
     }
 }
 
@@ -174,10 +163,7 @@ mod tests {
     use super::*;
 
     fn headers(pairs: &[(HeaderName, &'static str)]) -> HeaderMap {
-        pairs
-            .iter()
-            .map(|(name, value)| (name.clone(), HeaderValue::from_static(value)))
-            .collect()
+        pairs.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
     }
 
     fn identity(pairs: &[(HeaderName, &'static str)], length: u64) -> ObjectIdentity {
@@ -195,14 +181,8 @@ mod tests {
             (vec![(header::ETAG, "W/\"a\"")], None),
             (vec![(lm.clone(), MODIFIED)], None),
             (vec![(lm.clone(), MODIFIED), (date.clone(), SAME_SECOND)], None),
-            (
-                vec![(lm.clone(), MODIFIED), (date.clone(), SECOND_LATER)],
-                Some(MODIFIED),
-            ),
-            (
-                vec![(header::ETAG, "W/\"a\""), (lm, MODIFIED), (date, SECOND_LATER)],
-                Some(MODIFIED),
-            ),
+            (vec![(lm.clone(), MODIFIED), (date.clone(), SECOND_LATER)], Some(MODIFIED)),
+            (vec![(header::ETAG, "W/\"a\""), (lm, MODIFIED), (date, SECOND_LATER)], Some(MODIFIED)),
         ] {
             let identity = identity(&pairs, 1);
             assert_eq!(
@@ -216,29 +196,12 @@ mod tests {
     #[test]
     fn a_difference_names_both_sides() {
         let first = identity(&[(header::ETAG, "\"a\"")], 100);
-        assert!(
-            first
-                .check_unchanged(&identity(&[(header::ETAG, "\"a\"")], 100))
-                .is_ok()
-        );
-        assert!(
-            first
-                .check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None))
-                .is_ok()
-        );
+        assert!(first.check_unchanged(&identity(&[(header::ETAG, "\"a\"")], 100)).is_ok());
+        assert!(first.check_unchanged(&ObjectIdentity::from_headers(&HeaderMap::new(), None)).is_ok());
         for (later, words) in [
-            (
-                identity(&[(header::ETAG, "\"b\"")], 100),
-                "ETag was \"a\" and is \"b\" now",
-            ),
-            (
-                identity(&[(header::ETAG, "\"a\"")], 99),
-                "length was 100 and is 99 now",
-            ),
-            (
-                identity(&[(header::CONTENT_ENCODING, "gzip")], 100),
-                "was identity and is gzip now",
-            ),
+            (identity(&[(header::ETAG, "\"b\"")], 100), "ETag was \"a\" and is \"b\" now"),
+            (identity(&[(header::ETAG, "\"a\"")], 99), "length was 100 and is 99 now"),
+            (identity(&[(header::CONTENT_ENCODING, "gzip")], 100), "was identity and is gzip now"),
         ] {
             let error = first.check_unchanged(&later).unwrap_err();
             assert_eq!(error.kind(), SourceErrorKind::Changed);
@@ -248,11 +211,8 @@ mod tests {
 
     #[test]
     fn content_encodings_are_joined_and_identity_is_none() {
-        for (value, expected) in [
-            ("identity", None),
-            ("GZIP", Some("gzip")),
-            ("gzip , br", Some("gzip, br")),
-        ] {
+        for (value, expected) in [("identity", None), ("GZIP", Some("gzip")), ("gzip , br", Some("gzip, br"))]
+        {
             let identity = identity(&[(header::CONTENT_ENCODING, value)], 1);
             assert_eq!(identity.encoding(), expected);
         }

@@ -114,9 +114,8 @@ impl HttpSource {
         let object = &self.object;
         let part = object.range_request(0, Some(1))?;
         let limit = PROBE_LIMIT.min(object.retry_policy().idle_limit());
-        let response = with_time_limit(limit, object.get(Some(&part)))
-            .await
-            .map_err(AttemptError::into_error)?;
+        let response =
+            with_time_limit(limit, object.get(Some(&part))).await.map_err(AttemptError::into_error)?;
         let (answered, total) =
             ContentRange::from_headers(response.headers()).map_or((None, None), |r| (r.part, r.total));
         let later = ObjectIdentity::from_headers(response.headers(), total);
@@ -143,13 +142,10 @@ impl Source for HttpSource {
             return false;
         }
         *self.is_ranged.get_or_init(|| {
-            object
-                .network()
-                .block_on(self.probe_ranges())
-                .unwrap_or_else(|error| {
-                    tracing::info!(cause = %error, "no ranges from this server");
-                    false
-                })
+            object.network().block_on(self.probe_ranges()).unwrap_or_else(|error| {
+                tracing::info!(cause = %error, "no ranges from this server");
+                false
+            })
         })
     }
 
@@ -160,11 +156,7 @@ impl Source for HttpSource {
             1 if self.object.data_regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),
             _ => self.is_ranged(),
         };
-        Ok(Box::new(RemoteBody::new(
-            Arc::clone(&self.object),
-            first,
-            is_ranged,
-        )))
+        Ok(Box::new(RemoteBody::new(Arc::clone(&self.object), first, is_ranged)))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {

@@ -53,13 +53,8 @@ impl HttpObject {
         let (response, url) = self.client.follow_redirects(&location, part).await?;
         let expired = matches!(response.status().as_u16(), 401 | 403 | 404 | 410);
         let (response, url) = if expired && location != *self.client.start_url() {
-            tracing::info!(
-                "{} where the redirect led, asking the endpoint again",
-                response.status()
-            );
-            self.client
-                .follow_redirects(self.client.start_url(), part)
-                .await?
+            tracing::info!("{} where the redirect led, asking the endpoint again", response.status());
+            self.client.follow_redirects(self.client.start_url(), part).await?
         } else {
             (response, url)
         };
@@ -80,11 +75,7 @@ impl HttpObject {
             );
             return Err(SourceError::new(SourceErrorKind::NotResumable, message));
         }
-        Ok(ObjectRange {
-            start,
-            end,
-            condition,
-        })
+        Ok(ObjectRange { start, end, condition })
     }
 
     /// The header under which the server sends a part: of this object only.

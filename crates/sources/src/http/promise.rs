@@ -61,24 +61,13 @@ mod tests {
             let url = |text: &str| Url::parse(text).unwrap();
             keeps_promise(&url(start), &url(to), is_checked)
         };
-        for (start, to) in [
-            ("https://a/x", "https://b/y"),
-            ("http://a/x", "http://b/y"),
-            ("http://a/x", "https://b/y"),
-        ] {
-            assert_eq!(
-                check(start, to, false).unwrap(),
-                IntegrityGuarantee::Kept,
-                "{start} {to}"
-            );
+        for (start, to) in
+            [("https://a/x", "https://b/y"), ("http://a/x", "http://b/y"), ("http://a/x", "https://b/y")]
+        {
+            assert_eq!(check(start, to, false).unwrap(), IntegrityGuarantee::Kept, "{start} {to}");
         }
-        let error = check("https://u:pw@a/x?secret", "http://b:81/ticket", false)
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.starts_with("https://a leads to http://b:81, without TLS"),
-            "{error}"
-        );
+        let error = check("https://u:pw@a/x?secret", "http://b:81/ticket", false).unwrap_err().to_string();
+        assert!(error.starts_with("https://a leads to http://b:81, without TLS"), "{error}");
         assert!(matches!(
             check("https://a/x", "http://127.0.0.1/y", true).unwrap(),
             IntegrityGuarantee::LeftToDigest { .. }

@@ -15,10 +15,7 @@ impl AttemptError {
     /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
     pub(super) fn from_status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
         let code = status.as_u16();
-        let message = format!(
-            "expected status code {expected}, got {code}. Status: {}",
-            status_text(status)
-        );
+        let message = format!("expected status code {expected}, got {code}. Status: {}", status_text(status));
         let error = SourceError::new(SourceErrorKind::Status(code), message);
         Self::from_response(error, is_transient_status(status), headers)
     }
@@ -26,10 +23,7 @@ impl AttemptError {
     /// An answer that says `error`; trying again may help if it is `transient`.
     pub(super) fn from_response(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
         if transient {
-            Self::Transient {
-                error,
-                retry_after: retry_after_now(headers),
-            }
+            Self::Transient { error, retry_after: retry_after_now(headers) }
         } else {
             Self::Final(error)
         }
@@ -55,11 +49,7 @@ pub(super) fn passes_soon(error: &SourceError) -> bool {
 
 /// True for what overload and trouble behind a gateway look like.
 pub(crate) fn is_transient_status(status: StatusCode) -> bool {
-    status.is_server_error()
-        || matches!(
-            status,
-            StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
-        )
+    status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
 /// `404 Not Found`.
@@ -90,21 +80,11 @@ mod tests {
 
     #[test]
     fn statuses_that_pass_are_told_from_those_that_stay() {
-        for (code, passes) in [
-            (404, false),
-            (403, false),
-            (408, true),
-            (429, true),
-            (500, true),
-            (503, true),
-        ] {
+        for (code, passes) in [(404, false), (403, false), (408, true), (429, true), (500, true), (503, true)]
+        {
             let status = StatusCode::from_u16(code).unwrap();
             let failure = AttemptError::from_status(206, status, &HeaderMap::new());
-            assert_eq!(
-                matches!(failure, AttemptError::Transient { .. }),
-                passes,
-                "{code}"
-            );
+            assert_eq!(matches!(failure, AttemptError::Transient { .. }), passes, "{code}");
         }
     }
 
@@ -118,11 +98,7 @@ mod tests {
             ("soon", None),
         ] {
             let headers = HeaderMap::from_iter([(header::RETRY_AFTER, text.parse().unwrap())]);
-            assert_eq!(
-                retry_after(&headers, now),
-                expected.map(Duration::from_secs),
-                "{text}"
-            );
+            assert_eq!(retry_after(&headers, now), expected.map(Duration::from_secs), "{text}");
         }
     }
 }

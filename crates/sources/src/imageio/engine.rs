@@ -40,14 +40,10 @@ impl OvirtSession {
     async fn get_disk(&self, id: &str) -> Result<XmlElement, SourceError> {
         let path = format!("disks/{}", path_segment(id)?);
         let disk = self.call_api(Method::GET, &path, None).await?;
-        let size = disk
-            .text_of("total_size")
-            .and_then(|text| text.parse::<u64>().ok());
+        let size = disk.text_of("total_size").and_then(|text| text.parse::<u64>().ok());
         match size {
             Some(_) => Ok(disk),
-            None => Err(invalid_error(format!(
-                "the engine tells no total_size of disk {id}"
-            ))),
+            None => Err(invalid_error(format!("the engine tells no total_size of disk {id}"))),
         }
     }
 
@@ -70,18 +66,13 @@ impl OvirtSession {
         for domain in domains {
             let path = format!("storagedomains/{}/disksnapshots", path_segment(domain)?);
             let snapshots = self.call_api(Method::GET, &path, None).await?;
-            if snapshots
-                .children_named("disk_snapshot")
-                .any(|found| found.id.as_deref() == Some(snapshot))
-            {
+            if snapshots.children_named("disk_snapshot").any(|found| found.id.as_deref() == Some(snapshot)) {
                 return Ok(TransferSubject::Snapshot(snapshot.to_owned()));
             }
         }
         if disk.text_of("image_id") == Some(snapshot) {
             return Ok(TransferSubject::Disk(disk_id.to_owned()));
         }
-        Err(invalid_error(format!(
-            "disk {disk_id} has no snapshot {snapshot}"
-        )))
+        Err(invalid_error(format!("disk {disk_id} has no snapshot {snapshot}")))
     }
 }

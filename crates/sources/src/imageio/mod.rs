@@ -56,9 +56,7 @@ impl ImageIoSource {
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
         // Not stopped from outside: what was begun has to be ended.
-        let transfer = network
-            .handle
-            .block_on(begin_transfer(api, disk_id, checkpoints, network))?;
+        let transfer = network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
         let extents = match transfer.format {
@@ -89,13 +87,7 @@ impl ImageIoSource {
             );
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
-        Ok(Self {
-            data,
-            _ticket: ticket,
-            _transfer: transfer,
-            name,
-            progress,
-        })
+        Ok(Self { data, _ticket: ticket, _transfer: transfer, name, progress })
     }
 }
 
@@ -135,9 +127,7 @@ pub fn api_of_engine(address: &str) -> Result<Url, SourceError> {
 
 /// The API and the disk in `ovirt+https://engine/ovirt-engine/api/disks/ID`.
 pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
-    let parsed = address
-        .get("ovirt+".len()..)
-        .and_then(|address| Url::parse(address).ok());
+    let parsed = address.get("ovirt+".len()..).and_then(|address| Url::parse(address).ok());
     let split = parsed.and_then(|mut url| {
         let (api, id) = url.path().rsplit_once("/disks/")?;
         let (api, id) = (api.to_owned(), id.to_owned());
@@ -172,10 +162,7 @@ mod tests {
     #[test]
     fn an_address_names_engine_and_disk() {
         let (api, disk) = disk_of_engine("ovirt+https://engine/ovirt-engine/api/disks/4a-b").unwrap();
-        assert_eq!(
-            (api.as_str(), disk.as_str()),
-            ("https://engine/ovirt-engine/api", "4a-b")
-        );
+        assert_eq!((api.as_str(), disk.as_str()), ("https://engine/ovirt-engine/api", "4a-b"));
         for address in [
             "ovirt+https://engine/api",
             "ovirt+https://engine/api/disks/",
@@ -191,14 +178,8 @@ mod tests {
         for (address, api) in [
             ("https://engine", "https://engine/ovirt-engine/api"),
             ("https://engine/", "https://engine/ovirt-engine/api"),
-            (
-                "https://engine:8443/ovirt-engine/api",
-                "https://engine:8443/ovirt-engine/api",
-            ),
-            (
-                "https://engine/ovirt-engine/api/",
-                "https://engine/ovirt-engine/api",
-            ),
+            ("https://engine:8443/ovirt-engine/api", "https://engine:8443/ovirt-engine/api"),
+            ("https://engine/ovirt-engine/api/", "https://engine/ovirt-engine/api"),
             ("https://proxy/to", "https://proxy/to/ovirt-engine/api"),
         ] {
             assert_eq!(api_of_engine(address).unwrap().as_str(), api);

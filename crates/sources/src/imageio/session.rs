@@ -54,19 +54,11 @@ impl OvirtSession {
             api.set_path(&format!("{}/", api.path()));
         }
         let Some(credentials) = network.credentials.clone() else {
-            return Err(invalid_error(
-                "oVirt needs a user name and a password, such as admin@internal",
-            ));
+            return Err(invalid_error("oVirt needs a user name and a password, such as admin@internal"));
         };
-        network
-            .policy
-            .check_secret_target("the password of the oVirt engine", &api)?;
-        let session = Self {
-            token: Mutex::default(),
-            agent: HttpAgent::new(network, USER_AGENT)?,
-            api,
-            credentials,
-        };
+        network.policy.check_secret_target("the password of the oVirt engine", &api)?;
+        let session =
+            Self { token: Mutex::default(), agent: HttpAgent::new(network, USER_AGENT)?, api, credentials };
         session.log_in().await?;
         Ok(session)
     }
@@ -137,11 +129,7 @@ impl OvirtSession {
     ) -> Result<XmlElement, SourceError> {
         self.try_call(method, path, body).await?.map_err(|fault| {
             let error = SourceError::from(fault);
-            SourceError::with_context(
-                error.kind(),
-                format_args!("the engine answers to {path:?}"),
-                error,
-            )
+            SourceError::with_context(error.kind(), format_args!("the engine answers to {path:?}"), error)
         })
     }
 
@@ -176,9 +164,7 @@ impl OvirtSession {
                 .header(header::ACCEPT, "application/xml")
                 .bearer_auth(&token);
             match body {
-                Some(xml) => request
-                    .header(header::CONTENT_TYPE, "application/xml")
-                    .body(xml.to_owned()),
+                Some(xml) => request.header(header::CONTENT_TYPE, "application/xml").body(xml.to_owned()),
                 None => request,
             }
         };
@@ -217,9 +203,7 @@ fn parse_fault(status: StatusCode, document: Option<&XmlElement>) -> OvirtError 
 }
 
 fn encode_form(pairs: &[(&str, &str)]) -> String {
-    form_urlencoded::Serializer::new(String::new())
-        .extend_pairs(pairs)
-        .finish()
+    form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
 /// An identifier as a part of a path. Those of engines are UUIDs; one that would lead to another path is none.

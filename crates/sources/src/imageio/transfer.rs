@@ -81,27 +81,15 @@ impl ImageTransfer {
             Some(_) => TransferFormat::Cow,
             None => TransferFormat::Raw,
         };
-        let shared = Arc::new(ActiveTransfer {
-            session,
-            segment: OnceLock::new(),
-        });
+        let shared = Arc::new(ActiveTransfer { session, segment: OnceLock::new() });
         let finding = with_lookup_limit(shared.session.find_subject(disk_id, checkpoints));
         let found = network.unless_stopped(finding).await;
         let begun = match found {
-            Ok(subject) => {
-                shared
-                    .begin_transfer(&transfer_request(&subject, format), &network)
-                    .await
-            }
+            Ok(subject) => shared.begin_transfer(&transfer_request(&subject, format), &network).await,
             Err(error) => Err(error),
         };
         match begun {
-            Ok(data_url) => Ok(Self {
-                shared,
-                format,
-                data_url,
-                network,
-            }),
+            Ok(data_url) => Ok(Self { shared, format, data_url, network }),
             Err(error) => {
                 // Otherwise the engine keeps transfer and session until its own time limit.
                 shared.shut_down().await;
@@ -146,10 +134,7 @@ impl ActiveTransfer {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
             // Not to be stopped: the answer says what will have to be ended.
-            let answer = self
-                .session
-                .try_call(Method::POST, "imagetransfers", Some(request))
-                .await?;
+            let answer = self.session.try_call(Method::POST, "imagetransfers", Some(request)).await?;
             match answer {
                 Ok(transfer) => {
                     let Some(id) = &transfer.id else {
@@ -203,15 +188,9 @@ impl ActiveTransfer {
 
     /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
     async fn shut_down(&self) {
-        if self.segment.get().is_some()
-            && tokio::time::timeout(END_LIMIT, self.end_transfer())
-                .await
-                .is_err()
+        if self.segment.get().is_some() && tokio::time::timeout(END_LIMIT, self.end_transfer()).await.is_err()
         {
-            tracing::warn!(
-                "image transfer {} does not end, leaving it to the engine",
-                self.transfer_id()
-            );
+            tracing::warn!("image transfer {} does not end, leaving it to the engine", self.transfer_id());
         }
         tokio::time::timeout(END_PAUSE, self.session.close()).await.ok();
     }
@@ -236,11 +215,7 @@ impl ActiveTransfer {
             Err(fault) => return Err(fault.into()),
         };
         let phase = transfer.text_of("phase").unwrap_or("unknown");
-        tracing::debug!(
-            "ending image transfer {} in phase {}",
-            self.transfer_id(),
-            plain_line(phase)
-        );
+        tracing::debug!("ending image transfer {} in phase {}", self.transfer_id(), plain_line(phase));
         match phase {
             "transferring" => self.post_action("finalize").await.map(|()| true),
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
@@ -270,9 +245,7 @@ fn transfer_request(subject: &TransferSubject, format: TransferFormat) -> String
 }
 
 fn data_url(transfer: &XmlElement) -> Result<Url, SourceError> {
-    let text = transfer
-        .text_of("transfer_url")
-        .or_else(|| transfer.text_of("proxy_url"));
+    let text = transfer.text_of("transfer_url").or_else(|| transfer.text_of("proxy_url"));
     text.and_then(|text| Url::parse(text).ok())
         .filter(|url| matches!(url.scheme(), "http" | "https"))
         .ok_or_else(|| {
@@ -296,9 +269,7 @@ mod tests {
 
     #[test]
     fn both_wordings_of_a_lock_are_known() {
-        assert!(is_locked(
-            "Operation Failed: [Cannot transfer Virtual Disk. Disk is locked.]"
-        ));
+        assert!(is_locked("Operation Failed: [Cannot transfer Virtual Disk. Disk is locked.]"));
         assert!(is_locked("The following disks are locked: a"));
         assert!(!is_locked("no such disk"));
     }

@@ -40,17 +40,10 @@ impl ReadAssembly {
         while start < range.end {
             let boundary = (start / CHUNK_BYTES as u64 + 1).saturating_mul(CHUNK_BYTES as u64);
             let end = boundary.min(range.end);
-            slots.push_back(AssemblySlot {
-                range: start..end,
-                buffer: None,
-            });
+            slots.push_back(AssemblySlot { range: start..end, buffer: None });
             start = end;
         }
-        Self {
-            range,
-            slots,
-            arrived: Vec::new(),
-        }
+        Self { range, slots, arrived: Vec::new() }
     }
 
     /// The range that was asked for.
@@ -69,25 +62,16 @@ impl ReadAssembly {
                 self.range.start
             )));
         };
-        let twice = self
-            .arrived
-            .iter()
-            .any(|part| part.start < end && offset < part.end);
+        let twice = self.arrived.iter().any(|part| part.start < end && offset < part.end);
         if twice {
-            return Err(NbdViolation(format!(
-                "some of the {length} bytes at offset {offset} arrive twice"
-            )));
+            return Err(NbdViolation(format!("some of the {length} bytes at offset {offset} arrive twice")));
         }
         Ok(offset..end)
     }
 
     /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`ReadAssembly::check_part`].
     pub(super) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
-        let Some(slot) = self
-            .slots
-            .iter_mut()
-            .find(|slot| slot.range.contains(&part.start))
-        else {
+        let Some(slot) = self.slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
             return &mut [];
         };
         let (start, slot_length) = (slot.range.start, slot.slot_len());

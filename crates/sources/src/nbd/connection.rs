@@ -93,16 +93,13 @@ impl InflightRequest {
                 Some((offset, bytes)) => ReplyEvent::Data(offset, bytes),
                 None => ReplyEvent::ReadDone,
             }),
-            PendingReply::Read(_) => Err(NbdViolation(format!(
-                "bytes are missing in the {}",
-                self.request_text()
-            ))),
+            PendingReply::Read(_) => {
+                Err(NbdViolation(format!("bytes are missing in the {}", self.request_text())))
+            }
             PendingReply::Status(status) => {
                 let from = status.requested_range().start;
                 let status = std::mem::replace(status, BlockStatus::new(0..0));
-                status
-                    .into_extents()
-                    .map(|extents| ReplyEvent::Status(from, extents))
+                status.into_extents().map(|extents| ReplyEvent::Status(from, extents))
             }
         })
     }
@@ -112,11 +109,7 @@ impl InflightRequest {
             PendingReply::Read(assembly) => ("read", assembly.requested_range()),
             PendingReply::Status(status) => ("question for block status", status.requested_range()),
         };
-        format!(
-            "{verb} of {} bytes at offset {}",
-            range.end - range.start,
-            range.start
-        )
+        format!("{verb} of {} bytes at offset {}", range.end - range.start, range.start)
     }
 
     fn assembly_mut(&mut self) -> Result<&mut ReadAssembly, NbdViolation> {
@@ -163,8 +156,7 @@ impl NbdConnection {
         limit: Duration,
     ) -> Result<(), AttemptError> {
         let answer = PendingReply::Status(BlockStatus::new(range.clone()));
-        self.send_request(wire::CMD_BLOCK_STATUS, range, answer, limit)
-            .await
+        self.send_request(wire::CMD_BLOCK_STATUS, range, answer, limit).await
     }
 
     async fn send_request(
@@ -199,10 +191,7 @@ impl NbdConnection {
     /// Says goodbye, as far as anybody still listens.
     pub(super) async fn close(mut self, limit: Duration) {
         let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
-        if with_time_limit(limit, self.write_request(&request))
-            .await
-            .is_err()
-        {
+        if with_time_limit(limit, self.write_request(&request)).await.is_err() {
             tracing::debug!("the NBD server did not wait for the end");
         }
     }
@@ -219,11 +208,7 @@ impl NbdConnection {
 
     /// The next event of the oldest request, if it has come already.
     pub(super) fn take_ready_event(&mut self) -> Result<Option<ReplyEvent>, NbdViolation> {
-        let event = self
-            .flights
-            .front_mut()
-            .and_then(InflightRequest::take_event)
-            .transpose()?;
+        let event = self.flights.front_mut().and_then(InflightRequest::take_event).transpose()?;
         if !matches!(event, None | Some(ReplyEvent::Data(..))) {
             self.flights.pop_front();
         }
@@ -250,21 +235,14 @@ impl NbdConnection {
         let (errno, cookie) = wire::parse_simple(&head);
         let flight = self.find_request(cookie)?;
         if errno != 0 {
-            flight.error = Some(ServerError {
-                errno,
-                message: String::new(),
-            });
+            flight.error = Some(ServerError { errno, message: String::new() });
             flight.is_done = true;
             return Ok(());
         }
         let assembly = flight.assembly_mut()?;
         let asked = assembly.requested_range().clone();
         let part = assembly.check_part(asked.start, asked.end - asked.start);
-        self.incoming = Some(IncomingRange {
-            cookie,
-            left: part?,
-            last: true,
-        });
+        self.incoming = Some(IncomingRange { cookie, left: part?, last: true });
         Ok(())
     }
 
@@ -280,35 +258,22 @@ impl NbdConnection {
             wire::REPLY_TYPE_NONE if chunk.length == 0 && chunk.done => {}
             kind if kind & wire::REPLY_FLAG_ERROR != 0 => self.receive_error(chunk).await?,
             kind => {
-                return Err(violation_error(format!(
-                    "a chunk of type {kind} and {} bytes",
-                    chunk.length
-                )));
+                return Err(violation_error(format!("a chunk of type {kind} and {} bytes", chunk.length)));
             }
         }
-        self.finish_reply(chunk.cookie, chunk.done)
-            .map_err(AttemptError::from)
+        self.finish_reply(chunk.cookie, chunk.done).map_err(AttemptError::from)
     }
 
     /// Offset (u64), data.
     async fn begin_data(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let Some(length) = chunk.length.checked_sub(8) else {
-            return Err(violation_error(format!(
-                "a chunk of data of {} bytes",
-                chunk.length
-            )));
+            return Err(violation_error(format!("a chunk of data of {} bytes", chunk.length)));
         };
         let mut offset = [0; 8];
         self.read_bytes(&mut offset).await?;
-        let assembly = self
-            .find_request(chunk.cookie)
-            .and_then(InflightRequest::assembly_mut)?;
+        let assembly = self.find_request(chunk.cookie).and_then(InflightRequest::assembly_mut)?;
         let part = assembly.check_part(u64::from_be_bytes(offset), length.into());
-        self.incoming = Some(IncomingRange {
-            cookie: chunk.cookie,
-            left: part?,
-            last: chunk.done,
-        });
+        self.incoming = Some(IncomingRange { cookie: chunk.cookie, left: part?, last: chunk.done });
         Ok(())
     }
 
@@ -323,13 +288,8 @@ impl NbdConnection {
         let mut payload = [0; 12];
         self.read_bytes(&mut payload).await?;
         let mut fields = MessageFields(&payload);
-        let (offset, length) = (
-            fields.read_u64().unwrap_or_default(),
-            fields.read_u32().unwrap_or_default(),
-        );
-        let assembly = self
-            .find_request(chunk.cookie)
-            .and_then(InflightRequest::assembly_mut)?;
+        let (offset, length) = (fields.read_u64().unwrap_or_default(), fields.read_u32().unwrap_or_default());
+        let assembly = self.find_request(chunk.cookie).and_then(InflightRequest::assembly_mut)?;
         let hole = assembly.check_part(offset, length.into())?;
         assembly.mark_received(hole).map_err(AttemptError::from)
     }
@@ -348,9 +308,7 @@ impl NbdConnection {
         let mut context = [0; 4];
         self.read_bytes(&mut context).await?;
         if Some(u32::from_be_bytes(context)) != self.agreement.allocation {
-            return Err(violation_error(
-                "block status of a context that was not asked for".into(),
-            ));
+            return Err(violation_error("block status of a context that was not asked for".into()));
         }
         // "A successful reply MUST contain exactly one chunk per negotiated context", of which there is one.
         if matches!(&self.find_request(chunk.cookie)?.answer, PendingReply::Status(status) if status.has_begun())
@@ -361,10 +319,8 @@ impl NbdConnection {
             let mut bytes = [0; DESCRIPTOR_BYTES as usize];
             self.read_bytes(&mut bytes).await?;
             let mut fields = MessageFields(&bytes);
-            let (length, flags) = (
-                fields.read_u32().unwrap_or_default(),
-                fields.read_u32().unwrap_or_default(),
-            );
+            let (length, flags) =
+                (fields.read_u32().unwrap_or_default(), fields.read_u32().unwrap_or_default());
             let PendingReply::Status(status) = &mut self.find_request(chunk.cookie)?.answer else {
                 return Err(violation_error("block status in answer to a read".into()));
             };

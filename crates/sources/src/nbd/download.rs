@@ -92,9 +92,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             }
             // Each piece of a reply may take as long as the limit, and bytes are handed out when the reply is complete: all of it
             // has to come while there is patience.
-            let attempt = self
-                .try_next(attempts.wait_limit())
-                .instrument(attempts.tracing_span());
+            let attempt = self.try_next(attempts.wait_limit()).instrument(attempts.tracing_span());
             let attempt = tokio::time::timeout(attempts.remaining_time(), attempt);
             let stalled = || {
                 let message = "the NBD server sends less than a reply in that time";
@@ -189,12 +187,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             && connection.drain_replies(limit).await.is_ok()
         {
             self.shrunk += 1;
-            self.way = Some(NbdPipeline::new(
-                self.export,
-                connection,
-                self.sparse,
-                self.shrunk,
-            ));
+            self.way = Some(NbdPipeline::new(self.export, connection, self.sparse, self.shrunk));
         }
     }
 
@@ -264,9 +257,7 @@ impl NbdPipeline {
     async fn ask_once(&mut self, limit: Duration) -> Result<(), AttemptError> {
         match self.plan.next_step(&self.unasked) {
             ReadStep::Read(range) => {
-                self.connection
-                    .request_read(self.plan.align_range(&range), limit)
-                    .await?;
+                self.connection.request_read(self.plan.align_range(&range), limit).await?;
                 self.unasked.start = range.end;
                 self.asked_bytes += range.end - range.start;
                 self.asked.push_back(QueuedRequest::Read(range));

@@ -44,9 +44,7 @@ impl NbdConnector {
     /// The first connection, tried again after what looks like a server that is just not there yet.
     pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
         let limit = self.retry_policy().idle_limit();
-        let connecting = self
-            .network
-            .retry_first_request(|_| true, async || self.connect(limit).await);
+        let connecting = self.network.retry_first_request(|_| true, async || self.connect(limit).await);
         connecting.await
     }
 
@@ -73,9 +71,7 @@ impl NbdExport {
 
     /// Longest read: several of them are on their way on each connection.
     pub(super) fn read_bytes(&self) -> u64 {
-        (self.ahead_bytes() / REQUESTS)
-            .next_power_of_two()
-            .max(MIN_READ_BYTES)
+        (self.ahead_bytes() / REQUESTS).next_power_of_two().max(MIN_READ_BYTES)
     }
 
     /// Another connection to the same export. NBD knows no validator: only another size tells that it changed.

@@ -36,12 +36,7 @@ pub(super) struct BlockStatus {
 
 impl BlockStatus {
     pub(super) fn new(asked: Range<u64>) -> Self {
-        Self {
-            at: asked.start,
-            asked,
-            extents: Vec::new(),
-            is_full: false,
-        }
+        Self { at: asked.start, asked, extents: Vec::new(), is_full: false }
     }
 
     /// True once something was described.
@@ -57,10 +52,7 @@ impl BlockStatus {
     /// The next descriptor: `length` bytes with these flags. The last one may go on beyond what was asked for.
     pub(super) fn add_descriptor(&mut self, length: u32, flags: u32) -> Result<(), NbdViolation> {
         if length == 0 {
-            return Err(NbdViolation(format!(
-                "block status of no bytes at offset {}",
-                self.at
-            )));
+            return Err(NbdViolation(format!("block status of no bytes at offset {}", self.at)));
         }
         if self.at >= self.asked.end {
             return Err(NbdViolation(format!(
@@ -123,14 +115,7 @@ pub(super) struct ReadPlan {
 impl ReadPlan {
     /// For an export of `size` bytes, which is read in multiples of `block`. Block status is made use of if `asks`.
     pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
-        Self {
-            size,
-            block: block.into(),
-            longest_read,
-            asks,
-            known: VecDeque::new(),
-            known_from: 0,
-        }
+        Self { size, block: block.into(), longest_read, asks, known: VecDeque::new(), known_from: 0 }
     }
 
     /// The step for the front of `range`, which is not empty.
@@ -201,10 +186,7 @@ impl ReadPlan {
 
     /// The blocks that `range` lies in: what a request may ask for. The last block of the export may be a part of one.
     pub(super) fn align_range(&self, range: &Range<u64>) -> Range<u64> {
-        let end = range
-            .end
-            .checked_next_multiple_of(self.block)
-            .unwrap_or(self.size);
+        let end = range.end.checked_next_multiple_of(self.block).unwrap_or(self.size);
         self.align_down(range.start)..end.min(self.size)
     }
 
@@ -234,9 +216,7 @@ mod tests {
                     plan.record_extents(asked.start, known.copied().collect());
                 }
                 step => {
-                    let (ReadStep::Read(done) | ReadStep::Zeros(done)) = &step else {
-                        unreachable!()
-                    };
+                    let (ReadStep::Read(done) | ReadStep::Zeros(done)) = &step else { unreachable!() };
                     assert_eq!(done.start, range.start);
                     range.start = done.end;
                     steps.push(step);
@@ -248,12 +228,7 @@ mod tests {
 
     fn extents(ends: &[u64]) -> Vec<NbdExtent> {
         let alternating = ends.iter().enumerate();
-        alternating
-            .map(|(index, end)| NbdExtent {
-                end: *end,
-                zero: index % 2 == 1,
-            })
-            .collect()
+        alternating.map(|(index, end)| NbdExtent { end: *end, zero: index % 2 == 1 }).collect()
     }
 
     #[test]
@@ -285,40 +260,21 @@ mod tests {
     #[test]
     fn what_is_known_serves_the_next_range() {
         let mut plan = plan(1 << 40, 512, 2 * MIB);
-        assert_eq!(
-            plan.next_step(&(0..4 * MIB)),
-            ReadStep::Ask(0..1 << 30),
-            "one window at once"
-        );
+        assert_eq!(plan.next_step(&(0..4 * MIB)), ReadStep::Ask(0..1 << 30), "one window at once");
         plan.record_extents(0, extents(&[8 * MIB, 64 * MIB]));
-        assert_eq!(
-            plan.next_step(&(12 * MIB..16 * MIB)),
-            ReadStep::Zeros(12 * MIB..16 * MIB)
-        );
-        assert_eq!(
-            plan.next_step(&(64 * MIB..65 * MIB)),
-            ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30))
-        );
+        assert_eq!(plan.next_step(&(12 * MIB..16 * MIB)), ReadStep::Zeros(12 * MIB..16 * MIB));
+        assert_eq!(plan.next_step(&(64 * MIB..65 * MIB)), ReadStep::Ask(64 * MIB..64 * MIB + (1 << 30)));
     }
 
     #[test]
     fn extents_without_end_take_bounded_memory() {
         let mut status = BlockStatus::new(0..1 << 30);
         for byte in 0..4 << 20 {
-            status
-                .add_descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO })
-                .unwrap();
+            status.add_descriptor(1, if byte % 2 == 0 { 0 } else { STATE_ZERO }).unwrap();
         }
-        assert!(
-            status.extents.capacity() <= 2 * MAX_EXTENTS,
-            "{}",
-            status.extents.capacity()
-        );
+        assert!(status.extents.capacity() <= 2 * MAX_EXTENTS, "{}", status.extents.capacity());
         let extents = status.into_extents().unwrap();
-        let last = NbdExtent {
-            end: MAX_EXTENTS as u64,
-            zero: true,
-        };
+        let last = NbdExtent { end: MAX_EXTENTS as u64, zero: true };
         assert_eq!((extents.len(), extents.last()), (MAX_EXTENTS, Some(&last)));
     }
 
@@ -326,27 +282,12 @@ mod tests {
     fn a_server_that_knows_byte_by_byte_is_not_asked_again() {
         let mut slow = plan(MIB, 1, MIB);
         assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Ask(0..MIB));
-        slow.record_extents(
-            0,
-            vec![NbdExtent {
-                end: MIN_ANSWER_BYTES - 1,
-                zero: true,
-            }],
-        );
+        slow.record_extents(0, vec![NbdExtent { end: MIN_ANSWER_BYTES - 1, zero: true }]);
         assert_eq!(slow.next_step(&(0..MIB)), ReadStep::Read(0..MIB));
         let mut usual = plan(MIB, 1, MIB);
-        usual.record_extents(
-            0,
-            vec![NbdExtent {
-                end: MIN_ANSWER_BYTES,
-                zero: true,
-            }],
-        );
+        usual.record_extents(0, vec![NbdExtent { end: MIN_ANSWER_BYTES, zero: true }]);
         assert_eq!(usual.next_step(&(0..MIB)), ReadStep::Zeros(0..MIN_ANSWER_BYTES));
-        assert_eq!(
-            usual.next_step(&(MIN_ANSWER_BYTES..MIB)),
-            ReadStep::Ask(MIN_ANSWER_BYTES..MIB)
-        );
+        assert_eq!(usual.next_step(&(MIN_ANSWER_BYTES..MIB)), ReadStep::Ask(MIN_ANSWER_BYTES..MIB));
     }
 
     #[test]
@@ -362,11 +303,7 @@ mod tests {
         let zeros = NbdExtent { end: 100, zero: true };
         // A hole that is not said to be zeros is data; the last one may be longer.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
-        assert_eq!(
-            status(&[(30, 0)]).unwrap(),
-            [data],
-            "less than asked for is allowed"
-        );
+        assert_eq!(status(&[(30, 0)]).unwrap(), [data], "less than asked for is allowed");
         for wrong in [&[][..], &[(0, 0)], &[(90, 0), (1, 0)], &[(30, 0), (0, 3)]] {
             assert!(status(wrong).is_err(), "{wrong:?}");
         }

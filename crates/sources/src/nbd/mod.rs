@@ -60,18 +60,11 @@ impl NbdSource {
 
     /// Connects to the export at `uri`.
     pub fn open_uri(uri: NbdUri, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let server = NbdConnector {
-            uri,
-            network: Arc::clone(network),
-        };
+        let server = NbdConnector { uri, network: Arc::clone(network) };
         let connection = network.block_on(server.first_connection())?;
         let agreement = connection.agreement();
         Ok(Self {
-            export: Arc::new(NbdExport {
-                server,
-                size: agreement.size,
-                is_shared: agreement.multi_conn,
-            }),
+            export: Arc::new(NbdExport { server, size: agreement.size, is_shared: agreement.multi_conn }),
             first: Mutex::new(Some(connection)),
             second: Mutex::new(None),
         })
@@ -80,15 +73,8 @@ impl NbdSource {
     /// The body of an object that is `ranges` of the export, one after the other: in order, within its size, none of them empty.
     /// In place of [`Source::open_body`].
     pub(crate) fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
-        let selection = ExportSelection {
-            export: Arc::clone(&self.export),
-            ranges: Arc::clone(ranges),
-        };
-        Box::new(RemoteBody::new(
-            Arc::new(selection),
-            self.first.lock().take(),
-            true,
-        ))
+        let selection = ExportSelection { export: Arc::clone(&self.export), ranges: Arc::clone(ranges) };
+        Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
     }
 
     async fn collect_range(

@@ -35,19 +35,9 @@ pub(super) async fn negotiate(
     }
     let structured = haggling.try_option(wire::OPT_STRUCTURED_REPLY, &[]).await?;
     // Without structured replies block status may not be asked for (protocol, "NBD_OPT_SET_META_CONTEXT").
-    let allocation = if structured {
-        haggling.meta_context(&uri.export).await?
-    } else {
-        None
-    };
+    let allocation = if structured { haggling.meta_context(&uri.export).await? } else { None };
     let (size, multi_conn, block_sizes) = haggling.negotiate_go(&uri.export).await?;
-    let agreement = NbdAgreement {
-        size,
-        multi_conn,
-        block_sizes,
-        structured,
-        allocation,
-    };
+    let agreement = NbdAgreement { size, multi_conn, block_sizes, structured, allocation };
     tracing::debug!(?agreement, "the NBD server agrees");
     Ok((haggling.stream, agreement))
 }
@@ -69,11 +59,8 @@ impl NbdNegotiation {
         let mut bytes = [0; 18];
         self.read_bytes(&mut bytes).await?;
         let mut fields = MessageFields(&bytes);
-        let (password, style, flags) = (
-            fields.read_u64(),
-            fields.read_u64(),
-            fields.read_u16().unwrap_or_default(),
-        );
+        let (password, style, flags) =
+            (fields.read_u64(), fields.read_u64(), fields.read_u16().unwrap_or_default());
         if password != Some(wire::INIT_PASSWD) {
             return Err(AttemptError::from(NbdViolation(format!(
                 "it begins with {bytes:02x?}, as no NBD server does"
@@ -86,9 +73,7 @@ impl NbdNegotiation {
             ));
         }
         if style != Some(wire::IHAVEOPT) || flags & wire::FLAG_FIXED_NEWSTYLE == 0 {
-            return Err(invalid_error(
-                "the NBD server does not speak the fixed newstyle protocol",
-            ));
+            return Err(invalid_error("the NBD server does not speak the fixed newstyle protocol"));
         }
         let client_flags = wire::FLAG_FIXED_NEWSTYLE | (flags & wire::FLAG_NO_ZEROES);
         self.write_bytes(&u32::from(client_flags).to_be_bytes()).await
@@ -99,23 +84,17 @@ impl NbdNegotiation {
             let message = format!("{name:?} can be in no certificate: use tls-hostname=NAME");
             invalid_error(message)
         })?;
-        self.write_bytes(&wire::encode_option(wire::OPT_STARTTLS, &[]))
-            .await?;
-        if let OptionOutcome::Refused { message, .. } = self
-            .read_option_replies(wire::OPT_STARTTLS, |_, _| Ok(()))
-            .await?
+        self.write_bytes(&wire::encode_option(wire::OPT_STARTTLS, &[])).await?;
+        if let OptionOutcome::Refused { message, .. } =
+            self.read_option_replies(wire::OPT_STARTTLS, |_, _| Ok(())).await?
         {
             return Err(invalid_error(format!(
                 "the NBD server offers no TLS{message}; use nbd:// or nbd+unix:// if it may go without"
             )));
         }
-        let secure = TlsConnector::from(Arc::clone(tls))
-            .connect(server, self.stream)
-            .await
-            .map_err(no_tls)?;
-        Ok(Self {
-            stream: Box::new(secure),
-        })
+        let secure =
+            TlsConnector::from(Arc::clone(tls)).connect(server, self.stream).await.map_err(no_tls)?;
+        Ok(Self { stream: Box::new(secure) })
     }
 
     /// Tells if the server takes an option that we can do without.
@@ -128,11 +107,8 @@ impl NbdNegotiation {
     /// The number of `base:allocation`, if the server knows it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
-        self.write_bytes(&wire::encode_option(
-            wire::OPT_SET_META_CONTEXT,
-            &wire::set_meta_context(export),
-        ))
-        .await?;
+        self.write_bytes(&wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)))
+            .await?;
         let outcome = self
             .read_option_replies(wire::OPT_SET_META_CONTEXT, |kind, mut fields| {
                 if kind == wire::REP_META_CONTEXT {
@@ -149,8 +125,7 @@ impl NbdNegotiation {
 
     async fn negotiate_go(&mut self, export: &str) -> Result<(u64, bool, BlockSizes), AttemptError> {
         let (mut described, mut block_sizes) = (None, BlockSizes::default());
-        self.write_bytes(&wire::encode_option(wire::OPT_GO, &wire::encode_go(export)))
-            .await?;
+        self.write_bytes(&wire::encode_option(wire::OPT_GO, &wire::encode_go(export))).await?;
         let outcome = self
             .read_option_replies(wire::OPT_GO, |kind, mut fields| {
                 match (kind, fields.read_u16()) {
@@ -196,25 +171,17 @@ impl NbdNegotiation {
                 wire::REP_ACK => return Ok(OptionOutcome::Accepted),
                 // Any option may be answered with this, and the remedy is always the same.
                 wire::REP_ERR_TLS_REQD => {
-                    return Err(invalid_error(
-                        "the NBD server requires TLS: use nbds:// or nbds+unix://",
-                    ));
+                    return Err(invalid_error("the NBD server requires TLS: use nbds:// or nbds+unix://"));
                 }
                 kind if kind & wire::REP_FLAG_ERROR != 0 => {
                     let text = printable_text(&data);
-                    let message = if text.is_empty() {
-                        text
-                    } else {
-                        format!(": {text}")
-                    };
+                    let message = if text.is_empty() { text } else { format!(": {text}") };
                     return Ok(OptionOutcome::Refused { kind, message });
                 }
                 kind => inform(kind, MessageFields(&data))?,
             }
         }
-        Err(AttemptError::from(NbdViolation(format!(
-            "more than {MAX_REPLIES} replies to option {option}"
-        ))))
+        Err(AttemptError::from(NbdViolation(format!("more than {MAX_REPLIES} replies to option {option}"))))
     }
 
     async fn read_bytes(&mut self, bytes: &mut [u8]) -> Result<(), AttemptError> {
@@ -243,11 +210,8 @@ fn no_tls(error: io::Error) -> AttemptError {
 
 /// The reason why the server does not open the export.
 fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
-    let name = if export.is_empty() {
-        "a default export".to_owned()
-    } else {
-        format!("the export {export:?}")
-    };
+    let name =
+        if export.is_empty() { "a default export".to_owned() } else { format!("the export {export:?}") };
     match kind {
         wire::REP_ERR_UNKNOWN => invalid_error(format!("the NBD server has not got {name}{message}")),
         wire::REP_ERR_POLICY => invalid_error(format!("the NBD server does not give {name} to us{message}")),
@@ -258,9 +222,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
             SourceErrorKind::Connect,
             format!("the NBD server is shutting down{message}"),
         ),
-        other => invalid_error(format!(
-            "the NBD server does not open {name}: reply {other:#x}{message}"
-        )),
+        other => invalid_error(format!("the NBD server does not open {name}: reply {other:#x}{message}")),
     }
 }
 

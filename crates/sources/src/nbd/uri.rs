@@ -42,11 +42,7 @@ impl NbdUri {
 
     /// The export `name` of the server behind the Unix socket at `path`, without TLS.
     pub fn from_unix_path(path: &Path, name: &str) -> Self {
-        Self {
-            address: NbdAddress::Unix(path.to_owned()),
-            export: name.to_owned(),
-            tls_name: None,
-        }
+        Self { address: NbdAddress::Unix(path.to_owned()), export: name.to_owned(), tls_name: None }
     }
 }
 
@@ -58,15 +54,11 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
         "nbd+unix" => (false, true),
         "nbds+unix" => (true, true),
         other => {
-            return Err(format!(
-                "the scheme {other} is none of nbd, nbds, nbd+unix and nbds+unix"
-            ));
+            return Err(format!("the scheme {other} is none of nbd, nbds, nbd+unix and nbds+unix"));
         }
     };
-    let parameter = |name: &str| {
-        url.query_pairs()
-            .find_map(|(key, value)| (key == name).then(|| value.into_owned()))
-    };
+    let parameter =
+        |name: &str| url.query_pairs().find_map(|(key, value)| (key == name).then(|| value.into_owned()));
     // To the URL standard `nbd` is no special scheme: its hosts stay percent-encoded.
     let host = url.host().map(|host| match host {
         Host::Domain(name) => percent_decode_str(name).decode_utf8_lossy().into_owned(),
@@ -80,10 +72,7 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
         (true, _, None) => return Err("it lacks the path of the Unix socket: ?socket=PATH".into()),
         (false, Some(_), _) => return Err("?socket=PATH needs the scheme nbd+unix or nbds+unix".into()),
         (false, None, None) => return Err("it lacks the host".into()),
-        (false, None, Some(host)) => NbdAddress::Tcp {
-            host,
-            port: url.port().unwrap_or(DEFAULT_PORT),
-        },
+        (false, None, Some(host)) => NbdAddress::Tcp { host, port: url.port().unwrap_or(DEFAULT_PORT) },
     };
     let export = percent_decode_str(url.path().strip_prefix('/').unwrap_or_default())
         .decode_utf8()
@@ -95,16 +84,8 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
             export.len()
         ));
     }
-    let tls_name = tls.then(|| {
-        parameter("tls-hostname")
-            .or(host)
-            .unwrap_or_else(|| LOCAL_NAME.to_owned())
-    });
-    Ok(NbdUri {
-        address,
-        export,
-        tls_name,
-    })
+    let tls_name = tls.then(|| parameter("tls-hostname").or(host).unwrap_or_else(|| LOCAL_NAME.to_owned()));
+    Ok(NbdUri { address, export, tls_name })
 }
 
 impl fmt::Display for NbdUri {
@@ -127,10 +108,7 @@ mod tests {
 
     fn tcp(host: &str, port: u16, export: &str, tls_name: Option<&str>) -> NbdUri {
         NbdUri {
-            address: NbdAddress::Tcp {
-                host: host.into(),
-                port,
-            },
+            address: NbdAddress::Tcp { host: host.into(), port },
             export: export.into(),
             tls_name: tls_name.map(str::to_owned),
         }
@@ -141,20 +119,14 @@ mod tests {
         for (text, expected) in [
             ("nbd://host", tcp("host", 10809, "", None)),
             ("nbd://host/", tcp("host", 10809, "", None)),
-            (
-                "nbd://10.0.0.1:1234/disk%201",
-                tcp("10.0.0.1", 1234, "disk 1", None),
-            ),
+            ("nbd://10.0.0.1:1234/disk%201", tcp("10.0.0.1", 1234, "disk 1", None)),
             ("nbd://host//a/b", tcp("host", 10809, "/a/b", None)),
             ("nbds://[::1]/x", tcp("::1", 10809, "x", Some("::1"))),
             (
                 "nbds://user@10.0.0.1/?tls-hostname=disks.example",
                 tcp("10.0.0.1", 10809, "", Some("disks.example")),
             ),
-            (
-                "nbd+unix:///x?socket=/run/a%20b",
-                NbdUri::from_unix_path(Path::new("/run/a b"), "x"),
-            ),
+            ("nbd+unix:///x?socket=/run/a%20b", NbdUri::from_unix_path(Path::new("/run/a b"), "x")),
         ] {
             assert_eq!(NbdUri::parse(text).unwrap(), expected, "{text}");
         }
@@ -181,11 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_printed_is_read_again_and_names_no_user() {
-        for text in [
-            "nbd://user@host/a%20b",
-            "nbds://[::1]:5/x",
-            "nbd+unix:///x?socket=/run/s",
-        ] {
+        for text in ["nbd://user@host/a%20b", "nbds://[::1]:5/x", "nbd+unix:///x?socket=/run/s"] {
             let uri = NbdUri::parse(text).unwrap();
             let printed = uri.to_string();
             assert!(!printed.contains("user"), "{printed}");

@@ -162,19 +162,14 @@ impl OptionReply {
             )));
         }
         let (kind, length) = (fields.read_u32(), fields.read_u32());
-        Ok(Self {
-            kind: kind.unwrap_or_default(),
-            length: length.unwrap_or_default(),
-        })
+        Ok(Self { kind: kind.unwrap_or_default(), length: length.unwrap_or_default() })
     }
 }
 
 /// Export size and transmission flags: the data of [`INFO_EXPORT`] behind its type.
 pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
     let (Some(size), Some(flags), true) = (fields.read_u64(), fields.read_u16(), fields.0.is_empty()) else {
-        return Err(NbdViolation(
-            "the description of the export has a wrong length".into(),
-        ));
+        return Err(NbdViolation("the description of the export has a wrong length".into()));
     };
     if size >= MAX_EXPORT_BYTES {
         return Err(NbdViolation(format!(
@@ -195,22 +190,14 @@ pub(super) struct BlockSizes {
 
 impl Default for BlockSizes {
     fn default() -> Self {
-        Self {
-            minimum: 1,
-            maximum: DEFAULT_MAX_BLOCK,
-        }
+        Self { minimum: 1, maximum: DEFAULT_MAX_BLOCK }
     }
 }
 
 impl BlockSizes {
     /// The data of [`INFO_BLOCK_SIZE`] behind its type. The preferred size is not needed.
     pub(super) fn parse(mut fields: MessageFields<'_>) -> Result<Self, NbdViolation> {
-        let sizes = (
-            fields.read_u32(),
-            fields.read_u32(),
-            fields.read_u32(),
-            fields.0.is_empty(),
-        );
+        let sizes = (fields.read_u32(), fields.read_u32(), fields.read_u32(), fields.0.is_empty());
         let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
             return Err(NbdViolation("the block sizes have a wrong length".into()));
         };
@@ -220,10 +207,7 @@ impl BlockSizes {
                  and no less than that are possible"
             )));
         }
-        Ok(Self {
-            minimum,
-            maximum: maximum - maximum % minimum,
-        })
+        Ok(Self { minimum, maximum: maximum - maximum % minimum })
     }
 }
 
@@ -290,10 +274,7 @@ impl ServerError {
         if errno == 0 {
             return Err(NbdViolation("an error without an error number".into()));
         }
-        Ok(Self {
-            errno,
-            message: printable_text(message),
-        })
+        Ok(Self { errno, message: printable_text(message) })
     }
 }
 
@@ -342,10 +323,7 @@ mod tests {
             encode_option(OPT_GO, &encode_go("ab")),
             b"IHAVEOPT\0\0\0\x07\0\0\0\x0a\0\0\0\x02ab\0\x01\0\x03"
         );
-        assert_eq!(
-            set_meta_context("x"),
-            b"\0\0\0\x01x\0\0\0\x01\0\0\0\x0fbase:allocation"
-        );
+        assert_eq!(set_meta_context("x"), b"\0\0\0\x01x\0\0\0\x01\0\0\0\x0fbase:allocation");
     }
 
     #[test]
@@ -360,15 +338,7 @@ mod tests {
     fn replies_are_read_as_specified() {
         assert_eq!(parse_simple(b"\0\0\0\x05\0\0\0\0\0\0\0\x09"), (5, 9));
         let chunk = ReplyChunkHeader::parse(b"\0\x01\x80\x01\0\0\0\0\0\0\0\x09\0\0\0\x06");
-        assert_eq!(
-            chunk,
-            ReplyChunkHeader {
-                done: true,
-                kind: REPLY_FLAG_ERROR + 1,
-                cookie: 9,
-                length: 6
-            }
-        );
+        assert_eq!(chunk, ReplyChunkHeader { done: true, kind: REPLY_FLAG_ERROR + 1, cookie: 9, length: 6 });
         let error = ServerError::parse(b"\0\0\0\x05\0\x02no and an offset").unwrap();
         assert_eq!(error.to_string(), "EIO (5): no");
     }
@@ -393,13 +363,7 @@ mod tests {
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_be_bytes()).collect();
             BlockSizes::parse(MessageFields(&bytes))
         };
-        assert_eq!(
-            sizes(512, 1_000_000).unwrap(),
-            BlockSizes {
-                minimum: 512,
-                maximum: 999_936
-            }
-        );
+        assert_eq!(sizes(512, 1_000_000).unwrap(), BlockSizes { minimum: 512, maximum: 999_936 });
         for (minimum, maximum) in [(0, 4096), (3, 4096), (1 << 17, u32::MAX), (512, 0), (512, 511)] {
             assert!(sizes(minimum, maximum).is_err(), "{minimum} {maximum}");
         }

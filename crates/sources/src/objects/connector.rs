@@ -48,11 +48,7 @@ impl HttpService for AgentConnector {
         let url = Url::parse(&head.uri.to_string())
             .map_err(|error| HttpError::new(HttpErrorKind::Unknown, error))?;
         let body = body.as_bytes().cloned().unwrap_or_default();
-        let request = self
-            .0
-            .build_request(head.method, url)
-            .headers(head.headers)
-            .body(body);
+        let request = self.0.build_request(head.method, url).headers(head.headers).body(body);
         let answer = self
             .0
             .send(request, MAX_DOCUMENT_BYTES)
@@ -94,11 +90,7 @@ pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
 
 /// The error for credentials that could not be had; trying again may help if no service answered.
 pub(crate) fn credential_failure(error: object_store::Error) -> SourceError {
-    let kind = if is_silence(&error) {
-        SourceErrorKind::Io
-    } else {
-        SourceErrorKind::Invalid
-    };
+    let kind = if is_silence(&error) { SourceErrorKind::Io } else { SourceErrorKind::Invalid };
     let sentence = format!("no credentials: {}", plain_line(&error.to_string()));
     SourceError::new(kind, sentence).with_cause(error)
 }

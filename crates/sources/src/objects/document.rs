@@ -83,24 +83,12 @@ mod tests {
                         <Message>The key &quot;a&#x26;b&quot;\ndoes not exist.</Message><Key><Code>x</Code></Key>\
                         <Region>eu-west-1</Region></Error>";
         let error = StoreError::parse(document.as_bytes()).unwrap();
-        assert_eq!(
-            error.error_message(),
-            "NoSuchKey: The key \"a&b\" does not exist."
-        );
+        assert_eq!(error.error_message(), "NoSuchKey: The key \"a&b\" does not exist.");
         assert_eq!(error.region, "eu-west-1");
 
         let cut = &document.as_bytes()[..document.find("does").unwrap()];
-        assert_eq!(
-            StoreError::parse(cut).unwrap().error_message(),
-            "NoSuchKey: The key \"a&b\""
-        );
-        for nothing in [
-            "",
-            "not found",
-            "<html><Code>a</Code></html>",
-            "<Error><Co",
-            "<Error>\0</a>",
-        ] {
+        assert_eq!(StoreError::parse(cut).unwrap().error_message(), "NoSuchKey: The key \"a&b\"");
+        for nothing in ["", "not found", "<html><Code>a</Code></html>", "<Error><Co", "<Error>\0</a>"] {
             assert_eq!(StoreError::parse(nothing.as_bytes()), None, "{nothing}");
         }
     }

@@ -112,10 +112,7 @@ mod tests {
             "https://evil.googleapis.com/b/o",
         ] {
             let url = Url::parse(url).unwrap();
-            assert!(
-                !CloudProvider::Amazon.owns_url(&url) && !CloudProvider::Google.owns_url(&url),
-                "{url}"
-            );
+            assert!(!CloudProvider::Amazon.owns_url(&url) && !CloudProvider::Google.owns_url(&url), "{url}");
         }
     }
 }

@@ -37,20 +37,12 @@ impl AllowedHosts {
 }
 
 /// Variables that say where something is.
-pub(super) const SETTINGS: [&str; 5] = [
-    "AWS_REGION",
-    "AWS_DEFAULT_REGION",
-    "AWS_ENDPOINT_URL",
-    "AWS_ENDPOINT_URL_S3",
-    "STORAGE_EMULATOR_HOST",
-];
+pub(super) const SETTINGS: [&str; 5] =
+    ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"];
 
 /// Variables that say who asks, or whom to ask for that.
 const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
-    (
-        IdentityOrigin::Variables,
-        &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"],
-    ),
+    (IdentityOrigin::Variables, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
     (
         IdentityOrigin::Mounted,
         &[
@@ -76,11 +68,7 @@ const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
 /// The variables of `env` that a policy is about.
 pub(super) fn policy_variables(env: &dyn NamedStrings) -> BTreeMap<String, String> {
     let identities = IDENTITIES.iter().flat_map(|(_, names)| names.iter());
-    SETTINGS
-        .iter()
-        .chain(identities)
-        .filter_map(|name| Some(((*name).to_owned(), env.get(name)?)))
-        .collect()
+    SETTINGS.iter().chain(identities).filter_map(|name| Some(((*name).to_owned(), env.get(name)?))).collect()
 }
 
 /// The variables of an identity that may be used.
@@ -150,12 +138,8 @@ mod tests {
 
     fn env() -> HashMap<String, String> {
         let identities = IDENTITIES.iter().flat_map(|(_, names)| names.iter());
-        let names = identities
-            .chain(&SETTINGS)
-            .chain(&["HOME", "IMPORTER_SECRET_KEY"]);
-        names
-            .map(|name| ((*name).to_owned(), format!("the {name}")))
-            .collect()
+        let names = identities.chain(&SETTINGS).chain(&["HOME", "IMPORTER_SECRET_KEY"]);
+        names.map(|name| ((*name).to_owned(), format!("the {name}"))).collect()
     }
 
     fn lends(policy: &ImportPolicy, found: IdentityOrigin, url: &str) -> bool {
@@ -174,30 +158,19 @@ mod tests {
             assert!(!lends(&pod, found, AMAZON), "{found:?}");
         }
         assert!(
-            !lends(
-                &ImportPolicy::for_pod(&env(), false),
-                IdentityOrigin::Mounted,
-                AMAZON
-            ),
+            !lends(&ImportPolicy::for_pod(&env(), false), IdentityOrigin::Mounted, AMAZON),
             "who knows who that is"
         );
     }
 
     #[test]
     fn the_command_line_lends_to_strangers_when_told_so() {
-        let granted = ExtraPermissions {
-            ambient_identity: true,
-            ..ExtraPermissions::default()
-        };
+        let granted = ExtraPermissions { ambient_identity: true, ..ExtraPermissions::default() };
         let (usual, told) = (
             ImportPolicy::command_line(&env(), true, &ExtraPermissions::default()),
             ImportPolicy::command_line(&env(), false, &granted),
         );
-        for found in [
-            IdentityOrigin::Variables,
-            IdentityOrigin::Mounted,
-            IdentityOrigin::Machine,
-        ] {
+        for found in [IdentityOrigin::Variables, IdentityOrigin::Mounted, IdentityOrigin::Machine] {
             assert!(lends(&usual, found, AMAZON) && !lends(&usual, found, STRANGER));
             assert!(lends(&told, found, AMAZON) && lends(&told, found, STRANGER));
         }
@@ -215,12 +188,7 @@ mod tests {
         );
         let lent = lent.unwrap();
         assert_eq!(lent.get("AWS_ROLE_ARN"), Some("the AWS_ROLE_ARN"));
-        for other in [
-            "AWS_SECRET_ACCESS_KEY",
-            "AWS_SESSION_TOKEN",
-            "HOME",
-            "IMPORTER_SECRET_KEY",
-        ] {
+        for other in ["AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "HOME", "IMPORTER_SECRET_KEY"] {
             assert_eq!(lent.get(other), None, "{other}");
             assert_eq!(policy.get_setting(other), None, "{other}");
         }

@@ -98,9 +98,7 @@ fn is_metadata(ip: IpAddr) -> bool {
 fn embedded_ipv4(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = ip.octets();
     let at = move |places: [usize; 4]| places.map(|place| octets[place]);
-    let teredo = octets
-        .starts_with(&TEREDO)
-        .then(|| at([12, 13, 14, 15]).map(|octet| !octet));
+    let teredo = octets.starts_with(&TEREDO).then(|| at([12, 13, 14, 15]).map(|octet| !octet));
     EMBEDDED_AT.into_iter().map(at).chain(teredo).map(Ipv4Addr::from)
 }
 
@@ -121,9 +119,7 @@ impl Resolve for DnsResolver {
             let is_refused = |found: &SocketAddr| is_pod && is_metadata(found.ip());
             let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(is_refused);
             if others.is_empty() && !own.is_empty() {
-                return Err(Box::<dyn Error + Send + Sync>::from(refusal_message(
-                    name.as_str(),
-                )));
+                return Err(Box::<dyn Error + Send + Sync>::from(refusal_message(name.as_str())));
             }
             Ok(Box::new(others.into_iter()) as Addrs)
         })
@@ -200,12 +196,7 @@ mod tests {
             let url = Url::parse(&format!("http://[{ip}]/latest/meta-data")).unwrap();
             assert!(pod.check_url(&url).is_err(), "{url}");
         }
-        for ip in [
-            "64:ff9b::c000:201",
-            "2002:c000:201::1",
-            "2001:db8::5601:5601",
-            "::1",
-        ] {
+        for ip in ["64:ff9b::c000:201", "2002:c000:201::1", "2001:db8::5601:5601", "::1"] {
             assert!(!is_metadata(ip.parse().unwrap()), "{ip}");
         }
     }

@@ -67,40 +67,19 @@ mod tests {
     fn secrets_go_over_tls_or_stay_on_this_machine() {
         let env = HashMap::<String, String>::new();
         let strict = ImportPolicy::command_line(&env, true, &ExtraPermissions::default());
-        let granted = ExtraPermissions {
-            cleartext_secrets: true,
-            ..ExtraPermissions::default()
-        };
-        let lax = [
-            ImportPolicy::for_pod(&env, true),
-            ImportPolicy::command_line(&env, true, &granted),
-        ];
-        for url in [
-            "https://h/",
-            "http://localhost:8/",
-            "http://127.1.2.3/",
-            "http://[::1]/",
-        ] {
+        let granted = ExtraPermissions { cleartext_secrets: true, ..ExtraPermissions::default() };
+        let lax = [ImportPolicy::for_pod(&env, true), ImportPolicy::command_line(&env, true, &granted)];
+        for url in ["https://h/", "http://localhost:8/", "http://127.1.2.3/", "http://[::1]/"] {
             assert_eq!(reveals(&strict, url), Ok(()), "{url}");
         }
-        for url in [
-            "http://h:8080/path?secret",
-            "http://10.0.0.1/",
-            "http://localhost.example/",
-        ] {
+        for url in ["http://h:8080/path?secret", "http://10.0.0.1/", "http://localhost.example/"] {
             let error = reveals(&strict, url).unwrap_err();
-            assert!(
-                error.contains("--cleartext-secrets") && !error.contains("?secret"),
-                "{error}"
-            );
+            assert!(error.contains("--cleartext-secrets") && !error.contains("?secret"), "{error}");
             for policy in &lax {
                 assert_eq!(reveals(policy, url), Ok(()), "{url}");
             }
         }
         let error = reveals(&strict, "http://h:8080/path").unwrap_err();
-        assert!(
-            error.starts_with("the password would go to http://h:8080 without TLS"),
-            "{error}"
-        );
+        assert!(error.starts_with("the password would go to http://h:8080 without TLS"), "{error}");
     }
 }

@@ -11,10 +11,8 @@ use super::{ImportPolicy, PolicyMode, TOKEN_SERVICES};
 use crate::error::invalid_error;
 
 /// Public registries whose token service is no neighbour of theirs, or one below a domain that strangers share.
-const KNOWN: [(&str, &str); 2] = [
-    ("registry.gitlab.com", "gitlab.com"),
-    ("registry-1.docker.io", "auth.docker.io"),
-];
+const KNOWN: [(&str, &str); 2] =
+    [("registry.gitlab.com", "gitlab.com"), ("registry-1.docker.io", "auth.docker.io")];
 
 /// Public registries with a host and a token service for each region: what stands before and after its name.
 const KNOWN_BY_REGION: [(&str, &str, &str); 1] = [("registry.", "dockerauth.", ".aliyuncs.com")];
@@ -49,10 +47,7 @@ impl ImportPolicy {
                  which would show the password to everybody on the way"
             ));
         }
-        let is_named = self
-            .token_services
-            .iter()
-            .any(|named| named.eq_ignore_ascii_case(realm_host));
+        let is_named = self.token_services.iter().any(|named| named.eq_ignore_ascii_case(realm_host));
         if !is_named && !is_related_realm(registry, realm) {
             let how = match self.face {
                 PolicyMode::Pod => format!("name it in {TOKEN_SERVICES}"),
@@ -74,10 +69,7 @@ fn url_host(url: &Url) -> &str {
 fn is_related_realm(registry: &Url, realm: &Url) -> bool {
     let (registry_host, realm_host) = (url_host(registry), url_host(realm));
     let is_known = KNOWN.contains(&(registry_host, realm_host));
-    let names = matches!(
-        (registry.host(), realm.host()),
-        (Some(Host::Domain(_)), Some(Host::Domain(_)))
-    );
+    let names = matches!((registry.host(), realm.host()), (Some(Host::Domain(_)), Some(Host::Domain(_))));
     registry_host == realm_host
         || is_known
         || is_known_by_region(registry_host, realm_host)
@@ -100,12 +92,7 @@ fn are_neighbours(registry: &str, realm: &str) -> bool {
     let Some((_, parent)) = registry.split_once('.') else {
         return false;
     };
-    let is_below = || {
-        realm
-            .strip_suffix(parent)?
-            .strip_suffix('.')
-            .map(|label| !label.contains('.'))
-    };
+    let is_below = || realm.strip_suffix(parent)?.strip_suffix('.').map(|label| !label.contains('.'));
     has_one_owner(parent) && (realm == parent || is_below().unwrap_or(false))
 }
 
@@ -118,11 +105,8 @@ fn has_one_owner(domain: &str) -> bool {
         [second, _] => second.len() > 2,
         _ => labels.iter().all(|label| !label.is_empty()),
     };
-    let is_shared = |shared: &str| {
-        domain
-            .strip_suffix(shared)
-            .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
-    };
+    let is_shared =
+        |shared: &str| domain.strip_suffix(shared).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     is_registered && !SHARED.split_whitespace().any(is_shared)
 }
 
@@ -135,9 +119,7 @@ mod tests {
 
     fn admits(policy: &ImportPolicy, registry: &str, realm: &str) -> Result<(), String> {
         let url = |text: &str| Url::parse(text).unwrap();
-        policy
-            .check_token_service(&url(registry), &url(realm))
-            .map_err(|error| error.to_string())
+        policy.check_token_service(&url(registry), &url(realm)).map_err(|error| error.to_string())
     }
 
     fn policy(named: &[&str]) -> ImportPolicy {
@@ -157,37 +139,18 @@ mod tests {
             ("http://127.0.0.1:5000/v2/", "http://127.0.0.1:5001/token"),
             ("https://registry-1.docker.io/v2/", "https://auth.docker.io/token"),
             ("https://registry.gitlab.com/v2/", "https://gitlab.com/jwt/auth"),
-            (
-                "https://registry.example.org/v2/",
-                "https://gitlab.example.org/jwt/auth",
-            ),
+            ("https://registry.example.org/v2/", "https://gitlab.example.org/jwt/auth"),
             ("https://registry.example.org/v2/", "https://example.org/token"),
-            (
-                "https://registry.example.co.uk/v2/",
-                "https://auth.example.co.uk/token",
-            ),
-            (
-                "https://docker.elastic.co/v2/",
-                "https://docker-auth.elastic.co/auth",
-            ),
-            (
-                "https://registry.digitalocean.com/v2/",
-                "https://api.digitalocean.com/v2/registry/auth",
-            ),
+            ("https://registry.example.co.uk/v2/", "https://auth.example.co.uk/token"),
+            ("https://docker.elastic.co/v2/", "https://docker-auth.elastic.co/auth"),
+            ("https://registry.digitalocean.com/v2/", "https://api.digitalocean.com/v2/registry/auth"),
             (
                 "https://registry.cn-hangzhou.aliyuncs.com/v2/",
                 "https://dockerauth.cn-hangzhou.aliyuncs.com/auth",
             ),
-            (
-                "https://registry.shop.svc.cluster.local/v2/",
-                "https://auth.shop.svc.cluster.local/token",
-            ),
+            ("https://registry.shop.svc.cluster.local/v2/", "https://auth.shop.svc.cluster.local/token"),
         ] {
-            assert_eq!(
-                admits(&policy(&[]), registry, realm),
-                Ok(()),
-                "{registry} {realm}"
-            );
+            assert_eq!(admits(&policy(&[]), registry, realm), Ok(()), "{registry} {realm}");
         }
     }
 
@@ -195,35 +158,20 @@ mod tests {
     fn strangers_hear_no_password() {
         for (registry, realm) in [
             ("https://quay.io/v2/", "https://evil.example/auth"),
-            (
-                "https://registry.example.org/v2/",
-                "https://example.org.evil.example/",
-            ),
+            ("https://registry.example.org/v2/", "https://example.org.evil.example/"),
             ("https://registry.example.org/v2/", "https://evilexample.org/"),
             ("https://registry.example.org/v2/", "https://a.b.example.org/"),
-            (
-                "https://registry.example.org/v2/",
-                "https://registry.example.org.evil.example/",
-            ),
+            ("https://registry.example.org/v2/", "https://registry.example.org.evil.example/"),
             ("https://example.org/v2/", "https://evil.org/"),
             ("https://example.co.uk/v2/", "https://evil.co.uk/"),
             ("https://example.gouv.fr/v2/", "https://evil.gouv.fr/"),
             ("https://example.uk.com/v2/", "https://evil.uk.com/"),
             ("https://example.com.au/v2/", "https://evil.com.au/"),
             ("https://example.github.io/v2/", "https://evil.github.io/"),
-            (
-                "https://acme.azurecr.io/v2/",
-                "https://evil.azurecr.io/oauth2/token",
-            ),
+            ("https://acme.azurecr.io/v2/", "https://evil.azurecr.io/oauth2/token"),
             ("https://acme.jfrog.io/v2/", "https://evil.jfrog.io/token"),
-            (
-                "https://a.us-east-1.elb.amazonaws.com/v2/",
-                "https://evil.us-east-1.elb.amazonaws.com/",
-            ),
-            (
-                "https://registry.cn-hangzhou.aliyuncs.com/v2/",
-                "https://evil.cn-hangzhou.aliyuncs.com/auth",
-            ),
+            ("https://a.us-east-1.elb.amazonaws.com/v2/", "https://evil.us-east-1.elb.amazonaws.com/"),
+            ("https://registry.cn-hangzhou.aliyuncs.com/v2/", "https://evil.cn-hangzhou.aliyuncs.com/auth"),
             (
                 "https://registry.cn-hangzhou.aliyuncs.com/v2/",
                 "https://dockerauth.cn-beijing.aliyuncs.com/auth",
@@ -247,22 +195,12 @@ mod tests {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), false);
         let lax = [policy(&["registry.example.org"]), pod];
         for policy in &lax {
-            let error = admits(
-                policy,
-                "https://registry.example.org/v2/",
-                "http://registry.example.org/token",
-            );
+            let error =
+                admits(policy, "https://registry.example.org/v2/", "http://registry.example.org/token");
             assert!(error.unwrap_err().contains("without TLS"));
         }
-        let plain = (
-            "http://registry.example.org/v2/",
-            "http://registry.example.org/token",
-        );
-        assert!(
-            admits(&lax[0], plain.0, plain.1)
-                .unwrap_err()
-                .contains("--cleartext-secrets")
-        );
+        let plain = ("http://registry.example.org/v2/", "http://registry.example.org/token");
+        assert!(admits(&lax[0], plain.0, plain.1).unwrap_err().contains("--cleartext-secrets"));
         assert_eq!(admits(&lax[1], plain.0, plain.1), Ok(()), "the pod warns");
     }
 }

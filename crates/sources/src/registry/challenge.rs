@@ -24,9 +24,7 @@ pub(super) fn choose_challenge(headers: &HeaderMap) -> Option<AuthChallenge> {
         .filter_map(|value| value.to_str().ok())
         .flat_map(parse_challenges)
         .collect();
-    let bearer = offers
-        .iter()
-        .find(|offer| matches!(offer, AuthChallenge::Bearer { .. }));
+    let bearer = offers.iter().find(|offer| matches!(offer, AuthChallenge::Bearer { .. }));
     bearer.or(offers.first()).cloned()
 }
 
@@ -51,10 +49,7 @@ fn parse_challenges(text: &str) -> Vec<AuthChallenge> {
             parameters.push((parameter.to_ascii_lowercase(), unquote_value(value.trim())));
         }
     }
-    found
-        .into_iter()
-        .filter_map(|(scheme, parameters)| parse_scheme(&scheme, parameters))
-        .collect()
+    found.into_iter().filter_map(|(scheme, parameters)| parse_scheme(&scheme, parameters)).collect()
 }
 
 fn parse_scheme(scheme: &str, parameters: Vec<(String, String)>) -> Option<AuthChallenge> {
@@ -108,10 +103,7 @@ mod tests {
     use http::HeaderValue;
 
     fn bearer(realm: &str, service: Option<&str>) -> Option<AuthChallenge> {
-        Some(AuthChallenge::Bearer {
-            realm: realm.to_owned(),
-            service: service.map(str::to_owned),
-        })
+        Some(AuthChallenge::Bearer { realm: realm.to_owned(), service: service.map(str::to_owned) })
     }
 
     #[test]
@@ -127,10 +119,7 @@ mod tests {
             ),
             (r#"Basic realm="Registry Realm""#, Some(AuthChallenge::Basic)),
             ("Basic", Some(AuthChallenge::Basic)),
-            (
-                r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#,
-                bearer("b \" c", Some("d")),
-            ),
+            (r#"Basic realm="a", Negotiate, Bearer realm="b \" c", service=d"#, bearer("b \" c", Some("d"))),
             (r#"Bearer service="d""#, None),
             ("Negotiate abc==", None),
             ("", None),

@@ -53,16 +53,9 @@ impl TryFrom<String> for OciDigest {
     fn try_from(text: String) -> Result<Self, String> {
         let refused = || format!("{text:?} is no digest of SHA-256 or SHA-512");
         let checksum: Checksum = text.parse().map_err(|_| refused())?;
-        let is_known = matches!(
-            checksum.algorithm(),
-            DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512
-        );
+        let is_known = matches!(checksum.algorithm(), DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512);
         // Checksums of users may be in any case and have spaces around them, digests may not.
-        if is_known && checksum.to_string() == text {
-            Ok(Self(checksum))
-        } else {
-            Err(refused())
-        }
+        if is_known && checksum.to_string() == text { Ok(Self(checksum)) } else { Err(refused()) }
     }
 }
 

@@ -46,11 +46,7 @@ impl RegistryImage {
                     let config =
                         ImageConfig::parse(&bytes).map_err(|reason| pull_error(invalid_error(reason)))?;
                     check_image(&config, architecture)?;
-                    return Ok(Self {
-                        digest,
-                        layers,
-                        config,
-                    });
+                    return Ok(Self { digest, layers, config });
                 }
             }
         }

@@ -97,9 +97,7 @@ impl ChunkStream for LayerBlob {
 
 /// Adds the layer to errors of decoders and of the archive; those of the source are worded already.
 fn in_layer(error: Error, layer: &OciDescriptor) -> SourceError {
-    let OciDescriptor {
-        digest, media_type, ..
-    } = layer;
+    let OciDescriptor { digest, media_type, .. } = layer;
     let reason = match error {
         Error::Source(error) => return error,
         Error::Stopped => return stopped_error(),
@@ -108,8 +106,5 @@ fn in_layer(error: Error, layer: &OciDescriptor) -> SourceError {
         }
         other => other.to_string(),
     };
-    pull_error(SourceError::new(
-        SourceErrorKind::Io,
-        format!("layer {digest}: {reason}"),
-    ))
+    pull_error(SourceError::new(SourceErrorKind::Io, format!("layer {digest}: {reason}")))
 }

@@ -41,12 +41,7 @@ enum LayoutFiles {
 impl OciLayout {
     /// The layout in the directory `path`.
     pub(super) fn from_directory(path: PathBuf, image: Option<String>, stop: CancellationToken) -> Self {
-        Self {
-            path,
-            files: LayoutFiles::Directory,
-            image,
-            stop,
-        }
+        Self { path, files: LayoutFiles::Directory, image, stop }
     }
 
     /// The layout in the tar `path`, of which only headers are read now.
@@ -66,12 +61,7 @@ impl OciLayout {
             let name = String::from_utf8_lossy(without_dot(&place.name)).into_owned();
             (name, (place.offset, place.size))
         });
-        Ok(Self {
-            files: LayoutFiles::Archive(file, places.collect()),
-            path,
-            image,
-            stop,
-        })
+        Ok(Self { files: LayoutFiles::Archive(file, places.collect()), path, image, stop })
     }
 
     /// The bytes of the file `name` of the layout.
@@ -85,10 +75,7 @@ impl OciLayout {
             }
             LayoutFiles::Archive(file, places) => {
                 let Some((offset, length)) = places.get(name) else {
-                    return Err(invalid_error(format!(
-                        "{} has no file {name}",
-                        self.path.display()
-                    )));
+                    return Err(invalid_error(format!("{} has no file {name}", self.path.display())));
                 };
                 let file = file.try_clone().map_err(|error| open_error(&self.path, &error))?;
                 (file, *offset, *length)
@@ -112,11 +99,8 @@ impl OciLayout {
             }
             bytes.extend_from_slice(&chunk);
         }
-        let served = ServedManifest {
-            digest: OciDigest::sha256_of(&bytes)?,
-            media_type: None,
-            bytes: bytes.into(),
-        };
+        let served =
+            ServedManifest { digest: OciDigest::sha256_of(&bytes)?, media_type: None, bytes: bytes.into() };
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
             Ok(ParsedManifest::Image { .. }) => Err(self.layout_error(&format!("{INDEX} is no index"))),
@@ -195,11 +179,8 @@ impl SourceBody for FilePart {
             }
         };
         if read == 0 && wanted > 0 {
-            let message = format!(
-                "{} is shorter than it says: it ends at byte {}",
-                self.path.display(),
-                self.offset
-            );
+            let message =
+                format!("{} is shorter than it says: it ends at byte {}", self.path.display(), self.offset);
             return Err(SourceError::new(SourceErrorKind::Length, message));
         }
         chunk.mark_filled(read as u64);

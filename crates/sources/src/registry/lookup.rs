@@ -49,10 +49,7 @@ impl LayerLookup {
     pub(super) fn into_lower_layer(mut self) -> Self {
         self.above.gone.append(&mut self.here.gone);
         self.above.emptied.append(&mut self.here.emptied);
-        Self {
-            above: self.above,
-            ..Self::default()
-        }
+        Self { above: self.above, ..Self::default() }
     }
 
     fn record_whiteout(&mut self, path: &[&[u8]]) -> Result<(), SourceError> {
@@ -73,10 +70,7 @@ impl LayerLookup {
             self.here.gone.insert([folder, &[deleted]].concat().join(&b'/'));
         }
         let hidden = [&self.above, &self.here];
-        let count: usize = hidden
-            .iter()
-            .map(|hidden| hidden.gone.len() + hidden.emptied.len())
-            .sum();
+        let count: usize = hidden.iter().map(|hidden| hidden.gone.len() + hidden.emptied.len()).sum();
         if count > MAX_HIDDEN {
             let message = format!("the layers delete more than {MAX_HIDDEN} files below /disk");
             return Err(invalid_error(message));
@@ -100,9 +94,7 @@ impl LayerLookup {
             MemberKind::HardLink(target) => format!("a hard link to '{}'", printable_name(target)),
             MemberKind::Special(what) => what.to_owned(),
         };
-        Err(not_located(&format!(
-            "'{name}' is {instead}: put the disk itself into /disk"
-        )))
+        Err(not_located(&format!("'{name}' is {instead}: put the disk itself into /disk")))
     }
 }
 
@@ -161,9 +153,7 @@ mod tests {
 
     fn look(lookup: &mut LayerLookup, name: &str, kind: MemberKind<'_>) -> Result<bool, String> {
         let name = name.as_bytes();
-        lookup
-            .inspect_member(ArchiveMember { name, kind })
-            .map_err(|error| error.to_string())
+        lookup.inspect_member(ArchiveMember { name, kind }).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -179,16 +169,9 @@ mod tests {
             ("a/disk/b", false),
             ("disk/.wh.a", false),
         ] {
-            assert_eq!(
-                look(&mut LayerLookup::default(), name, FILE),
-                Ok(is_disk),
-                "{name}"
-            );
+            assert_eq!(look(&mut LayerLookup::default(), name, FILE), Ok(is_disk), "{name}");
         }
-        assert_eq!(
-            look(&mut LayerLookup::default(), "disk/a/", MemberKind::Directory),
-            Ok(false)
-        );
+        assert_eq!(look(&mut LayerLookup::default(), "disk/a/", MemberKind::Directory), Ok(false));
     }
 
     #[test]
@@ -196,20 +179,12 @@ mod tests {
         let mut lookup = LayerLookup::default();
         assert_eq!(look(&mut lookup, "disk/a", FILE), Ok(true));
         let error = look(&mut lookup, "disk/b", FILE).unwrap_err();
-        assert_eq!(
-            error,
-            "Cannot locate image file: image directory contains more than one file"
-        );
-        for kind in [
-            MemberKind::Symlink(b"../a"),
-            MemberKind::HardLink(b"a"),
-            MemberKind::Special("a named pipe"),
-        ] {
+        assert_eq!(error, "Cannot locate image file: image directory contains more than one file");
+        for kind in
+            [MemberKind::Symlink(b"../a"), MemberKind::HardLink(b"a"), MemberKind::Special("a named pipe")]
+        {
             let error = look(&mut LayerLookup::default(), "disk/a", kind).unwrap_err();
-            assert!(
-                error.starts_with("Cannot locate image file: 'disk/a' is a"),
-                "{error}"
-            );
+            assert!(error.starts_with("Cannot locate image file: 'disk/a' is a"), "{error}");
         }
         let error = look(&mut LayerLookup::default(), "disk/../../etc/passwd", FILE).unwrap_err();
         assert!(error.starts_with("Error sanitizing archive path"), "{error}");

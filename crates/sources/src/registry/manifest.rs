@@ -210,9 +210,7 @@ impl ImageConfig {
     /// The variables of its containers: `NAME=value`.
     pub(super) fn env_variables(&self) -> &[String] {
         let container = self.config.as_ref();
-        container
-            .and_then(|container| container.env.as_deref())
-            .unwrap_or_default()
+        container.and_then(|container| container.env.as_deref()).unwrap_or_default()
     }
 
     /// True for an operating system that boots from its container image.
@@ -251,10 +249,7 @@ mod tests {
     }
 
     fn descriptor() -> String {
-        format!(
-            r#"{{"mediaType":"x","size":3,"digest":"sha256:{}"}}"#,
-            "0".repeat(64)
-        )
+        format!(r#"{{"mediaType":"x","size":3,"digest":"sha256:{}"}}"#, "0".repeat(64))
     }
 
     #[test]
@@ -278,27 +273,12 @@ mod tests {
     fn what_is_no_manifest_of_today_is_refused() {
         let one = descriptor();
         for (text, reason) in [
-            (
-                r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(),
-                "schema 1",
-            ),
-            (
-                format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#),
-                "at once",
-            ),
+            (r#"{"schemaVersion":1,"fsLayers":[],"history":[]}"#.to_owned(), "schema 1"),
+            (format!(r#"{{"manifests":[{one}],"config":{one},"layers":[]}}"#), "at once"),
             ("{}".to_owned(), "neither"),
-            (
-                r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(),
-                "no digest",
-            ),
-            (
-                one.replace('3', "-3").replace("\"mediaType\"", "\"x\""),
-                "neither",
-            ),
-            (
-                format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")),
-                "cannot be read",
-            ),
+            (r#"{"config":{"digest":"sha256:../x","size":1},"layers":[]}"#.to_owned(), "no digest"),
+            (one.replace('3', "-3").replace("\"mediaType\"", "\"x\""), "neither"),
+            (format!(r#"{{"config":{},"layers":[]}}"#, one.replace('3', "-3")), "cannot be read"),
             ("<html>".to_owned(), "cannot be read"),
         ] {
             let error = parse(&text, None).unwrap_err();

@@ -165,10 +165,7 @@ impl Source for RegistrySource {
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
-        let message = format!(
-            "bytes {} to {} of a layer cannot be read alone",
-            range.start, range.end
-        );
+        let message = format!("bytes {} to {} of a layer cannot be read alone", range.start, range.end);
         Err(invalid_error(message))
     }
 }

@@ -29,10 +29,7 @@ impl WantedPlatforms {
             Some(best) => compatible[best..].iter().copied().chain([""]).collect(),
             None => [""].into_iter().chain(compatible.iter().copied()).collect(),
         };
-        Self {
-            architecture,
-            variants,
-        }
+        Self { architecture, variants }
     }
 
     /// The image to take, or why there is none.
@@ -42,18 +39,10 @@ impl WantedPlatforms {
             // One that says nothing is better than none.
             None => Some(self.variants.len()),
         };
-        let ranked = index
-            .manifests
-            .iter()
-            .filter_map(|descriptor| Some((rank(descriptor)?, descriptor)));
-        let best = ranked
-            .min_by_key(|(rank, _)| *rank)
-            .map(|(_, descriptor)| descriptor);
+        let ranked = index.manifests.iter().filter_map(|descriptor| Some((rank(descriptor)?, descriptor)));
+        let best = ranked.min_by_key(|(rank, _)| *rank).map(|(_, descriptor)| descriptor);
         best.ok_or_else(|| {
-            let Self {
-                architecture,
-                variants,
-            } = self;
+            let Self { architecture, variants } = self;
             let variant = variants.first().copied().unwrap_or_default();
             format!(
                 "no image found in {} for architecture {architecture:?}, variant {variant:?}, OS {OS:?}",
@@ -64,11 +53,7 @@ impl WantedPlatforms {
 
     fn platform_rank(&self, platform: &ImagePlatform) -> Option<usize> {
         let fits = platform.os == OS && platform.architecture == self.architecture;
-        let rank = || {
-            self.variants
-                .iter()
-                .position(|variant| *variant == platform.variant)
-        };
+        let rank = || self.variants.iter().position(|variant| *variant == platform.variant);
         fits.then(rank).flatten()
     }
 }
@@ -92,17 +77,9 @@ fn own_variant(architecture: &str) -> Option<&'static str> {
         "arm" => {
             let name = rustix::system::uname();
             let machine = name.machine().to_string_lossy();
-            let known = [
-                ("aarch64", "v8"),
-                ("armv8", "v8"),
-                ("armv7", "v7"),
-                ("armv6", "v6"),
-                ("armv5", "v5"),
-            ];
-            known
-                .iter()
-                .find(|(prefix, _)| machine.starts_with(prefix))
-                .map(|(_, variant)| *variant)
+            let known =
+                [("aarch64", "v8"), ("armv8", "v8"), ("armv7", "v7"), ("armv6", "v6"), ("armv5", "v5")];
+            known.iter().find(|(prefix, _)| machine.starts_with(prefix)).map(|(_, variant)| *variant)
         }
         _ => None,
     }
@@ -152,15 +129,10 @@ mod tests {
 
     #[test]
     fn nothing_for_us_is_said_in_cdis_words() {
-        for (kind, name) in [
-            (IndexKind::Oci, "image index"),
-            (IndexKind::DockerList, "manifest list"),
-        ] {
+        for (kind, name) in [(IndexKind::Oci, "image index"), (IndexKind::DockerList, "manifest list")] {
             let index = index(kind, &["linux/amd64/"]);
             assert_eq!(
-                WantedPlatforms::new(Some("absent"))
-                    .choose_image(&index)
-                    .unwrap_err(),
+                WantedPlatforms::new(Some("absent")).choose_image(&index).unwrap_err(),
                 format!("no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\"")
             );
         }
@@ -170,9 +142,6 @@ mod tests {
     fn without_a_wish_it_is_this_machine() {
         let own = WantedPlatforms::new(None);
         assert_eq!(own.architecture, own_architecture());
-        assert_eq!(
-            own.variants.first().copied(),
-            Some(own_variant(own_architecture()).unwrap_or(""))
-        );
+        assert_eq!(own.variants.first().copied(), Some(own_variant(own_architecture()).unwrap_or("")));
     }
 }

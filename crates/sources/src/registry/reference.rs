@@ -54,9 +54,7 @@ impl ImageEndpoint {
             },
             "oci-archive" => Ok(layout(Self::Archive)),
             "oci" => Ok(layout(Self::Directory)),
-            _ => Err(parse_error(&format!(
-                "Invalid image name \"{text}\", unknown transport"
-            ))),
+            _ => Err(parse_error(&format!("Invalid image name \"{text}\", unknown transport"))),
         }
     }
 }
@@ -96,11 +94,7 @@ impl fmt::Display for ImageReference {
             ImageVersion::Tag(_) => ':',
             ImageVersion::Digest(_) => '@',
         };
-        write!(
-            f,
-            "{}/{}{separator}{}",
-            self.registry, self.repository, self.version
-        )
+        write!(f, "{}/{}{separator}{}", self.registry, self.repository, self.version)
     }
 }
 
@@ -119,9 +113,7 @@ impl ImageReference {
         };
         let version = match (tag, digest) {
             (Some(_), Some(_)) => {
-                return Err(invalid(
-                    "a tag and a digest together are not supported, use one of them",
-                ));
+                return Err(invalid("a tag and a digest together are not supported, use one of them"));
             }
             (None, Some(digest)) => {
                 ImageVersion::Digest(OciDigest::try_from(digest.to_owned()).map_err(|e| invalid(&e))?)
@@ -142,20 +134,12 @@ impl ImageReference {
         if registry.len() + 1 + repository.len() > MAX_NAME_BYTES {
             return Err(invalid("the name has more than 255 characters"));
         }
-        Ok(Self {
-            registry,
-            repository,
-            version,
-        })
+        Ok(Self { registry, repository, version })
     }
 
     /// Host and port of the API.
     pub(super) fn api_host(&self) -> &str {
-        if self.registry == DOCKER_HUB.0 {
-            DOCKER_HUB.1
-        } else {
-            &self.registry
-        }
+        if self.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &self.registry }
     }
 }
 
@@ -186,9 +170,7 @@ fn is_registry(registry: &str) -> bool {
         !label.is_empty()
             && !label.starts_with('-')
             && !label.ends_with('-')
-            && label
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
     (is_address || host.split('.').all(is_label)) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
@@ -199,9 +181,7 @@ fn is_component(component: &str) -> bool {
     let is_separator = |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
     component.starts_with(is_alphanumeric)
         && component.ends_with(is_alphanumeric)
-        && component
-            .split(is_alphanumeric)
-            .all(|between| between.is_empty() || is_separator(between))
+        && component.split(is_alphanumeric).all(|between| between.is_empty() || is_separator(between))
 }
 
 /// `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`
@@ -209,9 +189,7 @@ fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     tag.len() <= MAX_TAG_BYTES
         && tag.bytes().next().is_some_and(is_word)
-        && tag
-            .bytes()
-            .all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
+        && tag.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'))
 }
 
 fn parse_error(reason: &str) -> SourceError {
@@ -233,24 +211,12 @@ mod tests {
     #[test]
     fn short_names_become_long_ones() {
         for (text, long) in [
-            (
-                "docker://fedora",
-                "registry-1.docker.io docker.io/library/fedora:latest",
-            ),
-            (
-                "docker://index.docker.io/a/b:1",
-                "registry-1.docker.io docker.io/a/b:1",
-            ),
-            (
-                "docker://kubevirt/cirros",
-                "registry-1.docker.io docker.io/kubevirt/cirros:latest",
-            ),
+            ("docker://fedora", "registry-1.docker.io docker.io/library/fedora:latest"),
+            ("docker://index.docker.io/a/b:1", "registry-1.docker.io docker.io/a/b:1"),
+            ("docker://kubevirt/cirros", "registry-1.docker.io docker.io/kubevirt/cirros:latest"),
             ("docker://quay.io/a/b__c/d-.-e", ""),
             ("docker://localhost/a", "localhost localhost/a:latest"),
-            (
-                "docker://cdi-registry:5000/a/b:v1.0-x_",
-                "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_",
-            ),
+            ("docker://cdi-registry:5000/a/b:v1.0-x_", "cdi-registry:5000 cdi-registry:5000/a/b:v1.0-x_"),
             ("docker://[::1]:5000/a", "[::1]:5000 [::1]:5000/a:latest"),
             ("docker://Host/a", "Host Host/a:latest"),
         ] {
@@ -267,10 +233,7 @@ mod tests {
         for (text, endpoint) in [
             ("oci-archive:/a/b", ImageEndpoint::Archive(path(), None)),
             ("oci-archive:/a/b:", ImageEndpoint::Archive(path(), None)),
-            (
-                "oci:/a/b:c:d",
-                ImageEndpoint::Directory(path(), Some("c:d".to_owned())),
-            ),
+            ("oci:/a/b:c:d", ImageEndpoint::Directory(path(), Some("c:d".to_owned()))),
         ] {
             assert_eq!(ImageEndpoint::parse(text).unwrap(), endpoint);
         }
@@ -279,10 +242,7 @@ mod tests {
     #[test]
     fn what_is_refused_is_refused_in_cdis_words() {
         let prefix = "Could not parse image: Invalid image name \"fedora\", ";
-        assert_eq!(
-            parse("fedora"),
-            Err(format!("{prefix}expected colon-separated transport:reference"))
-        );
+        assert_eq!(parse("fedora"), Err(format!("{prefix}expected colon-separated transport:reference")));
         assert_eq!(
             parse("http://x"),
             Err("Could not parse image: Invalid image name \"http://x\", unknown transport".to_owned())

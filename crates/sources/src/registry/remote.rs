@@ -44,12 +44,8 @@ impl RemoteRegistry {
     pub(super) fn connect(reference: ImageReference, network: &Arc<Network>) -> Result<Self, SourceError> {
         let agent = HttpAgent::new(network, CONNECT_AGENT)?;
         let answer = network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
-        let session = RegistrySession::new(
-            agent,
-            Arc::clone(network),
-            &reference.repository,
-            answer.url.clone(),
-        );
+        let session =
+            RegistrySession::new(agent, Arc::clone(network), &reference.repository, answer.url.clone());
         match answer.status {
             StatusCode::OK => {}
             // It says no more than that the registry is elsewhere: where, each request finds out.
@@ -89,10 +85,7 @@ impl RemoteRegistry {
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
         // The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
-        let agent = ExtraHeader {
-            name: header::USER_AGENT,
-            value: HeaderValue::from_static(USER_AGENT),
-        };
+        let agent = ExtraHeader { name: header::USER_AGENT, value: HeaderValue::from_static(USER_AGENT) };
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))?;
         let config = HttpConfig {
@@ -116,21 +109,13 @@ impl RemoteRegistry {
 
     fn manifest_of(&self, version: &ImageVersion) -> Result<ServedManifest, SourceError> {
         let ImageReference { repository, .. } = &self.reference;
-        let what = format!(
-            "reading manifest {version} in {}/{repository}",
-            self.reference.api_host()
-        );
+        let what = format!("reading manifest {version} in {}/{repository}", self.reference.api_host());
         let accept = ACCEPTED.iter().map(|media_type| ExtraHeader {
             name: header::ACCEPT,
             value: HeaderValue::from_static(media_type),
         });
         let is_checked = matches!(version, ImageVersion::Digest(_));
-        let source = self.open_path(
-            &what,
-            &format!("manifests/{version}"),
-            accept.collect(),
-            is_checked,
-        )?;
+        let source = self.open_path(&what, &format!("manifests/{version}"), accept.collect(), is_checked)?;
         let mut body = source.open_body()?;
         let mut bytes = BytesMut::new();
         while let Some(chunk) = body.next_chunk()? {
@@ -175,10 +160,8 @@ impl ImageStore for RemoteRegistry {
         let source = self.open_path(&what, &format!("blobs/{}", blob.digest), Vec::new(), true)?;
         match source.total_bytes() {
             Some(length) if length != blob.size => {
-                let message = format!(
-                    "{what}: the registry announces {length} bytes, the manifest says {}",
-                    blob.size
-                );
+                let message =
+                    format!("{what}: the registry announces {length} bytes, the manifest says {}", blob.size);
                 Err(SourceError::new(SourceErrorKind::Length, message))
             }
             _ => source.open_body(),
@@ -221,10 +204,5 @@ fn announced_digest(headers: &HeaderMap) -> Option<OciDigest> {
 
 /// A content type without its parameters.
 fn media_type(content_type: &str) -> String {
-    content_type
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim()
-        .to_owned()
+    content_type.split(';').next().unwrap_or_default().trim().to_owned()
 }

@@ -83,10 +83,7 @@ impl RegistrySession {
             }
             Some(AuthChallenge::Bearer { realm, service }) => {
                 self.check_secret_target("the token of the registry")?;
-                let is_due = state
-                    .token
-                    .as_ref()
-                    .is_none_or(|token| Instant::now() >= token.renew_at);
+                let is_due = state.token.as_ref().is_none_or(|token| Instant::now() >= token.renew_at);
                 if is_due {
                     state.token = Some(self.ask_for_token(&realm, service.as_deref()).await?);
                 }
@@ -169,10 +166,7 @@ impl RegistrySession {
 
 impl RegistryTokenReply {
     fn into_token(self) -> Option<BearerToken> {
-        let text = [self.token, self.access_token]
-            .into_iter()
-            .flatten()
-            .find(|text| !text.is_empty())?;
+        let text = [self.token, self.access_token].into_iter().flatten().find(|text| !text.is_empty())?;
         let mut value = HeaderValue::try_from(format!("Bearer {text}")).ok()?;
         value.set_sensitive(true);
         let life = Duration::from_secs(self.expires_in.unwrap_or(0)).clamp(DEFAULT_LIFE, MAX_LIFE);

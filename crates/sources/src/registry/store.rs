@@ -33,17 +33,9 @@ pub(super) fn open_verified(
     store: &dyn ImageStore,
     blob: &OciDescriptor,
 ) -> Result<Box<dyn SourceBody>, SourceError> {
-    let body = Box::new(MeasuredBody {
-        body: store.open_blob(blob)?,
-        left: blob.size,
-        blob: blob.clone(),
-    });
+    let body = Box::new(MeasuredBody { body: store.open_blob(blob)?, left: blob.size, blob: blob.clone() });
     let what = format!("blob {}", blob.digest);
-    Ok(Box::new(VerifiedBody::new(
-        body,
-        blob.digest.to_checksum(),
-        what,
-    )?))
+    Ok(Box::new(VerifiedBody::new(body, blob.digest.to_checksum(), what)?))
 }
 
 /// A whole blob that is a document of at most `limit` bytes.
@@ -53,10 +45,7 @@ pub(super) fn read_document(
     limit: usize,
 ) -> Result<Bytes, SourceError> {
     if usize::try_from(blob.size).map_or(true, |size| size > limit) {
-        let message = format!(
-            "blob {} has {} bytes, a document has at most {limit}",
-            blob.digest, blob.size
-        );
+        let message = format!("blob {} has {} bytes, a document has at most {limit}", blob.digest, blob.size);
         return Err(SourceError::new(SourceErrorKind::Length, message));
     }
     let mut body = open_verified(store, blob)?;

@@ -37,9 +37,7 @@ mod tests {
     use http::HeaderName;
 
     fn read(pairs: &[(&'static str, &'static str)]) -> Option<String> {
-        let pairs = pairs
-            .iter()
-            .map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
+        let pairs = pairs.iter().map(|(name, value)| (HeaderName::from_static(name), value.parse().unwrap()));
         announced_checksum(&pairs.collect()).map(|checksum| checksum.to_string())
     }
 
@@ -48,14 +46,8 @@ mod tests {
         let crc32 = ("x-amz-checksum-crc32", "y/Q5Jg==");
         let crc64 = ("x-amz-checksum-crc64nvme", "rosUhgp5mIg=");
         assert_eq!(read(&[crc32]).as_deref(), Some("crc32:cbf43926"));
-        assert_eq!(
-            read(&[crc32, crc64]).as_deref(),
-            Some("crc64nvme:ae8b14860a799888")
-        );
-        assert_eq!(
-            read(&[crc32, (KIND, "full_object")]).as_deref(),
-            Some("crc32:cbf43926")
-        );
+        assert_eq!(read(&[crc32, crc64]).as_deref(), Some("crc64nvme:ae8b14860a799888"));
+        assert_eq!(read(&[crc32, (KIND, "full_object")]).as_deref(), Some("crc32:cbf43926"));
         for nothing in [
             &[][..],
             &[crc32, (KIND, "COMPOSITE")],

@@ -18,10 +18,8 @@ use crate::objects::{StoreError, append_advice};
 use crate::policy::CloudProvider;
 
 /// Asks for the checksums that S3 keeps, which it says about whole objects only.
-const CHECKSUM_MODE: (HeaderName, HeaderValue) = (
-    HeaderName::from_static("x-amz-checksum-mode"),
-    HeaderValue::from_static("ENABLED"),
-);
+const CHECKSUM_MODE: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-amz-checksum-mode"), HeaderValue::from_static("ENABLED"));
 
 /// The token of keys that expire.
 const TOKEN: &str = "x-amz-security-token";
@@ -33,22 +31,11 @@ const BUCKET_REGION: &str = "x-amz-bucket-region";
 const MAX_REGION_BYTES: usize = 32;
 
 /// Codes for keys whose time is over (S3 API reference, list of error codes).
-const EXPIRED: [&str; 4] = [
-    "ExpiredToken",
-    "ExpiredTokenException",
-    "TokenRefreshRequired",
-    "InvalidToken",
-];
+const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"];
 
 /// Codes of what passes, although the status does not always say so.
-const PASSING: [&str; 6] = [
-    "InternalError",
-    "OperationAborted",
-    "RequestTimeout",
-    "ServiceUnavailable",
-    "SlowDown",
-    "Throttling",
-];
+const PASSING: [&str; 6] =
+    ["InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"];
 
 pub(super) struct S3Dialect {
     keys: AccessKeys,
@@ -59,11 +46,7 @@ pub(super) struct S3Dialect {
 
 impl S3Dialect {
     pub(super) fn new(keys: AccessKeys, region: String) -> Self {
-        Self {
-            keys,
-            region: RwLock::new(region),
-            version: OnceLock::new(),
-        }
+        Self { keys, region: RwLock::new(region), version: OnceLock::new() }
     }
 
     /// Restricts all later requests to this version.
@@ -90,9 +73,7 @@ impl S3Dialect {
         let region =
             header_text(refusal.headers, BUCKET_REGION).or(error.map(|error| error.region.as_str()))?;
         let is_region = (1..=MAX_REGION_BYTES).contains(&region.len())
-            && region
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+            && region.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         (is_about_regions && is_region && region != self.region()).then(|| region.to_owned())
     }
 }
@@ -117,13 +98,8 @@ fn sign_request(
         .body(HttpRequestBody::empty())
         .map_err(|error| unusable(error.into()))?;
     // Proxies may change the other headers, and S3 would then compute another signature.
-    let amazon = request
-        .headers()
-        .iter()
-        .filter(|(name, _)| name.as_str().starts_with("x-amz-"));
-    signed
-        .headers_mut()
-        .extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
+    let amazon = request.headers().iter().filter(|(name, _)| name.as_str().starts_with("x-amz-"));
+    signed.headers_mut().extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
     AwsAuthorizer::new(key, "s3", region)
         .try_authorize(&mut signed, None)
         .map_err(|error| unusable(error.into()))?;

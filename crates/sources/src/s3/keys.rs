@@ -20,31 +20,17 @@ const JUST_NOW: Duration = Duration::from_secs(10);
 
 /// Variables, and what the library calls them.
 const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 3] = [
-    (
-        "AWS_WEB_IDENTITY_TOKEN_FILE",
-        AmazonS3ConfigKey::WebIdentityTokenFile,
-    ),
+    ("AWS_WEB_IDENTITY_TOKEN_FILE", AmazonS3ConfigKey::WebIdentityTokenFile),
     ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
     ("AWS_ROLE_SESSION_NAME", AmazonS3ConfigKey::RoleSessionName),
 ];
 const CONTAINER: [(&str, AmazonS3ConfigKey); 3] = [
-    (
-        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-        AmazonS3ConfigKey::ContainerCredentialsRelativeUri,
-    ),
-    (
-        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-        AmazonS3ConfigKey::ContainerCredentialsFullUri,
-    ),
-    (
-        "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
-        AmazonS3ConfigKey::ContainerAuthorizationTokenFile,
-    ),
+    ("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", AmazonS3ConfigKey::ContainerCredentialsRelativeUri),
+    ("AWS_CONTAINER_CREDENTIALS_FULL_URI", AmazonS3ConfigKey::ContainerCredentialsFullUri),
+    ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", AmazonS3ConfigKey::ContainerAuthorizationTokenFile),
 ];
-const MACHINE: [(&str, AmazonS3ConfigKey); 1] = [(
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    AmazonS3ConfigKey::MetadataEndpoint,
-)];
+const MACHINE: [(&str, AmazonS3ConfigKey); 1] =
+    [("AWS_EC2_METADATA_SERVICE_ENDPOINT", AmazonS3ConfigKey::MetadataEndpoint)];
 
 /// Origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,11 +124,7 @@ impl AccessKeys {
     /// place that a server leads to.
     pub(super) async fn current_key(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
         if let Some(found) = self.origin.identity_origin()
-            && self
-                .network
-                .policy
-                .lend_identity(found, CloudProvider::Amazon, url)
-                .is_err()
+            && self.network.policy.lend_identity(found, CloudProvider::Amazon, url).is_err()
         {
             return Ok(None);
         }
@@ -152,9 +134,7 @@ impl AccessKeys {
         check_key(&key)?;
         // A signature shows no key, but a token is one.
         if key.token.is_some() {
-            self.network
-                .policy
-                .check_secret_target("the session token for S3", url)?;
+            self.network.policy.check_secret_target("the session token for S3", url)?;
         }
         Ok(Some(key))
     }
@@ -171,10 +151,7 @@ impl AccessKeys {
             KeyOrigin::Given | KeyOrigin::Variables | KeyOrigin::Nobody => return false,
             KeyOrigin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
             // Several connections may be refused in the same moment: one renewal is for all of them.
-            _ if current
-                .renewed
-                .is_some_and(|renewed| renewed.elapsed() < JUST_NOW) =>
-            {
+            _ if current.renewed.is_some_and(|renewed| renewed.elapsed() < JUST_NOW) => {
                 return true;
             }
             _ => self.build_provider(),
@@ -195,10 +172,7 @@ impl AccessKeys {
 
     /// The library's provider.
     fn build_provider(&self) -> Result<AwsCredentialProvider, SourceError> {
-        let lent = self
-            .origin
-            .identity_origin()
-            .map(|found| self.lent_variables(found, &self.url));
+        let lent = self.origin.identity_origin().map(|found| self.lent_variables(found, &self.url));
         let lent = lent.transpose()?;
         let builder = self.provider_builder()?;
         let builder = match (self.origin, lent) {
@@ -238,9 +212,7 @@ impl AccessKeys {
         })?;
         let policy = &self.network.policy;
         match policy.lend_identity(IdentityOrigin::Mounted, CloudProvider::Amazon, &url) {
-            Ok(_) => policy
-                .check_secret_target("the token of the workload", &url)
-                .map(|()| text),
+            Ok(_) => policy.check_secret_target("the token of the workload", &url).map(|()| text),
             Err(_) => {
                 let host = url.host_str().unwrap_or_default();
                 Err(invalid_error(format!(
@@ -252,10 +224,7 @@ impl AccessKeys {
     }
 
     fn lent_variables(&self, found: IdentityOrigin, url: &Url) -> Result<IdentityVariables<'_>, SourceError> {
-        let lent = self
-            .network
-            .policy
-            .lend_identity(found, CloudProvider::Amazon, url);
+        let lent = self.network.policy.lend_identity(found, CloudProvider::Amazon, url);
         lent.map_err(|advice| invalid_error(format!("no credentials: {advice}")))
     }
 }
@@ -264,12 +233,7 @@ impl AccessKeys {
 /// is none, why.
 fn find_identity(policy: &ImportPolicy, url: &Url) -> (KeyOrigin, Option<String>) {
     let mut withheld = None;
-    for origin in [
-        KeyOrigin::Variables,
-        KeyOrigin::WebIdentity,
-        KeyOrigin::Container,
-        KeyOrigin::Machine,
-    ] {
+    for origin in [KeyOrigin::Variables, KeyOrigin::WebIdentity, KeyOrigin::Container, KeyOrigin::Machine] {
         let Some(found) = origin.identity_origin() else {
             continue;
         };
@@ -306,19 +270,13 @@ fn with_variables(
     variables: &[(&str, AmazonS3ConfigKey)],
     lent: IdentityVariables<'_>,
 ) -> AmazonS3Builder {
-    let values = variables
-        .iter()
-        .filter_map(|(name, config)| Some((*config, lent.get(name)?)));
-    values.fold(builder, |builder, (config, value)| {
-        builder.with_config(config, value)
-    })
+    let values = variables.iter().filter_map(|(name, config)| Some((*config, lent.get(name)?)));
+    values.fold(builder, |builder, (config, value)| builder.with_config(config, value))
 }
 
 fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Builder, SourceError> {
     check_key(key)?;
-    let builder = builder
-        .with_access_key_id(&key.key_id)
-        .with_secret_access_key(&key.secret_key);
+    let builder = builder.with_access_key_id(&key.key_id).with_secret_access_key(&key.secret_key);
     Ok(match &key.token {
         Some(token) => builder.with_token(token),
         None => builder,

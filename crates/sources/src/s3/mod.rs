@@ -26,10 +26,7 @@ use super::scheme::SourceKind;
 const VERSION: &str = "x-amz-version-id";
 
 /// S3, as it is registered.
-pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind {
-    kind: SourceKind::S3,
-    open,
-};
+pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::S3, open };
 
 /// Asks for the object, with the credentials of `network` or an identity that its policy lends, else without.
 pub fn open(

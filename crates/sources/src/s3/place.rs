@@ -34,15 +34,11 @@ impl S3Location {
         policy: &ImportPolicy,
     ) -> Result<Self, SourceError> {
         let refused = |reason: String| {
-            let message = format!(
-                "unable to parse endpoint \"{}\": {reason}",
-                redact_endpoint(endpoint)
-            );
+            let message = format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
             invalid_error(message)
         };
-        let (scheme, rest) = endpoint
-            .split_once("://")
-            .ok_or_else(|| refused("it has no scheme".to_owned()))?;
+        let (scheme, rest) =
+            endpoint.split_once("://").ok_or_else(|| refused("it has no scheme".to_owned()))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let rest = rest.split('#').next().unwrap_or_default();
         let (server, names) = match addressing {
@@ -62,9 +58,8 @@ impl S3Location {
                 (url, region)
             }
             None => {
-                let region = region
-                    .or_else(|| configured_region(policy))
-                    .unwrap_or_else(|| HOME_REGION.to_owned());
+                let region =
+                    region.or_else(|| configured_region(policy)).unwrap_or_else(|| HOME_REGION.to_owned());
                 let url = amazon_url(&bucket, &key, &region).map_err(|error| refused(error.to_string()))?;
                 (url, region)
             }
@@ -72,12 +67,7 @@ impl S3Location {
         if let Some(version) = version_of(query) {
             url.query_pairs_mut().append_pair("versionId", &version);
         }
-        Ok(Self {
-            url,
-            bucket,
-            key: String::from_utf8_lossy(&key).into_owned(),
-            region,
-        })
+        Ok(Self { url, bucket, key: String::from_utf8_lossy(&key).into_owned(), region })
     }
 
     /// `bucket/key`.
@@ -89,12 +79,8 @@ impl S3Location {
 /// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API
 /// and importers take: a path.
 pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
-    let refused = |reason: String| {
-        invalid_error(format!(
-            "unable to parse \"{}\": {reason}",
-            redact_endpoint(address)
-        ))
-    };
+    let refused =
+        |reason: String| invalid_error(format!("unable to parse \"{}\": {reason}", redact_endpoint(address)));
     let names = address.split_once("://").map_or(address, |(_, names)| names);
     let names = names.split('#').next().unwrap_or_default();
     let (names, query) = names.split_once('?').unwrap_or((names, ""));
@@ -109,11 +95,7 @@ pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
 fn path_style(server: &str, bucket: &str, key: &[u8]) -> Result<Url, url::ParseError> {
     let mut url = Url::parse(server)?;
     let base = url.path().trim_end_matches('/').to_owned();
-    url.set_path(&format!(
-        "{base}/{}/{}",
-        encode_path(bucket.as_bytes()),
-        encode_path(key)
-    ));
+    url.set_path(&format!("{base}/{}/{}", encode_path(bucket.as_bytes()), encode_path(key)));
     Ok(url)
 }
 
@@ -134,9 +116,7 @@ fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
 
 fn version_of(query: &str) -> Option<String> {
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
-    pairs
-        .find(|(name, _)| name == "versionId")
-        .map(|(_, version)| version.into_owned())
+    pairs.find(|(name, _)| name == "versionId").map(|(_, version)| version.into_owned())
 }
 
 /// The server that the command line's environment names, as for the AWS SDKs.
@@ -149,10 +129,7 @@ fn configured_region(policy: &ImportPolicy) -> Option<String> {
 }
 
 fn first_setting(policy: &ImportPolicy, names: [&str; 2]) -> Option<String> {
-    names
-        .iter()
-        .find_map(|name| policy.get_setting(name))
-        .map(str::to_owned)
+    names.iter().find_map(|name| policy.get_setting(name)).map(str::to_owned)
 }
 
 /// CDI's rule: what stands between `s3.` and `.amazonaws.com`, or else the first label of the host. Two exceptions, where
@@ -177,9 +154,7 @@ struct AmazonLabels {
 fn amazon_labels(host: &str) -> Option<AmazonLabels> {
     let host = host.strip_suffix(".cn").unwrap_or(host);
     let labels: Vec<&str> = host.strip_suffix(".amazonaws.com")?.split('.').collect();
-    let service = labels
-        .iter()
-        .rposition(|label| *label == "s3" || label.starts_with("s3-"))?;
+    let service = labels.iter().rposition(|label| *label == "s3" || label.starts_with("s3-"))?;
     let (before, after) = labels.split_at(service);
     // The old way to write it: s3-eu-west-1.amazonaws.com.
     let old = after.first().and_then(|label| label.strip_prefix("s3-"));
@@ -187,48 +162,29 @@ fn amazon_labels(host: &str) -> Option<AmazonLabels> {
     Some(AmazonLabels {
         bucket: (!before.is_empty()).then(|| before.join(".")),
         is_dual_stack: new.first() == Some(&"dualstack"),
-        region: new
-            .last()
-            .copied()
-            .or(old)
-            .filter(|r| *r != "dualstack")
-            .map(str::to_owned),
+        region: new.last().copied().or(old).filter(|r| *r != "dualstack").map(str::to_owned),
     })
 }
 
 /// The same object as asked for in `region`; none where the address does not depend on the region.
 pub(super) fn relocate_url(url: &Url, region: &str) -> Option<Url> {
     let labels = amazon_labels(url.host_str()?)?;
-    let bucket = labels
-        .bucket
-        .map(|bucket| format!("{bucket}."))
-        .unwrap_or_default();
+    let bucket = labels.bucket.map(|bucket| format!("{bucket}.")).unwrap_or_default();
     let stack = if labels.is_dual_stack { "dualstack." } else { "" };
     let mut relocated = url.clone();
-    relocated
-        .set_host(Some(&format!(
-            "{bucket}s3.{stack}{region}.{}",
-            region_domain(region)
-        )))
-        .ok()?;
+    relocated.set_host(Some(&format!("{bucket}s3.{stack}{region}.{}", region_domain(region)))).ok()?;
     Some(relocated)
 }
 
 /// Domain of the services of a region.
 pub(super) fn region_domain(region: &str) -> &'static str {
-    if region.starts_with("cn-") {
-        "amazonaws.com.cn"
-    } else {
-        "amazonaws.com"
-    }
+    if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
 }
 
 /// Virtual-hosted, which Amazon prefers, where the bucket's name can be a label that its certificate covers.
 fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseError> {
     let is_label = bucket.len() <= MAX_LABEL_BYTES
-        && bucket
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
+        && bucket.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
     let (domain, key) = (region_domain(region), encode_path(key));
     if is_label {
         Url::parse(&format!("https://{bucket}.s3.{region}.{domain}/{key}"))
@@ -250,9 +206,7 @@ mod tests {
         addressing: AddressingStyle,
         environment: &[(&str, &str)],
     ) -> Result<S3Location, SourceError> {
-        let environment = environment
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let policy = ImportPolicy::for_pod(&environment.collect::<HashMap<_, _>>(), true);
         S3Location::parse(endpoint, addressing, None, &policy)
     }
@@ -288,11 +242,7 @@ mod tests {
         ] {
             let place = place(endpoint, AddressingStyle::Host, &[]).unwrap();
             assert_eq!(place.url.as_str(), url, "{endpoint}");
-            assert_eq!(
-                (place.object_name().as_str(), place.region.as_str()),
-                (name, region),
-                "{endpoint}"
-            );
+            assert_eq!((place.object_name().as_str(), place.region.as_str()), (name, region), "{endpoint}");
         }
     }
 
@@ -311,25 +261,14 @@ mod tests {
                 "http://minio.ns:9000/Im_ages/a%20dir/%C3%BC%2B100%25%26%5C.img?versionId=x%2By",
                 "Im_ages/a dir/\u{fc}+100%&\\.img",
             ),
-            (
-                "http://[::1]:9000/",
-                "s3://b/a%2Bb%3F",
-                "http://[::1]:9000/b/a%2Bb%3F",
-                "b/a+b?",
-            ),
+            ("http://[::1]:9000/", "s3://b/a%2Bb%3F", "http://[::1]:9000/b/a%2Bb%3F", "b/a+b?"),
         ] {
             let made = url_at(&server.parse().unwrap(), address).unwrap();
             assert_eq!(made.as_str(), url);
             let read = place(url, AddressingStyle::Host, &[]).unwrap();
             assert_eq!((read.object_name().as_str(), read.url.as_str()), (name, url));
         }
-        for address in [
-            "s3://",
-            "s3://bucket",
-            "s3://bucket/",
-            "s3:///key",
-            "s3://b/a/../c",
-        ] {
+        for address in ["s3://", "s3://bucket", "s3://bucket/", "s3:///key", "s3://b/a/../c"] {
             let refused = url_at(&"https://h".parse().unwrap(), address).unwrap_err();
             assert_eq!(refused.kind(), SourceErrorKind::Invalid, "{address}");
         }
@@ -337,17 +276,9 @@ mod tests {
 
     #[test]
     fn the_command_line_names_bucket_and_key() {
-        let minio = [
-            ("AWS_ENDPOINT_URL", "http://minio:9000/base/"),
-            ("AWS_REGION", "here"),
-        ];
+        let minio = [("AWS_ENDPOINT_URL", "http://minio:9000/base/"), ("AWS_REGION", "here")];
         for (text, environment, url, region) in [
-            (
-                "s3://b/k",
-                &[][..],
-                "https://b.s3.us-east-1.amazonaws.com/k",
-                "us-east-1",
-            ),
+            ("s3://b/k", &[][..], "https://b.s3.us-east-1.amazonaws.com/k", "us-east-1"),
             (
                 "s3://b.c/k",
                 &[("AWS_DEFAULT_REGION", "cn-north-1")],
@@ -357,11 +288,7 @@ mod tests {
             ("s3://B/k", &minio, "http://minio:9000/base/B/k", "here"),
         ] {
             let place = place(text, AddressingStyle::Bucket, environment).unwrap();
-            assert_eq!(
-                (place.url.as_str(), place.region.as_str()),
-                (url, region),
-                "{text}"
-            );
+            assert_eq!((place.url.as_str(), place.region.as_str()), (url, region), "{text}");
         }
     }
 
@@ -390,10 +317,7 @@ mod tests {
                 "https://b.s3.amazonaws.com/k?versionId=1",
                 "https://b.s3.cn-north-1.amazonaws.com.cn/k?versionId=1",
             ),
-            (
-                "https://s3-us-west-2.amazonaws.com/b/k",
-                "https://s3.cn-north-1.amazonaws.com.cn/b/k",
-            ),
+            ("https://s3-us-west-2.amazonaws.com/b/k", "https://s3.cn-north-1.amazonaws.com.cn/b/k"),
             (
                 "https://a.b.s3.dualstack.us-west-2.amazonaws.com/k",
                 "https://a.b.s3.dualstack.cn-north-1.amazonaws.com.cn/k",
@@ -401,10 +325,7 @@ mod tests {
         ] {
             assert_eq!(relocate(url).as_deref(), Some(expected));
         }
-        for elsewhere in [
-            "http://minio:9000/b/k",
-            "https://s3.amazonaws.com.evil.example/b/k",
-        ] {
+        for elsewhere in ["http://minio:9000/b/k", "https://s3.amazonaws.com.evil.example/b/k"] {
             assert_eq!(relocate(elsewhere), None);
         }
     }

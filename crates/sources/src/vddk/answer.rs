@@ -19,27 +19,18 @@ pub(super) struct ManagedObjectReference {
 impl ManagedObjectReference {
     /// The object that is called this.
     pub(super) fn new(kind: &'static str, name: &str) -> Self {
-        Self {
-            kind,
-            name: name.to_owned(),
-        }
+        Self { kind, name: name.to_owned() }
     }
 
     /// An object that the server names. Names become arguments of nbdkit, and real ones are like `vm-42` or `12-snapshot-3`.
     pub(super) fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
         let name = name.trim();
         let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        let begins = name
-            .bytes()
-            .next()
-            .is_some_and(|byte| byte.is_ascii_alphanumeric());
+        let begins = name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
         if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
             return Ok(Self::new(kind, name));
         }
-        let message = format!(
-            "vSphere calls a {kind} {:?}, which is no name of an object",
-            plain_line(name)
-        );
+        let message = format!("vSphere calls a {kind} {:?}, which is no name of an object", plain_line(name));
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 

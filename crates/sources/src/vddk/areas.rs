@@ -87,8 +87,7 @@ impl ChangedAreas {
 /// The number in the child `name`, which is not negative.
 fn parse_number(element: &XmlElement, name: &str) -> Result<u64, SourceError> {
     let text = element.text_of(name).unwrap_or_default();
-    text.parse()
-        .map_err(|_| impossible_error(format!("a {name} of {:?}", plain_line(text))))
+    text.parse().map_err(|_| impossible_error(format!("a {name} of {:?}", plain_line(text))))
 }
 
 pub(super) fn impossible_error(what: impl std::fmt::Display) -> SourceError {
@@ -119,10 +118,7 @@ mod tests {
         let first = page("0", "100", &[(50, 10), (0, 10), (60, 5), (90, 20)]);
         assert_eq!(areas.add_page(&first, 0, 200).unwrap(), 100);
         assert_eq!(areas.add_page(&page("100", "50", &[]), 100, 200).unwrap(), 150);
-        assert_eq!(
-            areas.add_page(&page("150", "50", &[(199, 1)]), 150, 200).unwrap(),
-            200
-        );
+        assert_eq!(areas.add_page(&page("150", "50", &[(199, 1)]), 150, 200).unwrap(), 200);
         let changes = areas.into_changes(200).unwrap();
         assert_eq!(changes.ranges()[..], [0..10, 50..65, 90..110, 199..200]);
     }
@@ -141,10 +137,7 @@ mod tests {
             (page("0", "100", &[(9, i64::MAX)]), "of a disk of 100 bytes"),
             (page("0", "100", &[(10, 10), (5, 6)]), "areas that overlap"),
         ] {
-            let message = ChangedAreas::default()
-                .add_page(&wrong, 0, 100)
-                .unwrap_err()
-                .to_string();
+            let message = ChangedAreas::default().add_page(&wrong, 0, 100).unwrap_err().to_string();
             assert!(message.contains(reason), "{message}");
             assert!(message.ends_with("import the disk anew"), "{message}");
         }

@@ -54,16 +54,14 @@ impl VddkReadState {
             session.close().await;
             unchanged
         };
-        self.network
-            .block_on(checking)
-            .map_err(|error| match error.kind() {
-                SourceErrorKind::Stopped => error,
-                _ => SourceError::with_context(
-                    SourceErrorKind::Changed,
-                    "the snapshot is not what it was when reading began, begin this stage again",
-                    error,
-                ),
-            })
+        self.network.block_on(checking).map_err(|error| match error.kind() {
+            SourceErrorKind::Stopped => error,
+            _ => SourceError::with_context(
+                SourceErrorKind::Changed,
+                "the snapshot is not what it was when reading began, begin this stage again",
+                error,
+            ),
+        })
     }
 }
 

@@ -41,19 +41,14 @@ async fn query_page(
     since: &ChangeId,
     offset: u64,
 ) -> Result<XmlElement, SourceError> {
-    let snapshot = found
-        .snapshot
-        .as_ref()
-        .map(|snapshot| snapshot.to_xml("snapshot"));
+    let snapshot = found.snapshot.as_ref().map(|snapshot| snapshot.to_xml("snapshot"));
     let arguments = format!(
         "{}<deviceKey>{}</deviceKey><startOffset>{offset}</startOffset><changeId>{}</changeId>",
         snapshot.unwrap_or_default(),
         found.disk.key,
         escape_text(&since.to_string())
     );
-    let answer = session
-        .call_method(&found.machine, "QueryChangedDiskAreas", &arguments)
-        .await;
+    let answer = session.call_method(&found.machine, "QueryChangedDiskAreas", &arguments).await;
     match answer {
         Ok(response) => Ok(response.into_child("returnval").unwrap_or_default()),
         Err(VsphereCallError::Fault(fault)) => Err(explain_fault(fault, since)),

@@ -83,19 +83,13 @@ pub(super) async fn find_disk(
         }
         disk = with_file(&session.read_properties(object, &[DEVICES]).await?);
     }
-    let disk = disk.ok_or_else(|| {
-        missing_error(&format!(
-            "no disk {file:?} in the machine {uuid} or its snapshots"
-        ))
-    })?;
+    let disk = disk
+        .ok_or_else(|| missing_error(&format!("no disk {file:?} in the machine {uuid} or its snapshots")))?;
     let Some(current) = &checkpoints.current else {
         return Ok(LocatedDisk {
             machine,
             snapshot: None,
-            disk: VirtualDisk {
-                file: file.to_owned(),
-                ..disk
-            },
+            disk: VirtualDisk { file: file.to_owned(), ..disk },
             since: None,
         });
     };
@@ -107,20 +101,14 @@ pub(super) async fn find_disk(
         Some(previous) => Some(match ChangeId::parse(previous) {
             Some(id) => EarlierState::Tracked(now.check_related(current, id)?),
             None => {
-                let before = disk
-                    .at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous)
-                    .await?;
+                let before =
+                    disk.at_snapshot(session, snapshots.find_snapshot(previous, uuid)?, previous).await?;
                 before.check_size(&now)?;
                 now.later_than(&before, current, previous)?
             }
         }),
     };
-    Ok(LocatedDisk {
-        machine,
-        snapshot: Some(snapshot),
-        disk: now,
-        since,
-    })
+    Ok(LocatedDisk { machine, snapshot: Some(snapshot), disk: now, since })
 }
 
 impl LocatedDisk {
@@ -147,10 +135,7 @@ impl VirtualDisk {
         let number = |name| device.text_of(name).and_then(|text| text.parse::<u64>().ok());
         let backing = device.child("backing")?;
         Some(Self {
-            id: device
-                .text_of("diskObjectId")
-                .or_else(|| device.text_of("key"))?
-                .to_owned(),
+            id: device.text_of("diskObjectId").or_else(|| device.text_of("key"))?.to_owned(),
             key: device.text_of("key")?.parse().ok()?,
             file: backing.text_of("fileName")?.to_owned(),
             capacity: number("capacityInBytes"),
@@ -205,9 +190,7 @@ impl VirtualDisk {
             tracing::warn!("this vSphere tells no size of the disk: it is a simulator");
             return Ok(EarlierState::Same);
         }
-        Ok(EarlierState::Tracked(
-            self.check_related(current, before.require_change_id(previous)?)?,
-        ))
+        Ok(EarlierState::Tracked(self.check_related(current, before.require_change_id(previous)?)?))
     }
 
     fn check_size(&self, later: &Self) -> Result<(), SourceError> {
@@ -239,15 +222,9 @@ impl MachineSnapshots {
 fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
     let is_it = |device: &&XmlElement| {
         let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
-        parents
-            .take(MAX_PARENTS)
-            .any(|backing| backing.text_of("fileName") == Some(file))
+        parents.take(MAX_PARENTS).any(|backing| backing.text_of("fileName") == Some(file))
     };
-    devices
-        .children
-        .iter()
-        .find(is_it)
-        .and_then(VirtualDisk::from_device)
+    devices.children.iter().find(is_it).and_then(VirtualDisk::from_device)
 }
 
 /// Refuses what cannot be the file of a disk: it becomes an argument of nbdkit.
@@ -255,10 +232,7 @@ fn check_file(file: &str) -> Result<(), SourceError> {
     if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
         return Ok(());
     }
-    Err(missing_error(&format!(
-        "a disk in {:?}, which can be no file",
-        plain_line(file)
-    )))
+    Err(missing_error(&format!("a disk in {:?}, which can be no file", plain_line(file))))
 }
 
 /// All snapshots of a tree with their names, parents first.
@@ -271,10 +245,7 @@ fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReferen
         }
         if let Some(object) = tree.text_of("snapshot") {
             let name = tree.text_of("name").unwrap_or_default().to_owned();
-            found.push((
-                name,
-                ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?,
-            ));
+            found.push((name, ManagedObjectReference::from_name("VirtualMachineSnapshot", object)?));
         }
         waiting.extend(tree.children_named("childSnapshotList"));
     }
@@ -325,31 +296,17 @@ mod tests {
         assert_eq!(tracked.check_related("now", before.clone()).unwrap(), before);
         let refused = |result: Result<ChangeId, SourceError>, reason: &str| {
             let message = result.unwrap_err().to_string();
-            assert!(
-                message.contains(reason) && message.ends_with(BEGIN_ANEW),
-                "{message}"
-            );
+            assert!(message.contains(reason) && message.ends_with(BEGIN_ANEW), "{message}");
         };
         let other = ChangeId::parse("52-62/7").unwrap();
         refused(tracked.check_related("now", other), "is that of another disk");
+        refused(disk(None, 512).check_related("now", before), "did not track what changed");
         refused(
-            disk(None, 512).check_related("now", before),
-            "did not track what changed",
-        );
-        refused(
-            disk(None, 512)
-                .later_than(&tracked, "now", "then")
-                .map(|_| ChangeId::parse("0-0/0").unwrap()),
+            disk(None, 512).later_than(&tracked, "now", "then").map(|_| ChangeId::parse("0-0/0").unwrap()),
             "in the snapshot \"now\"",
         );
-        let simulated = VirtualDisk {
-            capacity: None,
-            ..disk(None, 0)
-        };
-        assert_eq!(
-            simulated.later_than(&simulated, "b", "a").unwrap(),
-            EarlierState::Same
-        );
+        let simulated = VirtualDisk { capacity: None, ..disk(None, 0) };
+        assert_eq!(simulated.later_than(&simulated, "b", "a").unwrap(), EarlierState::Same);
         assert!(tracked.check_size(&disk(None, 512)).is_ok());
         assert!(tracked.check_size(&disk(None, 1024)).is_err());
     }
@@ -361,15 +318,9 @@ mod tests {
              <childSnapshotList><snapshot>snapshot-2</snapshot><name>b</name></childSnapshotList>\
              </rootSnapshotList></val>",
         );
-        let names: Vec<_> = list_snapshots(&info)
-            .unwrap()
-            .into_iter()
-            .map(|(name, object)| (name, object.name))
-            .collect();
+        let names: Vec<_> =
+            list_snapshots(&info).unwrap().into_iter().map(|(name, object)| (name, object.name)).collect();
         let expected = [("a", "snapshot-1"), ("b", "snapshot-2")];
-        assert_eq!(
-            names,
-            expected.map(|(name, object)| (name.to_owned(), object.to_owned()))
-        );
+        assert_eq!(names, expected.map(|(name, object)| (name.to_owned(), object.to_owned())));
     }
 }

@@ -82,11 +82,8 @@ impl ProgramLog {
     /// The last errors, as one text.
     pub(super) fn last_errors(&self) -> String {
         let lines = self.0.lock();
-        let errors: Vec<&str> = lines
-            .last
-            .iter()
-            .filter_map(|line| line.split_once("error: ").map(|(_, error)| error))
-            .collect();
+        let errors: Vec<&str> =
+            lines.last.iter().filter_map(|line| line.split_once("error: ").map(|(_, error)| error)).collect();
         errors[errors.len().saturating_sub(3)..].join("; ")
     }
 
@@ -130,10 +127,7 @@ mod tests {
                     nbdkit: debug: DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/d.vmdk@esx1.example.com:902' (0x1e): custom\n\
                     nbdkit: vddk[1]: error: VixDiskLib_Open: something\n";
         log.follow_pipe(text.as_bytes());
-        let expected = VddkLibraryInfo {
-            version: "7.0.3".into(),
-            host: "esx1.example.com".into(),
-        };
+        let expected = VddkLibraryInfo { version: "7.0.3".into(), host: "esx1.example.com".into() };
         assert_eq!(log.library_info(), expected);
         assert_eq!(log.0.lock().last.len(), 3);
         assert_eq!(log.last_errors(), "VixDiskLib_Open: something");

@@ -82,20 +82,12 @@ impl VddkOptions {
         checkpoints: Checkpoints,
         particulars: VddkSourceOptions,
     ) -> Result<Self, SourceError> {
-        let VddkSourceOptions {
-            thumbprint,
-            has_certificates,
-            installation,
-        } = particulars;
-        let parsed = address
-            .get("vddk+".len()..)
-            .and_then(|address| Url::parse(address).ok());
+        let VddkSourceOptions { thumbprint, has_certificates, installation } = particulars;
+        let parsed = address.get("vddk+".len()..).and_then(|address| Url::parse(address).ok());
         let parts = parsed.and_then(|mut endpoint| {
             let part = |name| {
                 let mut pairs = endpoint.query_pairs();
-                pairs
-                    .find(|(key, _)| key == name)
-                    .map(|(_, value)| value.into_owned())
+                pairs.find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
             };
             let (uuid, backing_file) = (part("vm")?, part("disk")?);
             endpoint.set_query(None);
@@ -174,16 +166,8 @@ impl VddkSource {
             }
         };
         let is_test = options.installation.is_for_tests();
-        let changes = changes
-            .map(|changes| on_exported(changes, &disk, is_test))
-            .transpose()?;
-        Ok(Self {
-            disk,
-            nbdkit,
-            changes,
-            reading,
-            name,
-        })
+        let changes = changes.map(|changes| on_exported(changes, &disk, is_test)).transpose()?;
+        Ok(Self { disk, nbdkit, changes, reading, name })
     }
 
     /// Words of the library about itself so far; complete when the first byte has been read.
@@ -227,11 +211,7 @@ impl Source for VddkSource {
             Some(changes) => self.disk.ranges_body(changes.ranges()),
             None => self.disk.open_body()?,
         };
-        Ok(Box::new(VddkBody {
-            bytes,
-            reading: self.reading.clone(),
-            is_checked: false,
-        }))
+        Ok(Box::new(VddkBody { bytes, reading: self.reading.clone(), is_checked: false }))
     }
 
     fn read_range(&self, range: Range<u64>) -> Result<Bytes, SourceError> {
@@ -279,19 +259,13 @@ async fn changes_of(
         Some(EarlierState::Tracked(since)) => since,
     };
     let capacity = found.disk.capacity.ok_or_else(|| {
-        invalid_error(format!(
-            "vSphere does not tell the size of the disk {}",
-            found.disk.file
-        ))
+        invalid_error(format!("vSphere does not tell the size of the disk {}", found.disk.file))
     })?;
     // No byte comes meanwhile, so the patience is that of the bytes.
     let limit = network.patience.no_progress_limit;
     let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
-        let message = format!(
-            "vSphere did not tell within {} s what changed since {since}",
-            limit.as_secs()
-        );
+        let message = format!("vSphere did not tell within {} s what changed since {since}", limit.as_secs());
         Err(SourceError::new(SourceErrorKind::Stalled, message))
     })?;
     tracing::info!(
@@ -337,10 +311,7 @@ fn tls_config(
     // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it is none. Elsewhere it is refused, for
     // who gives a thumbprint wants no other server.
     let is_test = options.installation.is_for_tests();
-    let thumbprint = options
-        .thumbprint
-        .as_ref()
-        .filter(|text| !is_test || Thumbprint::is_meant(text));
+    let thumbprint = options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
         Some(thumbprint) if !verified => Thumbprint::parse(thumbprint)?.client_config(),
         None if !verified => {
@@ -348,9 +319,7 @@ fn tls_config(
                 "neither certificates nor a thumbprint are given: the vSphere server is not verified"
             );
             let config = https::tls::insecure_client_config();
-            config
-                .map(Arc::new)
-                .map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
+            config.map(Arc::new).map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))
         }
         _ => Ok(Arc::clone(&network.tls)),
     }
@@ -363,9 +332,7 @@ fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
         "aarch64" => "arm64",
         other => other,
     };
-    Err(invalid_error(format!(
-        "the {name} architecture does not support VDDK"
-    )))
+    Err(invalid_error(format!("the {name} architecture does not support VDDK")))
 }
 
 #[cfg(test)]
@@ -378,14 +345,8 @@ mod tests {
             |address| VddkOptions::parse(address, Checkpoints::default(), VddkSourceOptions::default());
         let options = parse("vddk+https://vc:8443/?vm=42-a&disk=%5Bds 1%5D vm/d.vmdk").unwrap();
         assert_eq!(options.endpoint.as_str(), "https://vc:8443/");
-        assert_eq!(
-            (options.uuid.as_str(), options.backing_file.as_str()),
-            ("42-a", "[ds 1] vm/d.vmdk")
-        );
-        assert!(
-            options.has_certificates,
-            "the server has to show a good certificate"
-        );
+        assert_eq!((options.uuid.as_str(), options.backing_file.as_str()), ("42-a", "[ds 1] vm/d.vmdk"));
+        assert!(options.has_certificates, "the server has to show a good certificate");
         for address in ["vddk+https://vc/", "vddk+https://vc/?vm=1", "vddk+https://"] {
             assert!(parse(address).is_err(), "{address}");
         }

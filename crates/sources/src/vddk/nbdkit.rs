@@ -79,11 +79,7 @@ impl VddkInstallation {
     }
 
     fn plugin_path(&self) -> PathBuf {
-        if self.is_for_tests() {
-            self.test_plugin.clone()
-        } else {
-            "vddk".into()
-        }
+        if self.is_for_tests() { self.test_plugin.clone() } else { "vddk".into() }
     }
 
     /// Checks that the library and the plugin are there.
@@ -105,10 +101,7 @@ impl VddkInstallation {
             state => state,
         };
         probe.end_process();
-        let message = format!(
-            "nbdkit cannot load its plugin vddk and {state}: {}",
-            probe.log.last_line()
-        );
+        let message = format!("nbdkit cannot load its plugin vddk and {state}: {}", probe.log.last_line());
         Err(invalid_error(message))
     }
 
@@ -248,11 +241,8 @@ impl PrivateFolder {
         let path = std::env::temp_dir().join(format!("cdi-vddk-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
         let folder = Self(path);
-        let mut file: File = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(folder.password_path())?;
+        let mut file: File =
+            fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(folder.password_path())?;
         file.write_all(password.as_bytes())?;
         Ok(folder)
     }

@@ -13,21 +13,17 @@ pub(super) struct Thumbprint(Checksum);
 impl Thumbprint {
     /// True if `text` has nothing in it that no thumbprint has.
     pub(super) fn is_meant(text: &str) -> bool {
-        text.chars()
-            .all(|char| char.is_ascii_hexdigit() || char == ':' || char.is_whitespace())
+        text.chars().all(|char| char.is_ascii_hexdigit() || char == ':' || char.is_whitespace())
     }
 
     /// Reads pairs of hexadecimal digits, with or without colons between them.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let hex = text.trim().replace(':', "");
         let algorithm = if hex.len() == 64 { "sha256" } else { "sha1" };
-        format!("{algorithm}:{hex}")
-            .parse()
-            .map(Self)
-            .map_err(|error: ChecksumError| {
-                let what = format!("{text:?} is not the thumbprint of a certificate");
-                SourceError::with_context(SourceErrorKind::Invalid, what, error)
-            })
+        format!("{algorithm}:{hex}").parse().map(Self).map_err(|error: ChecksumError| {
+            let what = format!("{text:?} is not the thumbprint of a certificate");
+            SourceError::with_context(SourceErrorKind::Invalid, what, error)
+        })
     }
 
     fn is_of(&self, certificate: &[u8]) -> bool {
@@ -40,10 +36,9 @@ impl Thumbprint {
     pub(super) fn client_config(self) -> Result<Arc<ClientConfig>, SourceError> {
         let is_it = move |certificate: &[u8]| match self.is_of(certificate) {
             true => Ok(()),
-            false => Err(Error::General(format!(
-                "the server's certificate has not got the thumbprint {}",
-                self.0
-            ))),
+            false => {
+                Err(Error::General(format!("the server's certificate has not got the thumbprint {}", self.0)))
+            }
         };
         let config = tls::pinned_client_config(is_it);
         config.map(Arc::new).map_err(|error| {

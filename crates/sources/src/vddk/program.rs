@@ -60,9 +60,7 @@ impl RunningProgram {
     /// Starts `command`, perhaps a keeper, with the environment that it needs, and without the keys and passwords of the pod. Cancels
     /// `gone` when it ends.
     pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
-        let secrets = SECRET_PREFIXES
-            .iter()
-            .flat_map(|prefix| ProcessEnv.with_prefix(prefix));
+        let secrets = SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix));
         for (name, _) in secrets {
             command.env_remove(name);
         }
@@ -86,12 +84,7 @@ impl RunningProgram {
             }
         };
         match thread::Builder::new().spawn(follow) {
-            Ok(reader) => Ok(Self {
-                child,
-                is_kept,
-                log,
-                reader: Some(reader),
-            }),
+            Ok(reader) => Ok(Self { child, is_kept, log, reader: Some(reader) }),
             Err(error) => {
                 child.kill().and_then(|()| child.wait())?;
                 Err(io::Error::other(ThreadStartError(error)))
@@ -134,12 +127,7 @@ impl RunningProgram {
         {
             tracing::debug!("nbdkit has ended already: {errno}");
         }
-        let limit = END_LIMIT
-            + if self.is_kept {
-                KEEPER_LIMIT
-            } else {
-                Duration::ZERO
-            };
+        let limit = END_LIMIT + if self.is_kept { KEEPER_LIMIT } else { Duration::ZERO };
         let start = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if start.elapsed() > limit {

@@ -40,9 +40,7 @@ impl VsphereSession {
         let Some(credentials) = &network.credentials else {
             return Err(invalid_error("vSphere needs a user name and a password"));
         };
-        network
-            .policy
-            .check_secret_target("the password of vSphere", endpoint)?;
+        network.policy.check_secret_target("the password of vSphere", endpoint)?;
         let mut session = Self {
             agent: HttpAgent::new(network, USER_AGENT)?,
             url: sdk_url(endpoint),
@@ -90,9 +88,7 @@ impl VsphereSession {
             escape_text(uuid)
         );
         let found = first_child(self.call_method(&index, "FindByUuid", &arguments).await?);
-        found
-            .map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text))
-            .transpose()
+        found.map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text)).transpose()
     }
 
     /// Some properties of an object: an element each, in any order, without those that are not set.
@@ -102,19 +98,13 @@ impl VsphereSession {
         paths: &[&str],
     ) -> Result<ObjectProperties, VsphereCallError> {
         let collector = self.manager_reference("PropertyCollector", "propertyCollector")?;
-        let paths: String = paths
-            .iter()
-            .map(|path| format!("<pathSet>{path}</pathSet>"))
-            .collect();
+        let paths: String = paths.iter().map(|path| format!("<pathSet>{path}</pathSet>")).collect();
         let arguments = format!(
             "<specSet><propSet><type>{}</type>{paths}</propSet><objectSet>{}</objectSet></specSet><options/>",
             object.kind,
             object.to_xml("obj")
         );
-        let found = first_child(
-            self.call_method(&collector, "RetrievePropertiesEx", &arguments)
-                .await?,
-        );
+        let found = first_child(self.call_method(&collector, "RetrievePropertiesEx", &arguments).await?);
         let sets = found
             .into_iter()
             .flat_map(|found| found.children)
@@ -190,10 +180,7 @@ pub(super) struct ObjectProperties(Vec<XmlElement>);
 impl ObjectProperties {
     /// The value at this path.
     pub(super) fn get(&self, path: &str) -> Option<&XmlElement> {
-        self.0
-            .iter()
-            .find(|set| set.text_of("name") == Some(path))
-            .and_then(|set| set.child("val"))
+        self.0.iter().find(|set| set.text_of("name") == Some(path)).and_then(|set| set.child("val"))
     }
 }
 

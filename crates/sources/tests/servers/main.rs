@@ -1,9 +1,6 @@
 //! The sources against servers: a scripted origin, and VMware's simulator of vSphere.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking, also in its helpers"
-)]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
 mod http_source;
 mod vddk;

@@ -80,10 +80,7 @@ impl Scene {
 }
 
 fn checkpoints(current: &str, previous: Option<&str>) -> Checkpoints {
-    Checkpoints {
-        current: Some(current.to_owned()),
-        previous: previous.map(str::to_owned),
-    }
+    Checkpoints { current: Some(current.to_owned()), previous: previous.map(str::to_owned) }
 }
 
 fn machine(index: usize) -> &'static Machine {
@@ -136,11 +133,7 @@ fn a_disk_is_found_served_and_read() {
             ("vm", &moref),
             ("file", &machine.disk),
         ]);
-        let uuid = if of_instance {
-            &machine.instance_uuid
-        } else {
-            &machine.uuid
-        };
+        let uuid = if of_instance { &machine.instance_uuid } else { &machine.uuid };
         let source = open(&scene.options(uuid, &machine.disk)).unwrap();
         assert_eq!(source.total_bytes(), Some(24 << 20));
         assert_eq!(source.name(), format!("{} of {uuid}", machine.disk));
@@ -148,10 +141,7 @@ fn a_disk_is_found_served_and_read() {
         assert!(read_all(&source) == scene.bytes);
         assert_eq!(source.read_range(5..4101).unwrap(), scene.bytes[5..4101]);
         let info = source.library_info();
-        assert_eq!(
-            (info.version.as_str(), info.host.as_str()),
-            ("7.0.3", "esx1.example.com")
-        );
+        assert_eq!((info.version.as_str(), info.host.as_str()), ("7.0.3", "esx1.example.com"));
         assert_eq!(running_in(scene.folder.path()), 1);
         drop(source);
         assert_eq!(running_in(scene.folder.path()), 0);
@@ -184,31 +174,17 @@ fn a_snapshot_is_known_by_its_name_or_its_object() {
 fn what_vsphere_does_not_have_is_named() {
     let (scene, machine) = (Scene::new(&[]), machine(2));
     let nobody = "00000000-0000-0000-0000-000000000000";
-    refused(
-        open(&scene.options(nobody, &machine.disk)),
-        "vSphere has no machine with uuid 00000000",
-    );
+    refused(open(&scene.options(nobody, &machine.disk)), "vSphere has no machine with uuid 00000000");
     refused(
         open(&scene.options(&machine.uuid, "[none] <&>.vmdk")),
         "vSphere has no disk \"[none] <&>.vmdk\" in the machine",
     );
     let options = scene.options(&machine.uuid, &machine.disk);
-    refused(
-        open_with(&options, &access("wrong")),
-        "vSphere refuses Login: Login failure",
-    );
-    let anonymous = Network {
-        credentials: None,
-        ..access("secret")
-    };
-    refused(
-        open_with(&options, &anonymous),
-        "needs a user name and a password",
-    );
-    let elsewhere = VddkOptions {
-        endpoint: format!("{}/nothing", VSPHERE.url()).parse().unwrap(),
-        ..options
-    };
+    refused(open_with(&options, &access("wrong")), "vSphere refuses Login: Login failure");
+    let anonymous = Network { credentials: None, ..access("secret") };
+    refused(open_with(&options, &anonymous), "needs a user name and a password");
+    let elsewhere =
+        VddkOptions { endpoint: format!("{}/nothing", VSPHERE.url()).parse().unwrap(), ..options };
     refused(open(&elsewhere), "no SOAP: is this its URL?");
 }
 
@@ -216,17 +192,11 @@ fn what_vsphere_does_not_have_is_named() {
 fn servers_are_known_by_their_certificate() {
     let (scene, machine) = (Scene::new(&[]), machine(3));
     let options = scene.options(&machine.uuid, &machine.disk);
-    let with_certificates = VddkOptions {
-        has_certificates: true,
-        ..options.clone()
-    };
+    let with_certificates = VddkOptions { has_certificates: true, ..options.clone() };
     let error = open(&with_certificates).map(|_| ()).unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Connect, "{error}");
     let thumbprint = "00:11:22:33:44:55:66:77:88:99:AA:BB:CC:DD:EE:FF:00:11:22:33";
-    let with_another = VddkOptions {
-        thumbprint: Some(thumbprint.to_owned()),
-        ..options
-    };
+    let with_another = VddkOptions { thumbprint: Some(thumbprint.to_owned()), ..options };
     refused(open(&with_another), "has not got the thumbprint sha1:00112233");
 }
 
@@ -234,28 +204,13 @@ fn servers_are_known_by_their_certificate() {
 fn what_is_missing_in_the_pod_is_said() {
     let (scene, machine) = (Scene::new(&[]), machine(4));
     let options = scene.options(&machine.uuid, &machine.disk);
-    let with = |installation: VddkInstallation| VddkOptions {
-        installation,
-        ..options.clone()
-    };
+    let with = |installation: VddkInstallation| VddkOptions { installation, ..options.clone() };
     let installation = options.installation.clone();
     // A plugin for tests needs no library, as every test of this file shows; nbdkit's own does.
-    let nothing = VddkInstallation {
-        test_plugin: scene.path("none"),
-        ..installation.clone()
-    };
-    refused(
-        open(&with(nothing.clone())),
-        "the VDDK library is missing: there is no ",
-    );
-    let no_nbdkit = VddkInstallation {
-        nbdkit: scene.path("nbdkit"),
-        ..installation
-    };
-    refused(
-        open(&with(no_nbdkit)),
-        "with which VMware disks are read: no such file or directory",
-    );
+    let nothing = VddkInstallation { test_plugin: scene.path("none"), ..installation.clone() };
+    refused(open(&with(nothing.clone())), "the VDDK library is missing: there is no ");
+    let no_nbdkit = VddkInstallation { nbdkit: scene.path("nbdkit"), ..installation };
+    refused(open(&with(no_nbdkit)), "with which VMware disks are read: no such file or directory");
     std::fs::create_dir_all(scene.path("library/lib64")).unwrap();
     refused(open(&with(nothing)), "nbdkit cannot load its plugin vddk");
 }
@@ -268,10 +223,7 @@ fn nbdkit_that_fails_gives_its_reason() {
     let scene = Scene::new(&[]);
     std::fs::remove_file(scene.path("disk.raw")).unwrap();
     let start = Instant::now();
-    refused(
-        open(&scene.options(&machine.uuid, &machine.disk)),
-        "VixDiskLib_Open: no disk",
-    );
+    refused(open(&scene.options(&machine.uuid, &machine.disk)), "VixDiskLib_Open: no disk");
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(running_in(scene.folder.path()), 0);
 }
@@ -280,23 +232,11 @@ fn nbdkit_that_fails_gives_its_reason() {
 fn checkpoints_that_make_no_sense_are_refused() {
     let (scene, machine) = (Scene::new(&[]), machine(6));
     let options = scene.options(&machine.uuid, &machine.disk);
-    let with = |checkpoints| VddkOptions {
-        checkpoints,
-        ..options.clone()
-    };
-    let alone = Checkpoints {
-        previous: Some("first".into()),
-        ..Checkpoints::default()
-    };
+    let with = |checkpoints| VddkOptions { checkpoints, ..options.clone() };
+    let alone = Checkpoints { previous: Some("first".into()), ..Checkpoints::default() };
     refused(open(&with(alone)), "previous checkpoint set without current");
-    refused(
-        open(&with(checkpoints("second", Some("zeroth")))),
-        "vSphere has no snapshot \"zeroth\"",
-    );
-    refused(
-        open(&with(checkpoints("second", Some("52 de-61/1")))),
-        "did not track what changed",
-    );
+    refused(open(&with(checkpoints("second", Some("zeroth")))), "vSphere has no snapshot \"zeroth\"");
+    refused(open(&with(checkpoints("second", Some("52 de-61/1")))), "did not track what changed");
 }
 
 #[test]
@@ -318,9 +258,6 @@ fn a_simulated_disk_has_not_changed() {
         ..scene.options(&machine.uuid, &machine.disk)
     };
     let source = open(&options).unwrap();
-    assert_eq!(
-        source.changed_ranges().map(|changes| changes.changed_bytes()),
-        Some(0)
-    );
+    assert_eq!(source.changed_ranges().map(|changes| changes.changed_bytes()), Some(0));
     assert!(read_all(&source).is_empty());
 }

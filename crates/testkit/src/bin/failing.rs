@@ -186,10 +186,7 @@ mod tracer {
                 return true;
             }
             let link = std::fs::read_link(format!("/proc/{thread}/fd/{descriptor}"));
-            let is_of = |kind| {
-                link.as_ref()
-                    .is_ok_and(|file| file.to_string_lossy().starts_with(kind))
-            };
+            let is_of = |kind| link.as_ref().is_ok_and(|file| file.to_string_lossy().starts_with(kind));
             let is_left_out = STANDARD_OUTPUTS.contains(&descriptor)
                 || is_of("anon_inode:")
                 || (self.effect == Effect::Short && is_of("socket:"));

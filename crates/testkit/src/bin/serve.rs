@@ -33,14 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options, Box<dyn std::error::Error>> {
-    let root = arguments
-        .next()
-        .ok_or("usage: serve DIR [--port N] [--rate BYTES_PER_S]")?;
-    let mut options = Options {
-        root: root.into(),
-        port: 0,
-        rate: None,
-    };
+    let root = arguments.next().ok_or("usage: serve DIR [--port N] [--rate BYTES_PER_S]")?;
+    let mut options = Options { root: root.into(), port: 0, rate: None };
     while let Some(flag) = arguments.next() {
         let value = arguments.next().ok_or_else(|| format!("{flag} needs a value"))?;
         match flag.as_str() {
@@ -67,10 +61,7 @@ async fn connection(mut stream: TcpStream, options: &Options) -> io::Result<()> 
 /// The file of a request path, its length and a validator; nothing outside of `root`.
 fn open(root: &Path, path: &str) -> Option<(File, u64, String)> {
     let relative = Path::new(path.trim_start_matches('/'));
-    if !relative
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)))
-    {
+    if !relative.components().all(|part| matches!(part, Component::Normal(_))) {
         return None;
     }
     let file = File::open(root.join(relative)).ok()?;
@@ -88,39 +79,26 @@ async fn send(
     etag: String,
     rate: Option<u64>,
 ) -> io::Result<()> {
-    let current = request
-        .header("if-range")
-        .is_none_or(|validator| validator == etag);
+    let current = request.header("if-range").is_none_or(|validator| validator == etag);
     let range = request.range(length).filter(|_| current);
-    let mut headers = vec![
-        header("Accept-Ranges", "bytes"),
-        header("Date", wire::now()),
-        header("ETag", etag),
-    ];
+    let mut headers =
+        vec![header("Accept-Ranges", "bytes"), header("Date", wire::now()), header("ETag", etag)];
     let (status, range) = match range {
         None => (200, 0..length),
         Some(range) if range.is_empty() => {
-            headers.extend([
-                header("Content-Range", format!("bytes */{length}")),
-                header("Content-Length", 0),
-            ]);
+            headers
+                .extend([header("Content-Range", format!("bytes */{length}")), header("Content-Length", 0)]);
             return wire::write_head(stream, 416, &headers).await;
         }
         Some(range) => {
-            headers.push(header(
-                "Content-Range",
-                format!("bytes {}-{}/{length}", range.start, range.end - 1),
-            ));
+            headers
+                .push(header("Content-Range", format!("bytes {}-{}/{length}", range.start, range.end - 1)));
             (206, range)
         }
     };
     headers.push(header("Content-Length", range.end - range.start));
     wire::write_head(stream, status, &headers).await?;
-    let mut offset = if request.method == "HEAD" {
-        range.end
-    } else {
-        range.start
-    };
+    let mut offset = if request.method == "HEAD" { range.end } else { range.start };
     while offset < range.end {
         let size = BLOCK_BYTES.min(range.end - offset);
         let mut block = vec![0; usize::try_from(size).map_err(io::Error::other)?];

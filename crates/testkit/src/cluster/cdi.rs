@@ -111,10 +111,7 @@ impl Cluster {
     #[track_caller]
     pub fn annotate_pvc(&self, namespace: &str, name: &str, annotation: &str, value: Option<&str>) {
         let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
-        self.patch(
-            &pvc_path(namespace, name),
-            &json!({"metadata": {"annotations": {annotation: value}}}),
-        );
+        self.patch(&pvc_path(namespace, name), &json!({"metadata": {"annotations": {annotation: value}}}));
     }
 
     /// Makes CDIConfig known, and its one object.
@@ -182,17 +179,11 @@ impl Cluster {
             object["kind"] = json!(kind);
             object["metadata"] = json!({"name": name});
             let resource = format!("{}s", kind.to_lowercase());
-            self.apply(
-                &format!("/apis/{RBAC_GROUP}/v1{namespace}/{resource}/{name}"),
-                &object,
-            );
+            self.apply(&format!("/apis/{RBAC_GROUP}/v1{namespace}/{resource}/{name}"), &object);
         };
         apply(kind, json!({"rules": [rule]}));
         let role = json!({"apiGroup": RBAC_GROUP, "kind": kind, "name": name});
-        apply(
-            &format!("{kind}Binding"),
-            json!({"roleRef": role, "subjects": [subject]}),
-        );
+        apply(&format!("{kind}Binding"), json!({"roleRef": role, "subjects": [subject]}));
     }
 
     /// The verdict of the API server's authorizer on an account of CDI's; it learns of new roles a moment after they were written.
@@ -242,16 +233,10 @@ mod tests {
         cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
         cluster.set_tls_profile(&json!({"type": "Old", "old": {}}));
         let config: Value = serde_json::from_slice(&cluster.get_as(&token, CDI_CONFIG).body).unwrap();
-        assert_eq!(
-            config["spec"],
-            json!({"tlsSecurityProfile": {"type": "Old", "old": {}}})
-        );
+        assert_eq!(config["spec"], json!({"tlsSecurityProfile": {"type": "Old", "old": {}}}));
 
         for (path, status) in [
-            (
-                "/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle",
-                200,
-            ),
+            ("/api/v1/namespaces/cdi/configmaps/cdi-uploadserver-signer-bundle", 200),
             ("/api/v1/namespaces/tenant/configmaps/any", 403),
             ("/api/v1/namespaces/tenant/persistentvolumeclaims/none", 404),
             ("/api/v1/namespaces/tenant/persistentvolumeclaims", 403),
@@ -260,12 +245,7 @@ mod tests {
         ] {
             assert_eq!(cluster.get_as(&token, path).status, status, "{path}");
         }
-        assert_eq!(
-            cluster
-                .get_as("nobody's token", &pvc_path("tenant", "disk"))
-                .status,
-            401
-        );
+        assert_eq!(cluster.get_as("nobody's token", &pvc_path("tenant", "disk")).status, 401);
     }
 
     #[test]

@@ -46,10 +46,7 @@ impl Cluster {
     #[track_caller]
     pub fn bind_pvc(&self, namespace: &str, name: &str, size: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}/status");
-        self.patch(
-            &path,
-            &json!({"status": {"phase": "Bound", "capacity": {"storage": size}}}),
-        );
+        self.patch(&path, &json!({"status": {"phase": "Bound", "capacity": {"storage": size}}}));
     }
 
     /// Sets fields of `status` of CDIConfig, such as `{"uploadProxyURL": "proxy.example.org"}`.
@@ -67,9 +64,7 @@ fn sources() -> Value {
     let fetched = r"^(http|https|gs)://([^%]|%[0-9A-Fa-f]{2})+$";
     let registry = r"^(docker|oci-archive)://([^%]|%[0-9A-Fa-f]{2})+$";
     let source = |pattern: &str, fields: &[&str]| {
-        let fields = fields
-            .iter()
-            .map(|name| ((*name).to_owned(), json!({"type": "string"})));
+        let fields = fields.iter().map(|name| ((*name).to_owned(), json!({"type": "string"})));
         let mut properties: Map<_, _> = fields.collect();
         properties.insert("url".to_owned(), json!({"type": "string", "pattern": pattern}));
         json!({"type": "object", "required": ["url"], "properties": properties})

@@ -49,10 +49,7 @@ impl Cluster {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
         let place = Place::prepare(folder.path(), &authority);
-        let client = Client {
-            address: place.api,
-            config: authority.client_config().or_fail("TLS"),
-        };
+        let client = Client { address: place.api, config: authority.client_config().or_fail("TLS") };
         let etcd = place.start_etcd();
         let api = place.start_api(|| client.is_ready());
         Self {
@@ -143,15 +140,13 @@ impl Cluster {
     /// Adds `object` to the collection at `path`.
     #[track_caller]
     pub fn create(&self, path: &str, object: &Value) -> Value {
-        self.client
-            .succeed("POST", path, Some(("application/json", object)))
+        self.client.succeed("POST", path, Some(("application/json", object)))
     }
 
     /// Puts `object` in the place of the one at `path`.
     #[track_caller]
     pub fn replace(&self, path: &str, object: &Value) -> Value {
-        self.client
-            .succeed("PUT", path, Some(("application/json", object)))
+        self.client.succeed("PUT", path, Some(("application/json", object)))
     }
 
     /// Changes the object at `path` by a merge patch (RFC 7396): `null` removes a field.

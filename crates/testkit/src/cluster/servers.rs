@@ -26,9 +26,7 @@ impl Server {
     /// Starts `program` and waits until it is `ready`. Fails the test with its log when it ends before or takes too long.
     pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
         let (_, running) = lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
-        Self {
-            running: Some(running),
-        }
+        Self { running: Some(running) }
     }
 
     /// Kills the server and waits for its end.
@@ -41,10 +39,7 @@ impl Server {
 
     /// The log until now.
     pub(crate) fn log(&self) -> String {
-        self.running
-            .as_ref()
-            .map(Running::stderr_so_far)
-            .unwrap_or_default()
+        self.running.as_ref().map(Running::stderr_so_far).unwrap_or_default()
     }
 }
 
@@ -79,11 +74,7 @@ impl Place {
             std::fs::write(folder.join(name), text).or_fail(name);
         }
         let [etcd, api] = ports::free();
-        Self {
-            folder: folder.to_owned(),
-            etcd,
-            api,
-        }
+        Self { folder: folder.to_owned(), etcd, api }
     }
 
     pub(super) fn start_etcd(&self) -> Server {
@@ -110,10 +101,7 @@ impl Place {
             ("tls-private-key-file", file("api.key")),
             ("token-auth-file", file("tokens.csv")),
             ("authorization-mode", "RBAC".to_owned()),
-            (
-                "service-account-issuer",
-                "https://kubernetes.default.svc".to_owned(),
-            ),
+            ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
             ("service-account-key-file", file("accounts.crt")),
             ("service-account-signing-key-file", file("accounts.key")),
             // It would wait for controllers that are not there.

@@ -70,10 +70,7 @@ impl Cluster {
             "metadata": {"name": SERVICE},
             "spec": {"type": "ExternalName", "externalName": "localhost"},
         });
-        self.apply(
-            &format!("/api/v1/namespaces/{CDI_NAMESPACE}/services/{SERVICE}"),
-            &service,
-        );
+        self.apply(&format!("/api/v1/namespaces/{CDI_NAMESPACE}/services/{SERVICE}"), &service);
         let api = format!("{VERSION}.{GROUP}");
         let service = json!({
             "apiVersion": "apiregistration.k8s.io/v1",
@@ -91,9 +88,7 @@ impl Cluster {
         // Not by `apply`: where APIServices are, the API server closes the connection upon such a PATCH.
         self.create("/apis/apiregistration.k8s.io/v1/apiservices", &service);
         self.wait_for("the API of upload tokens is served", || {
-            self.get_as(ADMIN_TOKEN, &format!("/apis/{GROUP}/{VERSION}"))
-                .status
-                == 200
+            self.get_as(ADMIN_TOKEN, &format!("/apis/{GROUP}/{VERSION}")).status == 200
         });
         server
     }
@@ -113,9 +108,7 @@ fn start(tls: TlsAcceptor) -> io::Result<TokenServer> {
 async fn serve(tls: TlsAcceptor, stream: TcpStream, shared: Arc<Shared>) -> io::Result<()> {
     let mut stream = tls.accept(stream).await?;
     while let Some(request) = Request::read(&mut stream).await? {
-        let length = request
-            .header("content-length")
-            .and_then(|length| length.parse().ok());
+        let length = request.header("content-length").and_then(|length| length.parse().ok());
         let mut body = vec![0; length.unwrap_or(0)];
         stream.read_exact(&mut body).await?;
         let (status, answer) = shared.answer(&request, &body);
@@ -146,19 +139,14 @@ impl Shared {
             .and_then(|rest| rest.strip_suffix("/uploadtokenrequests"));
         match namespace {
             Some(namespace) if request.method == "POST" => (201, self.give(namespace, body)),
-            _ => (
-                404,
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}),
-            ),
+            _ => (404, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404})),
         }
     }
 
     /// What was asked, with a token as cdi-apiserver signs it.
     fn give(&self, namespace: &str, body: &[u8]) -> Value {
         let mut request: Value = serde_json::from_slice(body).or_fail("a request for a token");
-        let claim = request["spec"]["pvcName"]
-            .as_str()
-            .or_fail("a claim in the request");
+        let claim = request["spec"]["pvcName"].as_str().or_fail("a claim in the request");
         let mut claims = claims(claim, namespace);
         let issued = claims["iat"].as_i64().or_fail("a time");
         claims["exp"] = json!(issued + self.lifetime.load(Ordering::Relaxed));

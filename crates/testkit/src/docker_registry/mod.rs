@@ -82,11 +82,7 @@ impl DockerRegistry {
             .args(["serve".as_ref(), config.as_os_str()])
             .env("OTEL_TRACES_EXPORTER", "none");
         let server = Server::start(program, || std::net::TcpStream::connect(address).is_ok());
-        Self {
-            folder,
-            address,
-            server,
-        }
+        Self { folder, address, server }
     }
 
     fn close(mut self) -> TempDir {

@@ -54,10 +54,7 @@ impl TokenIssuer {
         let header =
             json!({ "typ": "JWT", "alg": "ES256", "x5c": [STANDARD.encode(der(&self.certificate))] });
         let token = compact(&header, &claims, |message| {
-            let signature = self
-                .key
-                .sign(&SystemRandom::new(), message)
-                .or_fail("a signature");
+            let signature = self.key.sign(&SystemRandom::new(), message).or_fail("a signature");
             signature.as_ref().to_vec()
         });
         let grant: Value = json!({ "token": token, "expires_in": 300 });

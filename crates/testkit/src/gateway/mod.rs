@@ -59,19 +59,10 @@ impl Gateway {
 
     fn spawn(upstream: SocketAddr, plan: Plan, tls: Option<tokio_rustls::TlsAcceptor>) -> io::Result<Self> {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let state = Arc::new(State {
-            upstream,
-            plan,
-            tls,
-            log: Mutex::default(),
-        });
+        let state = Arc::new(State { upstream, plan, tls, log: Mutex::default() });
         let serving = Arc::clone(&state);
         let server = ScriptedServer::start(move |stream| Arc::clone(&serving).connection(stream))?;
-        Ok(Self {
-            scheme,
-            state,
-            server,
-        })
+        Ok(Self { scheme, state, server })
     }
 
     /// `127.0.0.1:PORT`.
@@ -128,10 +119,8 @@ impl State {
             }
         };
         self.update(index, |recorded| recorded.status = status);
-        let mut headers: Vec<_> = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), value.clone()))
-            .collect();
+        let mut headers: Vec<_> =
+            headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
         headers.push(("content-length".to_owned(), body.len().to_string()));
         wire::write_head(client, status, &headers).await?;
         client.write_all(body.as_bytes()).await?;
@@ -151,11 +140,7 @@ impl State {
         } else {
             None
         };
-        log.requests.push(Recorded {
-            request: request.clone(),
-            status: 0,
-            body_bytes: 0,
-        });
+        log.requests.push(Recorded { request: request.clone(), status: 0, body_bytes: 0 });
         (log.requests.len() - 1, fault.unwrap_or(Fault::None))
     }
 
@@ -240,10 +225,7 @@ struct Pace {
 
 impl Pace {
     fn new(bytes_per_second: Option<u64>) -> Self {
-        Self {
-            started: Instant::now(),
-            bytes_per_second,
-        }
+        Self { started: Instant::now(), bytes_per_second }
     }
 
     async fn wait(&self, sent: u64) {

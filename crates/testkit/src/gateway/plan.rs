@@ -23,11 +23,7 @@ impl Default for Plan {
 impl Plan {
     /// These faults for the first GETs.
     pub fn of(faults: Vec<Fault>) -> Self {
-        Self {
-            matching: |request| request.method == "GET",
-            faults,
-            bytes_per_second: None,
-        }
+        Self { matching: |request| request.method == "GET", faults, bytes_per_second: None }
     }
 }
 

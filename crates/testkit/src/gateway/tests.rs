@@ -11,11 +11,7 @@ use crate::wait;
 const BODY: &[u8] = b"0123456789";
 
 fn origin(framing: Framing) -> Origin {
-    Origin::start(Script {
-        framing,
-        ..Script::new(BODY)
-    })
-    .unwrap()
+    Origin::start(Script { framing, ..Script::new(BODY) }).unwrap()
 }
 
 fn gateway(origin: &Origin, faults: Vec<Fault>) -> Gateway {
@@ -52,47 +48,19 @@ fn faults_come_in_order_and_then_everything_passes() {
         ],
     );
     let cut = get(&gateway);
-    assert!(
-        cut.contains("Content-Length: 10\r\n") && cut.ends_with("\r\n\r\n0123"),
-        "{cut}"
-    );
+    assert!(cut.contains("Content-Length: 10\r\n") && cut.ends_with("\r\n\r\n0123"), "{cut}");
     let refused = get(&gateway);
-    assert!(
-        refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 7\r\n"),
-        "{refused}"
-    );
+    assert!(refused.starts_with("HTTP/1.1 503 ") && refused.contains("retry-after: 7\r\n"), "{refused}");
     assert!(get(&gateway).ends_with("\r\n\r\n0123456788"));
     assert!(get(&gateway).ends_with("\r\n\r\n0123456789"));
     let short = get(&gateway);
-    assert!(
-        short.contains("content-length: 3\r\n") && short.ends_with("\r\n\r\n012"),
-        "{short}"
-    );
+    assert!(short.contains("content-length: 3\r\n") && short.ends_with("\r\n\r\n012"), "{short}");
     assert!(get(&gateway).ends_with("content-length: 2\r\n\r\nno"));
     assert!(get(&gateway).ends_with("\r\n\r\n0123456789"));
-    let seen: Vec<_> = gateway
-        .requests()
-        .iter()
-        .map(|r| (r.status, r.body_bytes))
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            (200, 4),
-            (503, 0),
-            (200, 10),
-            (200, 10),
-            (200, 3),
-            (403, 0),
-            (200, 10)
-        ]
-    );
+    let seen: Vec<_> = gateway.requests().iter().map(|r| (r.status, r.body_bytes)).collect();
+    assert_eq!(seen, [(200, 4), (503, 0), (200, 10), (200, 10), (200, 3), (403, 0), (200, 10)]);
     assert_eq!(gateway.body_bytes(), 37);
-    assert_eq!(
-        origin.requests().len(),
-        5,
-        "a status does not come from the server"
-    );
+    assert_eq!(origin.requests().len(), 5, "a status does not come from the server");
 }
 
 #[test]
@@ -124,10 +92,8 @@ fn a_chunked_body_can_be_cut_and_shortened() {
 #[test]
 fn only_requests_that_match_suffer() {
     let origin = origin(Framing::Length);
-    let plan = Plan {
-        matching: |request| request.path() == "/b",
-        ..Plan::of(vec![Fault::Status(500, Vec::new())])
-    };
+    let plan =
+        Plan { matching: |request| request.path() == "/b", ..Plan::of(vec![Fault::Status(500, Vec::new())]) };
     let gateway = Gateway::start(origin.address(), plan).unwrap();
     for (path, status) in [("/a", 200), ("/b", 500), ("/b", 200)] {
         let answer = talk(&gateway, &format!("GET {path} HTTP/1.1\r\n\r\n"));
@@ -139,16 +105,11 @@ fn only_requests_that_match_suffer() {
 fn bodies_of_requests_are_passed_on() {
     let origin = origin(Framing::Length);
     let gateway = gateway(&origin, Vec::new());
-    let answers = talk(
-        &gateway,
-        "POST / HTTP/1.1\r\ncontent-length: 18\r\n\r\nPUT / HTTP/1.1\r\n\r\n",
-    );
+    let answers = talk(&gateway, "POST / HTTP/1.1\r\ncontent-length: 18\r\n\r\nPUT / HTTP/1.1\r\n\r\n");
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
     // The origin reads no bodies: it takes this one for the next request.
     let complaint = || format!("two requests: {:?}", origin.requests().len());
-    wait::until(Duration::from_secs(10), complaint, || {
-        origin.requests().len() >= 2
-    });
+    wait::until(Duration::from_secs(10), complaint, || origin.requests().len() >= 2);
     let methods: Vec<_> = origin.requests().into_iter().map(|r| r.request.method).collect();
     assert_eq!(methods, ["POST", "PUT"]);
 }
@@ -156,10 +117,7 @@ fn bodies_of_requests_are_passed_on() {
 #[test]
 fn bodies_are_as_fast_as_they_may_be() {
     let origin = Origin::start(Script::new(vec![7; 300_000])).unwrap();
-    let plan = Plan {
-        bytes_per_second: Some(1_000_000),
-        ..Plan::default()
-    };
+    let plan = Plan { bytes_per_second: Some(1_000_000), ..Plan::default() };
     let gateway = Gateway::start(origin.address(), plan).unwrap();
     let started = Instant::now();
     assert!(get(&gateway).len() > 300_000);

@@ -90,11 +90,7 @@ impl Answer {
             headers,
             framing,
             stream,
-            left: if let Framing::Length(length) = framing {
-                length
-            } else {
-                0
-            },
+            left: if let Framing::Length(length) = framing { length } else { 0 },
             ended: framing == Framing::NoBody,
         })
     }
@@ -141,12 +137,8 @@ impl Answer {
 }
 
 fn framing(headers: &[(String, String)]) -> Framing {
-    let value = |name: &str| {
-        headers
-            .iter()
-            .find(|(n, _)| n.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value)
-    };
+    let value =
+        |name: &str| headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value);
     match (value("transfer-encoding"), value("content-length")) {
         (Some(_), _) => Framing::Chunked,
         (None, Some(length)) => length.parse().map_or(Framing::UntilClose, Framing::Length),
@@ -157,10 +149,7 @@ fn framing(headers: &[(String, String)]) -> Framing {
 /// One line without its end.
 async fn line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     let mut bytes = Vec::new();
-    stream
-        .take(LINE_LIMIT_BYTES)
-        .read_until(b'\n', &mut bytes)
-        .await?;
+    stream.take(LINE_LIMIT_BYTES).read_until(b'\n', &mut bytes).await?;
     if bytes.pop() != Some(b'\n') {
         return Err(io::Error::other("the server closed the connection within a head"));
     }

@@ -14,11 +14,7 @@ pub struct Request {
 impl Request {
     /// A request without headers but `Host`.
     pub fn new(method: &str, path: &str) -> Self {
-        Self {
-            method: method.to_owned(),
-            path: path.to_owned(),
-            headers: Vec::new(),
-        }
+        Self { method: method.to_owned(), path: path.to_owned(), headers: Vec::new() }
     }
 
     /// A POST.
@@ -124,10 +120,7 @@ mod tests {
     fn a_head_of_an_answer_is_parsed_and_nothing_else() {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let response = Response::parse(head).unwrap();
-        assert_eq!(
-            (response.status, response.header("transfer-encoding")),
-            (200, Some("chunked"))
-        );
+        assert_eq!((response.status, response.header("transfer-encoding")), (200, Some("chunked")));
         assert!(Response::parse("SSH-2.0\r\n\r\n").is_err());
     }
 }

@@ -57,13 +57,7 @@ impl Connection {
         while tls.is_handshaking() {
             tls.complete_io(&mut tcp)?;
         }
-        Ok(Self {
-            tcp,
-            tls,
-            received: Vec::new(),
-            ended: false,
-            head_only: false,
-        })
+        Ok(Self { tcp, tls, received: Vec::new(), ended: false, head_only: false })
     }
 
     /// The version of TLS that was agreed on.
@@ -150,10 +144,7 @@ impl Connection {
         while !self.ended {
             match self.fill() {
                 Err(error)
-                    if matches!(
-                        error.kind(),
-                        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
-                    ) =>
+                    if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) =>
                 {
                     return Ok(false);
                 }
@@ -294,17 +285,9 @@ mod tests {
         let config = authority.client_config().unwrap();
         let mut connection = Connection::open(origin.address(), &config).unwrap();
         for method in ["HEAD", "GET", "GET"] {
-            let response = connection
-                .exchange(&Request::new(method, "/object"), &[])
-                .unwrap();
-            assert_eq!(
-                (response.status, response.header("content-length")),
-                (200, Some("100000"))
-            );
-            assert_eq!(
-                response.body.len(),
-                if method == "HEAD" { 0 } else { content.len() }
-            );
+            let response = connection.exchange(&Request::new(method, "/object"), &[]).unwrap();
+            assert_eq!((response.status, response.header("content-length")), (200, Some("100000")));
+            assert_eq!(response.body.len(), if method == "HEAD" { 0 } else { content.len() });
         }
     }
 }

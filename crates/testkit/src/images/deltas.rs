@@ -41,22 +41,11 @@ impl Spec {
     pub fn build_delta_to(&self, base: &Path, folder: &Path, name: &str) -> Delta {
         assert!(self.is_valid(), "{self} cannot exist");
         let qcow2 = folder.join(name).with_extension("qcow2");
-        let backing = format!(
-            "backing_file={},backing_fmt=raw,{}",
-            base.display(),
-            self.options()
-        );
+        let backing = format!("backing_file={},backing_fmt=raw,{}", base.display(), self.options());
         let size = self.virtual_size.to_string();
-        run_qemu_img(
-            &["create", "-q", "-f", "qcow2", "-o", &backing],
-            &[&qcow2],
-            &[&size],
-        );
+        run_qemu_img(&["create", "-q", "-f", "qcow2", "-o", &backing], &[&qcow2], &[&size]);
         let mut random = Random::new(self.seed ^ 0xDE17A);
-        qemu_io(
-            &qcow2,
-            &(compressed(self, &mut random) + &edits(self, &mut random)),
-        );
+        qemu_io(&qcow2, &(compressed(self, &mut random) + &edits(self, &mut random)));
         let mut spec = self.clone();
         if let Some(size) = self.resized_to {
             run_qemu_img(&["resize", "-q", "-f", "qcow2"], &[&qcow2], &[&size.to_string()]);
@@ -64,10 +53,7 @@ impl Spec {
             qemu_io(&qcow2, &edits(&spec, &mut random));
         }
         let raw = folder.join(name).with_extension("raw");
-        assert!(
-            tools::qemu_converts("qcow2", &qcow2, &raw),
-            "qemu-img cannot convert {self}"
-        );
+        assert!(tools::qemu_converts("qcow2", &qcow2, &raw), "qemu-img cannot convert {self}");
         Delta {
             base: base.to_owned(),
             qcow2,
@@ -103,10 +89,7 @@ fn compressed(spec: &Spec, random: &mut Random) -> String {
     let mut at = random.below(4) * step;
     while at < clusters {
         let offset = at * spec.cluster_size;
-        line(
-            &mut script,
-            format_args!("write -c -P {} {offset} {}", pattern(random), spec.cluster_size),
-        );
+        line(&mut script, format_args!("write -c -P {} {offset} {}", pattern(random), spec.cluster_size));
         at += step * (1 + random.below(6));
     }
     script
@@ -152,10 +135,7 @@ mod tests {
         };
         let delta = spec.build_delta(7 << 20, folder.path(), "delta");
         assert_eq!(delta.base_name(), "delta.base");
-        let (base, disk) = (
-            std::fs::read(&delta.base).unwrap(),
-            std::fs::read(&delta.raw).unwrap(),
-        );
+        let (base, disk) = (std::fs::read(&delta.base).unwrap(), std::fs::read(&delta.raw).unwrap());
         assert_eq!((disk.len(), delta.virtual_size), (9 << 20, 9 << 20));
         let blocks = |bytes: &[u8]| bytes.chunks(4096).map(<[u8]>::to_vec).collect::<Vec<_>>();
         let pairs = blocks(&base).into_iter().zip(blocks(&disk));
@@ -167,9 +147,6 @@ mod tests {
                 () => changed += 1,
             }
         }
-        assert!(
-            kept > 100 && hidden > 20 && changed > 20,
-            "{kept} {hidden} {changed}"
-        );
+        assert!(kept > 100 && hidden > 20 && changed > 20, "{kept} {hidden} {changed}");
     }
 }

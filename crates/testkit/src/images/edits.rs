@@ -21,10 +21,7 @@ pub(super) fn apply(spec: &Spec, qcow2: &Path) {
             for snapshot in ["first", "second"] {
                 tools::run(
                     "qemu-img",
-                    ["snapshot", "-c", snapshot]
-                        .map(AsRef::as_ref)
-                        .into_iter()
-                        .chain([qcow2.as_os_str()]),
+                    ["snapshot", "-c", snapshot].map(AsRef::as_ref).into_iter().chain([qcow2.as_os_str()]),
                 );
                 qemu_io(qcow2, &guest_writes(spec, &mut random));
             }
@@ -37,10 +34,7 @@ fn guest_writes(spec: &Spec, random: &mut Random) -> String {
     let mut script = String::new();
     for _ in 0..EDITS {
         let (offset, length) = sectors(spec, random, 96);
-        line(
-            &mut script,
-            format_args!("write -P {} {offset} {length}", pattern(random)),
-        );
+        line(&mut script, format_args!("write -P {} {offset} {length}", pattern(random)));
     }
     script
 }
@@ -48,11 +42,7 @@ fn guest_writes(spec: &Spec, random: &mut Random) -> String {
 /// Zeros that keep their cluster, zeros that give it back and discards, by cluster and by subcluster, each of
 /// them now and then written over.
 fn zeros_and_discards(spec: &Spec, random: &mut Random) -> String {
-    let grain = if spec.extended_l2 {
-        spec.cluster_size / 32
-    } else {
-        spec.cluster_size
-    };
+    let grain = if spec.extended_l2 { spec.cluster_size / 32 } else { spec.cluster_size };
     let mut script = String::new();
     for round in 0..EDITS {
         let (offset, length) = grains(spec, random, grain, 4);
@@ -70,9 +60,8 @@ fn zeros_and_discards(spec: &Spec, random: &mut Random) -> String {
 /// Every third cluster or so, in random order; with compression about half of them compressed, and some of
 /// those written over afterwards as a running guest does.
 fn random_order(spec: &Spec, random: &mut Random) -> String {
-    let mut clusters: Vec<u64> = (0..spec.virtual_size / spec.cluster_size)
-        .filter(|_| random.one_in(3))
-        .collect();
+    let mut clusters: Vec<u64> =
+        (0..spec.virtual_size / spec.cluster_size).filter(|_| random.one_in(3)).collect();
     random.shuffle(&mut clusters);
     clusters.truncate(600);
     let mut script = String::new();
@@ -80,14 +69,7 @@ fn random_order(spec: &Spec, random: &mut Random) -> String {
         let offset = cluster * spec.cluster_size;
         let compressed = spec.compression != Compression::Plain && random.one_in(2);
         let flag = if compressed { "-c " } else { "" };
-        line(
-            &mut script,
-            format_args!(
-                "write {flag}-P {} {offset} {}",
-                pattern(random),
-                spec.cluster_size
-            ),
-        );
+        line(&mut script, format_args!("write {flag}-P {} {offset} {}", pattern(random), spec.cluster_size));
     }
     script + &guest_writes(spec, random)
 }
@@ -117,15 +99,7 @@ pub(super) fn line(script: &mut String, command: std::fmt::Arguments<'_>) {
 /// Runs a script of qemu-io commands. qemu-io reports a failed command on its output and still exits with 0.
 pub(super) fn qemu_io(qcow2: &Path, script: &str) {
     let args = ["-f", "qcow2", "-t", "unsafe", "-d", "unmap"].map(AsRef::as_ref);
-    let output = tools::filter(
-        "qemu-io",
-        args.into_iter().chain([qcow2.as_os_str()]),
-        script.as_bytes(),
-    );
+    let output = tools::filter("qemu-io", args.into_iter().chain([qcow2.as_os_str()]), script.as_bytes());
     let output = String::from_utf8_lossy(&output);
-    assert!(
-        !output.contains("failed"),
-        "qemu-io on {}: {output}",
-        qcow2.display()
-    );
+    assert!(!output.contains("failed"), "qemu-io on {}: {output}", qcow2.display());
 }

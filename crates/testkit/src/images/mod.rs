@@ -160,11 +160,7 @@ impl Spec {
             Content::RandomOrder | Content::Empty => self.create_empty(&qcow2),
             Content::Dense => self.convert(&raw, &disk::content(self.seed, self.virtual_size), &qcow2),
             Content::Sparse | Content::ZeroClusters | Content::Snapshots => {
-                self.convert(
-                    &raw,
-                    &disk::sparse_content(self.seed, self.virtual_size, 8),
-                    &qcow2,
-                );
+                self.convert(&raw, &disk::sparse_content(self.seed, self.virtual_size, 8), &qcow2);
             }
         }
         edits::apply(self, &qcow2);
@@ -180,20 +176,14 @@ impl Spec {
     fn create_empty(&self, qcow2: &Path) {
         let options = self.options();
         let size = self.virtual_size.to_string();
-        run_qemu_img(
-            &["create", "-q", "-f", "qcow2", "-o", &options],
-            &[qcow2],
-            &[&size],
-        );
+        run_qemu_img(&["create", "-q", "-f", "qcow2", "-o", &options], &[qcow2], &[&size]);
     }
 
     /// `raw` is only a stop: it is written again by what the image converts back to.
     fn convert(&self, raw: &Path, bytes: &[u8], qcow2: &Path) {
         std::fs::write(raw, bytes).or_fail(raw.display());
         let options = self.options();
-        let mut args = vec![
-            "convert", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", &options,
-        ];
+        let mut args = vec!["convert", "-t", "unsafe", "-f", "raw", "-O", "qcow2", "-o", &options];
         if self.compression != Compression::Plain {
             args.push("-c");
         }
@@ -228,15 +218,7 @@ impl Spec {
 
 impl fmt::Display for Spec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            version,
-            cluster_size,
-            compression,
-            content,
-            virtual_size,
-            seed,
-            ..
-        } = self;
+        let Self { version, cluster_size, compression, content, virtual_size, seed, .. } = self;
         write!(
             f,
             "{version:?} cluster={cluster_size} {compression:?} {content:?} size={virtual_size} seed={seed}"
@@ -254,8 +236,7 @@ impl fmt::Display for Spec {
         if let Some(bits) = self.refcount_bits {
             write!(f, " refcount_bits={bits}")?;
         }
-        self.preallocation
-            .map_or(Ok(()), |how| write!(f, " preallocation={how}"))
+        self.preallocation.map_or(Ok(()), |how| write!(f, " preallocation={how}"))
     }
 }
 
@@ -288,40 +269,23 @@ pub struct Image {
 impl Image {
     /// Converts `qcow2` to `raw` by qemu-img and measures the result.
     pub fn from_qcow2(qcow2: PathBuf, raw: PathBuf, name: String) -> Self {
-        assert!(
-            tools::qemu_converts("qcow2", &qcow2, &raw),
-            "qemu-img cannot convert {name}"
-        );
+        assert!(tools::qemu_converts("qcow2", &qcow2, &raw), "qemu-img cannot convert {name}");
         let virtual_size = raw.metadata().or_fail(raw.display()).len();
         let data_bytes = disk::data_bytes(&raw);
-        Self {
-            qcow2,
-            raw,
-            virtual_size,
-            data_bytes,
-            name,
-        }
+        Self { qcow2, raw, virtual_size, data_bytes, name }
     }
 }
 
 /// Runs qemu-img with `args`, then `files`, then `last`.
 fn run_qemu_img(args: &[&str], files: &[&Path], last: &[&str]) {
     let files = files.iter().map(|file| file.as_os_str());
-    let words = args
-        .iter()
-        .map(AsRef::as_ref)
-        .chain(files)
-        .chain(last.iter().map(AsRef::as_ref));
+    let words = args.iter().map(AsRef::as_ref).chain(files).chain(last.iter().map(AsRef::as_ref));
     tools::run("qemu-img", words);
 }
 
 /// Sets bit 0 of the incompatible features, the big-endian number at bytes 72 to 79 of a v3 header.
 fn set_dirty_bit(qcow2: &Path) {
-    let file = File::options()
-        .read(true)
-        .write(true)
-        .open(qcow2)
-        .or_fail(qcow2.display());
+    let file = File::options().read(true).write(true).open(qcow2).or_fail(qcow2.display());
     let mut last = [0];
     file.read_exact_at(&mut last, 79).or_fail(qcow2.display());
     file.write_all_at(&[last[0] | 1], 79).or_fail(qcow2.display());
@@ -343,25 +307,14 @@ mod tests {
     #[test]
     fn images_are_what_their_spec_says() {
         let folder = tempfile::tempdir().unwrap();
-        let plain = Spec {
-            virtual_size: (1 << 30) + 512,
-            ..Spec::new(Content::Empty)
-        };
-        let image = Spec {
-            resized_to: Some(3 << 30),
-            dirty: true,
-            refcount_bits: Some(1),
-            ..plain
-        }
-        .build(folder.path(), "resized");
+        let plain = Spec { virtual_size: (1 << 30) + 512, ..Spec::new(Content::Empty) };
+        let image = Spec { resized_to: Some(3 << 30), dirty: true, refcount_bits: Some(1), ..plain }
+            .build(folder.path(), "resized");
         assert_eq!((image.virtual_size, image.data_bytes), (3 << 30, 0));
         let header = std::fs::read(&image.qcow2).unwrap();
         assert_eq!(header[79] & 1, 1, "the dirty bit");
         let l1_offset = u64::from_be_bytes(header[40..48].try_into().unwrap());
-        assert!(
-            l1_offset >= 4 * (64 << 10),
-            "a resize moves the L1 table to the end, it is at {l1_offset}"
-        );
+        assert!(l1_offset >= 4 * (64 << 10), "a resize moves the L1 table to the end, it is at {l1_offset}");
 
         let image = Spec::new(Content::Snapshots).build(folder.path(), "snapshots");
         let header = std::fs::read(&image.qcow2).unwrap();

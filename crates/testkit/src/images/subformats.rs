@@ -42,16 +42,13 @@ impl Subformat {
 
     /// Those of [`SUBFORMATS`] that are of `format`.
     pub fn of(format: &str) -> impl Iterator<Item = Self> {
-        SUBFORMATS
-            .into_iter()
-            .filter(move |subformat| subformat.format == format)
+        SUBFORMATS.into_iter().filter(move |subformat| subformat.format == format)
     }
 
     /// Converts the disk in the file `raw`.
     pub fn write(&self, raw: &Path, image: &Path) {
-        let mut words: Vec<&OsStr> = ["convert", "-t", "unsafe", "-f", "raw", "-O", self.format]
-            .map(OsStr::new)
-            .into();
+        let mut words: Vec<&OsStr> =
+            ["convert", "-t", "unsafe", "-f", "raw", "-O", self.format].map(OsStr::new).into();
         if !self.options.is_empty() {
             words.extend(["-o", self.options].map(OsStr::new));
         }
@@ -84,10 +81,7 @@ impl Oracle {
             "qemu-img does not read {} as {format}",
             image.display()
         );
-        Self {
-            virtual_size: raw.metadata().or_fail(raw.display()).len(),
-            data_bytes: disk::data_bytes(raw),
-        }
+        Self { virtual_size: raw.metadata().or_fail(raw.display()).len(), data_bytes: disk::data_bytes(raw) }
     }
 }
 

@@ -68,11 +68,7 @@ impl Vdi {
         let mut image = vec![0; map_end.max(data_end).max(512)];
         let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
         put(0, self.text.as_bytes());
-        let allocated = self
-            .map
-            .iter()
-            .filter(|block| matches!(block, Block::At(_)))
-            .count();
+        let allocated = self.map.iter().filter(|block| matches!(block, Block::At(_))).count();
         let (map, allocated) = (number(self.map.len()), number(allocated));
         for (at, value) in [
             (0x40, 0xbeda_107f),

@@ -88,11 +88,7 @@ pub fn geometry(size: u64) -> (u16, u8, u8) {
     };
     let cylinders = sectors / per_track / heads;
     let byte = |value: u64| u8::try_from(value).unwrap_or(u8::MAX);
-    (
-        u16::try_from(cylinders).unwrap_or(u16::MAX),
-        byte(heads),
-        byte(per_track),
-    )
+    (u16::try_from(cylinders).unwrap_or(u16::MAX), byte(heads), byte(per_track))
 }
 
 /// The place of the block allocation table.
@@ -127,11 +123,7 @@ impl Dynamic {
     /// As Hyper-V writes it: a disk of `size` bytes without a block.
     pub fn new(size: u64, block_size: usize) -> Self {
         Self {
-            footer: Footer {
-                disk_type: 3,
-                data_offset: SECTOR as u64,
-                ..Footer::fixed(size)
-            },
+            footer: Footer { disk_type: 3, data_offset: SECTOR as u64, ..Footer::fixed(size) },
             block_size,
             blocks: Vec::new(),
             bitmap: 0xff,
@@ -196,10 +188,7 @@ impl Dynamic {
         put(16, &(table_at as u64).to_be_bytes());
         put(24, &0x1_0000_u32.to_be_bytes());
         put(28, &u32::try_from(entries).unwrap_or(u32::MAX).to_be_bytes());
-        put(
-            32,
-            &u32::try_from(self.block_size).unwrap_or(u32::MAX).to_be_bytes(),
-        );
+        put(32, &u32::try_from(self.block_size).unwrap_or(u32::MAX).to_be_bytes());
         let name: Vec<u8> = self.parent.encode_utf16().flat_map(u16::to_be_bytes).collect();
         put(64, &name);
         seal(&mut header, HEADER_CHECKSUM_AT);

@@ -106,11 +106,7 @@ impl Vhdx {
     pub fn bytes(&self) -> Vec<u8> {
         let table_bytes = (self.entries() * 8).next_multiple_of(MIB);
         let table_at = self.table_at();
-        let blocks_at = if self.table_last {
-            METADATA_AT + MIB
-        } else {
-            table_at + table_bytes
-        };
+        let blocks_at = if self.table_last { METADATA_AT + MIB } else { table_at + table_bytes };
 
         let mut table = vec![0; table_bytes];
         let mut blocks: Vec<u8> = Vec::new();
@@ -131,11 +127,7 @@ impl Vhdx {
         let mut bytes = self.first_mib(table_at, table_bytes);
         bytes.resize(METADATA_AT, 0);
         bytes.extend(self.metadata());
-        let (first, second) = if self.table_last {
-            (blocks, table)
-        } else {
-            (table, blocks)
-        };
+        let (first, second) = if self.table_last { (blocks, table) } else { (table, blocks) };
         bytes.extend(first);
         bytes.extend(second);
         bytes
@@ -148,9 +140,7 @@ impl Vhdx {
     }
 
     fn entries(&self) -> usize {
-        let blocks = usize::try_from(self.virtual_size)
-            .unwrap_or(usize::MAX)
-            .div_ceil(self.block_size);
+        let blocks = usize::try_from(self.virtual_size).unwrap_or(usize::MAX).div_ceil(self.block_size);
         blocks + blocks.saturating_sub(1) / self.chunk_blocks()
     }
 
@@ -207,17 +197,9 @@ impl Vhdx {
         // IsVirtualDisk and IsRequired are bits 1 and 2.
         let mut items = vec![
             (guid(FILE_PARAMETERS), parameters, 4),
-            (
-                guid(VIRTUAL_DISK_SIZE),
-                self.virtual_size.to_le_bytes().to_vec(),
-                6,
-            ),
+            (guid(VIRTUAL_DISK_SIZE), self.virtual_size.to_le_bytes().to_vec(), 6),
             (guid(VIRTUAL_DISK_ID), vec![0x77; 16], 6),
-            (
-                guid(LOGICAL_SECTOR_SIZE),
-                self.sector_size.to_le_bytes().to_vec(),
-                6,
-            ),
+            (guid(LOGICAL_SECTOR_SIZE), self.sector_size.to_le_bytes().to_vec(), 6),
             (guid(PHYSICAL_SECTOR_SIZE), 4096_u32.to_le_bytes().to_vec(), 6),
         ];
         if let Some(parent) = &self.parent {
@@ -248,10 +230,7 @@ impl Vhdx {
 fn locator(parent: &str) -> Vec<u8> {
     let utf16 = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let pairs = [
-        (
-            utf16("parent_linkage"),
-            utf16("{83ed22f7-7bfb-4b23-9dd6-7d4c0d4d9a9c}"),
-        ),
+        (utf16("parent_linkage"), utf16("{83ed22f7-7bfb-4b23-9dd6-7d4c0d4d9a9c}")),
         (utf16("relative_path"), utf16(parent)),
     ];
     let mut locator = guid(VHDX_LOCATOR).to_vec();

@@ -92,11 +92,7 @@ impl Vmdk {
     /// The disk's bytes.
     pub fn disk(&self) -> Vec<u8> {
         let grain_bytes = to_usize(self.grain_sectors) * SECTOR;
-        let mut disk: Vec<u8> = self
-            .grains
-            .iter()
-            .flat_map(|grain| grain.content(grain_bytes))
-            .collect();
+        let mut disk: Vec<u8> = self.grains.iter().flat_map(|grain| grain.content(grain_bytes)).collect();
         disk.truncate(to_usize(self.capacity()) * SECTOR);
         disk
     }
@@ -106,11 +102,7 @@ impl Vmdk {
         let mut builder = Builder {
             vmdk: self,
             bytes: vec![0; SECTOR],
-            entries: self
-                .grains
-                .iter()
-                .map(|grain| u32::from(*grain == Grain::Zeroed))
-                .collect(),
+            entries: self.grains.iter().map(|grain| u32::from(*grain == Grain::Zeroed)).collect(),
             directory: vec![0; self.grains.len().div_ceil(self.table_entries as usize)],
         };
         builder.add_descriptor();
@@ -124,9 +116,8 @@ impl Vmdk {
 
     /// The numbers of the grains that are stored, in the order of the image.
     fn stored(&self) -> Vec<usize> {
-        let mut stored: Vec<usize> = (0..self.grains.len())
-            .filter(|number| matches!(self.grains[*number], Grain::Data(_)))
-            .collect();
+        let mut stored: Vec<usize> =
+            (0..self.grains.len()).filter(|number| matches!(self.grains[*number], Grain::Data(_))).collect();
         stored.sort_by_key(|number| self.order.get(*number).copied().unwrap_or(0));
         stored
     }
@@ -159,12 +150,9 @@ impl Grain {
     fn content(&self, length: usize) -> Vec<u8> {
         match self {
             Self::Hole | Self::Zeroed => vec![0; length],
-            Self::Data(byte) => (0..=u8::MAX)
-                .cycle()
-                .step_by(7)
-                .map(|step| step.wrapping_add(*byte))
-                .take(length)
-                .collect(),
+            Self::Data(byte) => {
+                (0..=u8::MAX).cycle().step_by(7).map(|step| step.wrapping_add(*byte)).take(length).collect()
+            }
         }
     }
 }
@@ -179,11 +167,7 @@ pub fn descriptor(kind: &str, extents: &[&str]) -> String {
 
 impl Builder<'_> {
     fn add_descriptor(&mut self) {
-        let kind = if self.vmdk.compressed {
-            "streamOptimized"
-        } else {
-            "monolithicSparse"
-        };
+        let kind = if self.vmdk.compressed { "streamOptimized" } else { "monolithicSparse" };
         let extent = format!("RW {} SPARSE \"disk.vmdk\"", self.vmdk.capacity());
         self.bytes.extend(descriptor(kind, &[&extent]).bytes());
         self.bytes.resize((1 + DESCRIPTOR_SECTORS) * SECTOR, 0);
@@ -206,11 +190,7 @@ impl Builder<'_> {
             let copied = [self.directory_bytes(), tables].concat();
             self.bytes[place * SECTOR..(place + copy) * SECTOR].copy_from_slice(&copied);
         }
-        self.set_header(
-            &self
-                .vmdk
-                .header(places[0] as u64, places[1] as u64, overhead as u64),
-        );
+        self.set_header(&self.vmdk.header(places[0] as u64, places[1] as u64, overhead as u64));
     }
 
     fn tables_last(&mut self) {
@@ -248,11 +228,8 @@ impl Builder<'_> {
                 self.add_table(table);
             }
         }
-        let used: Vec<bool> = self
-            .entries
-            .chunks(per_table)
-            .map(|table| table.iter().any(|entry| *entry != 0))
-            .collect();
+        let used: Vec<bool> =
+            self.entries.chunks(per_table).map(|table| table.iter().any(|entry| *entry != 0)).collect();
         for (table, is_used) in used.into_iter().enumerate() {
             if is_used && self.directory[table] == 0 {
                 self.add_table(table);
@@ -286,8 +263,7 @@ impl Builder<'_> {
             self.bytes.extend(to_u32(deflated.len()).to_le_bytes());
             self.bytes.extend(deflated);
         } else {
-            self.bytes
-                .extend(grain.content(to_usize(self.vmdk.grain_sectors) * SECTOR));
+            self.bytes.extend(grain.content(to_usize(self.vmdk.grain_sectors) * SECTOR));
         }
         self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
     }

@@ -52,12 +52,7 @@ impl Store {
         let folder = tempfile::tempdir().or_fail("a folder");
         std::fs::create_dir(folder.path().join(BUCKET)).or_fail(BUCKET);
         let (address, running) = programs::start(kind, folder.path());
-        let store = Self {
-            kind,
-            address,
-            folder,
-            _running: running,
-        };
+        let store = Self { kind, address, folder, _running: running };
         match kind {
             Kind::Moto => store.create_bucket(BUCKET),
             Kind::Gcs => store.create_bucket("private"),
@@ -82,12 +77,7 @@ impl Store {
             Kind::Moto => self.send("PUT", name, &[], b""),
             Kind::Gcs => {
                 let request = format!("{{\"name\": \"{name}\"}}");
-                self.send(
-                    "POST",
-                    "storage/v1/b",
-                    &["content-type: application/json"],
-                    request.as_bytes(),
-                )
+                self.send("POST", "storage/v1/b", &["content-type: application/json"], request.as_bytes())
             }
             Kind::S3s => {
                 std::fs::create_dir(self.folder.path().join(name)).or_fail(name);

@@ -60,13 +60,7 @@ impl Cloud {
         let (images, second) = serve(&installed, "glance", folder.path());
         let service = keystone.add_service("image");
         keystone.add_endpoint(&service, REGION, &images);
-        Self {
-            keystone,
-            images,
-            service,
-            _folder: folder,
-            _programs: [first, second],
-        }
+        Self { keystone, images, service, _folder: folder, _programs: [first, second] }
     }
 
     /// The URL of Keystone.
@@ -87,9 +81,7 @@ impl Cloud {
     /// A new application credential: its id and its secret.
     pub fn application_credential(&self) -> (String, String) {
         let path = format!("users/{}/application_credentials", self.keystone.user);
-        let made = self
-            .keystone
-            .add(&path, "application_credential", &json!({"name": "migration"}));
+        let made = self.keystone.add(&path, "application_credential", &json!({"name": "migration"}));
         (text(&made["id"]), text(&made["secret"]))
     }
 
@@ -106,22 +98,10 @@ impl Cloud {
     pub fn add_image(&self, disk_format: &str, content: &[u8]) -> String {
         let wanted = json!({"name": "disk", "disk_format": disk_format, "container_format": "bare"});
         let url = format!("{}/v2/images", self.images);
-        let made = send(
-            "POST",
-            &url,
-            Some(self.token()),
-            "application/json",
-            wanted.to_string().as_bytes(),
-        );
+        let made = send("POST", &url, Some(self.token()), "application/json", wanted.to_string().as_bytes());
         let id = text(&body(&made)["id"]);
         let url = format!("{url}/{id}/file");
-        send(
-            "PUT",
-            &url,
-            Some(self.token()),
-            "application/octet-stream",
-            content,
-        );
+        send("PUT", &url, Some(self.token()), "application/octet-stream", content);
         id
     }
 }
@@ -142,16 +122,8 @@ impl Keystone {
             "scope": {"project": {"name": USER, "domain": domain}},
         }});
         let tokens = format!("{url}/auth/tokens");
-        let answer = send(
-            "POST",
-            &tokens,
-            None,
-            "application/json",
-            auth.to_string().as_bytes(),
-        );
-        let token = answer
-            .lines()
-            .find_map(|line| line.strip_prefix("X-Subject-Token: "));
+        let answer = send("POST", &tokens, None, "application/json", auth.to_string().as_bytes());
+        let token = answer.lines().find_map(|line| line.strip_prefix("X-Subject-Token: "));
         Self {
             url,
             token: token.or_fail(&answer).trim().to_owned(),
@@ -163,13 +135,7 @@ impl Keystone {
     fn add(&self, path: &str, kind: &str, thing: &Value) -> Value {
         let url = format!("{}/{path}", self.url);
         let wanted = json!({kind: thing}).to_string();
-        let answer = send(
-            "POST",
-            &url,
-            Some(&self.token),
-            "application/json",
-            wanted.as_bytes(),
-        );
+        let answer = send("POST", &url, Some(&self.token), "application/json", wanted.as_bytes());
         body(&answer)[kind].take()
     }
 
@@ -188,11 +154,8 @@ impl Keystone {
 fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, content: &[u8]) -> String {
     let content_type = format!("content-type: {content_type}");
     let token = token.map(|token| format!("x-auth-token: {token}"));
-    let headers: Vec<&str> = [Some(&content_type), token.as_ref()]
-        .into_iter()
-        .flatten()
-        .map(String::as_str)
-        .collect();
+    let headers: Vec<&str> =
+        [Some(&content_type), token.as_ref()].into_iter().flatten().map(String::as_str).collect();
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     tools::send(method, url, &headers, content)
@@ -232,10 +195,7 @@ fn configure_keystone(folder: &Path) {
 }
 
 fn configure_glance(installed: &Path, folder: &Path, keystone: &str) {
-    let (run, paste) = (
-        folder.display(),
-        installed.join("python/etc/glance/glance-api-paste.ini"),
-    );
+    let (run, paste) = (folder.display(), installed.join("python/etc/glance/glance-api-paste.ini"));
     let paste = paste.display();
     // A password is written as it is: only a dollar sign would mean something.
     let text = format!(
@@ -253,14 +213,8 @@ fn configure_glance(installed: &Path, folder: &Path, keystone: &str) {
 
 fn copy(from: &Path, to: &Path) {
     let mut command = Command::new(tools::find("cp"));
-    command
-        .args(["--recursive", "--no-target-directory"])
-        .args([from, to]);
-    assert!(
-        command.status().or_fail("cp").success(),
-        "cannot copy {}",
-        from.display()
-    );
+    command.args(["--recursive", "--no-target-directory"]).args([from, to]);
+    assert!(command.status().or_fail("cp").success(), "cannot copy {}", from.display());
 }
 
 fn scripts() -> PathBuf {

@@ -142,10 +142,8 @@ impl Cloud {
     }
 
     fn spawn(script: Script, tls: Option<Arc<ServerConfig>>) -> Self {
-        let plan = Plan {
-            matching: |request| request.path().ends_with(FILE),
-            ..Plan::of(script.faults.clone())
-        };
+        let plan =
+            Plan { matching: |request| request.path().ends_with(FILE), ..Plan::of(script.faults.clone()) };
         let state = Arc::new(State {
             script,
             url: OnceLock::new(),
@@ -161,11 +159,7 @@ impl Cloud {
         };
         let gateway = gateway.or_fail("a gateway");
         state.url.set(gateway.url("")).ok().or_fail("one address");
-        Self {
-            gateway,
-            server,
-            state,
-        }
+        Self { gateway, server, state }
     }
 
     /// `127.0.0.1:PORT`.
@@ -276,11 +270,7 @@ impl State {
     }
 
     fn granted(&self, status: u16, has_scope: bool) -> Reply {
-        let catalog = if has_scope {
-            self.script.catalog.clone()
-        } else {
-            json!([])
-        };
+        let catalog = if has_scope { self.script.catalog.clone() } else { json!([]) };
         let document = json!({"token": {"methods": ["password"], "catalog": catalog}}).to_string();
         let url = self.url.get().map_or("", String::as_str);
         Reply::status(status, document.replace(CLOUD, url))

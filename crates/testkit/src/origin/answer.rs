@@ -126,10 +126,7 @@ fn whole(script: &Script, object: &Object) -> Answer {
 fn part(script: &Script, object: &Object, range: Range<u64>) -> Answer {
     let content_range = format!("bytes {}-{}/{}", range.start, range.end - 1, object.len());
     let mut headers = common_headers(script, object);
-    headers.push((
-        "Content-Range".into(),
-        script.content_range.clone().unwrap_or(content_range),
-    ));
+    headers.push(("Content-Range".into(), script.content_range.clone().unwrap_or(content_range)));
     let length = script.part_length.unwrap_or(range.end - range.start);
     headers.push(("Content-Length".into(), length.to_string()));
     let index = |offset: u64| usize::try_from(offset).unwrap_or(usize::MAX);

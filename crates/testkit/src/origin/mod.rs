@@ -65,18 +65,10 @@ impl Origin {
 
     fn spawn(script: Script, tls: Option<tokio_rustls::TlsAcceptor>) -> io::Result<Self> {
         let scheme = if tls.is_some() { "https" } else { "http" };
-        let state = Arc::new(State {
-            script,
-            tls,
-            log: Mutex::default(),
-        });
+        let state = Arc::new(State { script, tls, log: Mutex::default() });
         let serving = Arc::clone(&state);
         let server = ScriptedServer::start(move |stream| Arc::clone(&serving).connection(stream))?;
-        Ok(Self {
-            scheme,
-            state,
-            server,
-        })
+        Ok(Self { scheme, state, server })
     }
 
     /// The URL of `path` (which begins with `/`) on this server.
@@ -96,12 +88,7 @@ impl Origin {
 
     /// Bytes of all bodies that were written so far.
     pub fn body_bytes(&self) -> u64 {
-        self.state
-            .log()
-            .requests
-            .iter()
-            .map(|request| request.body_bytes)
-            .sum()
+        self.state.log().requests.iter().map(|request| request.body_bytes).sum()
     }
 }
 
@@ -165,11 +152,7 @@ impl State {
         };
         log.requests.push(Recorded {
             request: request.clone(),
-            status: if matches!(fault, Fault::Refuse | Fault::Silence) {
-                0
-            } else {
-                answer.status
-            },
+            status: if matches!(fault, Fault::Refuse | Fault::Silence) { 0 } else { answer.status },
             body_bytes: 0,
         });
         (log.requests.len() - 1, answer, fault)
@@ -196,9 +179,7 @@ impl State {
                 break;
             }
             if answer.chunked {
-                stream
-                    .write_all(format!("{:x}\r\n", piece.len()).as_bytes())
-                    .await?;
+                stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
             }
             stream.write_all(piece).await?;
             if answer.chunked {
@@ -224,11 +205,7 @@ impl State {
             stream.write_all(b"0\r\n\r\n").await?;
         }
         stream.flush().await?;
-        Ok(if answer.close {
-            After::Close
-        } else {
-            After::KeepOpen
-        })
+        Ok(if answer.close { After::Close } else { After::KeepOpen })
     }
 
     async fn pause_for(&self, bytes: usize) {

@@ -82,11 +82,7 @@ pub struct Object {
 impl Object {
     /// An object without `Last-Modified`.
     pub fn new(body: impl Into<Bytes>, etag: Option<&str>) -> Self {
-        Self {
-            body: body.into(),
-            etag: etag.map(str::to_owned),
-            last_modified: None,
-        }
+        Self { body: body.into(), etag: etag.map(str::to_owned), last_modified: None }
     }
 
     /// The length in bytes.

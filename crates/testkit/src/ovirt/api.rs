@@ -25,19 +25,11 @@ pub(super) struct Answer {
 
 impl Answer {
     fn xml(status: u16, body: impl Into<Bytes>) -> Self {
-        Self {
-            status,
-            content_type: "application/xml;charset=UTF-8",
-            body: body.into(),
-        }
+        Self { status, content_type: "application/xml;charset=UTF-8", body: body.into() }
     }
 
     fn json(status: u16, body: &serde_json::Value) -> Self {
-        Self {
-            status,
-            content_type: "application/json;charset=UTF-8",
-            body: body.to_string().into(),
-        }
+        Self { status, content_type: "application/json;charset=UTF-8", body: body.to_string().into() }
     }
 
     fn fault(status: u16, detail: &str) -> Self {
@@ -106,17 +98,10 @@ fn resource(state: &State, log: &mut Log, method: &str, path: &str, body: &str) 
 
 fn log_in(log: &mut Log, request: &Request, body: &str) -> Answer {
     let form = form(body);
-    let field = |name: &str| {
-        form.iter()
-            .find(|(n, _)| n == name)
-            .map(|(_, value)| value.as_str())
-    };
+    let field = |name: &str| form.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str());
     let is_form = request.header("content-type") == Some("application/x-www-form-urlencoded");
     if !is_form || field("grant_type") != Some("password") || field("scope") != Some("ovirt-app-api") {
-        return Answer::json(
-            400,
-            &json!({"error_code": "invalid_request", "error": "Missing parameter"}),
-        );
+        return Answer::json(400, &json!({"error_code": "invalid_request", "error": "Missing parameter"}));
     }
     if field("username") != Some(USER) || field("password") != Some(PASSWORD) {
         let error = "Cannot authenticate user: The user name or password is incorrect..";
@@ -132,14 +117,8 @@ fn log_in(log: &mut Log, request: &Request, body: &str) -> Answer {
 /// The token stands in the form; some clients send it as bearer as well.
 fn log_out(log: &mut Log, request: &Request, body: &str) -> Answer {
     let form = form(body);
-    let named = form
-        .iter()
-        .find(|(name, _)| name == "token")
-        .map(|(_, token)| token.as_str());
-    match named
-        .or(bearer(request))
-        .and_then(|token| log.tokens.remove(token))
-    {
+    let named = form.iter().find(|(name, _)| name == "token").map(|(_, token)| token.as_str());
+    match named.or(bearer(request)).and_then(|token| log.tokens.remove(token)) {
         Some(_) => Answer::json(200, &json!({})),
         None => Answer::json(
             400,
@@ -180,10 +159,7 @@ fn act(state: &State, transfer: &mut Transfer, action: &str) -> Answer {
             Ok(())
         }
         "finalize" if transfer.phase == "transferring" => transfer.end("finished_success"),
-        "finalize" => Err(format!(
-            "[Cannot finalize a transfer in phase {}]",
-            transfer.phase
-        )),
+        "finalize" => Err(format!("[Cannot finalize a transfer in phase {}]", transfer.phase)),
         "cancel" => transfer.end("cancelled_user"),
         _ => return Answer::not_found(),
     };
@@ -223,33 +199,22 @@ struct Contents {
 /// `total_size` is what the disk takes on its storage, which is not its size.
 fn contents(state: &State) -> Contents {
     let disk = &state.script.disk;
-    Contents {
-        virtual_size: disk.raw.len(),
-        stored: disk.cow.len().max(4096),
-    }
+    Contents { virtual_size: disk.raw.len(), stored: disk.cow.len().max(4096) }
 }
 
 fn snapshots(state: &State) -> String {
     let list = state.script.snapshots.keys().map(|id| {
         format!("    <disk_snapshot id=\"{id}\">\n        <disk id=\"{DISK_ID}\"/>\n    </disk_snapshot>\n")
     });
-    format!(
-        "<disk_snapshots>\n{}</disk_snapshots>\n",
-        list.collect::<String>()
-    )
+    format!("<disk_snapshots>\n{}</disk_snapshots>\n", list.collect::<String>())
 }
 
 fn document(state: &State, transfer: &Transfer) -> String {
-    let Transfer {
-        id, phase, format, ..
-    } = transfer;
+    let Transfer { id, phase, format, .. } = transfer;
     let url = match phase.as_str() {
         // There is no ticket yet.
         "initializing" => String::new(),
-        _ => format!(
-            "    <transfer_url>{}/images/{id}</transfer_url>\n",
-            state.image_server()
-        ),
+        _ => format!("    <transfer_url>{}/images/{id}</transfer_url>\n", state.image_server()),
     };
     format!(
         "<image_transfer href=\"{API}/imagetransfers/{id}\" id=\"{id}\">\n    <active>false</active>\n    \
@@ -265,9 +230,7 @@ fn bearer(request: &Request) -> Option<&str> {
 /// The fields of a form (WHATWG URL, `application/x-www-form-urlencoded`).
 fn form(body: &str) -> Vec<(String, String)> {
     let fields = body.split('&').filter_map(|field| field.split_once('='));
-    fields
-        .map(|(name, value)| (unescaped(name), unescaped(value)))
-        .collect()
+    fields.map(|(name, value)| (unescaped(name), unescaped(value))).collect()
 }
 
 fn unescaped(text: &str) -> String {
@@ -300,10 +263,7 @@ mod tests {
 
     #[test]
     fn forms_are_unescaped() {
-        let expected = [
-            ("a".to_owned(), "b c".to_owned()),
-            ("d".to_owned(), "&=%é".to_owned()),
-        ];
+        let expected = [("a".to_owned(), "b c".to_owned()), ("d".to_owned(), "&=%é".to_owned())];
         assert_eq!(form("a=b+c&d=%26%3D%25%C3%A9"), expected);
     }
 }

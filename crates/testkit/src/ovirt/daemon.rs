@@ -95,9 +95,7 @@ impl Daemon {
     /// Takes a ticket back. The daemon may answer that it is still in use; then it refuses what is asked from now on.
     pub(super) fn remove_ticket(&self, id: &str) {
         let answer = self.control("DELETE", id, "");
-        let removed = ["HTTP/1.1 204", "HTTP/1.1 409"]
-            .iter()
-            .any(|status| answer.starts_with(status));
+        let removed = ["HTTP/1.1 204", "HTTP/1.1 409"].iter().any(|status| answer.starts_with(status));
         assert!(removed, "the ticket {id}: {answer}");
     }
 
@@ -105,21 +103,11 @@ impl Daemon {
     fn export(&self, file: &Path) -> PathBuf {
         let socket = file.with_extension("sock");
         let program = Program::new(tools::find("qemu-nbd"))
-            .args([
-                "--persistent",
-                "--read-only",
-                "--shared=8",
-                "--format=raw",
-                "--socket",
-            ])
+            .args(["--persistent", "--read-only", "--shared=8", "--format=raw", "--socket"])
             .arg(&socket)
             .arg(file);
         let running = lasting::start(program);
-        self.programs
-            .lock()
-            .ok()
-            .or_fail("the programs")
-            .push(Killed(Some(running)));
+        self.programs.lock().ok().or_fail("the programs").push(Killed(Some(running)));
         wait::until(SOCKET_PATIENCE, || "qemu-nbd does not listen", || socket.exists());
         socket
     }
@@ -175,9 +163,8 @@ fn configure(folder: &Path, authority: Option<&Authority>) {
 
 /// The address at which a service listens: `NAME listening on ('127.0.0.1', 35149)`.
 fn listening(log: &str, service: &str) -> SocketAddr {
-    let line = log
-        .lines()
-        .find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
+    let line =
+        log.lines().find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
     let port = line.and_then(|(_, rest)| rest.trim_end_matches(')').parse().ok());
     SocketAddr::from(([127, 0, 0, 1], port.or_fail(format!("{service} in {log}"))))
 }

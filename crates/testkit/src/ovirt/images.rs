@@ -33,11 +33,7 @@ impl Answer {
             ("Content-Type".to_owned(), content_type.to_owned()),
             ("Content-Length".to_owned(), body.len().to_string()),
         ];
-        Self {
-            status,
-            headers,
-            body,
-        }
+        Self { status, headers, body }
     }
 
     fn refusal(status: u16, text: impl Into<String>) -> Self {
@@ -132,9 +128,7 @@ async fn data(
         Fault::Silence => return std::future::pending().await,
         Fault::Status(status, retry_after) => {
             let mut answer = Answer::refusal(status, "Try again\n");
-            answer
-                .headers
-                .extend(retry_after.map(|value| ("Retry-After".to_owned(), value)));
+            answer.headers.extend(retry_after.map(|value| ("Retry-After".to_owned(), value)));
             return write(state, stream, answer, None).await;
         }
         Fault::CutAt(offset) | Fault::ResetAt(offset) | Fault::StallAt(offset) => {

@@ -91,26 +91,15 @@ impl Engine {
 
     fn spawn(script: Script, tls: Option<TlsAcceptor>) -> Self {
         let listeners = [(); 2].map(|()| serving::bind().or_fail("a port"));
-        let [engine, images] = listeners
-            .each_ref()
-            .map(|listener| listener.local_addr().or_fail("a port"));
-        let state = Arc::new(State {
-            script,
-            tls,
-            engine,
-            images,
-            log: Mutex::default(),
-        });
+        let [engine, images] = listeners.each_ref().map(|listener| listener.local_addr().or_fail("a port"));
+        let state = Arc::new(State { script, tls, engine, images, log: Mutex::default() });
         let mut is_engine = [true, false].into_iter();
         let servers = listeners.map(|listener| {
             let (state, is_engine) = (Arc::clone(&state), is_engine.next() == Some(true));
             let serve = move |tcp| connection(Arc::clone(&state), tcp, is_engine);
             ScriptedServer::start_on(listener, serve).or_fail("a server")
         });
-        Self {
-            state,
-            _servers: servers,
-        }
+        Self { state, _servers: servers }
     }
 
     /// The URL of the API, without a slash at its end.
@@ -140,20 +129,14 @@ impl Engine {
 
     /// The phases of all transfers.
     pub fn phases(&self) -> Vec<String> {
-        self.transfers()
-            .into_iter()
-            .map(|transfer| transfer.phase)
-            .collect()
+        self.transfers().into_iter().map(|transfer| transfer.phase).collect()
     }
 
     /// True if a client logged in and none is logged in any more.
     pub fn is_logged_out(&self) -> bool {
         let log = self.state.log();
         log.tokens.is_empty()
-            && log
-                .calls
-                .iter()
-                .any(|call| call.line.ends_with("/sso-logout") && call.status == 200)
+            && log.calls.iter().any(|call| call.line.ends_with("/sso-logout") && call.status == 200)
     }
 
     /// Bytes of images that were sent.
@@ -202,11 +185,7 @@ impl State {
         let mut log = self.log();
         log.leaked |= has_secret;
         log.reads += 1;
-        self.script
-            .faults
-            .get(log.reads - 1)
-            .cloned()
-            .unwrap_or(Fault::None)
+        self.script.faults.get(log.reads - 1).cloned().unwrap_or(Fault::None)
     }
 }
 
@@ -250,21 +229,15 @@ async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::R
 }
 
 async fn engine(state: &State, stream: &mut dyn Stream, request: &Request) -> io::Result<bool> {
-    let length: u64 = request
-        .header("content-length")
-        .and_then(|length| length.parse().ok())
-        .unwrap_or(0);
+    let length: u64 = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = Vec::new();
-    (&mut *stream)
-        .take(length.min(BODY_LIMIT_BYTES))
-        .read_to_end(&mut body)
-        .await?;
+    (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
     // A real daemon is asked inside: that takes a moment, in which other connections wait.
     let answer = api::answer(state, request, &String::from_utf8_lossy(&body));
-    state.log().calls.push(Call {
-        line: format!("{} {}", request.method, request.path()),
-        status: answer.status,
-    });
+    state
+        .log()
+        .calls
+        .push(Call { line: format!("{} {}", request.method, request.path()), status: answer.status });
     let headers = [
         ("Content-Type".to_owned(), answer.content_type.to_owned()),
         ("Content-Length".to_owned(), answer.body.len().to_string()),

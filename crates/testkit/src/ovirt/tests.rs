@@ -31,10 +31,7 @@ impl Client {
         }
         args.push(sso);
         let answer: Value = serde_json::from_str(&curl(&args)).unwrap();
-        Self {
-            api,
-            token: answer["access_token"].as_str().unwrap().to_owned(),
-        }
+        Self { api, token: answer["access_token"].as_str().unwrap().to_owned() }
     }
 
     fn ask(&self, path: &str, body: Option<&str>) -> String {
@@ -66,9 +63,7 @@ fn range(url: &str, range: &str) -> (Vec<String>, String) {
     let answer = curl(&["-i".into(), "-r".into(), range.into(), url.into()]);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
     let wanted = |line: &&str| {
-        ["http/1.1", "content-length", "content-range"]
-            .iter()
-            .any(|name| line.starts_with(name))
+        ["http/1.1", "content-length", "content-range"].iter().any(|name| line.starts_with(name))
     };
     let head = head.to_lowercase();
     let mut lines: Vec<String> = head.lines().filter(wanted).map(str::to_owned).collect();
@@ -88,10 +83,7 @@ fn data_runs(extents: &str) -> Vec<(u64, u64)> {
     let extents: Vec<Value> = serde_json::from_str(extents).expect(extents);
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for extent in extents.iter().filter(|extent| extent["zero"] == false) {
-        let (start, length) = (
-            extent["start"].as_u64().unwrap(),
-            extent["length"].as_u64().unwrap(),
-        );
+        let (start, length) = (extent["start"].as_u64().unwrap(), extent["length"].as_u64().unwrap());
         match runs.last_mut() {
             Some((_, end)) if *end == start => *end += length,
             _ => runs.push((start, start + length)),
@@ -102,14 +94,8 @@ fn data_runs(extents: &str) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_image_server_answers_as_the_real_one_does() {
-    let contents = Contents {
-        raw: sparse_text(1 << 20).into(),
-        cow: Bytes::new(),
-    };
-    let daemon = Script {
-        daemon: Some(Arc::new(Daemon::start(None))),
-        ..Script::new(contents.clone())
-    };
+    let contents = Contents { raw: sparse_text(1 << 20).into(), cow: Bytes::new() };
+    let daemon = Script { daemon: Some(Arc::new(Daemon::start(None))), ..Script::new(contents.clone()) };
     let answers = [Script::new(contents), daemon].map(|script| {
         let engine = Engine::start(script);
         let client = Client::log_in(&engine);
@@ -119,9 +105,7 @@ fn the_image_server_answers_as_the_real_one_does() {
         let part = range(&url, "99990-100010");
         let whole = curl(std::slice::from_ref(&url)).len();
         assert!(
-            client
-                .ask(&format!("/imagetransfers/{id}/finalize"), Some("<action/>"))
-                .contains("complete")
+            client.ask(&format!("/imagetransfers/{id}/finalize"), Some("<action/>")).contains("complete")
         );
         let refused = curl(&["-w%{http_code}".into(), "-o/dev/null".into(), url]);
         assert_eq!(engine.phases(), ["finished_success"]);
@@ -134,19 +118,10 @@ fn the_image_server_answers_as_the_real_one_does() {
 
 #[test]
 fn only_who_logged_in_is_served_and_a_disk_is_transferred_once_at_a_time() {
-    let contents = Contents {
-        raw: disk::content(1, 1 << 20).into(),
-        cow: Bytes::new(),
-    };
-    let engine = Engine::start(Script {
-        initializing: 1,
-        locked: vec![DISK_IS_LOCKED],
-        ..Script::new(contents)
-    });
-    let stranger = Client {
-        api: engine.api_url(),
-        token: "guessed".into(),
-    };
+    let contents = Contents { raw: disk::content(1, 1 << 20).into(), cow: Bytes::new() };
+    let engine =
+        Engine::start(Script { initializing: 1, locked: vec![DISK_IS_LOCKED], ..Script::new(contents) });
+    let stranger = Client { api: engine.api_url(), token: "guessed".into() };
     assert!(stranger.ask("", None).contains("Unauthorized"));
     let client = Client::log_in(&engine);
     // The root of the API, which CDI's own stand-in does not have either.

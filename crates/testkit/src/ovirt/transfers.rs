@@ -25,28 +25,13 @@ pub struct Transfer {
 
 impl std::fmt::Debug for Transfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self {
-            id,
-            phase,
-            format,
-            subject,
-            extended,
-            ..
-        } = self;
-        write!(
-            f,
-            "{id}: {format} of {subject}, {phase}, extended {extended} times"
-        )
+        let Self { id, phase, format, subject, extended, .. } = self;
+        write!(f, "{id}: {format} of {subject}, {phase}, extended {extended} times")
     }
 }
 
 /// Phases in which nothing can be changed any more.
-const ENDED: [&str; 4] = [
-    "finished_success",
-    "finished_failure",
-    "cancelled_user",
-    "cancelled_system",
-];
+const ENDED: [&str; 4] = ["finished_success", "finished_failure", "cancelled_user", "cancelled_system"];
 
 impl Transfer {
     /// The transfer that `body` asks for, or what is wrong with it.
@@ -79,11 +64,7 @@ impl Transfer {
 
     /// The format that goes over the wire.
     pub(super) fn bytes(&self) -> &bytes::Bytes {
-        if self.format == "cow" {
-            &self.contents.cow
-        } else {
-            &self.contents.raw
-        }
+        if self.format == "cow" { &self.contents.cow } else { &self.contents.raw }
     }
 
     /// A client looks at the transfer: time goes by.

@@ -27,10 +27,7 @@ pub struct Finished {
 impl Finished {
     /// The exit code as a shell shows it: 128 + the signal's number for a program that was killed.
     pub fn code(&self) -> i32 {
-        self.status
-            .code()
-            .or_else(|| self.status.signal().map(|signal| 128 + signal))
-            .unwrap_or(-1)
+        self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
     }
 
     /// True if the program panicked or died of a fault instead of saying what was wrong.
@@ -45,13 +42,7 @@ impl Finished {
     /// Fails the test unless the program succeeded.
     #[track_caller]
     pub fn assert_success(&self, case: &str) {
-        assert!(
-            self.code() == 0,
-            "{case}: exit code {}\n{}\n{}",
-            self.code(),
-            self.name,
-            self.stderr
-        );
+        assert!(self.code() == 0, "{case}: exit code {}\n{}\n{}", self.code(), self.name, self.stderr);
     }
 
     /// Fails the test unless the program ended with `code` and said `sentence` on standard error.

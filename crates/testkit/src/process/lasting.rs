@@ -35,9 +35,7 @@ pub fn start(program: Program) -> Running {
     });
     let (waiting, started) = mpsc::channel();
     let program = program.timeout(LIFE).under("setpriv", ["--pdeathsig", "KILL"]);
-    starter
-        .send((program, waiting))
-        .or_fail("the thread that starts programs");
+    starter.send((program, waiting)).or_fail("the thread that starts programs");
     started.recv().or_fail("a program that lasts did not start")
 }
 
@@ -85,12 +83,7 @@ mod tests {
             .env(INNER, "1")
             .start()
             .wait();
-        let pid = inner
-            .stderr
-            .split("lasting ")
-            .nth(1)
-            .or_fail(&inner.stderr)
-            .trim();
+        let pid = inner.stderr.split("lasting ").nth(1).or_fail(&inner.stderr).trim();
         let entry = PathBuf::from(format!("/proc/{pid}"));
         let complaint = || format!("{pid} still runs");
         wait::until(Duration::from_secs(10), complaint, || !entry.exists());

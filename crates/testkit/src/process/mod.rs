@@ -165,28 +165,16 @@ impl Program {
 
     /// Starts the program and leaves it running, for a test that sends signals or talks to it.
     pub fn start(self) -> Running {
-        let words: Vec<OsString> = self
-            .wrapper
-            .into_iter()
-            .chain([self.path.into_os_string()])
-            .chain(self.args)
-            .collect();
-        let name = words
-            .iter()
-            .map(|word| word.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ");
+        let words: Vec<OsString> =
+            self.wrapper.into_iter().chain([self.path.into_os_string()]).chain(self.args).collect();
+        let name = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
         let (first, rest) = words.split_first().or_fail("a program has a path");
         let mut child = Command::new(first)
             .args(rest)
             .envs(self.env)
             // A signal to the group stops the wrapper and the program.
             .process_group(0)
-            .stdin(if self.feed.is_some() {
-                Stdio::piped()
-            } else {
-                Stdio::null()
-            })
+            .stdin(if self.feed.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -195,16 +183,8 @@ impl Program {
             // EPIPE is the program's right; whether it should have read on shows in its exit code.
             std::thread::spawn(move || feed(&mut pipe).ok());
         }
-        let stdout = child
-            .stdout
-            .take()
-            .map(Output::collect)
-            .or_fail("a piped standard output");
-        let stderr = child
-            .stderr
-            .take()
-            .map(Output::collect)
-            .or_fail("a piped standard error");
+        let stdout = child.stdout.take().map(Output::collect).or_fail("a piped standard output");
+        let stderr = child.stderr.take().map(Output::collect).or_fail("a piped standard error");
         Running {
             name,
             child,
@@ -296,9 +276,7 @@ impl Running {
     /// True if the program has ended, without reaping it: its accounts are still needed.
     pub(crate) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
-        rustix::process::waitid(WaitId::Pid(self.pid()), options)
-            .or_fail(&self.name)
-            .is_some()
+        rustix::process::waitid(WaitId::Pid(self.pid()), options).or_fail(&self.name).is_some()
     }
 
     pub(crate) fn pid(&self) -> Pid {
@@ -317,9 +295,7 @@ fn written_bytes(pid: u32) -> u64 {
     let file = format!("/proc/{pid}/io");
     let accounts = std::fs::read_to_string(&file).or_fail(&file);
     let wchar = accounts.lines().find_map(|line| line.strip_prefix("wchar: "));
-    wchar
-        .and_then(|count| count.parse().ok())
-        .or_fail(format!("{file} has no `wchar` line"))
+    wchar.and_then(|count| count.parse().ok()).or_fail(format!("{file} has no `wchar` line"))
 }
 
 #[cfg(test)]
@@ -336,24 +312,12 @@ mod tests {
         let script = "cat >/dev/null; head -c 5000000 /dev/zero > /dev/null; echo out; echo err >&2; exit 7";
         let finished = shell(script).stdin_bytes(vec![b'x'; 100_000]).run();
         assert_eq!(
-            (
-                finished.code(),
-                finished.stdout.as_str(),
-                finished.stderr.as_str()
-            ),
+            (finished.code(), finished.stdout.as_str(), finished.stderr.as_str()),
             (7, "out\n", "err\n")
         );
-        assert!(
-            (5_000_000..5_300_000).contains(&finished.written_bytes),
-            "{}",
-            finished.written_bytes
-        );
+        assert!((5_000_000..5_300_000).contains(&finished.written_bytes), "{}", finished.written_bytes);
         let peak = finished.peak_rss_bytes.unwrap();
-        assert!(
-            peak > 0 && peak < 64 << 20,
-            "{peak} bytes, this process has {}",
-            ballast.len()
-        );
+        assert!(peak > 0 && peak < 64 << 20, "{peak} bytes, this process has {}", ballast.len());
     }
 
     #[test]

@@ -52,9 +52,7 @@ impl Upstream {
     /// last one serves all that follow. `names` are names of the server.
     pub fn start(authority: &Authority, names: &[String], scripts: Vec<Script>) -> Self {
         assert!(!scripts.is_empty(), "an upstream does something");
-        let identity = authority
-            .server_named(names, KeyKind::Ecdsa)
-            .or_fail("a certificate");
+        let identity = authority.server_named(names, KeyKind::Ecdsa).or_fail("a certificate");
         let config = authority.mutual_config(&identity).or_fail("TLS");
         let shared = Arc::new(Shared {
             scripts: Mutex::new(scripts.into()),
@@ -64,10 +62,7 @@ impl Upstream {
         });
         let (tls, serving) = (TlsAcceptor::from(config), Arc::clone(&shared));
         let server = ScriptedServer::start(move |tcp| accept(tcp, tls.clone(), Arc::clone(&serving)));
-        Self {
-            shared,
-            server: server.or_fail("a server"),
-        }
+        Self { shared, server: server.or_fail("a server") }
     }
 
     /// `127.0.0.1:PORT`.
@@ -107,9 +102,7 @@ impl Upstream {
     #[track_caller]
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Arc<Seen>]) -> bool) -> Vec<Arc<Seen>> {
         let complaint = || format!("{what}: {:?}", self.seen());
-        wait::find(PATIENCE, complaint, || {
-            Some(self.seen()).filter(|seen| wanted(seen))
-        })
+        wait::find(PATIENCE, complaint, || Some(self.seen()).filter(|seen| wanted(seen)))
     }
 }
 

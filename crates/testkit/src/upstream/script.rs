@@ -51,19 +51,12 @@ pub enum Then {
 impl Script {
     /// Answers the whole request with its own head.
     pub fn echo() -> Self {
-        Self {
-            reads: Reads::Everything,
-            says: Says::Head,
-            then: Then::NextRequest,
-        }
+        Self { reads: Reads::Everything, says: Says::Head, then: Then::NextRequest }
     }
 
     /// Answers the whole request with these bytes.
     pub fn answer(bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            says: Says::Bytes(bytes.into()),
-            ..Self::echo()
-        }
+        Self { says: Says::Bytes(bytes.into()), ..Self::echo() }
     }
 
     /// Answers the whole request with this status and body.
@@ -73,28 +66,17 @@ impl Script {
 
     /// Answers with these bytes before a byte of the body is read, and reads on.
     pub fn early(bytes: impl Into<Vec<u8>>) -> Self {
-        Self {
-            reads: Reads::Head,
-            ..Self::answer(bytes)
-        }
+        Self { reads: Reads::Head, ..Self::answer(bytes) }
     }
 
     /// Reads all of it and never answers.
     pub fn silent() -> Self {
-        Self {
-            reads: Reads::Everything,
-            says: Says::Nothing,
-            then: Then::ReadOn,
-        }
+        Self { reads: Reads::Everything, says: Says::Nothing, then: Then::ReadOn }
     }
 
     /// Reads so much, says nothing, and then.
     pub fn stop(reads: Reads, then: Then) -> Self {
-        Self {
-            reads,
-            says: Says::Nothing,
-            then,
-        }
+        Self { reads, says: Says::Nothing, then }
     }
 }
 

@@ -36,12 +36,7 @@ struct State {
 
 impl Seen {
     pub(super) fn new(head: String, connection: usize) -> Self {
-        Self {
-            head,
-            connection,
-            body_bytes: AtomicU64::new(0),
-            state: Mutex::default(),
-        }
+        Self { head, connection, body_bytes: AtomicU64::new(0), state: Mutex::default() }
     }
 
     /// Bytes of the body so far, without framing.
@@ -67,10 +62,7 @@ impl Seen {
     /// All values of the header with this name in lower case, in order.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
-        fields
-            .filter(|(field, _)| field.eq_ignore_ascii_case(name))
-            .map(|(_, value)| value.trim())
-            .collect()
+        fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()
     }
 
     pub(super) fn take(&self, piece: &[u8]) {

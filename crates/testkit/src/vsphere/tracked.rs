@@ -102,10 +102,7 @@ impl Tracked {
             logins: 0,
         }));
         let shared = Arc::clone(&state);
-        Self {
-            server: start(Box::new(move |_, body| lock(&shared).answer(body))),
-            state,
-        }
+        Self { server: start(Box::new(move |_, body| lock(&shared).answer(body))), state }
     }
 
     /// `http://127.0.0.1:port`, or `https://…`.
@@ -123,11 +120,7 @@ impl Tracked {
             change_id: format!("52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/{number:x}"),
             raw: raw.to_owned(),
         };
-        let earlier: Vec<PathBuf> = state
-            .checkpoints
-            .iter()
-            .map(|before| before.raw.clone())
-            .collect();
+        let earlier: Vec<PathBuf> = state.checkpoints.iter().map(|before| before.raw.clone()).collect();
         for (index, before) in earlier.iter().enumerate() {
             state.areas.insert((index, number - 1), differences(before, raw));
         }
@@ -221,34 +214,16 @@ impl State {
         let set =
             |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
         let devices = set("config.hardware.device", &disk.unwrap_or_default());
-        let snapshots = if object == "vm-1" {
-            set("snapshot", &tree)
-        } else {
-            String::new()
-        };
-        Some(format!(
-            "<returnval><objects>{devices}{snapshots}</objects></returnval>"
-        ))
+        let snapshots = if object == "vm-1" { set("snapshot", &tree) } else { String::new() };
+        Some(format!("<returnval><objects>{devices}{snapshots}</objects></returnval>"))
     }
 
     fn disk(&self, checkpoint: &Checkpoint, is_machine: bool) -> String {
-        let Checkpoint {
-            object,
-            change_id,
-            raw,
-            ..
-        } = checkpoint;
-        let file = if is_machine {
-            DISK.to_owned()
-        } else {
-            file_of(object)
-        };
+        let Checkpoint { object, change_id, raw, .. } = checkpoint;
+        let file = if is_machine { DISK.to_owned() } else { file_of(object) };
         let capacity = self.habits.capacity.unwrap_or_else(|| length(raw));
-        let id = if self.habits.is_tracking {
-            format!("<changeId>{change_id}</changeId>")
-        } else {
-            String::new()
-        };
+        let id =
+            if self.habits.is_tracking { format!("<changeId>{change_id}</changeId>") } else { String::new() };
         format!(
             "<VirtualDevice><key>2000</key><backing><fileName>{file}</fileName>{id}<parent><fileName>{DISK}</fileName></parent>\
              </backing><capacityInKB>{}</capacityInKB><capacityInBytes>{capacity}</capacityInBytes>\
@@ -261,22 +236,15 @@ impl State {
     fn changed(&mut self, body: &str) -> Result<String, Reply> {
         let offset: u64 = text_of(body, "startOffset").parse().or_fail("an offset");
         let change_id = text_of(body, "changeId").to_owned();
-        self.queries.push(Query {
-            offset,
-            change_id: change_id.clone(),
-        });
+        self.queries.push(Query { offset, change_id: change_id.clone() });
         let now = self.find(text_of(body, "snapshot"));
         let now =
             now.ok_or_else(|| fault("ManagedObjectNotFound", "The object has already been deleted."))?;
         let end = self.habits.capacity.unwrap_or_else(|| length(&now.raw));
         assert!(offset < end, "vSphere refuses to be asked at the end of the disk");
         let number = |is_it: &dyn Fn(&Checkpoint) -> bool| self.checkpoints.iter().position(is_it);
-        let before = number(&|checkpoint| checkpoint.change_id == change_id).ok_or_else(|| {
-            fault(
-                "InvalidArgument",
-                "A specified parameter was not correct: changeId",
-            )
-        })?;
+        let before = number(&|checkpoint| checkpoint.change_id == change_id)
+            .ok_or_else(|| fault("InvalidArgument", "A specified parameter was not correct: changeId"))?;
         let now = number(&|checkpoint| checkpoint.object == now.object).or_fail("the snapshot");
         let areas = self.areas.get(&(before, now)).map_or(&[][..], |areas| areas);
         let mut areas: Vec<_> = areas.iter().filter(|(start, _)| *start >= offset).collect();
@@ -326,20 +294,13 @@ fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     let (mut one, mut other) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     while at < end {
         let step = usize::try_from((end - at).min(1 << 20)).or_fail("a window");
-        let known = usize::try_from(old_end.saturating_sub(at))
-            .or_fail("a window")
-            .min(step);
+        let known = usize::try_from(old_end.saturating_sub(at)).or_fail("a window").min(step);
         one[known..].fill(0);
-        old.read_exact_at(&mut one[..known], at)
-            .or_fail("the disk before");
+        old.read_exact_at(&mut one[..known], at).or_fail("the disk before");
         new.read_exact_at(&mut other[..step], at).or_fail("the disk");
         if one[..step] != other[..step] {
             let block = usize::try_from(BLOCK_BYTES).or_fail("a block");
-            for (index, (a, b)) in one[..step]
-                .chunks(block)
-                .zip(other[..step].chunks(block))
-                .enumerate()
-            {
+            for (index, (a, b)) in one[..step].chunks(block).zip(other[..step].chunks(block)).enumerate() {
                 let start = at + index as u64 * BLOCK_BYTES;
                 match areas.last_mut() {
                     _ if a == b => {}

@@ -23,14 +23,8 @@ pub(super) fn run(
     message: &Path,
 ) -> Vec<OsString> {
     // A runtime inside another container may not raise these, and podman tries to.
-    let basic = [
-        "run",
-        "--name",
-        name,
-        "--log-driver=none",
-        "--ulimit=nofile=1024:1024",
-        "--ulimit=nproc=1024:1024",
-    ];
+    let basic =
+        ["run", "--name", name, "--log-driver=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"];
     let mut words: Vec<OsString> = podman::words(&basic).iter().map(Into::into).collect();
     words.push(format!("--network=ns:{}", sandbox.path().display()).into());
     words.push(format!("--volume={}:/dev/termination-log", message.display()).into());
@@ -45,10 +39,7 @@ pub(super) fn run(
     for source in container.env_from.iter().flatten() {
         let secret = source.secret_ref.as_ref().or_fail("variables from a Secret");
         let keys = objects.files.get(secret.name.as_str()).or_fail(&secret.name);
-        words.extend(
-            keys.iter()
-                .map(|(key, value)| format!("--env={key}={value}").into()),
-        );
+        words.extend(keys.iter().map(|(key, value)| format!("--env={key}={value}").into()));
     }
     for variable in container.env.iter().flatten() {
         words.push(format!("--env={}={}", variable.name, value(variable, objects)).into());
@@ -77,12 +68,7 @@ fn security(spec: &PodSpec, container: &Container) -> Vec<String> {
         words.push(format!("--group-add={QEMU}"));
     }
     let dropped = context.capabilities.and_then(|capabilities| capabilities.drop);
-    words.extend(
-        dropped
-            .into_iter()
-            .flatten()
-            .map(|name| format!("--cap-drop={name}")),
-    );
+    words.extend(dropped.into_iter().flatten().map(|name| format!("--cap-drop={name}")));
     if context.allow_privilege_escalation == Some(false) {
         words.push("--security-opt=no-new-privileges".to_owned());
     }
@@ -104,11 +90,7 @@ fn limits(container: &Container) -> Vec<String> {
     }
     if let Some(cpu) = limits.get("cpu") {
         let thousandths: f64 = cpu.0.trim_end_matches('m').parse().or_fail(&cpu.0);
-        let cpus = if cpu.0.ends_with('m') {
-            thousandths / 1000.0
-        } else {
-            thousandths
-        };
+        let cpus = if cpu.0.ends_with('m') { thousandths / 1000.0 } else { thousandths };
         words.push(format!("--cpus={cpus}"));
     }
     words
@@ -118,11 +100,7 @@ fn mounts(container: &Container, volumes: &BTreeMap<String, Mounted>) -> Vec<Str
     let path = |name: &str| volumes.get(name).or_fail(format!("no volume {name}")).path();
     let folders = container.volume_mounts.iter().flatten().map(|mount| {
         let options = if mount.read_only == Some(true) { ":ro" } else { "" };
-        format!(
-            "--volume={}:{}{options}",
-            path(&mount.name).display(),
-            mount.mount_path
-        )
+        format!("--volume={}:{}{options}", path(&mount.name).display(), mount.mount_path)
     });
     let devices = container.volume_devices.iter().flatten();
     let devices =

@@ -41,12 +41,8 @@ pub struct RunningPod<'a> {
 pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> RunningPod<'a> {
     let spec = pod.spec.as_ref().or_fail("a pod has a spec");
     let sandbox = network.sandbox();
-    let volumes: BTreeMap<_, _> = spec
-        .volumes
-        .iter()
-        .flatten()
-        .map(|volume| (volume.name.clone(), mount(volume, objects)))
-        .collect();
+    let volumes: BTreeMap<_, _> =
+        spec.volumes.iter().flatten().map(|volume| (volume.name.clone(), mount(volume, objects))).collect();
     let launch = |container| RunningContainer::start(spec, container, &sandbox, &volumes, objects);
     for container in spec.init_containers.iter().flatten() {
         let ended = launch(container).wait();
@@ -54,12 +50,7 @@ pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> Runn
     }
     let containers = spec.containers.iter();
     let containers = containers.map(|container| (container.name.clone(), launch(container)));
-    RunningPod {
-        network,
-        containers: containers.collect(),
-        _volumes: volumes,
-        sandbox,
-    }
+    RunningPod { network, containers: containers.collect(), _volumes: volumes, sandbox }
 }
 
 impl RunningPod<'_> {
@@ -115,12 +106,7 @@ impl RunningPod<'_> {
 
     #[track_caller]
     fn wait_for(&self, complaint: &str, mut done: impl FnMut(&Self) -> bool) {
-        let logs = || {
-            self.containers
-                .keys()
-                .map(|name| self.log(name))
-                .collect::<String>()
-        };
+        let logs = || self.containers.keys().map(|name| self.log(name)).collect::<String>();
         let complaint = || format!("the pod {complaint}: {}", logs());
         wait::until(PATIENCE, complaint, || {
             let is_done = done(self);
@@ -157,11 +143,7 @@ impl RunningContainer {
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");
         let words = command::run(&name, spec, container, sandbox, volumes, objects, message.path());
         let program = Program::new(tools::find("podman")).args(words).timeout(PATIENCE);
-        Self {
-            name,
-            process: program.start(),
-            message,
-        }
+        Self { name, process: program.start(), message }
     }
 
     #[track_caller]
@@ -186,20 +168,13 @@ impl Drop for RunningPod<'_> {
 }
 
 fn remove(name: &str) {
-    tools::run(
-        "podman",
-        podman::words(&["rm", "--force", "--ignore", "--time=0", name]),
-    );
+    tools::run("podman", podman::words(&["rm", "--force", "--ignore", "--time=0", name]));
 }
 
 fn mount(volume: &Volume, objects: &Objects<'_>) -> Mounted {
     if let Some(claim) = &volume.persistent_volume_claim {
         let claim = objects.claims.get(claim.claim_name.as_str());
-        Mounted::Claim(
-            claim
-                .or_fail(format!("no claim of volume {}", volume.name))
-                .path(),
-        )
+        Mounted::Claim(claim.or_fail(format!("no claim of volume {}", volume.name)).path())
     } else if let Some(secret) = &volume.secret {
         Mounted::files(objects, secret.secret_name.as_deref().unwrap_or_default())
     } else if let Some(map) = &volume.config_map {
@@ -207,9 +182,6 @@ fn mount(volume: &Volume, objects: &Objects<'_>) -> Mounted {
     } else if volume.empty_dir.is_some() {
         Mounted::empty()
     } else {
-        panic!(
-            "volume {} is of a kind that this kubelet does not know",
-            volume.name
-        )
+        panic!("volume {} is of a kind that this kubelet does not know", volume.name)
     }
 }

@@ -21,17 +21,9 @@ fn a_blank_disk_is_all_zeros() {
     let network = Network::new();
     for preallocate in [false, true] {
         let claim = Claim::filesystem(CLAIM_BYTES);
-        let pod = Import {
-            env: &blank(preallocate),
-            ..Import::default()
-        };
+        let pod = Import { env: &blank(preallocate), ..Import::default() };
         let ended = import(&network, &claim, &pod, &[]);
-        assert_eq!(
-            ended.import(),
-            success("Import Complete", preallocate),
-            "{}",
-            ended.log
-        );
+        assert_eq!(ended.import(), success("Import Complete", preallocate), "{}", ended.log);
         let metadata = claim.disk().metadata().or_fail("the disk");
         assert!(metadata.len() > CLAIM_BYTES / 2);
         assert!(disk::begins_with_only(&[0], &claim.disk(), metadata.len()));
@@ -45,18 +37,12 @@ fn a_blank_device_is_left_alone_unless_it_is_preallocated() {
     let network = Network::new();
     for (preallocate, byte) in [(false, 0xFF), (true, 0)] {
         let claim = Claim::block(CLAIM_BYTES);
-        let pod = Import {
-            env: &blank(preallocate),
-            ..Import::default()
-        };
+        let pod = Import { env: &blank(preallocate), ..Import::default() };
         let ended = import(&network, &claim, &pod, &[]);
         // Upstream says nothing of a device that it did nothing to (contract §1.3).
         let message = if preallocate { "Import Complete" } else { "" };
         assert_eq!(ended.import(), success(message, preallocate), "{}", ended.log);
         assert_eq!(ended.message.is_empty(), !preallocate, "{}", ended.message);
-        assert!(
-            disk::begins_with_only(&[byte], &claim.disk(), CLAIM_BYTES),
-            "preallocation {preallocate}"
-        );
+        assert!(disk::begins_with_only(&[byte], &claim.disk(), CLAIM_BYTES), "preallocation {preallocate}");
     }
 }

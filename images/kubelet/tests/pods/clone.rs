@@ -31,10 +31,8 @@ impl<'a> Target<'a> {
     fn start(network: &'a Network, claim: &Claim, preallocate: bool) -> Self {
         let certificates = Certificates::new(SERVICE, CLIENT);
         let pod = controller::upload_server(claim, "server", CLIENT, &[("PREALLOCATION", word(preallocate))]);
-        let objects = Objects {
-            files: [("server", certificates.server_secret())].into(),
-            ..with_claim(claim)
-        };
+        let objects =
+            Objects { files: [("server", certificates.server_secret())].into(), ..with_claim(claim) };
         let server = pod::start(network, &pod, &objects);
         server.wait_until_ready();
         Self { server, certificates }
@@ -58,10 +56,7 @@ fn source_pod<'a>(
 ) -> RunningPod<'a> {
     let authority = certificates.authority.pem();
     let pod = controller::clone_source(claim, "client", &authority, url, preallocate, hosts);
-    let objects = Objects {
-        files: [("client", certificates.client_secret())].into(),
-        ..with_claim(claim)
-    };
+    let objects = Objects { files: [("client", certificates.client_secret())].into(), ..with_claim(claim) };
     pod::start(network, &pod, &objects)
 }
 
@@ -77,20 +72,11 @@ fn clone(source: &Claim, target: &Claim, preallocate: bool) {
     let ended = pods.clone_from(&network, source, preallocate).wait(SOURCE);
     assert_eq!(ended.code, 0, "{}", ended.log);
     // Plain text, and these words for a clone that is preallocated (contract §4.4).
-    let message = if preallocate {
-        "Clone Complete, Preallocation applied"
-    } else {
-        "Clone Complete"
-    };
+    let message = if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
     assert_eq!(ended.message, message);
     let ended = pods.server.wait("cdi-upload-server");
     let verdict = ended.upload();
-    let Verdict::Succeeded {
-        message,
-        preallocated,
-        ..
-    } = &verdict
-    else {
+    let Verdict::Succeeded { message, preallocated, .. } = &verdict else {
         panic!("{verdict:?}: {}", ended.log)
     };
     assert_eq!(message, "Clone Complete");
@@ -101,11 +87,7 @@ fn clone(source: &Claim, target: &Claim, preallocate: bool) {
 
 /// A claim of `bytes`, a device or a filesystem.
 fn claim(block: bool, bytes: u64) -> Claim {
-    if block {
-        Claim::block(bytes)
-    } else {
-        Claim::filesystem(bytes)
-    }
+    if block { Claim::block(bytes) } else { Claim::filesystem(bytes) }
 }
 
 /// A claim of [`CLAIM_BYTES`] with the disk `content`.
@@ -131,20 +113,12 @@ fn sparse_disk() -> Vec<u8> {
 #[test]
 fn files_are_cloned_to_files() {
     let source = source(false, &sparse_disk());
-    for (bytes, preallocate) in [
-        (CLAIM_BYTES, false),
-        (2 * CLAIM_BYTES, false),
-        (CLAIM_BYTES, true),
-    ] {
+    for (bytes, preallocate) in [(CLAIM_BYTES, false), (2 * CLAIM_BYTES, false), (CLAIM_BYTES, true)] {
         let target = Claim::filesystem(bytes);
         clone(&source, &target, preallocate);
         assert_disk(&target, &source.disk(), 24 * MIB);
         let allocated = disk::allocated_bytes(&target.disk());
-        assert_eq!(
-            allocated >= 24 * MIB,
-            preallocate,
-            "{allocated} bytes are allocated"
-        );
+        assert_eq!(allocated >= 24 * MIB, preallocate, "{allocated} bytes are allocated");
     }
 }
 
@@ -164,10 +138,7 @@ fn all_files_of_a_volume_are_cloned() {
     assert_eq!(target.names(), ["-one.txt", "folder", "link"]);
     let copy = target.path();
     assert_eq!(std::fs::read_to_string(copy.join("link")).or_fail("a link"), "2");
-    assert_eq!(
-        std::fs::read_to_string(copy.join("-one.txt")).or_fail("a file"),
-        "1"
-    );
+    assert_eq!(std::fs::read_to_string(copy.join("-one.txt")).or_fail("a file"), "1");
     assert_eq!(copy.join("folder").metadata().or_fail("a folder").gid(), QEMU);
 }
 
@@ -202,11 +173,7 @@ fn a_device_is_cloned_to_a_file_of_its_size() {
         clone(&source, &target, preallocate);
         disk::assert_same(&target.disk(), &source.disk(), CLAIM_BYTES, "the clone");
         let allocated = disk::allocated_bytes(&target.disk());
-        assert_eq!(
-            allocated >= CLAIM_BYTES,
-            preallocate,
-            "{allocated} bytes are allocated"
-        );
+        assert_eq!(allocated >= CLAIM_BYTES, preallocate, "{allocated} bytes are allocated");
     }
 }
 
@@ -216,9 +183,7 @@ fn several_clones_of_one_source_run_at_once() {
         let source = source(block, &sparse_disk());
         let targets = [(); 3].map(|()| claim(block, CLAIM_BYTES));
         std::thread::scope(|scope| {
-            let clones = targets
-                .each_ref()
-                .map(|target| scope.spawn(|| clone(&source, target, false)));
+            let clones = targets.each_ref().map(|target| scope.spawn(|| clone(&source, target, false)));
             for clone in clones {
                 assert!(clone.join().is_ok(), "a clone failed");
             }

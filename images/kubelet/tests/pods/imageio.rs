@@ -24,20 +24,13 @@ struct Scene {
 impl Scene {
     fn new(script: Script) -> Self {
         let authority = Authority::new().or_fail("an authority");
-        let script = Script {
-            host: Some(SERVER.0.to_owned()),
-            ..script
-        };
+        let script = Script { host: Some(SERVER.0.to_owned()), ..script };
         let engine = Engine::start_tls(script, authority.server_config().or_fail("a server"));
         let network = Network::new();
         for address in engine.addresses() {
             network.open(address);
         }
-        Self {
-            network,
-            authority,
-            engine,
-        }
+        Self { network, authority, engine }
     }
 
     fn import(&self, claim: &Claim, env: &[(&str, &str)]) -> Terminated {
@@ -54,14 +47,8 @@ impl Scene {
             hosts: &[SERVER],
             ..Import::default()
         };
-        let user = [
-            ("accessKeyId", USER.to_owned()),
-            ("secretKey", PASSWORD.to_owned()),
-        ];
-        let files = [
-            ("engine", user.to_vec()),
-            ("ca", vec![("ca.pem", self.authority.pem())]),
-        ];
+        let user = [("accessKeyId", USER.to_owned()), ("secretKey", PASSWORD.to_owned())];
+        let files = [("engine", user.to_vec()), ("ca", vec![("ca.pem", self.authority.pem())])];
         import(&self.network, claim, &pod, &files)
     }
 }
@@ -77,12 +64,7 @@ fn a_disk_of_ovirt_comes_onto_files_and_devices() {
     for (claim, preallocate) in claims_and_preallocation() {
         let word = if preallocate { "true" } else { "false" };
         let ended = scene.import(&claim, &[("PREALLOCATION", word)]);
-        assert_eq!(
-            ended.import(),
-            success("Import Complete", preallocate),
-            "{}",
-            ended.log
-        );
+        assert_eq!(ended.import(), success("Import Complete", preallocate), "{}", ended.log);
         assert_disk(&claim, &image.raw, image.virtual_size);
         assert_allocation(&claim, preallocate);
     }
@@ -92,33 +74,21 @@ fn a_disk_of_ovirt_comes_onto_files_and_devices() {
 fn a_disk_of_ovirt_comes_in_stages_onto_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let bytes = 8 * MIB;
-    let spec = Spec {
-        virtual_size: bytes,
-        ..Spec::new(Content::Empty)
-    };
+    let spec = Spec { virtual_size: bytes, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(bytes, folder.path(), "delta");
     delta.rename_base("/rhev/data-center/mnt/images/first");
-    let first = Contents {
-        raw: std::fs::read(&delta.base).or_fail("the first state").into(),
-        ..Contents::default()
-    };
-    let second = Contents {
-        cow: std::fs::read(&delta.qcow2).or_fail("the difference").into(),
-        ..Contents::default()
-    };
+    let first =
+        Contents { raw: std::fs::read(&delta.base).or_fail("the first state").into(), ..Contents::default() };
+    let second =
+        Contents { cow: std::fs::read(&delta.qcow2).or_fail("the difference").into(), ..Contents::default() };
     let scene = Scene::new(Script {
         snapshots: [("first".to_owned(), first), ("second".to_owned(), second)].into(),
-        ..Script::new(Contents {
-            raw: vec![0; 512].into(),
-            ..Contents::default()
-        })
+        ..Script::new(Contents { raw: vec![0; 512].into(), ..Contents::default() })
     });
     for claim in claims() {
         for (current, previous, expected) in [("first", "", &delta.base), ("second", "first", &delta.raw)] {
-            let stage = [
-                ("IMPORTER_CURRENT_CHECKPOINT", current),
-                ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
-            ];
+            let stage =
+                [("IMPORTER_CURRENT_CHECKPOINT", current), ("IMPORTER_PREVIOUS_CHECKPOINT", previous)];
             let ended = scene.import(&claim, &stage);
             assert_eq!(ended.import(), success("Import Complete", false), "{}", ended.log);
             assert_disk(&claim, expected, bytes);

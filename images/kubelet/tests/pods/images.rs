@@ -28,11 +28,7 @@ fn run(image: Image, command: Option<&[&str]>, arguments: &[&str]) -> Terminated
 fn every_image_tells_its_version() {
     for image in Image::ALL {
         // The cloner's entry point stands for a script, which knows no flags.
-        let arguments: &[_] = if image == Image::Cloner {
-            &["--version"]
-        } else {
-            &["-v=1", "-version"]
-        };
+        let arguments: &[_] = if image == Image::Cloner { &["--version"] } else { &["-v=1", "-version"] };
         let ended = run(image, None, arguments);
         let version = format!("{} {} (", image.program(), env!("CARGO_PKG_VERSION"));
         assert_eq!(ended.code, 0, "{}", image.name());
@@ -44,19 +40,10 @@ fn every_image_tells_its_version() {
 fn configurations_are_those_that_controllers_count_on() {
     for (image, entry_point) in [
         (Image::Importer, vec!["/usr/bin/cdi-importer", "-alsologtostderr"]),
-        (
-            Image::UploadServer,
-            vec!["/usr/bin/cdi-uploadserver", "-alsologtostderr"],
-        ),
-        (
-            Image::UploadProxy,
-            vec!["/usr/bin/cdi-uploadproxy", "-alsologtostderr"],
-        ),
+        (Image::UploadServer, vec!["/usr/bin/cdi-uploadserver", "-alsologtostderr"]),
+        (Image::UploadProxy, vec!["/usr/bin/cdi-uploadproxy", "-alsologtostderr"]),
         (Image::Cloner, vec!["/usr/bin/cloner_startup.sh"]),
-        (
-            Image::ImporterVddk,
-            vec!["/usr/bin/cdi-importer", "-alsologtostderr"],
-        ),
+        (Image::ImporterVddk, vec!["/usr/bin/cdi-importer", "-alsologtostderr"]),
     ] {
         let archive = format!("oci-archive:{}", image.archive().display());
         let printed = tools::run("skopeo", ["inspect", "--config", &archive]);
@@ -66,21 +53,13 @@ fn configurations_are_those_that_controllers_count_on() {
         // A number that is not 0: the proxy's Deployment has runAsNonRoot without a user.
         assert_eq!(config.get("User"), Some(&json!("1001")));
         let labels = config.get("Labels").or_fail("labels");
-        let label = |name: &str| {
-            labels
-                .get(format!("org.opencontainers.image.{name}"))
-                .and_then(Value::as_str)
-        };
+        let label =
+            |name: &str| labels.get(format!("org.opencontainers.image.{name}")).and_then(Value::as_str);
         assert_eq!(label("title"), Some(image.name()));
         assert_eq!(label("version"), Some(env!("CARGO_PKG_VERSION")));
-        let bill = image
-            .archive()
-            .with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
+        let bill = image.archive().with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
         let bill = std::fs::read_to_string(&bill).or_fail(bill.display());
-        assert!(
-            bill.contains("pkg:cargo/rustls@"),
-            "the bill of materials names what is linked"
-        );
+        assert!(bill.contains("pkg:cargo/rustls@"), "the bill of materials names what is linked");
         // What is taken from Debian, as it is or compiled.
         let has_nbdkit =
             bill.matches("pkg:deb/debian/nbdkit@").count() == 2 && bill.contains("?arch=source\"");
@@ -90,9 +69,7 @@ fn configurations_are_those_that_controllers_count_on() {
 
 fn architecture() -> &'static str {
     let archive = Image::Importer.archive();
-    let name = Path::file_name(&archive)
-        .and_then(|name| name.to_str())
-        .or_fail("a name");
+    let name = Path::file_name(&archive).and_then(|name| name.to_str()).or_fail("a name");
     if name.contains("amd64") { "amd64" } else { "arm64" }
 }
 
@@ -116,28 +93,13 @@ fn assert_has_what_cdi_runs(importer: Image) {
         [ -s /etc/ssl/certs/ca-certificates.crt ]
         echo $(id -u)";
     let ended = run(importer, Some(&["/bin/sh", "-c", script]), &[]);
-    assert_eq!(
-        ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n",
-        "{}",
-        ended.code
-    );
-    for program in [
-        "cdi-containerimage-server",
-        "cdi-image-size-detection",
-        "cdi-source-update-poller",
-        "qemu-img",
-    ] {
-        let ended = run(
-            importer,
-            Some(&[&format!("/usr/bin/{program}"), "--version"]),
-            &[],
-        );
+    assert_eq!(ended.log, "-rwxr-xr-x 0\n0019d23bef56a136a1891211d7007f6f\n107\n", "{}", ended.code);
+    for program in
+        ["cdi-containerimage-server", "cdi-image-size-detection", "cdi-source-update-poller", "qemu-img"]
+    {
+        let ended = run(importer, Some(&[&format!("/usr/bin/{program}"), "--version"]), &[]);
         assert_eq!(ended.code, 0, "{program}: {}", ended.log);
-        assert!(
-            ended.log.contains(env!("CARGO_PKG_VERSION")),
-            "{program}: {}",
-            ended.log
-        );
+        assert!(ended.log.contains(env!("CARGO_PKG_VERSION")), "{program}: {}", ended.log);
     }
 }
 
@@ -163,17 +125,9 @@ fn the_importer_answers_how_cdis_tests_look_at_disks() {
 #[test]
 fn the_prep_pod_of_clones_finds_its_shell() {
     // Contract §4.5, word by word.
-    let ended = run(
-        Image::Cloner,
-        Some(&["/bin/bash"]),
-        &["-c", "echo", "'hello cdi'"],
-    );
+    let ended = run(Image::Cloner, Some(&["/bin/bash"]), &["-c", "echo", "'hello cdi'"]);
     assert_eq!(ended.code, 0, "{}", ended.log);
-    let ended = run(
-        Image::Cloner,
-        Some(&["/bin/sh", "-c", "command -v tar du cut blockdev"]),
-        &[],
-    );
+    let ended = run(Image::Cloner, Some(&["/bin/sh", "-c", "command -v tar du cut blockdev"]), &[]);
     assert_eq!(ended.log.lines().count(), 4, "{}", ended.log);
 }
 
@@ -203,11 +157,7 @@ fn a_worker_has_no_rights() {
         "Seccomp:\t2",
         "read-only\n",
     ] {
-        assert!(
-            ended.log.contains(expected),
-            "{expected:?} is not in {}",
-            ended.log
-        );
+        assert!(ended.log.contains(expected), "{expected:?} is not in {}", ended.log);
     }
 }
 
@@ -225,20 +175,12 @@ fn a_worker_has_the_limits_of_its_pod() {
 /// Programs that do nothing: the cloner takes more than its image may have, the proxy needs
 /// libraries.
 fn write_programs(folder: &Path) {
-    for (name, bytes, link) in [
-        ("cdi-cloner", 25_000_000, "-static"),
-        ("cdi-uploadproxy", 1, "-rdynamic"),
-    ] {
+    for (name, bytes, link) in [("cdi-cloner", 25_000_000, "-static"), ("cdi-uploadproxy", 1, "-rdynamic")] {
         let source = folder.join(name).with_extension("c");
         let code = format!("const char data[{bytes}] = {{1}}; int main(void) {{ return data[0] != 1; }}\n");
         std::fs::write(&source, code).or_fail("a program's source");
         let program = folder.join(name);
-        let words = [
-            link.as_ref(),
-            "-o".as_ref(),
-            program.as_os_str(),
-            source.as_os_str(),
-        ];
+        let words = [link.as_ref(), "-o".as_ref(), program.as_os_str(), source.as_os_str()];
         tools::run("gcc", words);
     }
 }
@@ -265,19 +207,10 @@ fn a_build_tells_of_images_above_their_limit_and_of_programs_that_need_libraries
     }
     assert!(!said.contains("cdi-uploadproxy has"), "{said}");
     let is_told_of = |program: &str| said.contains(&format!("{program} is linked dynamically"));
-    assert!(
-        is_told_of("cdi-uploadproxy") && !is_told_of("cdi-cloner"),
-        "{said}"
-    );
+    assert!(is_told_of("cdi-uploadproxy") && !is_told_of("cdi-cloner"), "{said}");
     let left: Vec<_> = std::fs::read_dir(&images)
         .or_fail("the images")
-        .map(|entry| {
-            entry
-                .or_fail("an image")
-                .file_name()
-                .to_string_lossy()
-                .into_owned()
-        })
+        .map(|entry| entry.or_fail("an image").file_name().to_string_lossy().into_owned())
         .filter(|name| name.ends_with(".oci.tar"))
         .collect();
     for image in [Image::Cloner, Image::UploadProxy] {

@@ -36,18 +36,8 @@ fn an_image_comes_over_https_with_a_private_authority() {
     let authority = Authority::new().or_fail("an authority");
     let nginx = serve(&network, folder.path(), &authority);
     let url = url("https", nginx.address(), "image.qcow2");
-    let pod = Import {
-        env: &http(&url),
-        certificates: Some("ca"),
-        hosts: &[SERVER],
-        ..Import::default()
-    };
-    import_to_each(
-        &network,
-        &image,
-        &pod,
-        &[("ca", vec![("ca.pem", authority.pem())])],
-    );
+    let pod = Import { env: &http(&url), certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
+    import_to_each(&network, &image, &pod, &[("ca", vec![("ca.pem", authority.pem())])]);
 }
 
 #[test]
@@ -56,20 +46,14 @@ fn an_image_comes_from_a_registry() {
     let image = disk_image(folder.path());
     let content = std::fs::read(&image.qcow2).or_fail("the image");
     let mut container_disk = oci::Image::of_disk(&content, oci::Compression::Gzip);
-    container_disk
-        .env
-        .push("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small");
+    container_disk.env.push("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small");
     let registry = DockerRegistry::start_with(Setup::default(), &[("disk:1", &[container_disk])]);
     let network = Network::new();
     network.open(registry.address());
     let url = url("docker", registry.address(), "disk:1");
     for claim in claims() {
         let pod = Import {
-            env: &[
-                ("IMPORTER_SOURCE", "registry"),
-                ("IMPORTER_ENDPOINT", &url),
-                ("INSECURE_TLS", "true"),
-            ],
+            env: &[("IMPORTER_SOURCE", "registry"), ("IMPORTER_ENDPOINT", &url), ("INSECURE_TLS", "true")],
             hosts: &[SERVER],
             ..Import::default()
         };
@@ -77,10 +61,7 @@ fn an_image_comes_from_a_registry() {
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
             preallocated: false,
-            labels: vec![(
-                "instancetype.kubevirt.io/default-instancetype".to_owned(),
-                "u1.small".to_owned(),
-            )],
+            labels: vec![("instancetype.kubevirt.io/default-instancetype".to_owned(), "u1.small".to_owned())],
         };
         assert_eq!(ended.import(), expected, "{}", ended.log);
         assert_disk(&claim, &image.raw, image.virtual_size);
@@ -92,27 +73,17 @@ fn an_image_comes_from_an_object_store() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let store = Store::start(Kind::S3s);
-    store.put(
-        "disks/image.qcow2",
-        &std::fs::read(&image.qcow2).or_fail("the image"),
-    );
+    store.put("disks/image.qcow2", &std::fs::read(&image.qcow2).or_fail("the image"));
     let network = Network::new();
     network.open(store.address());
-    let url = format!(
-        "http://{}:{}/{BUCKET}/disks/image.qcow2",
-        SERVER.0,
-        store.address().port()
-    );
+    let url = format!("http://{}:{}/{BUCKET}/disks/image.qcow2", SERVER.0, store.address().port());
     let pod = Import {
         env: &[("IMPORTER_SOURCE", "s3"), ("IMPORTER_ENDPOINT", &url)],
         secret: Some("keys"),
         hosts: &[SERVER],
         ..Import::default()
     };
-    let keys = vec![
-        ("accessKeyId", ACCESS_KEY.to_owned()),
-        ("secretKey", SECRET_KEY.to_owned()),
-    ];
+    let keys = vec![("accessKeyId", ACCESS_KEY.to_owned()), ("secretKey", SECRET_KEY.to_owned())];
     import_to_each(&network, &image, &pod, &[("keys", keys)]);
 }
 
@@ -141,11 +112,7 @@ fn a_node_pulls_the_image() {
             node_pull: Some(&user_image),
             ..Import::default()
         };
-        let mut running = pod::start(
-            &network,
-            &controller::importer(&claim, &import),
-            &with_claim(&claim),
-        );
+        let mut running = pod::start(&network, &controller::importer(&claim, &import), &with_claim(&claim));
         let ended = running.wait("importer");
         let expected = Verdict::Succeeded {
             message: COMPLETE.to_owned(),
@@ -179,11 +146,7 @@ fn an_archive_becomes_files() {
     let url = url("http", nginx.address(), "files.tar");
     let (claim, scratch) = (Claim::filesystem(CLAIM_BYTES), Claim::filesystem(CLAIM_BYTES));
     let import = Import {
-        env: &[
-            ("IMPORTER_SOURCE", "http"),
-            ("IMPORTER_ENDPOINT", &url),
-            ("IMPORTER_CONTENTTYPE", "archive"),
-        ],
+        env: &[("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", &url), ("IMPORTER_CONTENTTYPE", "archive")],
         hosts: &[SERVER],
         // The controller makes one for every archive.
         scratch: Some("scratch"),

@@ -25,10 +25,7 @@ fn fill(
     secret: &[(&'static str, String)],
     (expected, bytes): (&Path, u64),
 ) {
-    let objects = Objects {
-        files: [(SECRET, secret.to_vec())].into(),
-        ..with_claim(claim)
-    };
+    let objects = Objects { files: [(SECRET, secret.to_vec())].into(), ..with_claim(claim) };
     let mut running = pod::start(network, &populator(program, claim, flags, &[SERVER]), &objects);
     let percent = running.wait_for_progress(metric, OWNER, 10.0);
     assert!(percent <= 100.0, "{percent}");
@@ -47,23 +44,14 @@ fn an_image_of_openstack_comes_onto_files_and_devices() {
     let cloud = Cloud::get();
     let id = cloud.add_image("qcow2", &std::fs::read(&image.qcow2).or_fail("the image"));
     let glance = cloud.images().trim_start_matches("http://");
-    let plan = Plan {
-        bytes_per_second: Some(MIB / 2),
-        ..Plan::default()
-    };
+    let plan = Plan { bytes_per_second: Some(MIB / 2), ..Plan::default() };
     let gateway = Gateway::start(glance.parse().or_fail(glance), plan).or_fail("a gateway");
-    let keystone = cloud
-        .identity()
-        .trim_start_matches("http://")
-        .trim_end_matches("/v3");
+    let keystone = cloud.identity().trim_start_matches("http://").trim_end_matches("/v3");
     let keystone = keystone.parse().or_fail(keystone);
     let network = Network::new();
     network.open(keystone);
     network.open(gateway.address());
-    let flags = [
-        format!("--endpoint={}", url("http", keystone, "v3")),
-        format!("--image-id={id}"),
-    ];
+    let flags = [format!("--endpoint={}", url("http", keystone, "v3")), format!("--image-id={id}")];
     let secret = [
         ("authType", "password".to_owned()),
         ("username", real::USER.to_owned()),
@@ -77,10 +65,7 @@ fn an_image_of_openstack_comes_onto_files_and_devices() {
         fill(
             &network,
             &claim,
-            (
-                "openstack-populator",
-                "kubevirt_cdi_openstack_populator_progress_total",
-            ),
+            ("openstack-populator", "kubevirt_cdi_openstack_populator_progress_total"),
             &flags.each_ref().map(String::as_str),
             &secret,
             (&image.raw, image.virtual_size),

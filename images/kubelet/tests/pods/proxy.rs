@@ -57,12 +57,7 @@ impl Scene {
 
     /// Imports with these variables, and the authority where CDI puts that of its proxy.
     fn import(&self, env: &[(&str, &str)], expected: &str) {
-        let pod = Import {
-            env,
-            proxy_certificates: Some("ca"),
-            hosts: &[SERVER],
-            ..Import::default()
-        };
+        let pod = Import { env, proxy_certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
         let claim = Claim::filesystem(CLAIM_BYTES);
         let map = ("ca", vec![("ca.pem", self.authority.pem())]);
         let ended = import(&self.network, &claim, &pod, &[map]);
@@ -92,11 +87,8 @@ fn objects_come_through_a_proxy_with_and_without_a_password() {
     let folder = scene.folder.path();
     disk_image(folder);
     let iso = std::fs::read(disk::iso()).or_fail("an ISO image");
-    std::fs::write(
-        folder.join("disk.iso.gz"),
-        tools::filter("gzip", ["-c", "-1"], &iso),
-    )
-    .or_fail("an ISO image");
+    std::fs::write(folder.join("disk.iso.gz"), tools::filter("gzip", ["-c", "-1"], &iso))
+        .or_fail("an ISO image");
     std::fs::write(folder.join("disk.iso"), iso).or_fail("an ISO image");
     let nginx = Nginx::start(folder, false, "root .;");
     for (name, expected, password) in [
@@ -107,17 +99,10 @@ fn objects_come_through_a_proxy_with_and_without_a_password() {
     ] {
         let proxy = scene.proxy(nginx.address(), false);
         let (credentials, header) = password.unzip();
-        let proxy_url = format!(
-            "http://{}{}:{}",
-            credentials.unwrap_or_default(),
-            SERVER.0,
-            proxy.address().port()
-        );
+        let proxy_url =
+            format!("http://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
         let url = url("http", nginx.address(), name);
-        scene.import(
-            &[&http(&url)[..], &[("http_proxy", &proxy_url)]].concat(),
-            expected,
-        );
+        scene.import(&[&http(&url)[..], &[("http_proxy", &proxy_url)]].concat(), expected);
         assert_seen(&proxy, "GET", IMPORTER, header);
     }
 }
@@ -133,12 +118,8 @@ fn objects_come_over_https_through_a_proxy_that_speaks_tls() {
     for password in [None, Some(PASSWORD)] {
         let proxy = scene.proxy(nginx.address(), true);
         let (credentials, header) = password.unzip();
-        let proxy_url = format!(
-            "https://{}{}:{}",
-            credentials.unwrap_or_default(),
-            SERVER.0,
-            proxy.address().port()
-        );
+        let proxy_url =
+            format!("https://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
         let variables = [("https_proxy", proxy_url.as_str())];
         scene.import(&[&http(&url_of_image)[..], &variables].concat(), "image.raw");
         assert_seen(&proxy, "CONNECT", IMPORTER, header);
@@ -158,26 +139,16 @@ fn container_disks_come_through_proxies_of_both_kinds() {
     let image = disk_image(scene.folder.path());
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     let container_disk = oci::Image::of_disk(&qcow2, oci::Compression::Gzip);
-    let setup = Setup {
-        authority: Some(&scene.authority),
-        ..Setup::default()
-    };
+    let setup = Setup { authority: Some(&scene.authority), ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("disk:1", &[container_disk])]);
     let url_of_image = url("docker", registry.address(), "disk:1");
-    for (scheme, password) in [
-        ("http", None),
-        ("http", Some(PASSWORD)),
-        ("https", None),
-        ("https", Some(PASSWORD)),
-    ] {
+    for (scheme, password) in
+        [("http", None), ("http", Some(PASSWORD)), ("https", None), ("https", Some(PASSWORD))]
+    {
         let proxy = scene.proxy(registry.address(), scheme == "https");
         let (credentials, header) = password.unzip();
-        let proxy_url = format!(
-            "{scheme}://{}{}:{}",
-            credentials.unwrap_or_default(),
-            SERVER.0,
-            proxy.address().port()
-        );
+        let proxy_url =
+            format!("{scheme}://{}{}:{}", credentials.unwrap_or_default(), SERVER.0, proxy.address().port());
         let env = [
             ("IMPORTER_SOURCE", "registry"),
             ("IMPORTER_ENDPOINT", url_of_image.as_str()),

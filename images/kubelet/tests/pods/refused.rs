@@ -17,11 +17,7 @@ const LISTING: &str =
 /// Imports `url` to a claim of `bytes`, on which nothing is left.
 fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Terminated {
     let claim = Claim::filesystem(bytes);
-    let pod = Import {
-        env: &[&http(url), env].concat(),
-        hosts: &[SERVER],
-        ..Import::default()
-    };
+    let pod = Import { env: &[&http(url), env].concat(), hosts: &[SERVER], ..Import::default() };
     let ended = import(network, &claim, &pod, &[]);
     assert_eq!(claim.names(), [""; 0], "{}", ended.log);
     ended
@@ -41,22 +37,11 @@ fn images_too_large_for_the_volume_are_told_so() {
         std::fs::write(path(&format!("{name}.raw.xz")), xz).or_fail(name);
         let (from, to) = (path(name), path(&format!("{name}.qcow2")));
         let words = ["convert", "-f", "raw", "-O", "qcow2"];
-        tools::run(
-            "qemu-img",
-            words
-                .iter()
-                .map(AsRef::as_ref)
-                .chain([from.as_os_str(), to.as_os_str()]),
-        );
+        tools::run("qemu-img", words.iter().map(AsRef::as_ref).chain([from.as_os_str(), to.as_os_str()]));
     }
     let network = Network::new();
     let nginx = serve_plainly(&network, folder.path(), "root .;");
-    for name in [
-        "virtual.raw.xz",
-        "virtual.qcow2",
-        "physical.raw.xz",
-        "physical.qcow2",
-    ] {
+    for name in ["virtual.raw.xz", "virtual.qcow2", "physical.raw.xz", "physical.qcow2"] {
         let ended = refused(&network, 8 * MIB, &url("http", nginx.address(), name), &[]);
         assert_eq!(ended.code, 1, "{name}: {}", ended.log);
         // The controllers look for these words and tell the user that the volume is too small.
@@ -74,12 +59,7 @@ fn a_listing_is_no_image() {
     let ended = refused(&network, CLAIM_BYTES, &url("http", nginx.address(), ""), &[]);
     let sentence = "Unable to process data: Unable to obtain information about data source: \
                     could not process image header: unexpected EOF";
-    assert_eq!(
-        ended.import(),
-        Verdict::Failed(sentence.to_owned()),
-        "{}",
-        ended.log
-    );
+    assert_eq!(ended.import(), Verdict::Failed(sentence.to_owned()), "{}", ended.log);
 }
 
 #[test]
@@ -103,9 +83,7 @@ fn a_wrong_checksum_is_never_tried_again() {
     let url = url("http", nginx.address(), "disk.img");
     let ended = refused(&network, CLAIM_BYTES, &url, &checksum);
     let verdict = ended.import();
-    let Verdict::ChecksumMismatch(message) = &verdict else {
-        panic!("{verdict:?}: {}", ended.log)
-    };
+    let Verdict::ChecksumMismatch(message) = &verdict else { panic!("{verdict:?}: {}", ended.log) };
     assert!(message.contains("checksum validation failed"), "{message}");
 }
 
@@ -115,11 +93,7 @@ fn the_answer_of_a_mesh_whose_server_is_not_up_is_told() {
     std::fs::write(folder.path().join("disk.raw"), disk::content(1, MIB)).or_fail("a disk");
     let network = Network::new();
     // A proxy in front of a server that refuses connections: what a sidecar answers to a pod that is faster than the mesh.
-    let mesh = serve_plainly(
-        &network,
-        folder.path(),
-        "location / { proxy_pass http://127.0.0.1:1; }",
-    );
+    let mesh = serve_plainly(&network, folder.path(), "location / { proxy_pass http://127.0.0.1:1; }");
     let url = url("http", mesh.address(), "disk.raw");
     let ended = refused(&network, CLAIM_BYTES, &url, &[]);
     assert!(ended.log.contains("502 Bad Gateway"), "{}", ended.log);

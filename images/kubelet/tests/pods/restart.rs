@@ -28,12 +28,7 @@ fn an_import_fails_with_a_sentence_until_the_image_is_there() {
     let ended = pod::start(&network, &pod, &with_claim(&claim)).wait("importer");
     let sentence =
         "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found";
-    assert_eq!(
-        ended.import(),
-        Verdict::Failed(sentence.to_owned()),
-        "{}",
-        ended.log
-    );
+    assert_eq!(ended.import(), Verdict::Failed(sentence.to_owned()), "{}", ended.log);
     assert_eq!(claim.names(), [""; 0]);
 
     let path = folder.path().join("disk.img");
@@ -48,10 +43,8 @@ fn a_killed_upload_pod_leaves_nothing_and_serves_again() {
     let network = Network::new();
     let certificates = Certificates::new("cdi-upload-disk", "client");
     let claim = Claim::filesystem(CLAIM_BYTES);
-    let objects = Objects {
-        files: [("certificates", certificates.server_secret())].into(),
-        ..with_claim(&claim)
-    };
+    let objects =
+        Objects { files: [("certificates", certificates.server_secret())].into(), ..with_claim(&claim) };
     let pod = controller::upload_server(&claim, "certificates", "client", &[]);
     let mut running = pod::start(&network, &pod, &objects);
     running.wait_until_ready();
@@ -68,9 +61,7 @@ fn a_killed_upload_pod_leaves_nothing_and_serves_again() {
     let mut running = pod::start(&network, &pod, &objects);
     running.wait_until_ready();
     let content = std::fs::read(&path).or_fail("the disk");
-    certificates
-        .send(&network, &running, "/v1beta1/upload", &content)
-        .assert(200, "");
+    certificates.send(&network, &running, "/v1beta1/upload", &content).assert(200, "");
     let ended = running.wait("cdi-upload-server");
     assert_succeeded(&ended.upload(), &ended, "Upload Complete");
     assert_disk(&claim, &path, MIB);

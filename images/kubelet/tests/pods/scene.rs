@@ -38,18 +38,12 @@ pub(crate) fn claims_and_preallocation() -> impl Iterator<Item = (Claim, bool)> 
 
 /// Objects of a namespace with the claim `claim`.
 pub(crate) fn with_claim(claim: &Claim) -> Objects<'_> {
-    Objects {
-        claims: [(CLAIM, claim)].into(),
-        files: Default::default(),
-    }
+    Objects { claims: [(CLAIM, claim)].into(), files: Default::default() }
 }
 
 /// A compressed qcow2 of 24 MiB, and the raw disk that it must become.
 pub(crate) fn disk_image(folder: &Path) -> Image {
-    let spec = Spec {
-        compression: Compression::Zlib,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
     spec.build(folder, "image")
 }
 
@@ -58,10 +52,7 @@ pub(crate) type Files = (&'static str, Vec<(&'static str, String)>);
 
 /// Runs an import pod on `claim` to its end.
 pub(crate) fn import(network: &Network, claim: &Claim, import: &Import<'_>, files: &[Files]) -> Terminated {
-    let objects = Objects {
-        files: files.iter().cloned().collect(),
-        ..with_claim(claim)
-    };
+    let objects = Objects { files: files.iter().cloned().collect(), ..with_claim(claim) };
     pod::start(network, &controller::importer(claim, import), &objects).wait("importer")
 }
 
@@ -98,10 +89,7 @@ pub(crate) fn assert_disk(claim: &Claim, expected: &Path, bytes: u64) {
     disk::assert_same(&claim.disk(), expected, bytes, "the disk of the claim");
     if !claim.is_block() {
         let metadata = claim.disk().metadata().or_fail("the disk of the claim");
-        assert_eq!(
-            (metadata.mode() & 0o7777, metadata.gid()),
-            (0o660, kubelet::volumes::QEMU)
-        );
+        assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (0o660, kubelet::volumes::QEMU));
         assert_eq!(claim.names(), ["disk.img"]);
     }
 }
@@ -115,11 +103,7 @@ pub(crate) fn assert_succeeded(verdict: &Verdict, ended: &Terminated, message: &
 
 /// The conclusion of a controller from a success with this message, preallocated or not.
 pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
-    Verdict::Succeeded {
-        message: message.to_owned(),
-        preallocated,
-        labels: Vec::new(),
-    }
+    Verdict::Succeeded { message: message.to_owned(), preallocated, labels: Vec::new() }
 }
 
 /// Bytes that the disk of a claim takes on its filesystem.
@@ -149,9 +133,7 @@ impl Certificates {
     pub(crate) fn new(service: &str, client: &str) -> Self {
         let authority = Authority::new().or_fail("an authority");
         Self {
-            server: authority
-                .server_named(&[service.to_owned()], KeyKind::Rsa)
-                .or_fail("a server"),
+            server: authority.server_named(&[service.to_owned()], KeyKind::Rsa).or_fail("a server"),
             client: authority.client(client, KeyKind::Rsa).or_fail("a client"),
             authority,
         }
@@ -168,10 +150,7 @@ impl Certificates {
 
     /// The Secret that a clone source has its certificate from.
     pub(crate) fn client_secret(&self) -> Vec<(&'static str, String)> {
-        vec![
-            ("tls.crt", self.client.certificate_pem.clone()),
-            ("tls.key", self.client.key_pem()),
-        ]
+        vec![("tls.crt", self.client.certificate_pem.clone()), ("tls.key", self.client.key_pem())]
     }
 
     /// A request to an upload pod, as the upload proxy makes it.
@@ -187,10 +166,7 @@ impl Certificates {
         request: Request,
         body: &[u8],
     ) -> Response {
-        let offer = Offer {
-            identity: Some(&self.client),
-            ..Offer::default()
-        };
+        let offer = Offer { identity: Some(&self.client), ..Offer::default() };
         let config = self.authority.client_config_for(&offer).or_fail("a client");
         let address = (pod.address(), kubelet::scrape::PORT).into();
         let tcp = network.connect(address).or_fail("the upload pod");

@@ -27,10 +27,7 @@ const METRIC: &str = "kubevirt_cdi_import_progress_total";
 #[test]
 fn progress_is_scraped_while_an_image_comes() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let spec = Spec {
-        virtual_size: 12 * MIB,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { virtual_size: 12 * MIB, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     let gzip = tools::filter("gzip", ["-c", "-1"], &qcow2);
@@ -79,11 +76,7 @@ fn an_object_that_vanishes_in_the_middle_is_imported_once_it_is_back() {
     let claim = Claim::filesystem(CLAIM_BYTES);
     let import_from = |server: &Origin| {
         let url = url("http", server.address(), "disk.img");
-        let pod = Import {
-            env: &http(&url),
-            hosts: &[SERVER],
-            ..Import::default()
-        };
+        let pod = Import { env: &http(&url), hosts: &[SERVER], ..Import::default() };
         import(&network, &claim, &pod, &[])
     };
     let ended = import_from(&vanishing);
@@ -118,11 +111,7 @@ fn servers_need_neither_head_requests_nor_ranges() {
     for name in ["headless", "rangeless"] {
         let claim = Claim::filesystem(CLAIM_BYTES);
         let url = url("http", nginx.address(), &format!("{name}/image.qcow2"));
-        let pod = Import {
-            env: &http(&url),
-            hosts: &[SERVER],
-            ..Import::default()
-        };
+        let pod = Import { env: &http(&url), hosts: &[SERVER], ..Import::default() };
         let ended = import(&network, &claim, &pod, &[]);
         assert_succeeded(&ended.import(), &ended, COMPLETE);
         assert_disk(&claim, &image.raw, image.virtual_size);

@@ -20,19 +20,11 @@ fn the_size_of_a_disk_is_detected() {
     let image = disk_image(folder.path());
     let claim = Claim::filesystem(CLAIM_BYTES);
     let network = Network::new();
-    for (file, bytes) in [
-        (&image.qcow2, image.virtual_size),
-        (&image.raw, image.virtual_size),
-    ] {
+    for (file, bytes) in [(&image.qcow2, image.virtual_size), (&image.raw, image.virtual_size)] {
         std::fs::copy(file, claim.disk()).or_fail("a disk");
         let ended = pod::start(&network, &controller::size_detection(&claim), &with_claim(&claim))
             .wait("size-detection");
-        assert_eq!(
-            (ended.code, ended.message),
-            (0, bytes.to_string()),
-            "{}",
-            ended.log
-        );
+        assert_eq!((ended.code, ended.message), (0, bytes.to_string()), "{}", ended.log);
     }
     std::fs::remove_file(claim.disk()).or_fail("a disk");
     let ended =
@@ -54,44 +46,19 @@ fn a_poller_notes_what_a_registry_has() {
     network.open(cluster.address());
     network.open(registry.address());
     let account = vec![
-        (
-            "token",
-            cluster.service_account_token(CDI_NAMESPACE, CRON_ACCOUNT),
-        ),
-        (
-            "ca.crt",
-            std::fs::read_to_string(cluster.ca_file()).or_fail("an authority"),
-        ),
+        ("token", cluster.service_account_token(CDI_NAMESPACE, CRON_ACCOUNT)),
+        ("ca.crt", std::fs::read_to_string(cluster.ca_file()).or_fail("an authority")),
         ("namespace", CDI_NAMESPACE.to_owned()),
     ];
-    let objects = Objects {
-        files: [("account", account)].into(),
-        ..Objects::default()
-    };
+    let objects = Objects { files: [("account", account)].into(), ..Objects::default() };
     let url = format!("docker://{}:{}/disk:1", SERVER.0, registry.address().port());
     let api = (SERVER.0, cluster.address().port());
-    let pod = controller::poller(
-        "news",
-        &url,
-        "account",
-        api,
-        &[("INSECURE_TLS", "true")],
-        &[SERVER],
-    );
+    let pod = controller::poller("news", &url, "account", api, &[("INSECURE_TLS", "true")], &[SERVER]);
     let ended = pod::start(&network, &pod, &objects).wait("cdi-source-update-poller");
     assert_eq!(ended.code, 0, "{}", ended.log);
-    let words = [
-        "inspect",
-        "--tls-verify=false",
-        "--format",
-        "{{.Digest}}",
-        &registry.reference("disk:1"),
-    ];
+    let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &registry.reference("disk:1")];
     let digest = tools::run("skopeo", words);
     let annotation = |name| cluster.cron_annotation("default", "news", name);
-    assert_eq!(
-        annotation("storage.import.sourceDesiredDigest").as_deref(),
-        Some(digest.trim())
-    );
+    assert_eq!(annotation("storage.import.sourceDesiredDigest").as_deref(), Some(digest.trim()));
     assert!(annotation("storage.import.lastCronTime").is_some());
 }

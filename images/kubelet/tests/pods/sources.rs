@@ -35,10 +35,7 @@ impl Sources {
         let container_disk = |content: &[u8]| [oci::Image::of_disk(content, oci::Compression::Gzip)];
         let registry = DockerRegistry::start_with(
             Setup::default(),
-            &[
-                ("qcow2:1", &container_disk(&qcow2)),
-                ("tar:1", &container_disk(&tar)),
-            ],
+            &[("qcow2:1", &container_disk(&qcow2)), ("tar:1", &container_disk(&tar))],
         );
         let network = Network::new();
         network.open(registry.address());
@@ -72,11 +69,7 @@ impl Sources {
         let ended = import(&self.network, claim, &pod, &[]);
         let case = format!("{url}, preallocation {word}: {}", ended.log);
         assert_eq!(ended.import(), success("Import Complete", preallocate), "{case}");
-        let synced = if claim.is_block() {
-            "/dev/cdi-block-volume"
-        } else {
-            "/data/disk.img"
-        };
+        let synced = if claim.is_block() { "/dev/cdi-block-volume" } else { "/data/disk.img" };
         let line = format!("Successfully completed fsync({synced}) syscall");
         assert!(ended.log.contains(&line), "{case}");
         let expected = self.folder.path().join(expected);

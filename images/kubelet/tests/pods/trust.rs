@@ -22,16 +22,11 @@ fn servers_are_known_by_their_authority_wherever_it_is_mounted() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let network = Network::new();
-    let (authority, stranger) = (
-        Authority::new().or_fail("an authority"),
-        Authority::new().or_fail("another"),
-    );
+    let (authority, stranger) =
+        (Authority::new().or_fail("an authority"), Authority::new().or_fail("another"));
     let nginx = serve(&network, folder.path(), &authority);
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
-    let setup = Setup {
-        authority: Some(&authority),
-        ..Setup::default()
-    };
+    let setup = Setup { authority: Some(&authority), ..Setup::default() };
     let container_disk = oci::Image::of_disk(&qcow2, oci::Compression::Gzip);
     let registry = DockerRegistry::start_with(setup, &[("disk:1", &[container_disk])]);
     network.open(registry.address());

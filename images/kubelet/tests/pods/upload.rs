@@ -33,18 +33,13 @@ impl Upload {
 
     /// The sender is called `client`; the pod listens to [`CLIENT`].
     fn of(client: &str) -> Self {
-        Self {
-            network: Network::new(),
-            certificates: Certificates::new(SERVICE, client),
-        }
+        Self { network: Network::new(), certificates: Certificates::new(SERVICE, client) }
     }
 
     /// The pod, ready.
     fn start(&self, claim: &Claim, env: &[(&str, &str)]) -> RunningPod<'_> {
-        let objects = Objects {
-            files: [(SERVICE, self.certificates.server_secret())].into(),
-            ..with_claim(claim)
-        };
+        let objects =
+            Objects { files: [(SERVICE, self.certificates.server_secret())].into(), ..with_claim(claim) };
         let pod = controller::upload_server(claim, SERVICE, CLIENT, env);
         let running = pod::start(&self.network, &pod, &objects);
         running.wait_until_ready();
@@ -61,9 +56,7 @@ impl Upload {
         } else {
             (request, content.to_vec())
         };
-        self.certificates
-            .exchange(&self.network, &running, request, &body)
-            .assert(200, "");
+        self.certificates.exchange(&self.network, &running, request, &body).assert(200, "");
         running.wait("cdi-upload-server")
     }
 }
@@ -87,11 +80,7 @@ fn an_image_is_uploaded() {
                 // Holes stay holes. Upstream's tests allow for a MiB of what the filesystem needs besides.
                 let data = disk::data_bytes(&image.raw);
                 assert!(data + MIB < image.virtual_size, "there are no holes to look at");
-                assert!(
-                    allocated_bytes(&claim) < data + MIB,
-                    "{}",
-                    allocated_bytes(&claim)
-                );
+                assert!(allocated_bytes(&claim) < data + MIB, "{}", allocated_bytes(&claim));
             }
         }
     }
@@ -110,10 +99,7 @@ fn uploads_by_every_path_are_preallocated() {
         assert_eq!(ended.upload(), success(COMPLETE, true), "{path}: {}", ended.log);
         assert_disk(&claim, &image.raw, image.virtual_size);
         let size = claim.disk().metadata().or_fail("the disk").len();
-        assert!(
-            size >= image.virtual_size && allocated_bytes(&claim) >= size,
-            "{path}"
-        );
+        assert!(size >= image.virtual_size && allocated_bytes(&claim) >= size, "{path}");
     }
 }
 
@@ -146,19 +132,12 @@ fn nobody_else_may_upload_and_what_is_too_large_is_refused() {
     let claim = Claim::filesystem(CLAIM_BYTES);
     for (client, content, status, sentence) in [
         ("somebody.else", vec![1], 401, ""),
-        (
-            CLIENT,
-            disk::content(1, CLAIM_BYTES),
-            400,
-            "effective image size is larger",
-        ),
+        (CLIENT, disk::content(1, CLAIM_BYTES), 400, "effective image size is larger"),
     ] {
         let upload = Upload::of(client);
         let running = upload.start(&claim, &[]);
         let request = Request::post("/v1beta1/upload");
-        let answer = upload
-            .certificates
-            .exchange(&upload.network, &running, request, &content);
+        let answer = upload.certificates.exchange(&upload.network, &running, request, &content);
         assert_eq!(answer.status, status, "{}", answer.text());
         assert!(answer.text().contains(sentence), "{}", answer.text());
         assert_eq!(claim.names(), [""; 0]);

@@ -25,10 +25,8 @@ use super::scene::{
 };
 
 /// Options of the library that CDI's tests look for in the log.
-const OPTIONS: [&str; 2] = [
-    "VixDiskLib.nfcAio.Session.BufSizeIn64KB=16",
-    "vixDiskLib.nfcAio.Session.BufCount=4",
-];
+const OPTIONS: [&str; 2] =
+    ["VixDiskLib.nfcAio.Session.BufSizeIn64KB=16", "vixDiskLib.nfcAio.Session.BufCount=4"];
 
 /// The folder of the library, in a side-car image and below `/opt`.
 const LIBRARY: &str = "vmware-vix-disklib-distrib/lib64";
@@ -54,12 +52,7 @@ impl Scene {
 
     /// The side-car brings what is in `opt` of the folder.
     fn of(folder: tempfile::TempDir, options: Option<String>) -> Self {
-        Self {
-            network: Network::new(),
-            side_car: side_car(folder.path()),
-            folder,
-            options,
-        }
+        Self { network: Network::new(), side_car: side_car(folder.path()), folder, options }
     }
 
     /// VMware's simulator, and every machine's disk is that of `disk_image`.
@@ -93,31 +86,17 @@ impl Scene {
         };
         let mut pod = controller::importer(claim, &import);
         change(importer(&mut pod));
-        let user = [
-            ("accessKeyId", "user".to_owned()),
-            ("secretKey", "secret".to_owned()),
-        ];
-        let options = self
-            .options
-            .clone()
-            .map(|text| ("options", vec![("vddk-config-file", text)]));
+        let user = [("accessKeyId", "user".to_owned()), ("secretKey", "secret".to_owned())];
+        let options = self.options.clone().map(|text| ("options", vec![("vddk-config-file", text)]));
         let own = [("vsphere", user.to_vec())].into_iter().chain(options);
-        let objects = Objects {
-            files: own.chain(files.iter().cloned()).collect(),
-            ..with_claim(claim)
-        };
+        let objects = Objects { files: own.chain(files.iter().cloned()).collect(), ..with_claim(claim) };
         pod::start(&self.network, &pod, &objects).wait("importer")
     }
 
     /// Fails the test unless the claim holds the disk `expected` of the folder.
     #[track_caller]
     fn assert_imported(&self, claim: &Claim, ended: &Terminated, expected: &str, preallocated: bool) {
-        assert_eq!(
-            ended.import(),
-            success("Import Complete", preallocated),
-            "{}",
-            ended.log
-        );
+        assert_eq!(ended.import(), success("Import Complete", preallocated), "{}", ended.log);
         assert!(!ended.out_of_memory, "{}", ended.log);
         let expected = self.folder.path().join(expected);
         let bytes = expected.metadata().or_fail("the disk").len();
@@ -132,10 +111,7 @@ fn address(url: &str) -> SocketAddr {
 
 /// The variables that name the disk of a machine.
 fn disk_of(machine: &Machine) -> [(&str, &str); 2] {
-    [
-        ("IMPORTER_UUID", &machine.uuid),
-        ("IMPORTER_BACKING_FILE", &machine.disk),
-    ]
+    [("IMPORTER_UUID", &machine.uuid), ("IMPORTER_BACKING_FILE", &machine.disk)]
 }
 
 /// A user's image that has `opt` of this folder, and copies it to where the importer looks for it.
@@ -150,9 +126,7 @@ fn side_car(folder: &Path) -> String {
 
 fn importer(pod: &mut Pod) -> &mut Container {
     let containers = pod.spec.as_mut().map(|spec| &mut spec.containers);
-    containers
-        .and_then(|containers| containers.first_mut())
-        .or_fail("a container")
+    containers.and_then(|containers| containers.first_mut()).or_fail("a container")
 }
 
 fn with_read_only_root(container: &mut Container) {
@@ -169,10 +143,7 @@ fn a_vmware_disk_comes_onto_files_and_devices() {
             ("IMPORTER_THUMBPRINT", vsphere.thumbprint()),
             ("PREALLOCATION", if preallocate { "true" } else { "false" }),
         ];
-        let import = Import {
-            env: &[disk, particulars].concat(),
-            ..Import::default()
-        };
+        let import = Import { env: &[disk, particulars].concat(), ..Import::default() };
         let ended = scene.import(vsphere.url(), &claim, &import, &[], |_| {});
         scene.assert_imported(&claim, &ended, "image.raw", preallocate);
         assert_allocation(&claim, preallocate);
@@ -208,17 +179,10 @@ fn a_vmware_server_is_verified_with_the_certificates_that_are_given() {
     assert!(message.contains("certificate"), "{message}");
 
     // Without any, and with nothing to write to but what every container has.
-    let import = Import {
-        certificates: None,
-        ..import
-    };
+    let import = Import { certificates: None, ..import };
     let ended = scene.import(vsphere.url(), &claim, &import, &[], with_read_only_root);
     scene.assert_imported(&claim, &ended, "image.raw", false);
-    assert!(
-        ended.log.contains("the vSphere server is not verified"),
-        "{}",
-        ended.log
-    );
+    assert!(ended.log.contains("the vSphere server is not verified"), "{}", ended.log);
 }
 
 /// CDI's own tests, whose side-car has no library, and whose vSphere is VMware's simulator.
@@ -240,10 +204,7 @@ fn the_test_image_of_cdi_is_enough_for_whole_disks_and_for_stages() {
                 ("IMPORTER_CURRENT_CHECKPOINT", current),
                 ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
             ];
-            let import = Import {
-                env: &[&disk[..], &particulars].concat(),
-                ..Import::default()
-            };
+            let import = Import { env: &[&disk[..], &particulars].concat(), ..Import::default() };
             let ended = scene.import(vsphere.url(), &claim, &import, &[], |_| {});
             scene.assert_imported(&claim, &ended, "image.raw", false);
             let [version, host] = TEST_INFO.map(str::to_owned);
@@ -290,10 +251,7 @@ fn a_vmware_disk_comes_in_stages_onto_files_and_devices() {
                     ("IMPORTER_BACKING_FILE", DISK),
                     ("IMPORTER_CURRENT_CHECKPOINT", &states[number].object),
                     ("IMPORTER_PREVIOUS_CHECKPOINT", previous),
-                    (
-                        "IMPORTER_FINAL_CHECKPOINT",
-                        if number == 2 { "true" } else { "false" },
-                    ),
+                    ("IMPORTER_FINAL_CHECKPOINT", if number == 2 { "true" } else { "false" }),
                 ],
                 ..Import::default()
             };
@@ -331,22 +289,11 @@ fn build_library(path: &Path) {
         "FreeBlockList",
         "AllocateConnectParams",
     ];
-    let code: String = functions
-        .iter()
-        .map(|name| format!("void VixDiskLib_{name}(void) {{}}\n"))
-        .collect();
+    let code: String = functions.iter().map(|name| format!("void VixDiskLib_{name}(void) {{}}\n")).collect();
     let source = path.with_extension("c");
     fs::write(&source, code).or_fail("a library's source");
-    let needed = [
-        "stdc++.so.6",
-        "gcc_s.so.1",
-        "z.so.1",
-        "crypt.so.1",
-        "m.so.6",
-        "dl.so.2",
-        "pthread.so.0",
-        "rt.so.1",
-    ];
+    let needed =
+        ["stdc++.so.6", "gcc_s.so.1", "z.so.1", "crypt.so.1", "m.so.6", "dl.so.2", "pthread.so.0", "rt.so.1"];
     let needed = needed.map(|name| format!("-l:lib{name}"));
     let words = ["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"].map(str::to_owned);
     let files = [path, &source].map(|path| path.display().to_string());
@@ -361,10 +308,7 @@ fn nbdkits_own_plugin_loads_the_library_that_the_side_car_brings() {
     fs::create_dir_all(&library).or_fail("a folder");
     build_library(&library.join("libvixDiskLib.so.7"));
     let side_car = side_car(folder.path());
-    let import = Import {
-        side_car: Some(&side_car),
-        ..Import::default()
-    };
+    let import = Import { side_car: Some(&side_car), ..Import::default() };
     let claim = Claim::filesystem(CLAIM_BYTES);
     let mut pod = controller::importer(&claim, &import);
     let container = importer(&mut pod);

@@ -22,12 +22,7 @@ pub struct SourceArgs {
     pub content: ContentArgs,
 
     /// User name, or access key, for the server
-    #[arg(
-        long,
-        value_name = "NAME",
-        requires = "password_file",
-        help_heading = "Source"
-    )]
+    #[arg(long, value_name = "NAME", requires = "password_file", help_heading = "Source")]
     pub user: Option<String>,
 
     /// File with the password of --user; a line break at its end does not count
@@ -128,18 +123,11 @@ pub struct ContentArgs {
 impl ContentArgs {
     /// The image, or the archive that it is in.
     pub fn payload_kind(&self) -> PayloadKind {
-        if self.ova {
-            PayloadKind::Appliance(self.format)
-        } else {
-            PayloadKind::Image(self.format)
-        }
+        if self.ova { PayloadKind::Appliance(self.format) } else { PayloadKind::Image(self.format) }
     }
 }
 
 /// All schemes, for the help.
 fn source_help() -> String {
-    format!(
-        "URL ({}), path, or `-` for standard input",
-        listed_schemes().join(", ")
-    )
+    format!("URL ({}), path, or `-` for standard input", listed_schemes().join(", "))
 }

@@ -76,10 +76,9 @@ impl Config {
         };
         match reader.into_result() {
             Ok(()) => Ok(config),
-            Err(errors) => Err(EnvironmentError {
-                kind: env.get(SOURCE_VARIABLE).unwrap_or_default(),
-                errors,
-            }),
+            Err(errors) => {
+                Err(EnvironmentError { kind: env.get(SOURCE_VARIABLE).unwrap_or_default(), errors })
+            }
         }
     }
 }
@@ -108,16 +107,13 @@ impl EnvironmentError {
         if self.errors.iter().any(|(name, reason)| is_silent(name, reason)) {
             return String::new();
         }
-        self.errors
-            .iter()
-            .next()
-            .map_or_else(String::new, |(name, reason)| match name {
-                SOURCE_VARIABLE | CONTENT_TYPE => reason.to_owned(),
-                CHECKSUM => format!("{}invalid checksum: {reason}", connect_prefix(&self.kind)),
-                ENDPOINT | PROXY | PREVIOUS_CHECKPOINT => connect_prefix(&self.kind) + reason,
-                _ if name.starts_with(EXTRA_HEADER) => connect_prefix(&self.kind) + reason,
-                _ => format!("{PROCESS}environment variable {name}: {reason}"),
-            })
+        self.errors.iter().next().map_or_else(String::new, |(name, reason)| match name {
+            SOURCE_VARIABLE | CONTENT_TYPE => reason.to_owned(),
+            CHECKSUM => format!("{}invalid checksum: {reason}", connect_prefix(&self.kind)),
+            ENDPOINT | PROXY | PREVIOUS_CHECKPOINT => connect_prefix(&self.kind) + reason,
+            _ if name.starts_with(EXTRA_HEADER) => connect_prefix(&self.kind) + reason,
+            _ => format!("{PROCESS}environment variable {name}: {reason}"),
+        })
     }
 }
 
@@ -130,16 +126,8 @@ mod tests {
     use sources::http::parse_header;
 
     fn environment(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-        let basic = [
-            (SOURCE_VARIABLE, "http"),
-            (ENDPOINT, "http://h/x"),
-            (PREALLOCATION, "false"),
-        ];
-        basic
-            .iter()
-            .chain(pairs)
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect()
+        let basic = [(SOURCE_VARIABLE, "http"), (ENDPOINT, "http://h/x"), (PREALLOCATION, "false")];
+        basic.iter().chain(pairs).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
     fn remote(config: Config) -> RemoteSource {
@@ -169,19 +157,14 @@ mod tests {
             ("IMPORTER_EXTRA_HEADER_1", "no colon"),
         ]))
         .unwrap();
-        assert_eq!(
-            (config.wanted.size, config.wanted.overhead),
-            (Some(1_288_490_189), 0.06)
-        );
+        assert_eq!((config.wanted.size, config.wanted.overhead), (Some(1_288_490_189), 0.06));
         assert!(
             config.wanted.preallocate
                 && config.wanted.cache == CacheMode::Direct
                 && config.ready_file.is_none()
         );
         let remote = remote(config);
-        let SourceLocation::Http { headers, .. } = remote.place else {
-            panic!("http")
-        };
+        let SourceLocation::Http { headers, .. } = remote.place else { panic!("http") };
         assert_eq!(headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
         assert!(!remote.network.insecure, "what is no boolean is false");
         assert!(remote.checksum.is_none());
@@ -231,18 +214,12 @@ mod tests {
                 "Unable to connect to http data source: invalid checksum: invalid checksum format: \
                  expected 'algorithm:hash', got 'abc'",
             ),
-            (
-                vec![(CONTENT_TYPE, "tarball")],
-                "Unable to process data: Unknown content type: tarball",
-            ),
+            (vec![(CONTENT_TYPE, "tarball")], "Unable to process data: Unknown content type: tarball"),
             (
                 vec![(SOURCE_VARIABLE, "none"), (CONTENT_TYPE, "archive")],
                 "Cannot create empty disk with content type archive",
             ),
-            (
-                vec![(CONTENT_TYPE, "x")],
-                "Unable to process data: Unknown content type: x",
-            ),
+            (vec![(CONTENT_TYPE, "x")], "Unable to process data: Unknown content type: x"),
             (vec![(PREALLOCATION, "")], ""),
             (vec![(PREALLOCATION, "yes"), (SOURCE_VARIABLE, "glance")], ""),
             (vec![(SOURCE_VARIABLE, "registry"), (CONTENT_TYPE, "archive")], ""),

@@ -98,9 +98,7 @@ impl SourceConfig {
     pub(super) fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
         let kind = reader.read_text(SOURCE_VARIABLE).unwrap_or_default();
         // CDI's API treats a missing content type as a disk image.
-        let content = reader
-            .read_text(CONTENT_TYPE)
-            .unwrap_or_else(|| "kubevirt".to_owned());
+        let content = reader.read_text(CONTENT_TYPE).unwrap_or_else(|| "kubevirt".to_owned());
         if kind == "none" {
             return read_blank(reader, &content);
         }
@@ -133,10 +131,7 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
         return None;
     }
     if reader.read_text(IMAGE_SIZE).is_none() {
-        reader.reject_variable(
-            IMAGE_SIZE,
-            "is not set or empty, and a blank disk has no other size",
-        );
+        reader.reject_variable(IMAGE_SIZE, "is not set or empty, and a blank disk has no other size");
     }
     Some(SourceConfig::Blank)
 }
@@ -147,14 +142,12 @@ fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<Pr
     let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
         ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(ProductKind::Disk),
         ("http", "archive") => return Some(ProductKind::Directory),
-        ("registry" | "imageio", content) => (
-            CONTENT_TYPE,
-            format!("Unsupported content type {content} when importing from {kind}"),
-        ),
-        ("http" | "vddk", other) => (
-            CONTENT_TYPE,
-            format!("Unable to process data: Unknown content type: {other}"),
-        ),
+        ("registry" | "imageio", content) => {
+            (CONTENT_TYPE, format!("Unsupported content type {content} when importing from {kind}"))
+        }
+        ("http" | "vddk", other) => {
+            (CONTENT_TYPE, format!("Unable to process data: Unknown content type: {other}"))
+        }
         (other, _) => (SOURCE_VARIABLE, format!("Unknown data source: {other}")),
     };
     reader.reject_variable(variable, reason);
@@ -166,9 +159,7 @@ fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) ->
         "http" => read_http(reader),
         "registry" => Some(SourceLocation::Registry {
             reference: require_endpoint(reader)?,
-            options: RegistryOptions {
-                architecture: reader.read_text(ARCHITECTURE),
-            },
+            options: RegistryOptions { architecture: reader.read_text(ARCHITECTURE) },
         }),
         "imageio" => {
             let (api, disk_id) = (http_endpoint(reader), require_text(reader, DISK_ID));
@@ -231,20 +222,13 @@ fn read_http(reader: &mut EnvReader<'_>) -> Option<SourceLocation> {
             Err(error) => reader.reject_variable(&name, error.to_string()),
         }
     }
-    Some(SourceLocation::Http {
-        url: endpoint?,
-        headers,
-    })
+    Some(SourceLocation::Http { url: endpoint?, headers })
 }
 
 fn read_checksum(reader: &mut EnvReader<'_>) -> Option<Checksum> {
     let checksum = reader.read_parsed(CHECKSUM, |text| {
         // Blanks are as good as nothing.
-        if text.trim().is_empty() {
-            Ok(None)
-        } else {
-            text.parse().map(Some)
-        }
+        if text.trim().is_empty() { Ok(None) } else { text.parse().map(Some) }
     });
     checksum.flatten()
 }
@@ -265,9 +249,6 @@ fn http_endpoint(reader: &mut EnvReader<'_>) -> Option<Url> {
         Ok(url) => format!("unsupported protocol scheme {:?}", url.scheme()),
         Err(error) => error.to_string(),
     };
-    reader.reject_variable(
-        ENDPOINT,
-        format!("unable to parse endpoint \"{ENDPOINT}\": {problem}"),
-    );
+    reader.reject_variable(ENDPOINT, format!("unable to parse endpoint \"{ENDPOINT}\": {problem}"));
     None
 }

@@ -44,30 +44,14 @@ struct Archive {
 
 /// Files that every archive has, and one that only this one has.
 fn archive(number: usize) -> Archive {
-    let names = [
-        "a".to_owned(),
-        "b".to_owned(),
-        "d/e/f".to_owned(),
-        format!("only-{number}"),
-    ];
+    let names = ["a".to_owned(), "b".to_owned(), "d/e/f".to_owned(), format!("only-{number}")];
     let content = |index| disk::content((number * 10 + index) as u64, FILE_BYTES);
-    let files: Files = names
-        .into_iter()
-        .enumerate()
-        .map(|(index, name)| (name, content(index)))
-        .collect();
+    let files: Files = names.into_iter().enumerate().map(|(index, name)| (name, content(index))).collect();
     let tree = tempfile::tempdir().or_fail("a folder");
     fill(tree.path(), &files);
     let path = tree.path().to_str().or_fail("a path of ASCII");
-    let tar = tools::filter(
-        "tar",
-        ["-c", "-C", path, "a", "b", "d", &format!("only-{number}")],
-        b"",
-    );
-    Archive {
-        files,
-        object: tools::filter("gzip", ["-1", "-c"], &tar),
-    }
+    let tar = tools::filter("tar", ["-c", "-C", path, "a", "b", "d", &format!("only-{number}")], b"");
+    Archive { files, object: tools::filter("gzip", ["-1", "-c"], &tar) }
 }
 
 fn fill(dir: &Path, files: &Files) {
@@ -168,11 +152,7 @@ impl Round<'_> {
                     self.end(number, writer, End::ALL[end]);
                 }
             } else {
-                let face = if random.one_in(2) {
-                    Face::Pod
-                } else {
-                    Face::Command { force: false }
-                };
+                let face = if random.one_in(2) { Face::Pod } else { Face::Command { force: false } };
                 writers[number] = self.start(number, face);
             }
             self.check();
@@ -244,27 +224,14 @@ fn a_kill_between_two_renames_leaves_the_old_or_the_new_file_and_a_retry_complet
     };
     let source = place.root().join("archive.tar.gz");
     std::fs::write(&source, &archive.object).or_fail("an archive");
-    let old: Files = archive
-        .files
-        .keys()
-        .map(|name| (name.clone(), name.clone().into_bytes()))
-        .collect();
+    let old: Files = archive.files.keys().map(|name| (name.clone(), name.clone().into_bytes())).collect();
     for rename in 1.. {
         fill(&place.data(), &old);
         let inject = format!("inject={RENAMES}:signal=KILL:when={rename}");
         let finished = unpack(&["--overwrite"])
             .under(
                 "strace",
-                [
-                    "-f",
-                    "-qq",
-                    "-o",
-                    "/dev/null",
-                    "-e",
-                    &format!("trace={RENAMES}"),
-                    "-e",
-                    &inject,
-                ],
+                ["-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={RENAMES}"), "-e", &inject],
             )
             .start()
             .wait();
@@ -283,15 +250,10 @@ fn a_kill_between_two_renames_leaves_the_old_or_the_new_file_and_a_retry_complet
         }
         assert_eq!(finished.code(), 137, "{finished:?}");
         // A person may not know what was killed.
-        unpack(&[])
-            .run()
-            .assert_failure(7, "it exists already: pass --overwrite");
+        unpack(&[]).run().assert_failure(7, "it exists already: pass --overwrite");
         assert!(seen(&place.data()).0 == files, "a refusal has changed something");
         unpack(&["--overwrite"]).run().assert_success("a retry");
         let (files, has_staging) = seen(&place.data());
-        assert!(
-            files == archive.files && !has_staging,
-            "killed at rename {rename}, and not completed"
-        );
+        assert!(files == archive.files && !has_staging, "killed at rename {rename}, and not completed");
     }
 }

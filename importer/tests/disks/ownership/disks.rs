@@ -28,18 +28,9 @@ fn nothing_complete_is_lost_and_nothing_incomplete_looks_complete() {
     check_all((0..ROUNDS).map(Number), |number| {
         let mut random = Random::new(number.0);
         let is_device = random.one_in(3);
-        let place = if is_device {
-            Place::with_device()
-        } else {
-            Place::with_file()
-        };
+        let place = if is_device { Place::with_device() } else { Place::with_file() };
         std::fs::write(place.data().join("neighbour"), "not ours").or_fail("a neighbour");
-        let round = Round {
-            place,
-            disks: &disks,
-            model: Model::default(),
-            story: Vec::new(),
-        };
+        let round = Round { place, disks: &disks, model: Model::default(), story: Vec::new() };
         if random.one_in(5) {
             round.together(&mut random);
         } else {
@@ -78,10 +69,7 @@ impl Round<'_> {
     /// Starts writers and ends them, each when its turn comes.
     fn run(mut self, random: &mut Random) {
         let count = 2 + random.below(WRITERS - 1);
-        let mut turns: Vec<usize> = (0..count)
-            .flat_map(|writer| [writer, writer])
-            .map(to_usize)
-            .collect();
+        let mut turns: Vec<usize> = (0..count).flat_map(|writer| [writer, writer]).map(to_usize).collect();
         random.shuffle(&mut turns);
         let mut writers: Vec<Option<Writer>> = (0..count).map(|_| None).collect();
         let mut started = vec![false; to_usize(count)];
@@ -143,11 +131,7 @@ impl Round<'_> {
             assert_refused(&writer.wait(), face, sentence);
             return None;
         }
-        self.model = Model {
-            complete: None,
-            owner: Some(number),
-            exists: true,
-        };
+        self.model = Model { complete: None, owner: Some(number), exists: true };
         Some(writer)
     }
 
@@ -178,27 +162,17 @@ impl Round<'_> {
         self.story.push("something else takes the place".to_owned());
         let bytes = std::fs::read(&self.disks[to_usize(WRITERS)].raw).or_fail("a disk");
         put(&self.place.target(), &bytes);
-        self.model = Model {
-            complete: Some(to_usize(WRITERS)),
-            owner: None,
-            exists: true,
-        };
+        self.model = Model { complete: Some(to_usize(WRITERS)), owner: None, exists: true };
     }
 
     fn check(&self) {
         let target = self.place.target();
         let story = &self.story;
-        assert!(
-            self.place.device.is_some() || target.exists() == self.model.exists,
-            "{story:?}"
-        );
+        assert!(self.place.device.is_some() || target.exists() == self.model.exists, "{story:?}");
         match self.model.complete {
-            Some(number) => disk::assert_same(
-                &target,
-                &self.disks[number].raw,
-                DISK_BYTES,
-                &format!("{story:?}"),
-            ),
+            Some(number) => {
+                disk::assert_same(&target, &self.disks[number].raw, DISK_BYTES, &format!("{story:?}"))
+            }
             None if target.exists() => assert!(is_incomplete(&target), "{story:?}"),
             None => {}
         }

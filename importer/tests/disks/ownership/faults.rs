@@ -19,12 +19,7 @@ use crate::ownership::writer::put;
 fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
     // The log of an earlier run would be taken for that of this one.
     std::fs::remove_file(log).ok();
-    let mut words = vec![
-        "-DD".to_owned(),
-        "-f".to_owned(),
-        "-qq".to_owned(),
-        "-y".to_owned(),
-    ];
+    let mut words = vec!["-DD".to_owned(), "-f".to_owned(), "-qq".to_owned(), "-y".to_owned()];
     for fault in faults {
         words.extend(["-e".to_owned(), (*fault).to_owned()]);
     }
@@ -51,23 +46,14 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
     ] {
         for options in [&["-q"][..], &["-q", "--preallocate"]] {
             let fault = format!("inject=fsync:error=EIO:when={when}");
-            let program = importer(["import"])
-                .args(options.iter().copied())
-                .arg(&source)
-                .arg(place.target());
-            let finished = with_faults(program, &["trace=fsync", &fault], &log)
-                .start()
-                .wait();
+            let program = importer(["import"]).args(options.iter().copied()).arg(&source).arg(place.target());
+            let finished = with_faults(program, &["trace=fsync", &fault], &log).start().wait();
             finished.assert_failure(7, said);
             let is_hidden = disk::begins_with_only(&[0], &place.target(), HELD_BYTES);
             assert!(is_hidden, "{when} {options:?}: the disk can be read");
         }
     }
-    importer(["import", "-q"])
-        .arg(&source)
-        .arg(place.target())
-        .run()
-        .assert_success("no fault");
+    importer(["import", "-q"]).arg(&source).arg(place.target()).run().assert_success("no fault");
     disk::assert_same(&place.target(), &source, DISK_BYTES, "no fault");
 }
 
@@ -80,9 +66,7 @@ fn a_file_whose_last_sync_fails_is_removed() {
     for when in 1..=4 {
         let fault = format!("inject=fsync:error=EIO:when={when}");
         let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-        let finished = with_faults(program, &["trace=fsync", &fault], &log)
-            .start()
-            .wait();
+        let finished = with_faults(program, &["trace=fsync", &fault], &log).start().wait();
         finished.assert_failure(7, "input/output error");
         assert!(!place.target().exists(), "{when}: a file is left");
     }
@@ -94,16 +78,10 @@ fn the_name_of_a_disk_is_on_the_disk_too() {
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
     let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-    with_faults(program, &["trace=fsync"], &log)
-        .start()
-        .wait()
-        .assert_success("import");
+    with_faults(program, &["trace=fsync"], &log).start().wait().assert_success("import");
     let calls = std::fs::read_to_string(&log).or_fail("the log of strace");
     let is_folder = |call: &str| call.contains(&format!("<{}>)", place.data().display()));
-    assert!(
-        calls.lines().last().is_some_and(is_folder),
-        "the folder is not synced last: {calls}"
-    );
+    assert!(calls.lines().last().is_some_and(is_folder), "the folder is not synced last: {calls}");
 }
 
 /// Both writers are let in, and the name belongs to the second one.
@@ -131,9 +109,7 @@ fn without_locks_the_one_that_was_replaced_fails_and_the_other_disk_stays() {
         match signal {
             None => {
                 replaced_gate.open(replaced_last);
-                replaced
-                    .wait()
-                    .assert_failure(7, "it was removed or replaced by something else");
+                replaced.wait().assert_failure(7, "it was removed or replaced by something else");
             }
             Some(signal) => {
                 replaced.signal(signal);
@@ -147,9 +123,7 @@ fn without_locks_the_one_that_was_replaced_fails_and_the_other_disk_stays() {
 /// A writer that is held up between two looks, while another one takes the target.
 fn overtaken(place: &Place, disks: &[Disk]) {
     let log = place.root().join("log");
-    let slow = importer(["import", "--progress=none", "--force"])
-        .arg(&disks[0].raw)
-        .arg(place.target());
+    let slow = importer(["import", "--progress=none", "--force"]).arg(&disks[0].raw).arg(place.target());
     let slow = with_faults(slow, &["trace=flock", "inject=flock:delay_enter=4s:when=1"], &log).start();
     wait_for_call(&log, "flock(");
     let (first, last) = disks[1].object.split_at(disks[1].object.len() - 1000);
@@ -157,16 +131,10 @@ fn overtaken(place: &Place, disks: &[Disk]) {
     let program = importer(["import", "-vv", "--progress=none", "--force", "-"]);
     let quick = program.arg(place.target()).stdin(feed).start();
     quick.wait_for_line("took the target");
-    slow.wait()
-        .assert_failure(7, "another import or upload is writing it");
+    slow.wait().assert_failure(7, "another import or upload is writing it");
     gate.open(last);
     quick.wait().assert_success("the one that was faster");
-    disk::assert_same(
-        &place.target(),
-        &disks[1].raw,
-        DISK_BYTES,
-        "the one that was faster",
-    );
+    disk::assert_same(&place.target(), &disks[1].raw, DISK_BYTES, "the one that was faster");
 }
 
 #[test]
@@ -182,11 +150,7 @@ fn a_writer_that_was_overtaken_before_it_had_the_lock_is_refused() {
 /// Waits until strace has seen the beginning of this call.
 fn wait_for_call(log: &Path, call: &str) {
     let is_called = || std::fs::read_to_string(log).is_ok_and(|calls| calls.contains(call));
-    wait::until(
-        Duration::from_secs(20),
-        || format!("{call} is not called"),
-        is_called,
-    );
+    wait::until(Duration::from_secs(20), || format!("{call} is not called"), is_called);
 }
 
 /// The thread of the transfer does not come back from the kernel, and the process ends without it.
@@ -199,9 +163,8 @@ fn a_signal_removes_the_file_from_under_a_transfer_that_hangs_and_no_other() {
     std::fs::write(&source, &noise).or_fail("an object");
     let log = place.root().join("log");
     for is_replaced in [false, true] {
-        let program = importer(["import", "-vv", "--progress=none", "--cached"])
-            .arg(&source)
-            .arg(place.target());
+        let program =
+            importer(["import", "-vv", "--progress=none", "--cached"]).arg(&source).arg(place.target());
         let faults = ["trace=fdatasync", "inject=fdatasync:delay_enter=5s"];
         let running = with_faults(program, &faults, &log).start();
         running.wait_for_line("took the target");
@@ -213,10 +176,7 @@ fn a_signal_removes_the_file_from_under_a_transfer_that_hangs_and_no_other() {
         let finished = running.wait();
         assert_eq!(finished.code(), 143, "{}", finished.stderr);
         if is_replaced {
-            assert_eq!(
-                std::fs::read(place.target()).or_fail("the other file"),
-                b"not ours"
-            );
+            assert_eq!(std::fs::read(place.target()).or_fail("the other file"), b"not ours");
         } else {
             assert!(!place.target().exists(), "a partial file is left");
         }
@@ -230,25 +190,16 @@ fn the_target_is_opened_by_its_name_once() {
         let source = disks(place.root(), 1).remove(0).raw;
         let log = place.root().join("log");
         let program = importer(["import", "-q"]).arg(&source).arg(place.target());
-        with_faults(program, &["trace=openat"], &log)
-            .start()
-            .wait()
-            .assert_success("import");
+        with_faults(program, &["trace=openat"], &log).start().wait().assert_success("import");
         let calls = std::fs::read_to_string(&log).or_fail("the log of strace");
         let name = format!("{:?}", place.target());
-        let by_name = calls
-            .lines()
-            .filter(|call| call.contains(&name) && call.contains("O_RDWR"));
+        let by_name = calls.lines().filter(|call| call.contains(&name) && call.contains("O_RDWR"));
         assert_eq!(by_name.count(), 1, "{calls}");
-        let for_writing = calls
-            .lines()
-            .filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
+        let for_writing = calls.lines().filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
         assert_eq!(for_writing.count(), 0, "{calls}");
         // And a second time, but not by its name.
         assert!(
-            calls
-                .lines()
-                .any(|call| call.contains("/proc/self/fd/") && call.contains("O_DIRECT")),
+            calls.lines().any(|call| call.contains("/proc/self/fd/") && call.contains("O_DIRECT")),
             "{calls}"
         );
     }

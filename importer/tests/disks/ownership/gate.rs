@@ -30,10 +30,7 @@ pub(crate) fn serve(first: Vec<u8>, length: usize) -> (Gate, String) {
     std::thread::spawn(move || -> io::Result<()> {
         let (mut client, _) = listener.accept()?;
         skip_head(&mut client)?;
-        write!(
-            client,
-            "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
-        )?;
+        write!(client, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n")?;
         pass(&mut client, &first, &rest)
     });
     (Gate(gate), format!("http://{address}/object"))

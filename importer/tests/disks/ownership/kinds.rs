@@ -73,14 +73,7 @@ fn a_delta_and_a_blank_disk_refuse_the_same() {
         .arg(place.target())
         .run()
         .assert_failure(7, "it is a character device");
-    assert!(
-        place
-            .target()
-            .metadata()
-            .or_fail("it")
-            .file_type()
-            .is_char_device()
-    );
+    assert!(place.target().metadata().or_fail("it").file_type().is_char_device());
 }
 
 #[test]
@@ -88,15 +81,6 @@ fn links_to_devices_are_names_of_devices() {
     let place = Place::with_device();
     let source = disks(place.root(), 1).remove(0).raw;
     let link = place.root().join("dev/cdi-block-volume");
-    importer(["import", "-q"])
-        .arg(&source)
-        .arg(&link)
-        .run()
-        .assert_success("a link");
-    disk::assert_same(
-        &place.target(),
-        &source,
-        crate::ownership::place::DISK_BYTES,
-        "a link",
-    );
+    importer(["import", "-q"]).arg(&source).arg(&link).run().assert_success("a link");
+    disk::assert_same(&place.target(), &source, crate::ownership::place::DISK_BYTES, "a link");
 }

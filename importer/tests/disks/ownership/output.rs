@@ -65,10 +65,7 @@ fn a_disk_is_complete_with_any_standard_output() {
     };
     for options in [&["--progress=json"][..], &["--progress=plain"], &[]] {
         for (stdout, said) in [
-            (
-                full(),
-                "done, but stdout cannot be written: No space left on device",
-            ),
+            (full(), "done, but stdout cannot be written: No space left on device"),
             (broken(), ""),
             (Stdio::null(), ""),
         ] {
@@ -87,22 +84,15 @@ fn an_archive_and_a_delta_are_done_with_any_standard_output() {
     let base = disks(place.root(), 1).remove(0).raw;
     let run = |words: &[&Path]| {
         let full = File::create("/dev/full").or_fail("/dev/full");
-        let finished = Command::new(crate::BINARY)
-            .args(words)
-            .stdout(full)
-            .output()
-            .or_fail("the importer");
+        let finished = Command::new(crate::BINARY).args(words).stdout(full).output().or_fail("the importer");
         let stderr = String::from_utf8_lossy(&finished.stderr);
         assert_eq!(finished.status.code(), Some(0), "{stderr}");
         assert!(stderr.contains("done, but stdout cannot be written"), "{stderr}");
     };
     let tar = place.root().join("archive.tar");
     let root = place.root().to_str().or_fail("a path of ASCII");
-    std::fs::write(
-        &tar,
-        testkit::tools::filter("tar", ["-c", "-C", root, "0.raw"], b""),
-    )
-    .or_fail("an archive");
+    std::fs::write(&tar, testkit::tools::filter("tar", ["-c", "-C", root, "0.raw"], b""))
+        .or_fail("an archive");
     run(&[Path::new("unpack"), &tar, &place.data()]);
     let delta = place.root().join("delta.qcow2");
     testkit::tools::run(
@@ -112,11 +102,5 @@ fn an_archive_and_a_delta_are_done_with_any_standard_output() {
             .into_iter()
             .chain([delta.as_os_str()]),
     );
-    run(&[
-        Path::new("apply"),
-        Path::new("--base"),
-        Path::new("0.raw"),
-        &delta,
-        &base,
-    ]);
+    run(&[Path::new("apply"), Path::new("--base"), Path::new("0.raw"), &delta, &base]);
 }

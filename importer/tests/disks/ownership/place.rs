@@ -25,10 +25,7 @@ pub(crate) fn disks(folder: &Path, count: u64) -> Vec<Disk> {
         let bytes = disk::content(number, DISK_BYTES);
         let raw = folder.join(format!("{number}.raw"));
         std::fs::write(&raw, &bytes).or_fail("a disk");
-        Disk {
-            raw,
-            object: tools::filter("gzip", ["-1", "-c"], &bytes),
-        }
+        Disk { raw, object: tools::filter("gzip", ["-1", "-c"], &bytes) }
     };
     (0..count).map(make).collect()
 }
@@ -53,10 +50,7 @@ impl Place {
         let device = LoopDevice::new(place.root(), DISK_BYTES, 512);
         let node = place.root().join("dev/cdi-block-volume");
         std::os::unix::fs::symlink(device.path(), node).or_fail("a device node");
-        Self {
-            device: Some(device),
-            ..place
-        }
+        Self { device: Some(device), ..place }
     }
 
     pub(crate) fn root(&self) -> &Path {

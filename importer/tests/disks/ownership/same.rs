@@ -41,10 +41,7 @@ fn refused<'w>(words: impl IntoIterator<Item = &'w OsStr>, precious: &Path) {
     let before = std::fs::read(precious).or_fail(precious.display());
     let finished = importer([]).args(words).run();
     finished.assert_failure(7, REFUSED);
-    assert!(
-        std::fs::read(precious).or_fail(precious.display()) == before,
-        "it was changed"
-    );
+    assert!(std::fs::read(precious).or_fail(precious.display()) == before, "it was changed");
 }
 
 #[test]
@@ -57,27 +54,18 @@ fn a_file_is_not_its_own_target_by_any_name() {
         for target in ["file", "hard", "soft"] {
             let target = scene.path(target);
             let words = [verb, "--force"].map(OsStr::new);
-            refused(
-                words.into_iter().chain([file.as_os_str(), target.as_os_str()]),
-                &file,
-            );
+            refused(words.into_iter().chain([file.as_os_str(), target.as_os_str()]), &file);
         }
         // The names of both ends may be links.
         let (soft, hard) = (scene.path("soft"), scene.path("hard"));
         let words = [verb, "--force"].map(OsStr::new);
-        refused(
-            words.into_iter().chain([soft.as_os_str(), hard.as_os_str()]),
-            &file,
-        );
+        refused(words.into_iter().chain([soft.as_os_str(), hard.as_os_str()]), &file);
     }
     let delta = scene.path("delta.qcow2");
     let create = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "0.raw"].map(OsStr::new);
     tools::run("qemu-img", create.into_iter().chain([delta.as_os_str()]));
     let apply = ["apply", "--base", "0.raw"].map(OsStr::new);
-    refused(
-        apply.into_iter().chain([delta.as_os_str(), delta.as_os_str()]),
-        &delta,
-    );
+    refused(apply.into_iter().chain([delta.as_os_str(), delta.as_os_str()]), &delta);
 }
 
 #[test]
@@ -91,10 +79,7 @@ fn standard_input_is_a_file_as_well() {
         .output()
         .or_fail("the importer");
     assert_eq!(finished.status.code(), Some(7), "{finished:?}");
-    assert!(
-        String::from_utf8_lossy(&finished.stderr).contains(REFUSED),
-        "{finished:?}"
-    );
+    assert!(String::from_utf8_lossy(&finished.stderr).contains(REFUSED), "{finished:?}");
     assert!(std::fs::read(&file).or_fail("the file") == std::fs::read(&scene.disk.raw).or_fail("the disk"));
 }
 
@@ -106,15 +91,10 @@ fn the_disk_of_an_archive_does_not_replace_the_archive() {
     let ova = scene.path("vm.ova");
     let folder = scene.folder.path();
     let words = ["--format=ustar", "-C"].map(OsStr::new);
-    let words = words
-        .into_iter()
-        .chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
+    let words = words.into_iter().chain([folder.as_os_str(), OsStr::new("-cf"), ova.as_os_str()]);
     tools::run("tar", words.chain(["vm.ovf", "vm.raw"].map(OsStr::new)));
     let convert = ["convert", "--ova", "--force"].map(OsStr::new);
-    refused(
-        convert.into_iter().chain([ova.as_os_str(), ova.as_os_str()]),
-        &ova,
-    );
+    refused(convert.into_iter().chain([ova.as_os_str(), ova.as_os_str()]), &ova);
 }
 
 #[test]
@@ -126,37 +106,15 @@ fn files_of_an_archive_do_not_replace_the_archive() {
     std::fs::write(scene.path("other"), "other").or_fail("a file");
     let archive = dir.join("archive.tar");
     let folder = scene.folder.path();
-    let words = [
-        OsStr::new("-C"),
-        folder.as_os_str(),
-        OsStr::new("-cf"),
-        archive.as_os_str(),
-    ];
-    tools::run(
-        "tar",
-        words.into_iter().chain(["other", "archive.tar"].map(OsStr::new)),
-    );
-    refused(
-        [OsStr::new("unpack"), archive.as_os_str(), dir.as_os_str()],
-        &archive,
-    );
-    assert_eq!(
-        std::fs::read_dir(&dir).or_fail("the folder").count(),
-        1,
-        "something else is there"
-    );
+    let words = [OsStr::new("-C"), folder.as_os_str(), OsStr::new("-cf"), archive.as_os_str()];
+    tools::run("tar", words.into_iter().chain(["other", "archive.tar"].map(OsStr::new)));
+    refused([OsStr::new("unpack"), archive.as_os_str(), dir.as_os_str()], &archive);
+    assert_eq!(std::fs::read_dir(&dir).or_fail("the folder").count(), 1, "something else is there");
     // An archive may lie where it is unpacked, if nothing in it has its name.
     std::fs::rename(&archive, dir.join("renamed.tar")).or_fail("another name");
     let archive = dir.join("renamed.tar");
-    importer(["unpack", "-q"])
-        .arg(&archive)
-        .arg(&dir)
-        .run()
-        .assert_success("beside");
-    assert_eq!(
-        std::fs::read(dir.join("archive.tar")).or_fail("a file"),
-        b"another"
-    );
+    importer(["unpack", "-q"]).arg(&archive).arg(&dir).run().assert_success("beside");
+    assert_eq!(std::fs::read(dir.join("archive.tar")).or_fail("a file"), b"another");
 }
 
 #[test]
@@ -166,11 +124,7 @@ fn a_device_is_neither_its_own_target_nor_that_of_what_backs_it() {
     let above = LoopDevice::over(&below);
     let file = below.backing().or_fail("its file").to_owned();
     let devices = [below.path(), above.path()];
-    importer(["import", "-q"])
-        .arg(&scene.disk.raw)
-        .arg(above.path())
-        .run()
-        .assert_success("content");
+    importer(["import", "-q"]).arg(&scene.disk.raw).arg(above.path()).run().assert_success("content");
     for (source, target) in [
         (devices[0], devices[0]),
         (devices[0], devices[1]),
@@ -181,10 +135,7 @@ fn a_device_is_neither_its_own_target_nor_that_of_what_backs_it() {
         (devices[0], &file),
     ] {
         let words = ["convert", "--force", "--format=raw"].map(OsStr::new);
-        refused(
-            words.into_iter().chain([source.as_os_str(), target.as_os_str()]),
-            devices[1],
-        );
+        refused(words.into_iter().chain([source.as_os_str(), target.as_os_str()]), devices[1]);
     }
 }
 
@@ -197,14 +148,9 @@ struct Partition {
 impl Partition {
     /// Adds one of `length` MiB, `start` MiB behind the beginning of `disk`.
     fn new(disk: &Path, number: u64, start: u64, length: u64) -> Self {
-        let partition = Self {
-            disk: disk.to_owned(),
-            number: number.to_string(),
-        };
+        let partition = Self { disk: disk.to_owned(), number: number.to_string() };
         let numbers = [number, start * 2048, length * 2048].map(|number| number.to_string());
-        let words = [disk.as_os_str()]
-            .into_iter()
-            .chain(numbers.iter().map(OsStr::new));
+        let words = [disk.as_os_str()].into_iter().chain(numbers.iter().map(OsStr::new));
         tools::run("addpart", words);
         partition
     }
@@ -224,27 +170,13 @@ impl Drop for Partition {
 fn a_disk_and_its_partitions_are_in_each_others_way_but_not_two_partitions() {
     let scene = Scene::new();
     let disk = LoopDevice::new(scene.folder.path(), 8 << 20, 512);
-    let partitions = [
-        Partition::new(disk.path(), 1, 1, 3),
-        Partition::new(disk.path(), 2, 4, 3),
-    ];
+    let partitions = [Partition::new(disk.path(), 1, 1, 3), Partition::new(disk.path(), 2, 4, 3)];
     let [first, second] = partitions.each_ref().map(Partition::path);
-    importer(["import", "-q"])
-        .arg(&scene.disk.raw)
-        .arg(&first)
-        .run()
-        .assert_success("content");
+    importer(["import", "-q"]).arg(&scene.disk.raw).arg(&first).run().assert_success("content");
     for (source, target) in [(&*first, disk.path()), (disk.path(), &first), (&first, &first)] {
         let words = ["convert", "--format=raw"].map(OsStr::new);
-        refused(
-            words.into_iter().chain([source.as_os_str(), target.as_os_str()]),
-            disk.path(),
-        );
+        refused(words.into_iter().chain([source.as_os_str(), target.as_os_str()]), disk.path());
     }
-    importer(["convert", "-q", "--format=raw"])
-        .arg(&first)
-        .arg(&second)
-        .run()
-        .assert_success("beside");
+    importer(["convert", "-q", "--format=raw"]).arg(&first).arg(&second).run().assert_success("beside");
     testkit::disk::assert_same(&second, &scene.disk.raw, DISK_BYTES, "beside");
 }

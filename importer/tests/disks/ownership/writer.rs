@@ -62,11 +62,7 @@ impl Writer {
             Face::Command { force } => command(force, first, job),
             Face::Pod => pod(first, job),
         };
-        Self {
-            running: program.start(),
-            gate,
-            last: last.to_vec(),
-        }
+        Self { running: program.start(), gate, last: last.to_vec() }
     }
 
     /// Waits until the target is this writer's; false if it ends instead.
@@ -119,9 +115,7 @@ fn pod(first: &[u8], job: &Job<'_>) -> (Gate, Program) {
         ("INSECURE_TLS", "false".into()),
     ];
     let program = importer(["-alsologtostderr", "-v=3"]);
-    let program = env
-        .into_iter()
-        .fold(program, |program, (name, value)| program.env(name, value));
+    let program = env.into_iter().fold(program, |program, (name, value)| program.env(name, value));
     (gate, program)
 }
 

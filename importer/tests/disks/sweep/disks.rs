@@ -19,19 +19,12 @@ const DISK_BYTES: u64 = 4 << 20;
 
 /// A compressed qcow2 image, and the disk in it by qemu-img.
 fn image(folder: &Path) -> Image {
-    let spec = Spec {
-        compression: Compression::Zlib,
-        virtual_size: DISK_BYTES,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression: Compression::Zlib, virtual_size: DISK_BYTES, ..Spec::new(Content::Dense) };
     spec.build(folder, "image")
 }
 
 fn import(source: &Path, target: &Path) -> Program {
-    Program::new(IMPORTER)
-        .args(["import", "-q"])
-        .arg(source)
-        .arg(target)
+    Program::new(IMPORTER).args(["import", "-q"]).arg(source).arg(target)
 }
 
 /// Fails the test if `target` looks like a disk.
@@ -80,10 +73,7 @@ struct Devices<'f> {
 
 impl<'f> Devices<'f> {
     fn new(folder: &'f Path) -> Self {
-        Self {
-            folder,
-            idle: Mutex::new(Vec::new()),
-        }
+        Self { folder, idle: Mutex::new(Vec::new()) }
     }
 
     /// A device that is full of dirt.
@@ -91,11 +81,8 @@ impl<'f> Devices<'f> {
         let idle = || self.idle.lock().ok().or_fail("idle devices");
         let device = idle().pop();
         let device = device.unwrap_or_else(|| LoopDevice::new(self.folder, DISK_BYTES, 512));
-        std::fs::write(
-            device.path(),
-            vec![DIRT; usize::try_from(DISK_BYTES).or_fail("a size")],
-        )
-        .or_fail("dirt");
+        std::fs::write(device.path(), vec![DIRT; usize::try_from(DISK_BYTES).or_fail("a size")])
+            .or_fail("dirt");
         let value = work(device.path());
         idle().push(device);
         value
@@ -113,9 +100,8 @@ fn import_to_device(name: &str, source: fn(&Image) -> &PathBuf) {
                 disk::assert_same(device, &image.raw, image.virtual_size, &finished.stderr);
             } else {
                 // Dirt is what it was before.
-                let is_hidden = [0, DIRT]
-                    .iter()
-                    .any(|byte| disk::begins_with_only(&[*byte], device, HELD_BYTES));
+                let is_hidden =
+                    [0, DIRT].iter().any(|byte| disk::begins_with_only(&[*byte], device, HELD_BYTES));
                 assert!(is_hidden, "a part of a disk can be seen: {}", finished.stderr);
             }
         });
@@ -137,22 +123,14 @@ fn an_image_to_a_device() {
 #[test]
 fn a_delta_to_a_file() {
     let folder = fast_folder();
-    let spec = Spec {
-        virtual_size: DISK_BYTES,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { virtual_size: DISK_BYTES, ..Spec::new(Content::Sparse) };
     let delta = spec.build_delta(DISK_BYTES, folder.path(), "delta");
     sweep("delta to file", MOST, |victim| {
         let folder = fast_folder();
         let target = folder.path().join("disk.img");
         std::fs::copy(&delta.base, &target).or_fail("the base");
-        let program = Program::new(IMPORTER)
-            .args(["apply", "-q", "--base"])
-            .arg(delta.base_name());
-        let finished = victim
-            .program(program.arg(&delta.qcow2).arg(&target))
-            .start()
-            .wait();
+        let program = Program::new(IMPORTER).args(["apply", "-q", "--base"]).arg(delta.base_name());
+        let finished = victim.program(program.arg(&delta.qcow2).arg(&target)).start().wait();
         if victim.has_succeeded(&finished) {
             disk::assert_same(&target, &delta.raw, delta.virtual_size, &finished.stderr);
         }

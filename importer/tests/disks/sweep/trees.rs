@@ -43,9 +43,7 @@ impl Trees {
             touch -d @3000000 tree/new/below tree/new tree/etc/conf.d tree/etc && chmod 711 tree && touch -d @4000000 tree &&
             tar -cSf tree.tar -C tree . && cp -a old whole && tar -xpf tree.tar -C whole";
         let script = format!("cd {} && {script}", folder.path().display());
-        let status = std::process::Command::new("/bin/sh")
-            .args(["-ec", &script])
-            .status();
+        let status = std::process::Command::new("/bin/sh").args(["-ec", &script]).status();
         assert!(status.or_fail("sh").success(), "the trees of a test");
         tools::find("tar");
         Self { folder }
@@ -66,15 +64,8 @@ impl Trees {
     pub(crate) fn assert_whole(&self, dir: &Path, said: &str) {
         let (whole, _) = seen(&self.folder.path().join("whole"));
         let (found, has_staging) = seen(dir);
-        assert!(
-            found == whole,
-            "not all of the archive: {}: {said}",
-            difference(&found, &whole)
-        );
-        assert!(
-            !has_staging || said.contains("could not remove"),
-            "a folder is left without a word: {said}"
-        );
+        assert!(found == whole, "not all of the archive: {}: {said}", difference(&found, &whole));
+        assert!(!has_staging || said.contains("could not remove"), "a folder is left without a word: {said}");
     }
 
     /// Fails the test unless `dir` is what it was.
@@ -82,18 +73,11 @@ impl Trees {
     pub(crate) fn assert_old(&self, dir: &Path, said: &str) {
         let (mut old, _) = seen(&self.folder.path().join("old"));
         let (mut found, _) = seen(dir);
-        for (_, time, _) in [&mut old, &mut found]
-            .into_iter()
-            .filter_map(|tree| tree.get_mut(""))
-        {
+        for (_, time, _) in [&mut old, &mut found].into_iter().filter_map(|tree| tree.get_mut("")) {
             // A folder was made in the directory itself and removed.
             *time = 0;
         }
-        assert!(
-            found == old,
-            "a part of the archive: {}: {said}",
-            difference(&found, &old)
-        );
+        assert!(found == old, "a part of the archive: {}: {said}", difference(&found, &old));
     }
 
     /// Fails the test unless each file is that of the archive or the one that was there, and all
@@ -105,10 +89,7 @@ impl Trees {
         for (name, (_, _, bytes)) in &found {
             let is_of =
                 |tree: &BTreeMap<String, Entry>| tree.get(name).is_some_and(|entry| entry.2 == *bytes);
-            assert!(
-                is_of(&whole) || is_of(&old),
-                "{name} is neither old nor new: {said}"
-            );
+            assert!(is_of(&whole) || is_of(&old), "{name} is neither old nor new: {said}");
         }
         let lost = old.keys().find(|name| !found.contains_key(*name));
         assert!(lost.is_none(), "{lost:?} is lost: {said}");
@@ -122,13 +103,7 @@ fn difference(found: &BTreeMap<String, Entry>, expected: &BTreeMap<String, Entry
     };
     let differing = names.filter(|name| found.get(*name) != expected.get(*name));
     let shown: Vec<String> = differing
-        .map(|name| {
-            format!(
-                "{name:?} {:?} {:?}",
-                show(found.get(name)),
-                show(expected.get(name))
-            )
-        })
+        .map(|name| format!("{name:?} {:?} {:?}", show(found.get(name)), show(expected.get(name))))
         .collect();
     shown.join(", ")
 }
@@ -137,11 +112,7 @@ fn seen(dir: &Path) -> Tree {
     let (mut entries, mut has_staging) = (BTreeMap::new(), false);
     let mut paths = vec![dir.to_owned()];
     while let Some(path) = paths.pop() {
-        let name = path
-            .strip_prefix(dir)
-            .or_fail("a path")
-            .to_string_lossy()
-            .into_owned();
+        let name = path.strip_prefix(dir).or_fail("a path").to_string_lossy().into_owned();
         let metadata = path.symlink_metadata().or_fail(&name);
         let bytes = if metadata.is_dir() {
             for entry in std::fs::read_dir(&path).or_fail(&name) {
@@ -155,10 +126,7 @@ fn seen(dir: &Path) -> Tree {
             }
             Vec::new()
         } else if metadata.is_symlink() {
-            std::fs::read_link(&path)
-                .or_fail(&name)
-                .into_os_string()
-                .into_encoded_bytes()
+            std::fs::read_link(&path).or_fail(&name).into_os_string().into_encoded_bytes()
         } else {
             std::fs::read(&path).or_fail(&name)
         };
@@ -174,10 +142,7 @@ fn an_archive_to_a_directory() {
         let dir = fast_folder();
         trees.put_old(dir.path());
         let program = Program::new(IMPORTER).args(["unpack", "-q", "--overwrite"]);
-        let finished = victim
-            .program(program.arg(trees.archive()).arg(dir.path()))
-            .start()
-            .wait();
+        let finished = victim.program(program.arg(trees.archive()).arg(dir.path())).start().wait();
         let has_succeeded = victim.has_succeeded(&finished);
         if victim.has_aborted(&finished) {
             trees.assert_pieces(dir.path(), &finished.stderr);

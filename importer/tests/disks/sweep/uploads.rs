@@ -61,9 +61,7 @@ fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
     let status = |server: &Server| -> std::io::Result<String> {
         let mut connection = server.try_connect()?;
         connection.set_patience(PATIENCE)?;
-        Ok(connection
-            .exchange(&Request::new("GET", "/v1beta1/status"), &[])?
-            .text())
+        Ok(connection.exchange(&Request::new("GET", "/v1beta1/status"), &[])?.text())
     };
     let is_idle = || status(server).is_ok_and(|status| status.contains("\"state\":\"idle\""));
     let began = Instant::now();
@@ -78,11 +76,7 @@ fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
             server.signal(Signal::KILL);
             return false;
         }
-        assert!(
-            began.elapsed() < PATIENCE,
-            "neither idle nor at its end: {}",
-            server.log()
-        );
+        assert!(began.elapsed() < PATIENCE, "neither idle nor at its end: {}", server.log());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -109,16 +103,8 @@ fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], chec
         return;
     }
     let again = || upload(&server, path, body);
-    let complaint = || {
-        format!(
-            "after {first:?} it does not serve again: {:?} {}",
-            again(),
-            server.log()
-        )
-    };
-    wait::until(PATIENCE, complaint, || {
-        again() == Answer::Done || server.has_ended()
-    });
+    let complaint = || format!("after {first:?} it does not serve again: {:?} {}", again(), server.log());
+    wait::until(PATIENCE, complaint, || again() == Answer::Done || server.has_ended());
     let ended = server.wait();
     check(victim.has_succeeded(&ended), &ended.stderr);
 }
@@ -146,15 +132,9 @@ fn an_archive_to_an_upload_server() {
         let pod = pod();
         let data = pod.path("data");
         trees.put_old(&data);
-        upload_to(
-            victim,
-            &pod,
-            "/v1beta1/upload-archive",
-            &archive,
-            &|is_done, said| {
-                trees::check(&trees, &data, is_done, said);
-            },
-        );
+        upload_to(victim, &pod, "/v1beta1/upload-archive", &archive, &|is_done, said| {
+            trees::check(&trees, &data, is_done, said);
+        });
     });
 }
 
@@ -189,9 +169,7 @@ fn a_clone_of_a_disk() {
             return assert_same(server.wait());
         }
         assert_hidden(&pod.disk(), &finished.stderr);
-        cloner(&pod, &server, &source)
-            .run()
-            .assert_success("the next clone");
+        cloner(&pod, &server, &source).run().assert_success("the next clone");
         assert_same(server.wait());
     });
 }

@@ -41,8 +41,7 @@ impl Victim<'_> {
     /// True if the call fails from its place on, so that nothing that needs it can be done any
     /// more.
     pub(crate) fn is_for_ever(&self) -> bool {
-        self.fault
-            .is_some_and(|fault| matches!(fault.effect, Effect::Forever(_)))
+        self.fault.is_some_and(|fault| matches!(fault.effect, Effect::Forever(_)))
     }
 
     /// True if the fault is of this kind.
@@ -60,20 +59,11 @@ impl Victim<'_> {
     pub(crate) fn has_succeeded(&self, finished: &Finished) -> bool {
         let code = finished.code();
         let said = &finished.stderr;
-        assert!(
-            self.fault.is_some() || code == 0,
-            "exit code {code} without a fault: {said}"
-        );
+        assert!(self.fault.is_some() || code == 0, "exit code {code} without a fault: {said}");
         let is_out_of_memory = self.has_aborted(finished);
-        assert!(
-            (0..=LAST_CODE).contains(&code) || is_out_of_memory,
-            "exit code {code}: {said}"
-        );
+        assert!((0..=LAST_CODE).contains(&code) || is_out_of_memory, "exit code {code}: {said}");
         let is_silent = said.trim().is_empty();
-        assert!(
-            code == 0 || is_out_of_memory || !is_silent,
-            "exit code {code} without a sentence"
-        );
+        assert!(code == 0 || is_out_of_memory || !is_silent, "exit code {code} without a sentence");
         code == 0
     }
 }
@@ -86,25 +76,16 @@ pub(crate) const MOST: u64 = 18;
 pub(crate) fn sweep(name: &str, most: u64, scenario: impl Fn(&Victim<'_>) + Sync) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let report = folder.path().join("report");
-    scenario(&Victim {
-        fault: None,
-        report: &report,
-    });
+    scenario(&Victim { fault: None, report: &report });
     let faults = failing::faults(&report, most);
     let counts = failing::counts(&report);
-    let counts: Vec<String> = counts
-        .iter()
-        .map(|(group, count)| format!("{} {count}", group.name))
-        .collect();
+    let counts: Vec<String> = counts.iter().map(|(group, count)| format!("{} {count}", group.name)).collect();
     println!("{name}: calls: {}", counts.join(", "));
     let (runs, began) = (faults.len(), Instant::now());
     check_all(faults.into_iter().map(Case), |Case(fault)| {
         let folder = tempfile::tempdir().or_fail("a folder");
         let report = folder.path().join("report");
-        scenario(&Victim {
-            fault: Some(*fault),
-            report: &report,
-        });
+        scenario(&Victim { fault: Some(*fault), report: &report });
     });
     println!("{name}: {runs} runs in {:.0?}", began.elapsed());
 }

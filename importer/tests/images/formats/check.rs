@@ -45,11 +45,7 @@ impl Known {
         let mut raw = image.as_os_str().to_owned();
         raw.push(".raw");
         let raw = PathBuf::from(raw);
-        Self {
-            image: image.to_owned(),
-            oracle: Oracle::ask(format, image, &raw),
-            raw,
-        }
+        Self { image: image.to_owned(), oracle: Oracle::ask(format, image, &raw), raw }
     }
 
     /// An image that testkit built, with its disk.
@@ -57,10 +53,7 @@ impl Known {
         Self {
             image: image.qcow2.clone(),
             raw: image.raw.clone(),
-            oracle: Oracle {
-                virtual_size: image.virtual_size,
-                data_bytes: image.data_bytes,
-            },
+            oracle: Oracle { virtual_size: image.virtual_size, data_bytes: image.data_bytes },
         }
     }
 
@@ -97,10 +90,8 @@ impl Known {
                 Some(LoopDevice::new(folder.path(), bytes, sector_size))
             }
         };
-        let path = device.as_ref().map_or_else(
-            || folder.path().join("disk.img"),
-            |device| device.path().to_owned(),
-        );
+        let path =
+            device.as_ref().map_or_else(|| folder.path().join("disk.img"), |device| device.path().to_owned());
         let finished = adjust(importer(object, route, &path)).run();
         finished.assert_success(&case);
         disk::assert_same(&path, &self.raw, self.oracle.virtual_size, &case);
@@ -129,10 +120,7 @@ pub(crate) fn refused(image: &Path, sentence: &str) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
     for route in ROUTES {
-        importer(image, route, &target)
-            .timeout(REFUSAL_TIMEOUT)
-            .run()
-            .assert_failure(4, sentence);
+        importer(image, route, &target).timeout(REFUSAL_TIMEOUT).run().assert_failure(4, sentence);
         assert!(!target.exists(), "{route:?}: the target was left behind");
     }
 }

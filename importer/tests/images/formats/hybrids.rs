@@ -30,10 +30,7 @@ fn hybrids() -> [PathBuf; 5] {
         ("/usr/lib/grub-rescue/grub-rescue-floppy.img", "grub-rescue-pc"),
     ]
     .map(|(path, package)| {
-        assert!(
-            Path::new(path).is_file(),
-            "this test needs {path}: apt-get install {package}"
-        );
+        assert!(Path::new(path).is_file(), "this test needs {path}: apt-get install {package}");
         path.into()
     })
 }
@@ -80,9 +77,7 @@ impl fmt::Display for Case<'_> {
 
 /// Every one of `disks` in every one of `subformats` is that disk.
 fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
-    let pairs = subformats
-        .iter()
-        .flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
+    let pairs = subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
     let cases = pairs.map(|(subformat, disk)| Case { subformat, disk });
     check_all(cases.collect::<Vec<_>>(), |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
@@ -112,21 +107,13 @@ fn hybrids_may_be_guests_in_clusters_that_lie_where_marks_are_looked_for() {
         "cluster_size=16k",
         "cluster_size=32k",
     ];
-    check_guests(
-        &options.map(|options| Subformat::new("qcow2", options)),
-        &hybrids(),
-    );
+    check_guests(&options.map(|options| Subformat::new("qcow2", options)), &hybrids());
 }
 
 #[test]
 fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
-    let names = [
-        ("qcow2", "qcow2"),
-        ("vmdk", "vmdk"),
-        ("vdi", "vdi"),
-        ("vpc", "vpc (VHD)"),
-        ("vhdx", "vhdx"),
-    ];
+    let names =
+        [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vdi", "vdi"), ("vpc", "vpc (VHD)"), ("vhdx", "vhdx")];
     for (format, name) in names {
         for polyglot in MARKS {
             let folder = tempfile::tempdir().unwrap();
@@ -135,10 +122,7 @@ fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
             Subformat::new(format, "").write(&path("disk"), &path("image"));
             mark(&path("image"), polyglot);
             let (second, ..) = polyglot;
-            refused(
-                &path("image"),
-                &format!("could be in {name} format and in {second} format"),
-            );
+            refused(&path("image"), &format!("could be in {name} format and in {second} format"));
             let import = |format: &str| {
                 let program = Program::new(crate::BINARY);
                 let program = program.args(["import", "--format", format]);

@@ -16,17 +16,12 @@ fn json(program: Program, case: &str) -> serde_json::Value {
 }
 
 fn importer(command: &str, arguments: &[&str], image: &Path) -> Program {
-    Program::new(crate::BINARY)
-        .args([command, "--json"])
-        .args(arguments.iter().copied())
-        .arg(image)
+    Program::new(crate::BINARY).args([command, "--json"]).args(arguments.iter().copied()).arg(image)
 }
 
 /// Bytes of the disk as qemu-img sees it.
 fn qemu_size(format: &str, image: &Path) -> u64 {
-    let program = Program::new("qemu-img")
-        .args(["info", "--output=json", "-f", format])
-        .arg(image);
+    let program = Program::new("qemu-img").args(["info", "--output=json", "-f", format]).arg(image);
     json(program, format)["virtual-size"].as_u64().or_fail(format)
 }
 

@@ -27,14 +27,8 @@ enum Content {
     Large,
 }
 
-const CONTENTS: [Content; 6] = [
-    Content::Sparse,
-    Content::Dense,
-    Content::OddSize,
-    Content::Empty,
-    Content::OneSector,
-    Content::Large,
-];
+const CONTENTS: [Content; 6] =
+    [Content::Sparse, Content::Dense, Content::OddSize, Content::Empty, Content::OneSector, Content::Large];
 
 impl Content {
     fn write(self, raw: &Path) {
@@ -89,11 +83,7 @@ fn check_cases(format: &str, contents: &[Content], check: impl Fn(&Case, &Path, 
     }
     let pairs =
         Subformat::of(format).flat_map(|subformat| contents.iter().map(move |content| (subformat, *content)));
-    let cases = pairs.enumerate().map(|(index, (subformat, content))| Case {
-        index,
-        subformat,
-        content,
-    });
+    let cases = pairs.enumerate().map(|(index, (subformat, content))| Case { index, subformat, content });
     check_all(cases.collect::<Vec<_>>(), |case| {
         let folder = tempfile::tempdir_in(folder.path()).or_fail("a folder for the images");
         let image = folder.path().join("image");
@@ -123,11 +113,7 @@ fn check_envelopes(format: &str) {
             std::fs::write(&object, tools::filter(program, args, &bytes)).or_fail(program);
             let targets = [Target::File, Target::Device(512), Target::Device(4096)];
             let pick = case.index + number;
-            known.import_object(
-                &object,
-                ROUTES[pick % ROUTES.len()],
-                targets[pick % targets.len()],
-            );
+            known.import_object(&object, ROUTES[pick % ROUTES.len()], targets[pick % targets.len()]);
         }
     });
 }

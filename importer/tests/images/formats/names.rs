@@ -15,10 +15,7 @@ const DECEIVERS: &str =
 
 fn write_qcow2(image: &Path, backing: &str) {
     let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", backing].map(OsStr::new);
-    tools::run(
-        "qemu-img",
-        words.into_iter().chain([image.as_os_str(), "1M".as_ref()]),
-    );
+    tools::run("qemu-img", words.into_iter().chain([image.as_os_str(), "1M".as_ref()]));
 }
 
 #[test]
@@ -30,10 +27,7 @@ fn names_in_images_do_not_draw_on_terminals() {
     write_qcow2(&qcow2, &name);
     let extent = format!("RW 2048 FLAT \"{name}\" 0");
     std::fs::write(&vmdk, descriptor("monolithicFlat", &[&extent])).or_fail("a VMDK");
-    let child = Vhdx {
-        parent: Some(name),
-        ..Vhdx::new(4 << 20, 1 << 20)
-    };
+    let child = Vhdx { parent: Some(name), ..Vhdx::new(4 << 20, 1 << 20) };
     std::fs::write(&vhdx, child.bytes()).or_fail("a VHDX");
     for image in [&qcow2, &vmdk, &vhdx] {
         for (words, to) in [

@@ -27,16 +27,8 @@ fn an_image_that_was_written_in_random_order_is_identical() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     let create = ["create", "-q", "-f", "vdi"].map(OsStr::new);
-    tools::run(
-        "qemu-img",
-        create.into_iter().chain([image.as_os_str(), "9000k".as_ref()]),
-    );
-    for write in [
-        "write -P 1 5M 3k",
-        "write -P 2 0 1M",
-        "write -P 3 2047k 1M",
-        "write -z 0 4k",
-    ] {
+    tools::run("qemu-img", create.into_iter().chain([image.as_os_str(), "9000k".as_ref()]));
+    for write in ["write -P 1 5M 3k", "write -P 2 0 1M", "write -P 3 2047k 1M", "write -z 0 4k"] {
         let words = ["-f", "vdi", "-c", write].map(OsStr::new);
         tools::run("qemu-io", words.into_iter().chain([image.as_os_str()]));
     }
@@ -62,10 +54,7 @@ fn check_by_hand(vdi: &Vdi) {
     let raw = folder.path().join("raw");
     Oracle::ask("vdi", &image, &raw);
     let read = std::fs::read(&raw).or_fail("qemu-img's disk");
-    assert!(
-        read == vdi.disk(),
-        "qemu-img reads another disk than the specification says"
-    );
+    assert!(read == vdi.disk(), "qemu-img reads another disk than the specification says");
     check(&image, "vdi");
 }
 
@@ -73,11 +62,7 @@ fn check_by_hand(vdi: &Vdi) {
 fn shuffled() -> Vdi {
     let map = [3, 0, 5, 3].map(Block::At).to_vec();
     let blocks = (0..7).map(|seed| disk::content(seed, 1 << 20)).collect();
-    Vdi::new(
-        (6 << 20) - 512,
-        [map, vec![Block::Zero, Block::Free]].concat(),
-        blocks,
-    )
+    Vdi::new((6 << 20) - 512, [map, vec![Block::Zero, Block::Free]].concat(), blocks)
 }
 
 #[test]
@@ -93,31 +78,15 @@ fn the_headers_of_all_writers_are_read() {
         ("<<< Sun VirtualBox Disk Image >>>\n", 384),
         ("", 400),
     ] {
-        check_by_hand(&Vdi {
-            text,
-            header_bytes,
-            map_offset: 512,
-            data_offset: 1024,
-            ..shuffled()
-        });
+        check_by_hand(&Vdi { text, header_bytes, map_offset: 512, data_offset: 1024, ..shuffled() });
     }
-    let (map, blocks) = (
-        vec![Block::At(1), Block::At(0)],
-        vec![disk::content(1, 1 << 20); 2],
-    );
-    check_by_hand(&Vdi {
-        kind: 2,
-        ..Vdi::new(2 << 20, map, blocks)
-    });
+    let (map, blocks) = (vec![Block::At(1), Block::At(0)], vec![disk::content(1, 1 << 20); 2]);
+    check_by_hand(&Vdi { kind: 2, ..Vdi::new(2 << 20, map, blocks) });
 }
 
 #[test]
 fn a_map_behind_the_blocks_makes_them_wait() {
-    let mut vdi = Vdi {
-        map_offset: 32 << 20,
-        data_offset: 1 << 20,
-        ..shuffled()
-    };
+    let mut vdi = Vdi { map_offset: 32 << 20, data_offset: 1 << 20, ..shuffled() };
     // A block with two places would have to be kept for ever; nobody writes this.
     vdi.map[3] = Block::At(4);
     check_by_hand(&vdi);
@@ -125,22 +94,13 @@ fn a_map_behind_the_blocks_makes_them_wait() {
 
 #[test]
 fn a_disk_of_an_odd_number_of_bytes_is_rounded_up() {
-    check_by_hand(&Vdi {
-        virtual_size: (5 << 20) + 1,
-        ..shuffled()
-    });
+    check_by_hand(&Vdi { virtual_size: (5 << 20) + 1, ..shuffled() });
 }
 
 #[test]
 fn more_blocks_than_the_disk_needs_are_ignored() {
-    check_by_hand(&Vdi {
-        virtual_size: 512,
-        ..shuffled()
-    });
-    check_by_hand(&Vdi {
-        virtual_size: 0,
-        ..shuffled()
-    });
+    check_by_hand(&Vdi { virtual_size: 512, ..shuffled() });
+    check_by_hand(&Vdi { virtual_size: 0, ..shuffled() });
 }
 
 /// The image is refused with this sentence.

@@ -31,10 +31,7 @@ fn refused_bytes(image: &[u8], sentence: &str) {
 /// A disk of 9 MiB and a sector, whose blocks of 2 MiB were written in another order.
 fn shuffled() -> Dynamic {
     let block = |index: usize| (index, disk::content(index as u64, 2 << 20));
-    Dynamic {
-        blocks: [3, 0, 4, 1].map(block).into(),
-        ..Dynamic::new((9 << 20) + 512, 2 * MIB)
-    }
+    Dynamic { blocks: [3, 0, 4, 1].map(block).into(), ..Dynamic::new((9 << 20) + 512, 2 * MIB) }
 }
 
 #[test]
@@ -44,14 +41,7 @@ fn blocks_in_any_order_are_identical() {
 
 #[test]
 fn a_table_behind_the_blocks_is_identical() {
-    check_bytes(
-        &Dynamic {
-            table: Table::Last,
-            spare_entries: 3,
-            ..shuffled()
-        }
-        .bytes(),
-    );
+    check_bytes(&Dynamic { table: Table::Last, spare_entries: 3, ..shuffled() }.bytes());
 }
 
 /// Whatever the bitmap says, QEMU reads the block.
@@ -87,11 +77,9 @@ fn a_fixed_disk_loses_its_footer_unless_it_is_called_raw() {
     let image = write(folder.path(), &fixed(&content, &Footer::fixed(3 << 20)));
     check(&image, "vpc");
     let target = folder.path().join("disk");
-    for (format, expected) in [
-        ("vpc", content.clone()),
-        ("vhd", content),
-        ("raw", std::fs::read(&image).unwrap()),
-    ] {
+    for (format, expected) in
+        [("vpc", content.clone()), ("vhd", content), ("raw", std::fs::read(&image).unwrap())]
+    {
         Program::new(crate::BINARY)
             .args(["import", "--format", format])
             .arg(&image)

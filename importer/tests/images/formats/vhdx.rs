@@ -26,13 +26,7 @@ fn refused_bytes(image: &[u8], sentence: &str) {
 fn shuffled() -> Vhdx {
     let block = |index: usize| (index, Block::Present(disk::content(index as u64, 2 << 20)));
     Vhdx {
-        blocks: vec![
-            block(4),
-            (1, Block::Absent(2)),
-            block(0),
-            (2, Block::Absent(3)),
-            block(3),
-        ],
+        blocks: vec![block(4), (1, Block::Absent(2)), block(0), (2, Block::Absent(3)), block(3)],
         ..Vhdx::new((9 << 20) + (512 << 10), 2 * MIB)
     }
 }
@@ -50,12 +44,7 @@ fn blocks_in_any_order_and_state_are_identical() {
 #[test]
 fn a_table_behind_the_blocks_is_identical() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let vhdx = Vhdx {
-        table_last: true,
-        sequence: [9, 8],
-        is_fixed: true,
-        ..shuffled()
-    };
+    let vhdx = Vhdx { table_last: true, sequence: [9, 8], is_fixed: true, ..shuffled() };
     check(&write(folder.path(), &vhdx.bytes()), "vhdx");
 }
 
@@ -63,10 +52,7 @@ fn a_table_behind_the_blocks_is_identical() {
 #[test]
 fn sectors_of_4096_bytes_are_read() {
     let folder = tempfile::tempdir().or_fail("a folder");
-    let vhdx = Vhdx {
-        sector_size: 4096,
-        ..shuffled()
-    };
+    let vhdx = Vhdx { sector_size: 4096, ..shuffled() };
     let (image, target) = (write(folder.path(), &vhdx.bytes()), folder.path().join("disk"));
     let import = || Program::new(crate::BINARY).arg("import");
     for program in [import().arg(&image), import().arg("-").stdin_file(&image)] {
@@ -79,13 +65,7 @@ fn sectors_of_4096_bytes_are_read() {
 /// The log of the header that is not the current one does not count.
 #[test]
 fn a_log_has_to_be_replayed() {
-    let image = |log_guid| {
-        Vhdx {
-            log_guid,
-            ..shuffled()
-        }
-        .bytes()
-    };
+    let image = |log_guid| Vhdx { log_guid, ..shuffled() }.bytes();
     refused_bytes(&image([0, 1]), "replay it with `qemu-img check -r all`");
     let folder = tempfile::tempdir().or_fail("a folder");
     check(&write(folder.path(), &image([1, 0])), "vhdx");

@@ -88,11 +88,7 @@ fn grown_and_written_images_are_identical() {
     std::fs::write(path("disk"), disk::sparse_content(1, 5 << 20, 4)).unwrap();
     Subformat::new("vmdk", "subformat=monolithicSparse").write(&path("disk"), &path("image"));
     let script = "write -P 7 4M 1M\nwrite -P 9 100k 3k\nwrite -z 1M 640k\n";
-    tools::filter(
-        "qemu-io",
-        ["-f", "vmdk", path("image").to_str().unwrap()],
-        script.as_bytes(),
-    );
+    tools::filter("qemu-io", ["-f", "vmdk", path("image").to_str().unwrap()], script.as_bytes());
     check(&path("image"), "vmdk");
 }
 
@@ -109,18 +105,12 @@ fn data_in_other_files_is_refused_by_name() {
     let own = "RW 140723 SPARSE \"image.vmdk\"";
     let passwd = "RW 8 FLAT \"/etc/passwd\" 0";
     let cases = [
-        (
-            with(descriptor("monolithicSparse", &[own, passwd])),
-            "\"/etc/passwd\" (an extent)",
-        ),
+        (with(descriptor("monolithicSparse", &[own, passwd])), "\"/etc/passwd\" (an extent)"),
         (
             with(descriptor("monolithicSparse", &[own]) + "parentFileNameHint=\"/etc/shadow\"\n"),
             "the difference to another \"/etc/shadow\"",
         ),
-        (
-            descriptor("monolithicFlat", &[passwd]).into_bytes(),
-            "\"/etc/passwd\"",
-        ),
+        (descriptor("monolithicFlat", &[passwd]).into_bytes(), "\"/etc/passwd\""),
     ];
     for (image, sentence) in cases {
         let folder = tempfile::tempdir().unwrap();
@@ -138,16 +128,7 @@ fn what_qemu_img_writes_as_several_files_is_refused_by_name() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("image.vmdk");
         let option = format!("subformat={subformat}");
-        let words = [
-            "create",
-            "-q",
-            "-f",
-            "vmdk",
-            "-o",
-            &option,
-            image.to_str().unwrap(),
-            "3G",
-        ];
+        let words = ["create", "-q", "-f", "vmdk", "-o", &option, image.to_str().unwrap(), "3G"];
         tools::run("qemu-img", words);
         refused(&image, subformat);
         refused(&image, extent);

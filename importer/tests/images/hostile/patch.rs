@@ -28,9 +28,7 @@ impl Corpus {
     /// The big-endian number in `width` bytes at `offset`.
     fn number(&self, offset: u64, width: u64) -> u64 {
         let bytes = &self.bytes[index(offset)..index(offset + width)];
-        bytes
-            .iter()
-            .fold(0, |number, byte| number << 8 | u64::from(*byte))
+        bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 
     fn cluster_size(&self) -> u64 {
@@ -40,10 +38,7 @@ impl Corpus {
     /// Where the used L1 entries are.
     fn l1_entries(&self) -> Vec<u64> {
         let (entries, offset) = (self.number(36, 4), self.number(40, 8));
-        (0..entries)
-            .map(|entry| offset + 8 * entry)
-            .filter(|at| self.number(*at, 8) != 0)
-            .collect()
+        (0..entries).map(|entry| offset + 8 * entry).filter(|at| self.number(*at, 8) != 0).collect()
     }
 
     /// Where the used L2 entries of the first L2 table are.
@@ -66,19 +61,12 @@ impl Patch {
     /// The low `width` bytes of `value`, big-endian.
     fn number(name: &str, offset: u64, width: u64, value: u64) -> Self {
         let bytes = value.to_be_bytes()[index(8 - width)..].to_vec();
-        Self {
-            name: format!("{name} at {offset} = {value:#x}"),
-            offset,
-            bytes,
-        }
+        Self { name: format!("{name} at {offset} = {value:#x}"), offset, bytes }
     }
 
     /// How many bits are set.
     pub(crate) fn ones(&self) -> usize {
-        self.bytes
-            .iter()
-            .map(|byte| index(u64::from(byte.count_ones())))
-            .sum()
+        self.bytes.iter().map(|byte| index(u64::from(byte.count_ones()))).sum()
     }
 
     pub(crate) fn apply(&self, image: &[u8]) -> Vec<u8> {
@@ -101,10 +89,7 @@ pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
     for (name, offset, width) in HEADER_FIELDS {
         let (offset, width) = (offset as u64, width as u64);
         let largest = u64::MAX >> (64 - 8 * width);
-        for value in boundary_values(base)
-            .into_iter()
-            .filter(|value| *value <= largest)
-        {
+        for value in boundary_values(base).into_iter().filter(|value| *value <= largest) {
             patches.push(Patch::number(name, offset, width, value));
         }
     }
@@ -136,12 +121,7 @@ fn boundary_values(base: &Corpus) -> Vec<u64> {
     let (cluster, end) = (base.cluster_size(), base.bytes().len() as u64);
     let mut values = vec![0, 1, 2, 3, 8, 9, 21, 22, 31, 32, 63, 64, 104, 511, 512];
     values.extend([cluster - 1, cluster, cluster + 1, cluster + 512, 3 * cluster]);
-    values.extend([
-        end - 1,
-        end,
-        end - end % cluster,
-        end.next_multiple_of(cluster) + cluster,
-    ]);
+    values.extend([end - 1, end, end - end % cluster, end.next_multiple_of(cluster) + cluster]);
     // The L1 table and the first L2 table, as if they were data or each other.
     values.extend([base.number(40, 8), base.number(base.l1_entries()[0], 8)]);
     for bits in [31, 32, 41, 54, 56, 61, 63] {
@@ -164,11 +144,7 @@ pub(crate) fn noise(base: &Corpus, seed: u64, count: u64) -> Vec<Patch> {
         let within: Range<u64> = 4..if round.is_multiple_of(2) { front } else { end };
         let room = within.end - within.start - bytes.len() as u64;
         let offset = within.start + random.below(room);
-        Patch {
-            name: format!("noise {bytes:02x?} at {offset}"),
-            offset,
-            bytes,
-        }
+        Patch { name: format!("noise {bytes:02x?} at {offset}"), offset, bytes }
     };
     (0..count).map(patch).collect()
 }

@@ -36,27 +36,15 @@ struct Job {
 
 impl Job {
     fn new(program: Program, end: (i32, &'static str), keep: impl std::any::Any) -> Self {
-        Self {
-            program: program.timeout(PATIENCE),
-            end,
-            disk: None,
-            message: None,
-            _keep: Box::new(keep),
-        }
+        Self { program: program.timeout(PATIENCE), end, disk: None, message: None, _keep: Box::new(keep) }
     }
 
     fn with_disk(self, disk: PathBuf) -> Self {
-        Self {
-            disk: Some(disk),
-            ..self
-        }
+        Self { disk: Some(disk), ..self }
     }
 
     fn with_message(self, message: PathBuf) -> Self {
-        Self {
-            message: Some(message),
-            ..self
-        }
+        Self { message: Some(message), ..self }
     }
 }
 
@@ -86,10 +74,7 @@ fn sweep(name: &str, job: impl Fn() -> Job) {
             {
                 let left = fs::read_to_string(message).unwrap_or_default();
                 let is_told = said.contains("cannot write the termination message");
-                assert!(
-                    !left.is_empty() || is_told,
-                    "{case}: no termination message: {said}"
-                );
+                assert!(!left.is_empty() || is_told, "{case}: no termination message: {said}");
             }
             let is_unchanged = finished.code() == code && said.contains(words);
             unchanged = if is_unchanged { unchanged + 1 } else { 0 };
@@ -121,11 +106,7 @@ fn with_file(name: &str, content: &[u8]) -> (TempDir, PathBuf) {
 
 fn import(source: &Path, more: &[&str], folder: TempDir) -> Job {
     let disk = folder.path().join("disk.img");
-    let program = Program::new(IMPORTER)
-        .arg("import")
-        .arg(source)
-        .arg(&disk)
-        .args(more);
+    let program = Program::new(IMPORTER).arg("import").arg(source).arg(&disk).args(more);
     Job::new(program, (0, ""), folder).with_disk(disk)
 }
 
@@ -197,11 +178,7 @@ fn archives_and_looks_at_images() {
     for (name, command) in looks {
         sweep(&format!("{name} {command}"), || {
             let (folder, path) = with_file("source", content());
-            Job::new(
-                program(name).arg(command).arg(path.join("source")),
-                (0, ""),
-                folder,
-            )
+            Job::new(program(name).arg(command).arg(path.join("source")), (0, ""), folder)
         });
     }
     sweep("size detection", || {
@@ -263,24 +240,15 @@ fn programs_that_ask_a_cluster() {
         let (folder, path) = with_file("source", content());
         fs::write(path.join("kubeconfig"), kubeconfig).unwrap();
         let program = program("kubectl-cdi").arg("upload").arg(path.join("source"));
-        let program = program
-            .arg("pvc/disk")
-            .env("XDG_STATE_HOME", &path)
-            .env("KUBECONFIG", path.join("kubeconfig"));
+        let program =
+            program.arg("pvc/disk").env("XDG_STATE_HOME", &path).env("KUBECONFIG", path.join("kubeconfig"));
         Job::new(program, (7, "refused"), folder)
     });
     sweep("poller", || {
         let (folder, path) = with_file("kubeconfig", kubeconfig.as_bytes());
         fs::create_dir(path.join("dev")).unwrap();
         let program = program("cdi-source-update-poller")
-            .args([
-                "-ns",
-                "default",
-                "-cron",
-                "cron",
-                "-url",
-                "docker://localhost:1/image",
-            ])
+            .args(["-ns", "default", "-cron", "cron", "-url", "docker://localhost:1/image"])
             .env("KUBECONFIG", path.join("kubeconfig"))
             .env("CDI_WORKERS_TEST_ROOT", &path);
         Job::new(program, (1, "refused"), folder)

@@ -66,10 +66,7 @@ impl Limit {
         match self {
             Self::Threads(group) => group.lift(),
             Self::Files => {
-                tools::run(
-                    "prlimit",
-                    [format!("--pid={id}"), "--nofile=1024:1024".to_owned()],
-                );
+                tools::run("prlimit", [format!("--pid={id}"), "--nofile=1024:1024".to_owned()]);
             }
         }
     }
@@ -86,10 +83,7 @@ fn assert_told(case: &str, finished: &Finished) {
     let said = format!("{}{}", finished.stdout, finished.stderr);
     if finished.code() == NOT_STARTED {
         // The images' programs are static and have no loader.
-        assert!(
-            said.contains("error while loading shared libraries"),
-            "{case}: {said}"
-        );
+        assert!(said.contains("error while loading shared libraries"), "{case}: {said}");
         return;
     }
     assert!(

@@ -84,10 +84,7 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
             if unchanged == 0 {
                 let answer = (service.ask)(address, PATIENCE);
                 let log = running.stderr_so_far();
-                assert!(
-                    matches!(answer, Ok((200 | 206, _))),
-                    "{case}: {answer:?}, first {limited:?}: {log}"
-                );
+                assert!(matches!(answer, Ok((200 | 206, _))), "{case}: {answer:?}, first {limited:?}: {log}");
             }
             running.signal(Signal::TERM);
             let finished = running.wait();
@@ -120,11 +117,7 @@ fn upload_servers() {
             program: pod.program(),
             listening: "Running server on ",
             address: None,
-            ask: ask(
-                pod.client_config(),
-                Request::post("/v1beta1/upload"),
-                content.clone(),
-            ),
+            ask: ask(pod.client_config(), Request::post("/v1beta1/upload"), content.clone()),
             _keep: Box::new(pod),
         }
     });
@@ -132,14 +125,7 @@ fn upload_servers() {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("data")).unwrap();
         let program = program("cdi-uploadserver")
-            .args([
-                "serve",
-                "--insecure",
-                "--force",
-                "--listen",
-                "127.0.0.1:0",
-                "--dir",
-            ])
+            .args(["serve", "--insecure", "--force", "--listen", "127.0.0.1:0", "--dir"])
             .arg(folder.path().join("data"))
             .arg("--self-signed")
             .arg(folder.path());
@@ -166,21 +152,13 @@ fn the_upload_proxy() {
         let program = proxy.program();
         // By name: it has to be looked up.
         let routes = fs::read_to_string(proxy.path("routes.toml")).unwrap();
-        fs::write(
-            proxy.path("routes.toml"),
-            routes.replace("127.0.0.1", "localhost"),
-        )
-        .unwrap();
+        fs::write(proxy.path("routes.toml"), routes.replace("127.0.0.1", "localhost")).unwrap();
         let request = Request::post("/v1beta1/upload").header("Authorization", &proxy.bearer(PVC));
         Service {
             program,
             listening: "Running server on ",
             address: None,
-            ask: ask(
-                proxy.front().client_config().unwrap(),
-                request,
-                disk::content(1, 1 << 20),
-            ),
+            ask: ask(proxy.front().client_config().unwrap(), request, disk::content(1, 1 << 20)),
             _keep: Box::new((proxy, pod, upload_server)),
         }
     });

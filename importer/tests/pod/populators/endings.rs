@@ -23,9 +23,7 @@ const SLOW: u64 = 8 << 20;
 fn start(pod: &Pod, series: &str) -> Running {
     let running = pod.program().start();
     let complaint = || format!("no progress: {}", running.stderr_so_far());
-    wait::until(PATIENCE, complaint, || {
-        pod.progress(series).is_some_and(|percent| percent > 33.0)
-    });
+    wait::until(PATIENCE, complaint, || pod.progress(series).is_some_and(|percent| percent > 33.0));
     running
 }
 
@@ -70,10 +68,7 @@ fn a_populator_of_ovirt_that_is_stopped_or_killed_starts_again() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let script = ovirt::holding(std::fs::read(&image.raw).unwrap());
-    let slow = Engine::start(Script {
-        rate: Some(SLOW),
-        ..script.clone()
-    });
+    let slow = Engine::start(Script { rate: Some(SLOW), ..script.clone() });
     let pod = ovirt::pod(&slow);
     stop(&pod, OVIRT);
     // One that was killed has left its transfer, which locks the disk until the time limit of the engine ends it: a minute.

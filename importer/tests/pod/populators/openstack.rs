@@ -25,31 +25,21 @@ pub(crate) fn pod(image: &str, region: &str) -> Pod {
 fn anonymous(image: &str, region: &str) -> Pod {
     let endpoint = format!("--endpoint={}", Cloud::get().identity());
     let image = format!("--image-id={image}");
-    Pod::new(
-        "openstack-populator",
-        &[&endpoint, &image],
-        &[("regionName", region)],
-    )
+    Pod::new("openstack-populator", &[&endpoint, &image], &[("regionName", region)])
 }
 
 /// A gateway before Glance, and the region in which Glance is behind it.
 pub(crate) fn broken(plan: Plan) -> (Gateway, String) {
     let cloud = Cloud::get();
-    let gateway = Gateway::start(
-        cloud.images().trim_start_matches("http://").parse().unwrap(),
-        plan,
-    )
-    .unwrap();
+    let gateway =
+        Gateway::start(cloud.images().trim_start_matches("http://").parse().unwrap(), plan).unwrap();
     let region = cloud.region(&gateway.url(""));
     (gateway, region)
 }
 
 /// Faults of the bytes of images.
 pub(crate) fn of_files(faults: Vec<Fault>) -> Plan {
-    Plan {
-        matching: |request| request.path().ends_with("/file"),
-        ..Plan::of(faults)
-    }
+    Plan { matching: |request| request.path().ends_with("/file"), ..Plan::of(faults) }
 }
 
 #[test]
@@ -135,10 +125,8 @@ fn a_download_that_breaks_continues_where_it_broke() {
         let case = format!("cut at {percent} %");
         pod(&id, &region).assert_fills(&image.raw, &case);
         let files = gateway.requests();
-        let files: Vec<_> = files
-            .iter()
-            .filter(|request| request.request.path().ends_with("/file"))
-            .collect();
+        let files: Vec<_> =
+            files.iter().filter(|request| request.request.path().ends_with("/file")).collect();
         assert!(files.len() > 1, "{case}: nothing broke");
         let sent: u64 = files.iter().map(|request| request.body_bytes).sum();
         assert!(sent <= length * 101 / 100, "{case}: {sent} bytes of {length}");

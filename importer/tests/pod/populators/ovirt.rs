@@ -18,19 +18,12 @@ fn named(engine: &str) -> Pod {
     let disk = format!("--disk-id={DISK_ID}");
     let unused = ["--cr-name=populator", "--cr-namespace=default"];
     let flags = [&[engine.as_str(), disk.as_str()], unused.as_slice()].concat();
-    Pod::new(
-        "ovirt-populator",
-        &flags,
-        &[("user", USER), ("password", PASSWORD)],
-    )
+    Pod::new("ovirt-populator", &flags, &[("user", USER), ("password", PASSWORD)])
 }
 
 /// An engine whose disk holds these bytes.
 pub(crate) fn holding(raw: impl Into<Bytes>) -> Script {
-    Script::new(Contents {
-        raw: raw.into(),
-        cow: Bytes::new(),
-    })
+    Script::new(Contents { raw: raw.into(), cow: Bytes::new() })
 }
 
 #[test]
@@ -100,9 +93,7 @@ fn what_the_engine_refuses_is_said_and_leaves_no_disk() {
     wrong.set("password", "wrong s3cret");
     wrong.assert_refused("the engine refuses the user name or password");
     pod(&engine).with("--disk-id=absent").assert_refused("absent");
-    pod(&engine)
-        .with("--pvc-size=2048")
-        .assert_refused("virtual image size 4096 is larger");
+    pod(&engine).with("--pvc-size=2048").assert_refused("virtual image size 4096 is larger");
 }
 
 #[test]
@@ -118,11 +109,7 @@ fn a_download_that_breaks_continues_where_it_broke() {
         });
         let case = format!("cut at {percent} %");
         let finished = pod(&engine).assert_fills(&image.raw, &case);
-        assert!(
-            finished.stderr.contains("resuming"),
-            "{case}: {}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains("resuming"), "{case}: {}", finished.stderr);
         let sent = engine.body_bytes();
         assert!(sent <= length * 101 / 100, "{case}: {sent} bytes of {length}");
     }

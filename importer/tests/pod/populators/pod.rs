@@ -75,9 +75,7 @@ impl Pod {
         let program = Program::new(&self.program)
             .args(&self.flags)
             .env("CDI_WORKERS_TEST_METRICS_ADDR", self.metrics.to_string());
-        self.secret
-            .iter()
-            .fold(program, |program, (key, value)| program.env(key, value))
+        self.secret.iter().fold(program, |program, (key, value)| program.env(key, value))
     }
 
     /// Fills the volume, which then has `expected`.
@@ -95,11 +93,7 @@ impl Pod {
     pub(crate) fn assert_disk(&self, expected: &Path, case: &str) {
         let metadata = self.disk().metadata().unwrap();
         let length = expected.metadata().unwrap().len();
-        assert_eq!(
-            (metadata.len(), metadata.permissions().mode() & 0o777),
-            (length, 0o660),
-            "{case}"
-        );
+        assert_eq!((metadata.len(), metadata.permissions().mode() & 0o777), (length, 0o660), "{case}");
         disk::assert_same(&self.disk(), expected, length, case);
     }
 
@@ -108,11 +102,7 @@ impl Pod {
     pub(crate) fn assert_refused(&self, sentence: &str) {
         let finished = self.program().run();
         finished.assert_failure(FATAL, sentence);
-        assert!(
-            !finished.crashed() && !self.disk().exists(),
-            "{}",
-            finished.stderr
-        );
+        assert!(!finished.crashed() && !self.disk().exists(), "{}", finished.stderr);
         assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
     }
 
@@ -135,11 +125,7 @@ impl Pod {
 /// An image of each kind that users have: its format as OpenStack calls it, its file, and the disk that it is.
 pub(crate) fn images(folder: &Path) -> Vec<(&'static str, PathBuf, PathBuf)> {
     let build = |compression, seed| {
-        let spec = Spec {
-            compression,
-            seed,
-            ..Spec::new(Content::Sparse)
-        };
+        let spec = Spec { compression, seed, ..Spec::new(Content::Sparse) };
         spec.build(folder, &format!("image-{seed}"))
     };
     let (plain, zlib) = (build(Compression::Plain, 1), build(Compression::Zlib, 2));

@@ -11,11 +11,7 @@ fn help_lists_every_flag_and_ends_well() {
             let finished = Pod::new(name, &[flag], &[]).program().run();
             finished.assert_success(flag);
             for flag in ["volume-path", "owner-uid", "pvc-size", "secret-name"] {
-                assert!(
-                    finished.stderr.contains(&format!("\n  -{flag} text\n")),
-                    "{}",
-                    finished.stderr
-                );
+                assert!(finished.stderr.contains(&format!("\n  -{flag} text\n")), "{}", finished.stderr);
             }
         }
     }
@@ -37,9 +33,7 @@ fn unknown_and_missing_flags_are_named() {
     openstack.assert_refused("One or more mandatory parameters are missing: -endpoint, -image-id");
     let ovirt = Pod::new(BOTH[1], &["-engine-url", "https://engine.example"], &[]);
     ovirt.assert_refused("One or more mandatory parameters are missing: -disk-id");
-    ovirt
-        .with("--pvc-size=0")
-        .assert_refused("-pvc-size must be above 0");
+    ovirt.with("--pvc-size=0").assert_refused("-pvc-size must be above 0");
 }
 
 #[test]

@@ -29,10 +29,7 @@ impl Images {
         std::fs::write(&raw, &disk).or_fail("write the disk");
         let plain = convert(&folder, &raw, "plain", &[]);
         let zlib = convert(&folder, &raw, "zlib", &["-c"]);
-        let form = |name, bytes: &[u8]| Image {
-            name,
-            bytes: bytes.to_vec(),
-        };
+        let form = |name, bytes: &[u8]| Image { name, bytes: bytes.to_vec() };
         let packed = |program, bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
         let forms = vec![
             form("raw", &disk),
@@ -48,9 +45,6 @@ fn convert(folder: &TempDir, raw: &Path, name: &str, options: &[&str]) -> Vec<u8
     let target = folder.path().join(name);
     let words = ["convert", "-f", "raw", "-O", "qcow2"];
     let words = words.iter().chain(options).map(std::ffi::OsString::from);
-    tools::run(
-        "qemu-img",
-        words.chain([raw.into(), target.as_os_str().to_owned()]),
-    );
+    tools::run("qemu-img", words.chain([raw.into(), target.as_os_str().to_owned()]));
     std::fs::read(target).or_fail(name)
 }

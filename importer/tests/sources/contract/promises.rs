@@ -31,9 +31,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().or_fail("a folder"),
-        }
+        Self { folder: tempfile::tempdir().or_fail("a folder") }
     }
 
     fn disk(&self) -> PathBuf {
@@ -50,10 +48,7 @@ impl Scene {
             .args(source)
             .arg(target)
             .args(server.options(self.folder.path()));
-        server
-            .environment()
-            .into_iter()
-            .fold(importer, |importer, (name, value)| importer.env(name, value))
+        server.environment().into_iter().fold(importer, |importer, (name, value)| importer.env(name, value))
     }
 
     /// Imports into a file, whose content it returns.
@@ -90,10 +85,7 @@ pub(crate) fn images<S: Server>() {
         let device = LoopDevice::new(scene.folder.path(), DISK_BYTES, 512);
         std::fs::write(device.path(), vec![0xAA; usize::try_from(DISK_BYTES).unwrap()]).or_fail(&case);
         scene.import(&server, device.path()).run().assert_success(&case);
-        assert!(
-            std::fs::read(device.path()).or_fail(&case) == images.disk,
-            "{case}: the device differs"
-        );
+        assert!(std::fs::read(device.path()).or_fail(&case) == images.disk, "{case}: the device differs");
     }
 }
 
@@ -151,27 +143,18 @@ pub(crate) fn progress<S: Server>() {
 }
 
 fn json_lines(text: &str) -> Vec<serde_json::Value> {
-    text.lines()
-        .map(|line| serde_json::from_str(line).or_fail(line))
-        .collect()
+    text.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
 }
 
 /// Segments arrive out of order and are put together in order.
 pub(crate) fn connections<S: Server>() {
     let object = disk::content(9, OBJECT_BYTES);
     let scene = Scene::new();
-    let server = S::start(
-        &object,
-        vec![Fault::None, Fault::Cut(1 << 20), Fault::Cut(2 << 20)],
-    );
+    let server = S::start(&object, vec![Fault::None, Fault::Cut(1 << 20), Fault::Cut(2 << 20)]);
     let (bytes, finished) = scene.fetch(&server, &["--connections", "4"], S::NAME);
     assert!(bytes == object, "{}: the disk differs", S::NAME);
     let peak = finished.peak_rss_bytes.unwrap();
-    assert!(
-        peak <= PEAK_RSS_BYTES_PARALLEL,
-        "{}: {peak} bytes of memory",
-        S::NAME
-    );
+    assert!(peak <= PEAK_RSS_BYTES_PARALLEL, "{}: {peak} bytes of memory", S::NAME);
 }
 
 /// A server that has no time for a while, before the object and in its middle.
@@ -202,11 +185,7 @@ pub(crate) fn corruption<S: Server>() {
         // Only a checksum that the user has can tell.
         None => {
             let sum = testkit::tools::filter("sha256sum", ["-"], &object);
-            let sum = String::from_utf8_lossy(&sum)
-                .split(' ')
-                .next()
-                .unwrap()
-                .to_owned();
+            let sum = String::from_utf8_lossy(&sum).split(' ').next().unwrap().to_owned();
             let finished = import.args(["--checksum", &format!("sha256:{sum}")]).run();
             finished.assert_failure(6, "checksum mismatch");
             assert!(!scene.disk().exists(), "a target was left behind");

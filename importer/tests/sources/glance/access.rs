@@ -36,14 +36,8 @@ fn every_kind_of_proof_opens_the_image() {
 #[test]
 fn an_access_that_lacks_something_is_a_mistake_of_the_command_line() {
     for (access, sentence) in [
-        (
-            &[][..],
-            "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD",
-        ),
-        (
-            &ACCESS[..3],
-            "environment variable OS_USER_DOMAIN_NAME: is not set or empty",
-        ),
+        (&[][..], "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD"),
+        (&ACCESS[..3], "environment variable OS_USER_DOMAIN_NAME: is not set or empty"),
         (
             &[("OS_AUTH_TYPE", "kerberos")],
             "environment variable OS_AUTH_TYPE: unsupported authentication type",
@@ -71,28 +65,17 @@ fn variables_of_one_cloud_do_not_go_to_another() {
     let raw = disk::content(1, MIB);
     let cloud = Cloud::start(Script::new(raw.clone()));
     let place = Place::new();
-    let strange = [
-        &ACCESS[..],
-        &[("OS_AUTH_URL", "https://keystone.example:5000/v3")],
-    ]
-    .concat();
+    let strange = [&ACCESS[..], &[("OS_AUTH_URL", "https://keystone.example:5000/v3")]].concat();
     let import = || place.import_with(&cloud.source(), &strange);
     import().run().assert_failure(
         2,
         "the variables OS_… are for keystone.example, as OS_AUTH_URL says, and not for 127.0.0.1",
     );
     assert!(cloud.requests().is_empty());
-    import()
-        .arg("--ambient-identity")
-        .run()
-        .assert_success("allowed by the user");
+    import().arg("--ambient-identity").run().assert_success("allowed by the user");
     let own = format!("http://{}/v3", cloud.address());
     let own = [&ACCESS[..], &[("OS_AUTH_URL", own.as_str())]].concat();
-    place
-        .import_with(&cloud.source(), &own)
-        .arg("--force")
-        .run()
-        .assert_success("its own cloud");
+    place.import_with(&cloud.source(), &own).arg("--force").run().assert_success("its own cloud");
 }
 
 #[test]
@@ -112,9 +95,7 @@ fn options_win_over_variables_and_other_commands_read_images_too() {
             ACCESS[2],
             ACCESS[3],
         ];
-        let program = others
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, *value));
+        let program = others.iter().fold(program, |program, (name, value)| program.env(name, *value));
         program.run().assert_success(command);
     }
 }
@@ -131,10 +112,7 @@ fn region_and_interface_choose_the_endpoint() {
         ("image", "internal", "south", url.as_str()),
     ];
     let raw = disk::content(1, MIB);
-    let script = Script {
-        catalog: catalog(&endpoints),
-        ..Script::new(raw.clone())
-    };
+    let script = Script { catalog: catalog(&endpoints), ..Script::new(raw.clone()) };
     let import = |more: &[(&'static str, &'static str)]| {
         let (place, cloud) = (Place::new(), Cloud::start(script.clone()));
         let program = place.import_with(&cloud.source(), &[&ACCESS[..], more].concat());
@@ -146,10 +124,7 @@ fn region_and_interface_choose_the_endpoint() {
         place.assert_disk(&raw);
     }
     for (more, sentence) in [
-        (
-            &[][..],
-            "the cloud has image services in several regions: name one of north, south",
-        ),
+        (&[][..], "the cloud has image services in several regions: name one of north, south"),
         (
             &[("OS_REGION_NAME", "west")],
             "the cloud has no image service in the region west: use one of north, south",
@@ -173,10 +148,7 @@ fn a_token_for_nothing_is_told_from_a_cloud_without_images() {
     place.assert_refused(program, "the token is for no services: name the project");
 
     let cloud = Cloud::start(Script {
-        catalog: catalog(&[
-            ("compute", "public", "one", CLOUD),
-            ("volumev3", "public", "one", CLOUD),
-        ]),
+        catalog: catalog(&[("compute", "public", "one", CLOUD), ("volumev3", "public", "one", CLOUD)]),
         ..Script::new("x")
     });
     let sentence = "the cloud's catalogue has no image service, only compute, volumev3";

@@ -16,10 +16,7 @@ pub(crate) fn qcow2() -> Vec<u8> {
     let (raw, image) = (folder.path().join("raw"), folder.path().join("image"));
     std::fs::write(&raw, &*RAW).unwrap();
     let options = ["convert", "-f", "raw", "-O", "qcow2"].map(std::ffi::OsString::from);
-    tools::run(
-        "qemu-img",
-        options.into_iter().chain([raw.into(), image.clone().into()]),
-    );
+    tools::run("qemu-img", options.into_iter().chain([raw.into(), image.clone().into()]));
     std::fs::read(image).unwrap()
 }
 
@@ -30,10 +27,7 @@ fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
     let whole = || Script::new(image.clone());
     let none = |script: Script| script.with("os_hash_algo", ()).with("os_hash_value", ());
     let bad_md5 = |script: Script| script.with("checksum", &zeros[..32]);
-    let (wrong, md5) = (
-        "the source announced sha512:0000",
-        "the source announced md5:0000",
-    );
+    let (wrong, md5) = ("the source announced sha512:0000", "the source announced md5:0000");
     let unverified = "nothing can be verified";
     for (script, refused, said) in [
         (whole(), None, ""),
@@ -44,11 +38,7 @@ fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
         (bad_md5(whole().with("os_hash_algo", "blake3")), Some(md5), ""),
         (none(whole()), None, ""),
         (none(whole()).with("checksum", ()), None, unverified),
-        (
-            whole().with("os_hash_value", "12"),
-            Some("its hash cannot be used"),
-            "",
-        ),
+        (whole().with("os_hash_value", "12"), Some("its hash cannot be used"), ""),
     ] {
         let place = Place::new();
         let cloud = Cloud::start(script);
@@ -69,10 +59,7 @@ fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
 #[test]
 fn images_that_are_not_there_yet_or_no_more_are_refused() {
     for (status, advice) in [
-        (
-            "queued",
-            "it is queued, not active: wait until its upload has ended",
-        ),
+        ("queued", "it is queued, not active: wait until its upload has ended"),
         ("saving", "wait until its upload has ended"),
         ("deactivated", "an administrator has to activate it again"),
         ("killed", "it has to be uploaded anew"),
@@ -116,10 +103,7 @@ fn a_service_that_takes_no_token_ends_the_import() {
         let place = Place::new();
         let unauthorized = Fault::Status(401, Vec::new());
         let faults = [faults, vec![unauthorized; 2]].concat();
-        let cloud = Cloud::start(Script {
-            faults,
-            ..Script::new(RAW.clone())
-        });
+        let cloud = Cloud::start(Script { faults, ..Script::new(RAW.clone()) });
         let program = place.import(&cloud).args(["--connections", "1"]);
         place.assert_refused(program, "401");
         assert_eq!(cloud.tokens(), 2, "one renewal");
@@ -135,9 +119,6 @@ fn a_service_that_takes_no_token_ends_the_import() {
     testkit::wait::until(crate::glance::TIMEOUT, || "no token", || cloud.tokens() == 1);
     cloud.lock_out();
     let finished = running.wait();
-    finished.assert_failure(
-        3,
-        "the identity service 127.0.0.1 refuses the user name or password: 401",
-    );
+    finished.assert_failure(3, "the identity service 127.0.0.1 refuses the user name or password: 401");
     assert!(!place.target().exists());
 }

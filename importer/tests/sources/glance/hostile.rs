@@ -51,62 +51,26 @@ fn documents_take_bounded_memory_and_time() {
     let on = |name, reply, sentence| Case(name, Script::new("x").replying(TOKENS, reply), sentence);
     let of = |name, reply, sentence| Case(name, Script::new("x").replying(&image_path(), reply), sentence);
     refuse_all(vec![
-        on(
-            "many endpoints",
-            granted(endpoints),
-            "the image service has no public endpoint",
-        ),
+        on("many endpoints", granted(endpoints), "the image service has no public endpoint"),
         on("many services", granted(services), "has no image service"),
         on("depth", granted("[".repeat(1_000_000)), unusable),
-        on(
-            "deep services",
-            granted(format!("{{\"token\":{}", "{\"catalog\":[".repeat(50_000))),
-            unusable,
-        ),
+        on("deep services", granted(format!("{{\"token\":{}", "{\"catalog\":[".repeat(50_000))), unusable),
         on("2 MiB", granted("x".repeat(2 << 20)), bound),
-        on(
-            "without end",
-            Reply::endless(" ".repeat(1 << 16), Duration::ZERO),
-            bound,
-        ),
+        on("without end", Reply::endless(" ".repeat(1 << 16), Duration::ZERO), bound),
         on("a page", granted("<html>log in</html>"), unusable),
         on("nothing", granted(""), unusable),
         on("null", granted("null"), unusable),
-        on(
-            "other types",
-            granted(r#"{"token":{"catalog":{"image":1}}}"#),
-            unusable,
-        ),
+        on("other types", granted(r#"{"token":{"catalog":{"image":1}}}"#), unusable),
         on("no token", Reply::status(201, r#"{"token":{}}"#), unusable),
-        on(
-            "an empty token",
-            Reply::status(201, r#"{"token":{}}"#).with("X-Subject-Token", ""),
-            unusable,
-        ),
+        on("an empty token", Reply::status(201, r#"{"token":{}}"#).with("X-Subject-Token", ""), unusable),
         on("no content", Reply::status(204, ""), "gives no token: 204"),
         of("depth of an image", Reply::of("[".repeat(1_000_000)), unread),
-        of(
-            "an image without end",
-            Reply::endless(" ".repeat(1 << 16), Duration::ZERO),
-            bound,
-        ),
+        of("an image without end", Reply::endless(" ".repeat(1 << 16), Duration::ZERO), bound),
         of("no image", Reply::of("7"), unread),
-        of(
-            "a negative size",
-            Reply::of(r#"{"status":"active","size":-1}"#),
-            unread,
-        ),
-        of(
-            "a size beyond 64 bits",
-            Reply::of(r#"{"status":"active","size":1e30}"#),
-            unread,
-        ),
+        of("a negative size", Reply::of(r#"{"status":"active","size":-1}"#), unread),
+        of("a size beyond 64 bits", Reply::of(r#"{"status":"active","size":1e30}"#), unread),
         of("no status", Reply::of("{}"), "without a status"),
-        of(
-            "gone",
-            Reply::status(410, ""),
-            "does not describe the image: 410 Gone",
-        ),
+        of("gone", Reply::status(410, ""), "does not describe the image: 410 Gone"),
     ]);
 }
 
@@ -124,14 +88,7 @@ fn what_a_cloud_says_is_short_and_draws_nothing() {
     };
     let with = |name, endpoints: Vec<_>| {
         let catalog = catalog(&endpoints);
-        Case(
-            name,
-            Script {
-                catalog,
-                ..Script::new("x")
-            },
-            "begin",
-        )
+        Case(name, Script { catalog, ..Script::new("x") }, "begin")
     };
     let error = json!({"error": {"message": loud(500_000)}}).to_string();
     refuse_all(vec![
@@ -148,21 +105,11 @@ fn what_a_cloud_says_is_short_and_draws_nothing() {
             Script::new("x").replying(&image_path(), Reply::status(403, error)),
             "does not describe the image: 403 Forbidden: ",
         ),
-        Case(
-            "a status",
-            Script::new("x").with("status", loud(100_000)),
-            "begin",
-        ),
-        Case(
-            "an algorithm",
-            Script::new("x").with("os_hash_value", loud(100_000)),
-            "its hash",
-        ),
+        Case("a status", Script::new("x").with("status", loud(100_000)), "begin"),
+        Case("an algorithm", Script::new("x").with("os_hash_value", loud(100_000)), "its hash"),
         Case(
             "a checksum",
-            Script::new("x")
-                .with("os_hash_algo", ())
-                .with("checksum", loud(100_000)),
+            Script::new("x").with("os_hash_algo", ()).with("checksum", loud(100_000)),
             "its hash",
         ),
     ]);
@@ -184,14 +131,7 @@ fn addresses_of_the_image_service_are_not_followed_anywhere() {
     ];
     let case = |(url, sentence)| {
         let catalog = catalog(&[("image", "public", "one", url)]);
-        Case(
-            url,
-            Script {
-                catalog,
-                ..Script::new("x")
-            },
-            sentence,
-        )
+        Case(url, Script { catalog, ..Script::new("x") }, sentence)
     };
     refuse_all(cases.into_iter().map(case).collect());
 }

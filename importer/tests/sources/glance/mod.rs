@@ -36,9 +36,7 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self {
-            folder: tempfile::tempdir().or_fail("a folder"),
-        }
+        Self { folder: tempfile::tempdir().or_fail("a folder") }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -52,9 +50,7 @@ impl Place {
     fn import_with(&self, source: &str, access: &[(&str, &str)]) -> Program {
         let program = Program::new(crate::BINARY).args(["import", source]);
         let program = program.arg(self.target()).timeout(TIMEOUT);
-        access
-            .iter()
-            .fold(program, |program, (name, value)| program.env(name, *value))
+        access.iter().fold(program, |program, (name, value)| program.env(name, *value))
     }
 
     fn import(&self, cloud: &Cloud) -> Program {

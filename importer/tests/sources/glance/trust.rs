@@ -16,10 +16,7 @@ fn the_bytes_may_be_elsewhere_and_the_token_does_not_go_there() {
     let led = Fault::Status(302, vec![("location", elsewhere.url("/bytes"))]);
     for faults in [vec![led.clone()], vec![Fault::Cut(MIB / 2), led]] {
         let place = Place::new();
-        let cloud = Cloud::start(Script {
-            faults,
-            ..Script::new(raw.clone())
-        });
+        let cloud = Cloud::start(Script { faults, ..Script::new(raw.clone()) });
         place.import(&cloud).run().assert_success("redirected");
         place.assert_disk(&raw);
     }
@@ -36,10 +33,7 @@ fn documents_come_from_where_they_are_asked() {
     let stranger = Adversary::start(|_, _| Reply::of("{}"));
     for (path, sentence) in [
         (TOKENS.to_owned(), "the identity service 127.0.0.1 gives no token"),
-        (
-            image_path(),
-            "the image service 127.0.0.1 does not describe the image",
-        ),
+        (image_path(), "the image service 127.0.0.1 does not describe the image"),
     ] {
         for status in [301, 302, 307, 308] {
             let redirect = Reply::status(status, "").with("Location", stranger.url("/"));
@@ -73,17 +67,11 @@ fn a_cloud_with_tls_cannot_name_an_image_service_without() {
     let plain = Cloud::start(Script::new(raw.clone()));
     let url = format!("http://{}/image", plain.address());
     let cloud = Cloud::start_tls(
-        Script {
-            catalog: catalog(&[("image", "public", "one", &url)]),
-            ..Script::new(raw.clone())
-        },
+        Script { catalog: catalog(&[("image", "public", "one", &url)]), ..Script::new(raw.clone()) },
         authority.server_config().unwrap(),
     );
     let import = |cloud: &Cloud| place.import(cloud).arg("--ca-dir").arg(place.path("certs"));
-    place.assert_refused(
-        import(&cloud),
-        "without TLS, where everybody on the way could send another image",
-    );
+    place.assert_refused(import(&cloud), "without TLS, where everybody on the way could send another image");
     assert!(plain.requests().is_empty());
 
     let cloud = Cloud::start_tls(Script::new(raw.clone()), authority.server_config().unwrap());
@@ -100,8 +88,5 @@ fn a_service_that_repeats_the_password_is_not_repeated() {
     let said = format!(r#"{{"error":{{"message":"user migrator with {PASSWORD} is wrong"}}}}"#);
     let place = Place::new();
     let cloud = Cloud::start(Script::new("x").replying(TOKENS, Reply::status(401, said)));
-    place.assert_refused(
-        place.import(&cloud),
-        "refuses the user name or password: 401 Unauthorized",
-    );
+    place.assert_refused(place.import(&cloud), "refuses the user name or password: 401 Unauthorized");
 }

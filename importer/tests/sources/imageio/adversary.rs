@@ -40,10 +40,7 @@ impl Case {
     /// `reply` to requests with this method whose path ends like this.
     fn on(name: &'static str, method: &'static str, end: &'static str, reply: Reply) -> Self {
         let is_meant = move |request: &Request| request.method == method && request.path().ends_with(end);
-        Self(
-            name,
-            Arc::new(move |request| is_meant(request).then(|| reply.clone())),
-        )
+        Self(name, Arc::new(move |request| is_meant(request).then(|| reply.clone())))
     }
 }
 
@@ -53,10 +50,7 @@ fn xml(body: impl Into<String>) -> Reply {
 
 fn fault(status: u16, text: &str) -> Reply {
     let text = text.replace('\u{1b}', "&#27;");
-    Reply::status(
-        status,
-        format!("<fault><reason>{text}</reason><detail>{text}</detail></fault>"),
-    )
+    Reply::status(status, format!("<fault><reason>{text}</reason><detail>{text}</detail></fault>"))
 }
 
 /// An engine that is its own image server, and as bare as the one of CDI's tests: what no import
@@ -89,16 +83,11 @@ fn transferring(url: &str) -> Reply {
 }
 
 fn disk_with(more: &str) -> Reply {
-    xml(format!(
-        "<disk id=\"{DISK_ID}\"><total_size>{MIB}</total_size>{more}</disk>"
-    ))
+    xml(format!("<disk id=\"{DISK_ID}\"><total_size>{MIB}</total_size>{more}</disk>"))
 }
 
 fn address(engine: &Adversary) -> String {
-    format!(
-        "ovirt+{}",
-        engine.url(&format!("/ovirt-engine/api/disks/{DISK_ID}"))
-    )
+    format!("ovirt+{}", engine.url(&format!("/ovirt-engine/api/disks/{DISK_ID}")))
 }
 
 /// What holds however an attack ends.
@@ -106,18 +95,11 @@ fn address(engine: &Adversary) -> String {
 fn assert_harmless(finished: &Finished, name: &str) {
     assert!(!finished.crashed(), "{name}: {}", finished.stderr);
     let words = &finished.stderr;
-    assert!(
-        words.len() <= MAX_WORDS_BYTES,
-        "{name}: {} bytes of words",
-        words.len()
-    );
+    assert!(words.len() <= MAX_WORDS_BYTES, "{name}: {} bytes of words", words.len());
     for char in ['\u{1b}', '\u{202e}', '\u{2028}'] {
         assert!(!words.contains(char), "{name}: {char:?} in {words}");
     }
-    assert!(
-        !words.contains(PASSWORD) && !words.contains("the-token"),
-        "{name}: {words}"
-    );
+    assert!(!words.contains(PASSWORD) && !words.contains("the-token"), "{name}: {words}");
     let peak = finished.peak_rss_bytes.unwrap_or(0);
     assert!(peak <= PEAK_RSS_BYTES, "{name}: a peak of {peak} bytes");
 }
@@ -126,44 +108,25 @@ fn assert_harmless(finished: &Finished, name: &str) {
 fn an_honest_answer_is_taken() {
     let (place, engine) = (Place::new(), engine(Arc::new(|_| None)));
     let program = place.program("import").arg(address(&engine)).arg(place.target());
-    program
-        .run()
-        .assert_success("the attacks are the only difference");
+    program.run().assert_success("the attacks are the only difference");
     place.assert_disk(&disk::content(1, MIB));
 }
 
 #[test]
 fn what_an_engine_says_is_short_and_draws_nothing() {
     let json = serde_json::json!({ "error": loud() }).to_string();
-    let phase = format!(
-        "<image_transfer id=\"t\"><phase>{}</phase></image_transfer>",
-        loud()
-    )
-    .replace('\u{1b}', "&#27;");
+    let phase = format!("<image_transfer id=\"t\"><phase>{}</phase></image_transfer>", loud())
+        .replace('\u{1b}', "&#27;");
     check_all(
         [
-            Case::on(
-                "the error of a log-in",
-                "POST",
-                "/token",
-                Reply::status(400, json),
-            ),
+            Case::on("the error of a log-in", "POST", "/token", Reply::status(400, json)),
             Case::on("the fault of a disk", "GET", DISK_ID, fault(404, &loud())),
-            Case::on(
-                "the fault of a transfer",
-                "POST",
-                "/imagetransfers",
-                fault(409, &loud()),
-            ),
+            Case::on("the fault of a transfer", "POST", "/imagetransfers", fault(409, &loud())),
             Case::on("a phase", "POST", "/imagetransfers", xml(phase)),
         ],
         |Case(name, attack)| {
             let (place, engine) = (Place::new(), engine(Arc::clone(attack)));
-            let program = place
-                .program("import")
-                .arg("-vvv")
-                .arg(address(&engine))
-                .arg(place.target());
+            let program = place.program("import").arg("-vvv").arg(address(&engine)).arg(place.target());
             let finished = program.timeout(TIMEOUT).run();
             assert_eq!(finished.code(), 3, "{name}: {}", finished.stderr);
             assert!(finished.stderr.contains("begin"), "{name}: the beginning is told");
@@ -177,11 +140,7 @@ fn a_disk_that_is_locked_is_logged_in_few_words() {
     let locked = fault(409, &format!("Disk is locked {}", loud()));
     let Case(name, attack) = Case::on("locked", "POST", "/imagetransfers", locked);
     let (place, engine) = (Place::new(), engine(attack));
-    let program = place
-        .program("import")
-        .arg("-v")
-        .arg(address(&engine))
-        .arg(place.target());
+    let program = place.program("import").arg("-v").arg(address(&engine)).arg(place.target());
     let running = program.measured().start();
     running.wait_for_line("waiting: ");
     running.signal(Signal::TERM);
@@ -196,43 +155,18 @@ fn documents_take_bounded_memory_and_time() {
     check_all(
         [
             Case::on("elements", "GET", DISK_ID, xml(elements("<a/>"))),
-            Case::on(
-                "elements with ids and texts",
-                "GET",
-                DISK_ID,
-                xml(elements("<a id='i'>t</a>")),
-            ),
-            Case::on(
-                "deep elements",
-                "GET",
-                DISK_ID,
-                xml(format!("<disk>{}</disk>", deep.repeat(6_400))),
-            ),
+            Case::on("elements with ids and texts", "GET", DISK_ID, xml(elements("<a id='i'>t</a>"))),
+            Case::on("deep elements", "GET", DISK_ID, xml(format!("<disk>{}</disk>", deep.repeat(6_400)))),
             Case::on("attributes", "GET", DISK_ID, xml(format!("<disk {attributes}/>"))),
-            Case::on(
-                "a long name",
-                "GET",
-                DISK_ID,
-                xml(format!("<{}/>", "a".repeat(7 << 20))),
-            ),
-            Case::on(
-                "a long id",
-                "GET",
-                DISK_ID,
-                xml(format!("<disk id='{}'/>", "a".repeat(7 << 20))),
-            ),
+            Case::on("a long name", "GET", DISK_ID, xml(format!("<{}/>", "a".repeat(7 << 20)))),
+            Case::on("a long id", "GET", DISK_ID, xml(format!("<disk id='{}'/>", "a".repeat(7 << 20)))),
             Case::on(
                 "names that do not match",
                 "GET",
                 DISK_ID,
                 xml(format!("<{0}></{0}\u{1b}[2J>", "a".repeat(3 << 20))),
             ),
-            Case::on(
-                "an entity",
-                "GET",
-                DISK_ID,
-                xml(format!("<a>&{};</a>", "a".repeat(3 << 20))),
-            ),
+            Case::on("an entity", "GET", DISK_ID, xml(format!("<a>&{};</a>", "a".repeat(3 << 20)))),
             Case::on(
                 "an endless document",
                 "GET",
@@ -289,39 +223,22 @@ fn extents_of_the_wrong_kind_are_told_in_few_words() {
 
 #[test]
 fn a_disk_is_not_looked_for_in_any_number_of_storage_domains() {
-    let domains: String = (0..10_000)
-        .map(|n| format!("<storage_domain id='d{n}'/>"))
-        .collect();
+    let domains: String = (0..10_000).map(|n| format!("<storage_domain id='d{n}'/>")).collect();
     let disk = disk_with(&format!("<storage_domains>{domains}</storage_domains>"));
     let Case(name, attack) = Case::on("domains", "GET", DISK_ID, disk);
     let (place, engine) = (Place::new(), engine(attack));
     let program = place.program("import").args(["--checkpoint", "snapshot"]);
-    let finished = program
-        .arg(address(&engine))
-        .arg(place.target())
-        .timeout(TIMEOUT)
-        .run();
+    let finished = program.arg(address(&engine)).arg(place.target()).timeout(TIMEOUT).run();
     finished.assert_failure(3, "10000 storage domains");
     assert_harmless(&finished, name);
     let asked = engine.requests();
-    let asked = asked
-        .iter()
-        .filter(|(request, _)| request.path().contains("/storagedomains/"));
+    let asked = asked.iter().filter(|(request, _)| request.path().contains("/storagedomains/"));
     assert_eq!(asked.count(), 0);
 }
 
 #[test]
 fn an_id_leads_nowhere_else() {
-    for id in [
-        "..",
-        ".",
-        "",
-        "../../x",
-        "%2e%2e",
-        "a/../../b",
-        "a?b#c",
-        "a\nb: c",
-    ] {
+    for id in ["..", ".", "", "../../x", "%2e%2e", "a/../../b", "a?b#c", "a\nb: c"] {
         let document = format!(
             "<image_transfer id='{}'><phase>initializing</phase></image_transfer>",
             id.replace('\n', "&#10;")
@@ -345,18 +262,12 @@ fn an_id_leads_nowhere_else() {
         let finished = running.wait();
         assert!(matches!(finished.code(), 3 | 143), "{id:?}: {}", finished.stderr);
         let mut after = engine.requests();
-        let begun = after
-            .iter()
-            .position(|(request, _)| request.path().ends_with("/imagetransfers"));
+        let begun = after.iter().position(|(request, _)| request.path().ends_with("/imagetransfers"));
         for (request, _) in after.drain(begun.unwrap() + 1..) {
             let path = request.path();
             let (_, rest) = path.split_once("/imagetransfers/").unwrap_or(("", path));
             let is_its_own = path.contains("/imagetransfers/") && rest.split('/').count() <= 2;
-            assert!(
-                is_its_own || path.ends_with("/sso-logout"),
-                "{id:?}: {} {path}",
-                request.method
-            );
+            assert!(is_its_own || path.ends_with("/sso-logout"), "{id:?}: {} {path}", request.method);
         }
     }
 }
@@ -381,10 +292,7 @@ fn an_engine_cannot_hand_its_secrets_on() {
     let Case(_, attack) = Case::on("elsewhere", "POST", "/imagetransfers", transferring(&url));
     let (place, engine) = (Place::new(), engine(attack));
     let program = place.program("import").arg(address(&engine)).arg(place.target());
-    program
-        .timeout(TIMEOUT)
-        .run()
-        .assert_success("another image server");
+    program.timeout(TIMEOUT).run().assert_success("another image server");
     let asked = stranger.requests();
     assert!(asked.len() >= 2, "{asked:?}");
     for (request, body) in &asked {

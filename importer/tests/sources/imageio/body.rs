@@ -52,23 +52,14 @@ fn bytes_are_those_of_the_disk_wherever_one_leaps() {
             3 => Extents::Unsupported,
             _ => Extents::Served,
         };
-        let engine = Engine::start(Script {
-            extents,
-            ..raw_disk(raw.clone())
-        });
+        let engine = Engine::start(Script { extents, ..raw_disk(raw.clone()) });
         {
             let source = open(&engine, if seed % 2 == 0 { 1 } else { 3 });
-            assert_eq!(
-                (source.total_bytes(), source.is_ranged()),
-                (Some(raw.len() as u64), true)
-            );
+            assert_eq!((source.total_bytes(), source.is_ranged()), (Some(raw.len() as u64), true));
             let mut body = source.open_body().unwrap();
             let mut at = 0;
             while let Some(chunk) = body.next_chunk().unwrap() {
-                assert!(
-                    !chunk.is_empty() && raw[at..].starts_with(&chunk),
-                    "seed {seed}, byte {at}"
-                );
+                assert!(!chunk.is_empty() && raw[at..].starts_with(&chunk), "seed {seed}, byte {at}");
                 at += chunk.len();
                 if random.one_in(8) {
                     let most = MIB << random.below(3);

@@ -37,42 +37,22 @@ fn a_delta_is_applied_from_a_file_from_a_pipe_and_from_an_engine() {
     let file = apply(&place, &delta).arg(&delta.qcow2).arg(place.target());
     file.run().assert_success("file");
     disk::assert_same(&place.target(), &delta.raw, delta.virtual_size, "file");
-    let pipe = apply(&place, &delta)
-        .arg("-")
-        .arg(place.target())
-        .stdin_file(&delta.qcow2);
+    let pipe = apply(&place, &delta).arg("-").arg(place.target()).stdin_file(&delta.qcow2);
     pipe.run().assert_success("pipe");
     disk::assert_same(&place.target(), &delta.raw, delta.virtual_size, "pipe");
 
     let cow = read(&delta.qcow2).into();
     let engine = Engine::start(Script {
-        snapshots: [(
-            "new".to_owned(),
-            Contents {
-                cow,
-                ..Contents::default()
-            },
-        )]
-        .into(),
+        snapshots: [("new".to_owned(), Contents { cow, ..Contents::default() })].into(),
         ..raw_disk(vec![0; 512])
     });
     std::fs::copy(&delta.base, place.target()).unwrap();
-    let checkpoints = [
-        "--checkpoint",
-        "new",
-        "--previous-checkpoint",
-        "old",
-        "--base",
-        &delta.base_name(),
-    ];
+    let checkpoints = ["--checkpoint", "new", "--previous-checkpoint", "old", "--base", &delta.base_name()];
     let program = place.program("apply").args(checkpoints).arg(address(&engine));
     program.arg(place.target()).run().assert_success("engine");
     disk::assert_same(&place.target(), &delta.raw, delta.virtual_size, "engine");
     let transfer = engine.transfers().remove(0);
-    assert_eq!(
-        (transfer.format.as_str(), transfer.subject.as_str()),
-        ("cow", "new")
-    );
+    assert_eq!((transfer.format.as_str(), transfer.subject.as_str()), ("cow", "new"));
     assert_ended(&engine, "finished_success");
 }
 
@@ -97,26 +77,18 @@ fn a_killed_delta_is_applied_again() {
             Ok(())
         };
         let program = Program::new(crate::BINARY);
-        let program = program
-            .args(["apply", "--base", &delta.base_name(), "-"])
-            .arg(place.target());
+        let program = program.args(["apply", "--base", &delta.base_name(), "-"]).arg(place.target());
         let running = program.stdin(slowly).start();
         let moment = random.below(u64::try_from(WINDOW.as_micros()).unwrap());
         std::thread::sleep(Duration::from_micros(moment));
-        running.signal(if round % 2 == 0 {
-            Signal::KILL
-        } else {
-            Signal::TERM
-        });
+        running.signal(if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
         killed += u32::from(running.wait().code() != 0);
         let length = place.target().metadata().unwrap().len();
         assert!(length >= 12 * MIB, "the disk was cut to {length} bytes");
     }
     assert!(killed > 10, "{killed} of {ROUNDS} were killed");
     let program = Program::new(crate::BINARY);
-    let program = program
-        .args(["apply", "--base", &delta.base_name()])
-        .arg(&delta.qcow2);
+    let program = program.args(["apply", "--base", &delta.base_name()]).arg(&delta.qcow2);
     program.arg(place.target()).run().assert_success("at last");
     disk::assert_same(&place.target(), &delta.raw, delta.virtual_size, "at last");
 }
@@ -135,23 +107,12 @@ fn failures_are_named_by_their_exit_codes_and_the_disk_stays() {
 
     let whole = read(&delta.qcow2);
     let part = whole[..whole.len() / 2].to_vec();
-    let truncated = apply(&place, &delta)
-        .arg("-")
-        .arg(place.target())
-        .stdin_bytes(part)
-        .run();
-    assert!(
-        [3, 4].contains(&truncated.code()) && !truncated.crashed(),
-        "{truncated:?}"
-    );
+    let truncated = apply(&place, &delta).arg("-").arg(place.target()).stdin_bytes(part).run();
+    assert!([3, 4].contains(&truncated.code()) && !truncated.crashed(), "{truncated:?}");
     assert!(place.target().exists());
 
     let missing = Program::new(crate::BINARY).args(["apply", "--base", "delta.base"]);
-    missing
-        .arg(&delta.qcow2)
-        .arg(place.path("missing"))
-        .run()
-        .assert_failure(7, "");
+    missing.arg(&delta.qcow2).arg(place.path("missing")).run().assert_failure(7, "");
     assert!(!place.path("missing").exists());
 }
 
@@ -161,10 +122,8 @@ fn the_base_in_the_deltas_header_is_never_opened() {
     let delta = delta(&place, "delta");
     let secret = place.path("secret");
     std::fs::write(&secret, vec![b's'; 1 << 20]).unwrap();
-    let json = format!(
-        r#"json:{{"driver":"raw","file":{{"driver":"file","filename":"{}"}}}}"#,
-        secret.display()
-    );
+    let json =
+        format!(r#"json:{{"driver":"raw","file":{{"driver":"file","filename":"{}"}}}}"#, secret.display());
     for (name, code) in [
         (secret.display().to_string(), 0),
         ("../secret".to_owned(), 0),
@@ -179,10 +138,7 @@ fn the_base_in_the_deltas_header_is_never_opened() {
         let finished = syscalls::watched(program, &log).start().wait();
         assert_eq!(finished.code(), code, "{name}: {}", finished.stderr);
         let calls = std::fs::read_to_string(&log).unwrap();
-        assert!(
-            !calls.contains("secret\""),
-            "{name}: the base was opened\n{calls}"
-        );
+        assert!(!calls.contains("secret\""), "{name}: the base was opened\n{calls}");
         let opened = syscalls::created(&log);
         assert!(opened.iter().all(|call| call.contains("disk.img")), "{opened:?}");
         if code == 0 {

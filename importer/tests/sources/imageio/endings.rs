@@ -34,10 +34,7 @@ fn terminate(program: Program, wait: impl FnOnce()) {
 #[test]
 fn sigterm_in_the_middle_of_the_data_ends_the_transfer() {
     let place = Place::new();
-    let engine = Engine::start(Script {
-        rate: Some(MIB),
-        ..raw_disk(disk::content(1, 30 * MIB))
-    });
+    let engine = Engine::start(Script { rate: Some(MIB), ..raw_disk(disk::content(1, 30 * MIB)) });
     terminate(place.import(&engine), || {
         wait::until(PATIENCE, || "no data", || engine.body_bytes() >= MIB);
     });
@@ -48,56 +45,32 @@ fn sigterm_in_the_middle_of_the_data_ends_the_transfer() {
 #[test]
 fn sigterm_while_the_transfer_initializes_cancels_it() {
     let place = Place::new();
-    let engine = Engine::start(Script {
-        initializing: usize::MAX,
-        ..raw_disk(sparse(1))
-    });
-    terminate(place.import(&engine), || {
-        wait_for(&engine, "POST /ovirt-engine/api/imagetransfers")
-    });
+    let engine = Engine::start(Script { initializing: usize::MAX, ..raw_disk(sparse(1)) });
+    terminate(place.import(&engine), || wait_for(&engine, "POST /ovirt-engine/api/imagetransfers"));
     assert_ended(&engine, "cancelled_user");
 }
 
 #[test]
 fn sigterm_while_the_disk_is_locked_logs_out() {
     let place = Place::new();
-    let engine = Engine::start(Script {
-        locked: vec![testkit::ovirt::DISK_IS_LOCKED; 1000],
-        ..raw_disk(sparse(1))
-    });
-    terminate(place.import(&engine), || {
-        wait_for(&engine, "POST /ovirt-engine/api/imagetransfers")
-    });
-    assert!(
-        engine.transfers().is_empty() && engine.is_logged_out(),
-        "{:?}",
-        engine.calls()
-    );
+    let engine =
+        Engine::start(Script { locked: vec![testkit::ovirt::DISK_IS_LOCKED; 1000], ..raw_disk(sparse(1)) });
+    terminate(place.import(&engine), || wait_for(&engine, "POST /ovirt-engine/api/imagetransfers"));
+    assert!(engine.transfers().is_empty() && engine.is_logged_out(), "{:?}", engine.calls());
 }
 
 #[test]
 fn a_phase_that_is_none_is_an_error_and_the_transfer_is_cancelled() {
-    for (initializing, phase) in [
-        (0, "paused_system"),
-        (2, "paused_system"),
-        (1, "resuming"),
-        (0, "unknown"),
-    ] {
+    for (initializing, phase) in [(0, "paused_system"), (2, "paused_system"), (1, "resuming"), (0, "unknown")]
+    {
         let place = Place::new();
-        let engine = Engine::start(Script {
-            initializing,
-            phase,
-            ..raw_disk(sparse(1))
-        });
+        let engine = Engine::start(Script { initializing, phase, ..raw_disk(sparse(1)) });
         place.assert_refused(place.import(&engine), &format!("Error transfer phase: {phase}"));
         assert_ended(&engine, "cancelled_user");
     }
     for phase in ["finished_failure", "cancelled_system"] {
         let place = Place::new();
-        let engine = Engine::start(Script {
-            phase,
-            ..raw_disk(sparse(1))
-        });
+        let engine = Engine::start(Script { phase, ..raw_disk(sparse(1)) });
         place.assert_refused(place.import(&engine), &format!("Error transfer phase: {phase}"));
         // Nothing is left to be done.
         assert_ended(&engine, phase);
@@ -114,10 +87,7 @@ fn a_phase_that_is_none_is_an_error_and_the_transfer_is_cancelled() {
 fn a_disk_that_does_not_fit_or_cannot_be_written_ends_the_transfer() {
     let place = Place::new();
     let engine = Engine::start(raw_disk(sparse(1)));
-    let program = place
-        .program("import")
-        .arg(address(&engine))
-        .arg("/dev/full/disk.img");
+    let program = place.program("import").arg(address(&engine)).arg("/dev/full/disk.img");
     program.run().assert_failure(7, "");
     assert_ended(&engine, "finished_success");
 }
@@ -127,10 +97,7 @@ fn an_image_server_that_stays_broken_ends_the_transfer() {
     let place = Place::new();
     let mut faults = vec![Fault::CutAt(5 << 20)];
     faults.resize(100, Fault::Status(500, None));
-    let engine = Engine::start(Script {
-        faults,
-        ..raw_disk(disk::content(1, 8 * MIB))
-    });
+    let engine = Engine::start(Script { faults, ..raw_disk(disk::content(1, 8 * MIB)) });
     place.assert_refused(place.import(&engine).args(["--retries", "2"]), "500");
     assert_ended(&engine, "finished_success");
 }
@@ -147,10 +114,7 @@ fn who_is_not_let_in_is_told_so() {
     assert!(!finished.stderr.contains("guessed"));
     assert!(engine.transfers().is_empty());
     let nobody = Program::new(crate::BINARY).arg("import").arg(address(&engine));
-    place.assert_refused(
-        nobody.arg(place.target()),
-        "oVirt needs a user name and a password",
-    );
+    place.assert_refused(nobody.arg(place.target()), "oVirt needs a user name and a password");
 }
 
 #[test]
@@ -165,30 +129,19 @@ fn what_is_not_there_is_named_and_the_session_closed() {
     let engine = Engine::start(raw_disk(sparse(1)));
     let program = place.import(&engine).args(["--checkpoint", "no-such-snapshot"]);
     place.assert_refused(program, "has no snapshot no-such-snapshot");
-    assert!(
-        engine.transfers().is_empty() && engine.is_logged_out(),
-        "{:?}",
-        engine.calls()
-    );
+    assert!(engine.transfers().is_empty() && engine.is_logged_out(), "{:?}", engine.calls());
 }
 
 #[test]
 fn a_token_that_expires_is_replaced_and_one_that_is_never_good_is_an_error_without_secrets() {
     for uses in [1, 2, 3] {
         let place = Place::new();
-        let engine = Engine::start(Script {
-            token_uses: uses,
-            initializing: 2,
-            ..raw_disk(sparse(1))
-        });
+        let engine = Engine::start(Script { token_uses: uses, initializing: 2, ..raw_disk(sparse(1)) });
         place.import_equals(&engine, &sparse(1));
         assert_ended(&engine, "finished_success");
     }
     let place = Place::new();
-    let engine = Engine::start(Script {
-        token_uses: 0,
-        ..raw_disk(sparse(1))
-    });
+    let engine = Engine::start(Script { token_uses: 0, ..raw_disk(sparse(1)) });
     let finished = place.assert_refused(place.import(&engine), "401");
     assert!(!finished.stderr.contains("token-"), "{}", finished.stderr);
     assert!(engine.transfers().is_empty());

@@ -25,10 +25,7 @@ fn cuts_cost_less_than_a_percent() {
         });
         place.import_equals(&engine, &raw);
         let sent = engine.body_bytes();
-        assert!(
-            sent <= DISK_BYTES + DISK_BYTES / 100,
-            "{sent} bytes sent for a disk of {DISK_BYTES}"
-        );
+        assert!(sent <= DISK_BYTES + DISK_BYTES / 100, "{sent} bytes sent for a disk of {DISK_BYTES}");
         assert_ended(&engine, "finished_success");
     });
 }
@@ -66,11 +63,7 @@ fn a_ticket_is_kept_while_the_disk_is_slow_to_take_what_was_read() {
     let raw = disk::content(3, 320 << 10);
     let engine = Engine::start(raw_disk(raw.clone()));
     // The first 256 KiB are let through in 40 seconds.
-    place
-        .import(&engine)
-        .args(["--limit-rate", "6500"])
-        .run()
-        .assert_success("slowly");
+    place.import(&engine).args(["--limit-rate", "6500"]).run().assert_success("slowly");
     place.assert_disk(&raw);
     let transfers = engine.transfers();
     assert!(transfers[0].extended >= 1, "{transfers:?}");
@@ -82,10 +75,7 @@ fn a_ticket_that_is_taken_away_is_an_error() {
     let place = Place::new();
     let mut faults = vec![Fault::CutAt(MIB)];
     faults.resize(50, Fault::Status(403, None));
-    let engine = Engine::start(Script {
-        faults,
-        ..raw_disk(disk::content(4, 4 * MIB))
-    });
+    let engine = Engine::start(Script { faults, ..raw_disk(disk::content(4, 4 * MIB)) });
     place.assert_refused(place.import(&engine), "403");
     assert_ended(&engine, "finished_success");
 }

@@ -32,10 +32,7 @@ fn extents_that_describe_no_disk_are_refused() {
         ("negative start", list(&[extent(-512, whole)])),
         ("negative length", list(&[extent(0, whole), extent(whole, -512)])),
         ("beyond 64 bits", list(&[extent(0, 1 << 65)])),
-        (
-            "a sum beyond 64 bits",
-            list(&[extent(0, i128::from(u64::MAX)), extent(i128::from(u64::MAX), 512)]),
-        ),
+        ("a sum beyond 64 bits", list(&[extent(0, i128::from(u64::MAX)), extent(i128::from(u64::MAX), 512)])),
         ("empty extents", list(&[extent(0, 0), extent(0, whole)])),
         ("no extents", "[]".to_owned()),
         ("no list", "{}".to_owned()),
@@ -43,28 +40,18 @@ fn extents_that_describe_no_disk_are_refused() {
         ("nothing", String::new()),
         ("deep", "[".repeat(100_000)),
         ("cut", list(&[extent(0, whole)])[..20].to_owned()),
-        (
-            "the wrong types",
-            r#"[{"start":"0","length":"4194304","zero":"no"}]"#.to_owned(),
-        ),
+        ("the wrong types", r#"[{"start":"0","length":"4194304","zero":"no"}]"#.to_owned()),
     ];
-    check_all(
-        lists.map(|(name, text)| Lie(name, text.into())),
-        |Lie(_, text)| {
-            let place = Place::new();
-            let engine = Engine::start(Script {
-                extents: Extents::Said(text.clone()),
-                ..raw_disk(disk::content(1, DISK_BYTES))
-            });
-            let finished = place.assert_refused(place.import(&engine).timeout(TIMEOUT), "extents");
-            assert!(
-                finished.stderr.len() < 4096,
-                "{} bytes of words",
-                finished.stderr.len()
-            );
-            assert_ended(&engine, "finished_success");
-        },
-    );
+    check_all(lists.map(|(name, text)| Lie(name, text.into())), |Lie(_, text)| {
+        let place = Place::new();
+        let engine = Engine::start(Script {
+            extents: Extents::Said(text.clone()),
+            ..raw_disk(disk::content(1, DISK_BYTES))
+        });
+        let finished = place.assert_refused(place.import(&engine).timeout(TIMEOUT), "extents");
+        assert!(finished.stderr.len() < 4096, "{} bytes of words", finished.stderr.len());
+        assert_ended(&engine, "finished_success");
+    });
 }
 
 struct Lie(&'static str, Bytes);
@@ -103,10 +90,7 @@ fn a_list_of_any_length_takes_bounded_memory() {
         finished.assert_success("a fragmented disk");
         place.assert_disk(&raw);
         let peak = finished.peak_rss_bytes.unwrap();
-        assert!(
-            peak <= PEAK_RSS_BYTES,
-            "{sectors} extents: a peak of {peak} bytes"
-        );
+        assert!(peak <= PEAK_RSS_BYTES, "{sectors} extents: a peak of {peak} bytes");
     }
 }
 
@@ -120,21 +104,9 @@ fn documents_made_to_do_harm_are_refused() {
     let disk = |size: &str| format!("<disk id=\"{DISK_ID}\"><total_size>{size}</total_size></disk>");
     let documents = [
         ("a bomb", format!("{bomb}]>{}", disk("&a29;"))),
-        (
-            "a file",
-            format!(
-                "<!DOCTYPE x [<!ENTITY f SYSTEM \"file:///etc/passwd\">]>{}",
-                disk("&f;")
-            ),
-        ),
-        (
-            "10 MB",
-            format!("<disk><name>{}</name></disk>", "x".repeat(10 << 20)),
-        ),
-        (
-            "a million elements",
-            format!("<disk>{}</disk>", "<a/>".repeat(1_000_000)),
-        ),
+        ("a file", format!("<!DOCTYPE x [<!ENTITY f SYSTEM \"file:///etc/passwd\">]>{}", disk("&f;"))),
+        ("10 MB", format!("<disk><name>{}</name></disk>", "x".repeat(10 << 20))),
+        ("a million elements", format!("<disk>{}</disk>", "<a/>".repeat(1_000_000))),
         ("depth", "<a>".repeat(1_000_000)),
         ("the wrong root", "<html><body>log in</body></html>".to_owned()),
         ("no XML", "log in".to_owned()),
@@ -143,26 +115,19 @@ fn documents_made_to_do_harm_are_refused() {
         ("a negative size", disk("-1")),
         ("cut", disk("512")[..30].to_owned()),
     ];
-    check_all(
-        documents.map(|(name, text)| Lie(name, text.into())),
-        |Lie(_, text)| {
-            let place = Place::new();
-            let path = format!("GET /ovirt-engine/api/disks/{DISK_ID}");
-            let engine = Engine::start(Script {
-                documents: [(path, text.clone())].into(),
-                ..raw_disk(disk::content(1, DISK_BYTES))
-            });
-            let finished = place.assert_refused(place.import(&engine).timeout(TIMEOUT), "");
-            assert!(
-                finished.stderr.len() < 4096,
-                "{} bytes of words",
-                finished.stderr.len()
-            );
-            let peak = finished.peak_rss_bytes.unwrap();
-            assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
-            assert!(engine.is_logged_out(), "{:?}", engine.calls());
-        },
-    );
+    check_all(documents.map(|(name, text)| Lie(name, text.into())), |Lie(_, text)| {
+        let place = Place::new();
+        let path = format!("GET /ovirt-engine/api/disks/{DISK_ID}");
+        let engine = Engine::start(Script {
+            documents: [(path, text.clone())].into(),
+            ..raw_disk(disk::content(1, DISK_BYTES))
+        });
+        let finished = place.assert_refused(place.import(&engine).timeout(TIMEOUT), "");
+        assert!(finished.stderr.len() < 4096, "{} bytes of words", finished.stderr.len());
+        let peak = finished.peak_rss_bytes.unwrap();
+        assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes");
+        assert!(engine.is_logged_out(), "{:?}", engine.calls());
+    });
 }
 
 #[test]
@@ -170,31 +135,22 @@ fn transfers_that_lead_nowhere_are_refused() {
     let transfer =
         |inner: &str| format!("<image_transfer id=\"t\"><phase>transferring</phase>{inner}</image_transfer>");
     let documents = [
-        (
-            "no id",
-            "<image_transfer><phase>transferring</phase></image_transfer>".to_owned(),
-        ),
+        ("no id", "<image_transfer><phase>transferring</phase></image_transfer>".to_owned()),
         ("no phase", "<image_transfer id=\"t\"/>".to_owned()),
         ("no URL", transfer("")),
-        (
-            "a file",
-            transfer("<transfer_url>file:///etc/passwd</transfer_url>"),
-        ),
+        ("a file", transfer("<transfer_url>file:///etc/passwd</transfer_url>")),
         ("no address", transfer("<transfer_url>http://</transfer_url>")),
         ("not XML", "x".to_owned()),
     ];
-    check_all(
-        documents.map(|(name, text)| Lie(name, text.into())),
-        |Lie(_, text)| {
-            let place = Place::new();
-            let engine = Engine::start(Script {
-                documents: [("POST /ovirt-engine/api/imagetransfers".to_owned(), text.clone())].into(),
-                ..raw_disk(disk::content(1, DISK_BYTES))
-            });
-            place.assert_refused(place.import(&engine).timeout(TIMEOUT), "");
-            assert!(engine.is_logged_out(), "{:?}", engine.calls());
-        },
-    );
+    check_all(documents.map(|(name, text)| Lie(name, text.into())), |Lie(_, text)| {
+        let place = Place::new();
+        let engine = Engine::start(Script {
+            documents: [("POST /ovirt-engine/api/imagetransfers".to_owned(), text.clone())].into(),
+            ..raw_disk(disk::content(1, DISK_BYTES))
+        });
+        place.assert_refused(place.import(&engine).timeout(TIMEOUT), "");
+        assert!(engine.is_logged_out(), "{:?}", engine.calls());
+    });
 }
 
 #[test]
@@ -210,9 +166,6 @@ fn tokens_that_are_none_are_refused() {
             ..raw_disk(disk::content(1, DISK_BYTES))
         });
         let finished = place.import(&engine).timeout(TIMEOUT).run();
-        assert!(
-            !finished.crashed() && finished.code() == 3,
-            "{name}: {finished:?}"
-        );
+        assert!(!finished.crashed() && finished.code() == 3, "{name}: {finished:?}");
     }
 }

@@ -72,11 +72,7 @@ impl Place {
     fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
         let finished = program.run();
         finished.assert_failure(3, sentence);
-        assert!(
-            !finished.crashed() && !self.target().exists(),
-            "{}",
-            finished.stderr
-        );
+        assert!(!finished.crashed() && !self.target().exists(), "{}", finished.stderr);
         assert!(!finished.stderr.contains(PASSWORD), "the password was shown");
         finished
     }
@@ -90,10 +86,7 @@ fn address(engine: &Engine) -> String {
 /// An engine whose disk holds these bytes.
 fn raw_disk(raw: impl Into<Bytes>) -> Script {
     let raw = raw.into();
-    Script::new(Contents {
-        raw,
-        cow: Bytes::new(),
-    })
+    Script::new(Contents { raw, cow: Bytes::new() })
 }
 
 /// A disk of data here and there, not a whole number of MiB.
@@ -110,10 +103,7 @@ fn assert_ended(engine: &Engine, phase: &str) {
         "{transfers:?}"
     );
     assert!(engine.is_logged_out(), "still logged in: {:?}", engine.calls());
-    assert!(
-        !engine.leaked(),
-        "the image server was told a secret of the engine"
-    );
+    assert!(!engine.leaked(), "the image server was told a secret of the engine");
 }
 
 fn read(path: &Path) -> Vec<u8> {

@@ -34,17 +34,10 @@ impl Volume {
     fn run(&self, engine: &Engine, env: &[(&str, &str)]) -> (Finished, Option<String>) {
         let log = self.place.path("dev/termination-log");
         std::fs::remove_file(&log).ok();
-        let metrics = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .to_string();
+        let metrics = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let api = engine.api_url();
         let basic = [
-            (
-                "CDI_WORKERS_TEST_ROOT",
-                self.place.folder.path().to_str().unwrap(),
-            ),
+            ("CDI_WORKERS_TEST_ROOT", self.place.folder.path().to_str().unwrap()),
             ("CDI_WORKERS_TEST_METRICS_ADDR", &metrics),
             ("IMPORTER_SOURCE", "imageio"),
             ("IMPORTER_ENDPOINT", &api),
@@ -58,59 +51,34 @@ impl Volume {
             ("INSECURE_TLS", "false"),
         ];
         let program = Program::new(crate::BINARY).args(["-alsologtostderr", "-v=3"]);
-        let program = basic
-            .iter()
-            .chain(env)
-            .fold(program, |program, (name, value)| program.env(name, *value));
+        let program =
+            basic.iter().chain(env).fold(program, |program, (name, value)| program.env(name, *value));
         let finished = program.run();
-        assert!(
-            !finished.crashed() && !finished.stderr.contains(PASSWORD),
-            "{}",
-            finished.stderr
-        );
+        assert!(!finished.crashed() && !finished.stderr.contains(PASSWORD), "{}", finished.stderr);
         (finished, std::fs::read_to_string(log).ok())
     }
 
     #[track_caller]
     fn succeeds(&self, engine: &Engine, env: &[(&str, &str)]) -> Finished {
         let (finished, message) = self.run(engine, env);
-        assert_eq!(
-            (finished.code(), message.as_deref()),
-            (0, Some(SUCCESS)),
-            "{}",
-            finished.stderr
-        );
+        assert_eq!((finished.code(), message.as_deref()), (0, Some(SUCCESS)), "{}", finished.stderr);
         finished
     }
 
     #[track_caller]
     fn fails(&self, engine: &Engine, env: &[(&str, &str)], wanted: &str) {
         let (finished, message) = self.run(engine, env);
-        assert_eq!(
-            (finished.code(), message.as_deref()),
-            (1, Some(wanted)),
-            "{}",
-            finished.stderr
-        );
+        assert_eq!((finished.code(), message.as_deref()), (1, Some(wanted)), "{}", finished.stderr);
     }
 }
 
 /// An engine with a snapshot of 8 MiB, and the delta to it: names are those of checkpoints.
 fn warm(place: &Place) -> (Delta, Engine) {
-    let spec = Spec {
-        virtual_size: 8 * MIB,
-        ..Spec::new(Content::Empty)
-    };
+    let spec = Spec { virtual_size: 8 * MIB, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(8 * MIB, place.folder.path(), "delta");
     delta.rename_base("/rhev/data-center/mnt/images/first");
-    let first = Contents {
-        raw: read(&delta.base).into(),
-        ..Contents::default()
-    };
-    let second = Contents {
-        cow: read(&delta.qcow2).into(),
-        ..Contents::default()
-    };
+    let first = Contents { raw: read(&delta.base).into(), ..Contents::default() };
+    let second = Contents { cow: read(&delta.qcow2).into(), ..Contents::default() };
     let engine = Engine::start(Script {
         snapshots: [("first".to_owned(), first), ("second".to_owned(), second)].into(),
         ..raw_disk(vec![0; 512])
@@ -118,10 +86,7 @@ fn warm(place: &Place) -> (Delta, Engine) {
     (delta, engine)
 }
 
-const FIRST: [(&str, &str); 2] = [
-    ("IMPORTER_CURRENT_CHECKPOINT", "first"),
-    ("IMPORTER_IMAGE_SIZE", "9Mi"),
-];
+const FIRST: [(&str, &str); 2] = [("IMPORTER_CURRENT_CHECKPOINT", "first"), ("IMPORTER_IMAGE_SIZE", "9Mi")];
 const SECOND: [(&str, &str); 3] = [
     ("IMPORTER_CURRENT_CHECKPOINT", "second"),
     ("IMPORTER_PREVIOUS_CHECKPOINT", "first"),
@@ -135,38 +100,20 @@ fn a_warm_import_of_two_stages_is_the_disk_of_the_chain() {
     let (delta, engine) = warm(&volume.place);
     volume.succeeds(&engine, &FIRST);
     disk::assert_same(&volume.disk(), &delta.base, 8 * MIB, "the first stage");
-    assert_eq!(
-        volume.disk().metadata().unwrap().len(),
-        9 * MIB,
-        "the first stage is resized"
-    );
+    assert_eq!(volume.disk().metadata().unwrap().len(), 9 * MIB, "the first stage is resized");
     std::fs::set_permissions(volume.disk(), std::fs::Permissions::from_mode(0o640)).unwrap();
 
     // A stage may be repeated: its pod was restarted.
     for _ in 0..2 {
         let finished = volume.succeeds(&engine, &SECOND);
-        assert!(
-            finished.stderr.contains("New phase: MergeDelta"),
-            "{}",
-            finished.stderr
-        );
+        assert!(finished.stderr.contains("New phase: MergeDelta"), "{}", finished.stderr);
         disk::assert_same(&volume.disk(), &delta.raw, 8 * MIB, "the second stage");
         let metadata = volume.disk().metadata().unwrap();
-        assert_eq!(
-            (metadata.len(), metadata.permissions().mode() & 0o7777),
-            (9 * MIB, 0o640)
-        );
+        assert_eq!((metadata.len(), metadata.permissions().mode() & 0o7777), (9 * MIB, 0o640));
     }
-    let formats: Vec<_> = engine
-        .transfers()
-        .into_iter()
-        .map(|t| (t.format, t.subject))
-        .collect();
+    let formats: Vec<_> = engine.transfers().into_iter().map(|t| (t.format, t.subject)).collect();
     let expected = [("raw", "first"), ("cow", "second"), ("cow", "second")];
-    assert_eq!(
-        formats,
-        expected.map(|(format, subject)| (format.to_owned(), subject.to_owned()))
-    );
+    assert_eq!(formats, expected.map(|(format, subject)| (format.to_owned(), subject.to_owned())));
     assert_ended(&engine, "finished_success");
 }
 
@@ -176,10 +123,7 @@ fn a_delta_to_another_checkpoint_is_refused_and_the_disk_stays() {
     let (delta, engine) = warm(&volume.place);
     volume.succeeds(&engine, &FIRST);
     let before = read(&volume.disk());
-    let other = [
-        ("IMPORTER_CURRENT_CHECKPOINT", "second"),
-        ("IMPORTER_PREVIOUS_CHECKPOINT", "zeroth"),
-    ];
+    let other = [("IMPORTER_CURRENT_CHECKPOINT", "second"), ("IMPORTER_PREVIOUS_CHECKPOINT", "zeroth")];
     volume.fails(
         &engine,
         &other,
@@ -198,14 +142,8 @@ fn failures_to_connect_are_told_as_such() {
     for (env, reason) in [
         (("IMPORTER_SECRET_KEY", "wrong"), "Cannot authenticate user"),
         (("IMPORTER_DISK_ID", "unknown"), "Entity not found"),
-        (
-            ("IMPORTER_CURRENT_CHECKPOINT", "unknown"),
-            "has no snapshot unknown",
-        ),
-        (
-            ("IMPORTER_ENDPOINT", "http://127.0.0.1:1/ovirt-engine/api"),
-            "refused",
-        ),
+        (("IMPORTER_CURRENT_CHECKPOINT", "unknown"), "has no snapshot unknown"),
+        (("IMPORTER_ENDPOINT", "http://127.0.0.1:1/ovirt-engine/api"), "refused"),
     ] {
         let (finished, message) = volume.run(&engine, &[env]);
         let message = message.unwrap_or_default();
@@ -227,11 +165,7 @@ fn an_archive_cannot_come_from_an_engine() {
     let (finished, _) = volume.run(&engine, &[("IMPORTER_CONTENTTYPE", "archive")]);
     assert_eq!(finished.code(), 1, "{}", finished.stderr);
     assert!(engine.calls().is_empty(), "{:?}", engine.calls());
-    assert!(
-        finished
-            .stderr
-            .contains("Unsupported content type archive when importing from imageio")
-    );
+    assert!(finished.stderr.contains("Unsupported content type archive when importing from imageio"));
 }
 
 #[test]

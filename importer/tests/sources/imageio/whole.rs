@@ -16,18 +16,12 @@ fn a_disk_equals_the_engines_with_and_without_extents() {
     for extents in [Extents::Served, Extents::Unsupported] {
         let place = Place::new();
         let raw = sparse(1);
-        let engine = Engine::start(Script {
-            extents,
-            ..raw_disk(raw.clone())
-        });
+        let engine = Engine::start(Script { extents, ..raw_disk(raw.clone()) });
         place.import_equals(&engine, &raw);
         assert_ended(&engine, "finished_success");
         let transfers = engine.transfers();
         assert_eq!(
-            transfers
-                .iter()
-                .map(|t| (t.format.as_str(), t.subject.as_str()))
-                .collect::<Vec<_>>(),
+            transfers.iter().map(|t| (t.format.as_str(), t.subject.as_str())).collect::<Vec<_>>(),
             [("raw", "disk")]
         );
     }
@@ -53,11 +47,7 @@ fn holes_are_neither_transferred_nor_written() {
     // What was on its way when the end of an island was reached comes on top.
     let sent = engine.body_bytes();
     assert!(sent < 16 * MIB, "{sent} bytes sent for 3 MiB of data");
-    assert!(
-        finished.written_bytes < 4 * MIB,
-        "{} bytes written",
-        finished.written_bytes
-    );
+    assert!(finished.written_bytes < 4 * MIB, "{} bytes written", finished.written_bytes);
     assert!(disk::data_bytes(&place.target()) <= 3 * MIB);
 }
 
@@ -66,11 +56,7 @@ fn several_connections_make_the_same_disk() {
     for raw in [islands(), sparse(2)] {
         let place = Place::new();
         let engine = Engine::start(raw_disk(raw.clone()));
-        place
-            .import(&engine)
-            .args(["--connections", "4"])
-            .run()
-            .assert_success("four connections");
+        place.import(&engine).args(["--connections", "4"]).run().assert_success("four connections");
         place.assert_disk(&raw);
         assert_ended(&engine, "finished_success");
     }
@@ -89,20 +75,13 @@ fn disks_of_all_zeros_of_one_sector_and_full_ones_are_disks() {
 fn an_image_in_a_raw_disk_is_converted_whatever_its_extents() {
     let place = Place::new();
     for content in [Content::Sparse, Content::RandomOrder] {
-        let image = Spec {
-            virtual_size: 40 * MIB,
-            ..Spec::new(content)
-        };
+        let image = Spec { virtual_size: 40 * MIB, ..Spec::new(content) };
         let image = image.build(place.folder.path(), "image");
         // Behind the image, the disk goes on.
         let mut raw = read(&image.qcow2);
         raw.resize(raw.len() + (30 << 20), 0);
         let engine = Engine::start(raw_disk(raw));
-        place
-            .import(&engine)
-            .arg("--force")
-            .run()
-            .assert_success("image in a disk");
+        place.import(&engine).arg("--force").run().assert_success("image in a disk");
         disk::assert_same(&place.target(), &image.raw, image.virtual_size, "image in a disk");
     }
 }
@@ -111,30 +90,17 @@ fn an_image_in_a_raw_disk_is_converted_whatever_its_extents() {
 fn a_snapshot_is_imported_by_its_id_and_the_newest_one_as_the_disk() {
     let (now, then) = (sparse(5), sparse(6));
     let script = Script {
-        snapshots: [(
-            "older".to_owned(),
-            Contents {
-                raw: then.clone().into(),
-                ..Contents::default()
-            },
-        )]
-        .into(),
+        snapshots: [("older".to_owned(), Contents { raw: then.clone().into(), ..Contents::default() })]
+            .into(),
         ..raw_disk(now.clone())
     };
     for (checkpoint, raw, subject) in [("older", &then, "older"), (IMAGE_ID, &now, "disk")] {
         let place = Place::new();
         let engine = Engine::start(script.clone());
-        place
-            .import(&engine)
-            .args(["--checkpoint", checkpoint])
-            .run()
-            .assert_success(checkpoint);
+        place.import(&engine).args(["--checkpoint", checkpoint]).run().assert_success(checkpoint);
         place.assert_disk(raw);
         let transfer = engine.transfers().remove(0);
-        assert_eq!(
-            (transfer.subject.as_str(), transfer.format.as_str()),
-            (subject, "raw")
-        );
+        assert_eq!((transfer.subject.as_str(), transfer.format.as_str()), (subject, "raw"));
         assert_ended(&engine, "finished_success");
     }
 }
@@ -146,10 +112,7 @@ fn a_locked_disk_is_waited_for() {
         for locked in [DISK_IS_LOCKED, DISKS_ARE_LOCKED] {
             scope.spawn(move || {
                 let place = Place::new();
-                let engine = Engine::start(Script {
-                    locked: vec![locked],
-                    ..raw_disk(sparse(7))
-                });
+                let engine = Engine::start(Script { locked: vec![locked], ..raw_disk(sparse(7)) });
                 place.import_equals(&engine, &sparse(7));
                 assert_eq!(engine.count("POST /ovirt-engine/api/imagetransfers"), 2);
                 assert_ended(&engine, "finished_success");
@@ -161,10 +124,7 @@ fn a_locked_disk_is_waited_for() {
 #[test]
 fn a_transfer_that_is_initializing_is_waited_for_and_asked_for_once() {
     let place = Place::new();
-    let engine = Engine::start(Script {
-        initializing: 3,
-        ..raw_disk(sparse(8))
-    });
+    let engine = Engine::start(Script { initializing: 3, ..raw_disk(sparse(8)) });
     place.import_equals(&engine, &sparse(8));
     assert_eq!(engine.count("POST /ovirt-engine/api/imagetransfers"), 1);
     assert_ended(&engine, "finished_success");
@@ -182,25 +142,13 @@ fn an_engine_over_tls_is_trusted_by_its_authority_only() {
     std::fs::write(certificates.join("ca.pem"), authority.pem()).unwrap();
     place.assert_refused(place.import(&engine), "certificate");
     std::fs::write(certificates.join("ca.pem"), Authority::new().unwrap().pem()).unwrap();
-    place.assert_refused(
-        place.import(&engine).arg("--ca-dir").arg(&certificates),
-        "certificate",
-    );
+    place.assert_refused(place.import(&engine).arg("--ca-dir").arg(&certificates), "certificate");
     assert!(engine.calls().is_empty(), "the password went to a stranger");
 
     std::fs::write(certificates.join("ca.pem"), authority.pem()).unwrap();
-    place
-        .import(&engine)
-        .arg("--ca-dir")
-        .arg(&certificates)
-        .run()
-        .assert_success("with its CA");
+    place.import(&engine).arg("--ca-dir").arg(&certificates).run().assert_success("with its CA");
     place.assert_disk(&raw);
-    place
-        .import(&engine)
-        .args(["--insecure", "--force"])
-        .run()
-        .assert_success("insecure");
+    place.import(&engine).args(["--insecure", "--force"]).run().assert_success("insecure");
     assert_ended(&engine, "finished_success");
 }
 
@@ -211,15 +159,10 @@ fn the_real_image_server_serves_the_same_disk() {
         let daemon = Arc::new(Daemon::start(tls));
         for raw in [sparse(10), islands(), vec![0; 5 << 20]] {
             let place = Place::new();
-            let engine = Engine::start(Script {
-                daemon: Some(Arc::clone(&daemon)),
-                ..raw_disk(raw.clone())
-            });
+            let engine = Engine::start(Script { daemon: Some(Arc::clone(&daemon)), ..raw_disk(raw.clone()) });
             for connections in ["1", "4"] {
                 let program =
-                    place
-                        .import(&engine)
-                        .args(["--insecure", "--force", "--connections", connections]);
+                    place.import(&engine).args(["--insecure", "--force", "--connections", connections]);
                 program.run().assert_success("the real daemon");
                 place.assert_disk(&raw);
                 assert!(disk::data_bytes(&place.target()) <= 12 * MIB);
@@ -232,10 +175,7 @@ fn the_real_image_server_serves_the_same_disk() {
 #[test]
 fn an_engine_that_forgets_transfers_and_one_disk_after_the_other_are_fine() {
     let place = Place::new();
-    let engine = Engine::start(Script {
-        forgetful: true,
-        ..raw_disk(sparse(11))
-    });
+    let engine = Engine::start(Script { forgetful: true, ..raw_disk(sparse(11)) });
     for _ in 0..3 {
         place.import(&engine).arg("--force").run().assert_success("again");
     }

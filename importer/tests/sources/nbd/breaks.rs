@@ -47,10 +47,7 @@ fn connections_that_never_last_get_somewhere() {
     let proxy = NbdProxy::start(&server.socket(), vec![400_000; 100]).unwrap();
     // What arrives before a cut is lost if it is not read in time: on a busy machine, whole connections come to nothing.
     let patient = Network {
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(120),
-            ..access().patience
-        },
+        patience: RetryPolicy { no_progress_limit: Duration::from_secs(120), ..access().patience },
         ..access()
     };
     let received = fetch_with(&proxy.uri(""), &patient).unwrap();
@@ -76,19 +73,10 @@ fn another_size_is_another_disk() {
 fn a_server_that_stays_away_ends_the_import() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), vec![10 << 20]).unwrap();
-    let access = Network {
-        patience: RetryPolicy {
-            retries: Some(2),
-            ..access().patience
-        },
-        ..access()
-    };
+    let access = Network { patience: RetryPolicy { retries: Some(2), ..access().patience }, ..access() };
     let source = open_with(&proxy.uri(""), &access).unwrap();
     server.stop();
-    let error = receive(&mut *source.open_body().unwrap())
-        .err()
-        .unwrap()
-        .to_string();
+    let error = receive(&mut *source.open_body().unwrap()).err().unwrap().to_string();
     assert!(error.starts_with("giving up at byte "), "{error}");
     assert!(error.contains("after 3 failures in a row"), "{error}");
 }
@@ -96,13 +84,7 @@ fn a_server_that_stays_away_ends_the_import() {
 #[test]
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
-    let access = Network {
-        patience: RetryPolicy {
-            retries: Some(0),
-            ..access().patience
-        },
-        ..access()
-    };
+    let access = Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
     let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
     let error = open_with(&uri, &access).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
@@ -124,15 +106,9 @@ fn errors_of_the_disk_pass_or_are_named() {
     let args = ["--filter=error", "pattern", "8M", "error-pread-rate=100%", &file];
     let server = NbdServer::nbdkit(args);
     let source = open(&server.uri("")).unwrap();
-    let error = receive(&mut *source.open_body().unwrap())
-        .err()
-        .unwrap()
-        .to_string();
+    let error = receive(&mut *source.open_body().unwrap()).err().unwrap().to_string();
     let ending = "bytes at offset 0 with EIO (5), 5 times in a row";
-    assert!(
-        error.starts_with("the NBD server answers the read of "),
-        "{error}"
-    );
+    assert!(error.starts_with("the NBD server answers the read of "), "{error}");
     assert!(error.ends_with(ending), "{error}");
 
     let mut body = source.open_body().unwrap();
@@ -146,13 +122,7 @@ fn errors_of_the_disk_pass_or_are_named() {
 
 #[test]
 fn block_status_that_fails_is_done_without() {
-    let args = [
-        "--filter=error",
-        "pattern",
-        "8M",
-        "error-extents=EIO",
-        "error-extents-rate=100%",
-    ];
+    let args = ["--filter=error", "pattern", "8M", "error-extents=EIO", "error-extents-rate=100%"];
     let server = NbdServer::nbdkit(args);
     assert!(is_pattern(&fetch(&server.uri("")).unwrap().bytes));
 }
@@ -161,14 +131,7 @@ fn block_status_that_fails_is_done_without() {
 fn a_stop_ends_every_wait() {
     let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
     let stop = CancellationToken::new();
-    let source = open_with(
-        &server.uri(""),
-        &Network {
-            stop: stop.clone(),
-            ..access()
-        },
-    )
-    .unwrap();
+    let source = open_with(&server.uri(""), &Network { stop: stop.clone(), ..access() }).unwrap();
     let stopping = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         stop.cancel();
@@ -185,10 +148,7 @@ fn silence_is_not_waited_for_forever() {
     // With parallel reads it dies when the client gives up the first connection (see `pattern_of_qemu`).
     let server = NbdServer::nbdkit(["--threads=1", "--filter=delay", "pattern", "8M", "rdelay=60"]);
     let access = Network {
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(3),
-            ..access().patience
-        },
+        patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },
         ..access()
     };
     let error = fetch_with(&server.uri(""), &access).err().unwrap();

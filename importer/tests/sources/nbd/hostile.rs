@@ -9,21 +9,12 @@ use super::*;
 
 fn run(script: NbdScript) -> Result<Received, SourceError> {
     let server = ScriptedNbd::start(script).unwrap();
-    let access = Network {
-        patience: RetryPolicy {
-            retries: Some(0),
-            ..access().patience
-        },
-        ..access()
-    };
+    let access = Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
     fetch_with(&server.uri(), &access)
 }
 
 fn answering(answer: fn(&NbdRequest) -> Vec<u8>) -> Result<Received, SourceError> {
-    run(NbdScript {
-        answer,
-        ..NbdScript::default()
-    })
+    run(NbdScript { answer, ..NbdScript::default() })
 }
 
 /// A server whose block status is in order and whose reads are not.
@@ -80,11 +71,7 @@ fn parts_out_of_order_are_put_together() {
     assert_eq!(bytes.len(), 1 << 20);
     assert_eq!(bytes[..6], [8, 8, 8, 8, 8, 7]);
     assert!(bytes[5..(1 << 20) - 301_000].iter().all(|byte| *byte == 7));
-    assert!(
-        bytes[(1 << 20) - 301_000..(1 << 20) - 1000]
-            .iter()
-            .all(|byte| *byte == 0)
-    );
+    assert!(bytes[(1 << 20) - 301_000..(1 << 20) - 1000].iter().all(|byte| *byte == 0));
     assert!(bytes[(1 << 20) - 1000..].iter().all(|byte| *byte == 9));
 }
 
@@ -106,18 +93,9 @@ fn data_that_was_not_asked_for_is_refused() {
         reading!(request => request.data(true, 0, &[7; 10])),
         "bytes are missing in the read of 1048576 bytes at offset 0",
     );
-    refused(
-        reading!(request => request.data(true, 0, &[])),
-        "0 bytes at offset 0",
-    );
-    refused(
-        reading!(request => request.chunk(true, 1, &[0; 7])),
-        "a chunk of data of 7 bytes",
-    );
-    refused(
-        reading!(request => request.chunk(true, 2, &[0; 11])),
-        "11 bytes instead of 12",
-    );
+    refused(reading!(request => request.data(true, 0, &[])), "0 bytes at offset 0");
+    refused(reading!(request => request.chunk(true, 1, &[0; 7])), "a chunk of data of 7 bytes");
+    refused(reading!(request => request.chunk(true, 2, &[0; 11])), "11 bytes instead of 12");
     refused(
         reading!(request => request.chunk(true, 2, b"\0\0\0\0\0\0\0\0\xff\xff\xff\xff")),
         "4294967295 bytes at offset 0 answer a read",
@@ -143,34 +121,13 @@ fn replies_to_nothing_are_refused() {
         ..NbdScript::default()
     });
     refused(twice, "which no open request has");
-    refused(
-        reading!(_request => vec![1; 100]),
-        "a reply begins with 0x01010101",
-    );
-    refused(
-        reading!(request => request.chunk(true, 77, &[])),
-        "a chunk of type 77",
-    );
-    refused(
-        reading!(request => request.chunk(false, 0, &[])),
-        "a chunk of type 0",
-    );
-    refused(
-        reading!(request => request.status(&[(5, 0)])),
-        "block status in answer to a read",
-    );
-    refused(
-        reading!(request => request.chunk(true, 0x8001, &[0; 6])),
-        "an error without an error number",
-    );
-    refused(
-        reading!(request => request.chunk(true, 0x8001, b"\0\0\0\x05\xff\xff")),
-        "cannot hold the error",
-    );
-    refused(
-        reading!(request => request.chunk(true, 0x8001, &[1; 9000])),
-        "an error of 9000 bytes",
-    );
+    refused(reading!(_request => vec![1; 100]), "a reply begins with 0x01010101");
+    refused(reading!(request => request.chunk(true, 77, &[])), "a chunk of type 77");
+    refused(reading!(request => request.chunk(false, 0, &[])), "a chunk of type 0");
+    refused(reading!(request => request.status(&[(5, 0)])), "block status in answer to a read");
+    refused(reading!(request => request.chunk(true, 0x8001, &[0; 6])), "an error without an error number");
+    refused(reading!(request => request.chunk(true, 0x8001, b"\0\0\0\x05\xff\xff")), "cannot hold the error");
+    refused(reading!(request => request.chunk(true, 0x8001, &[1; 9000])), "an error of 9000 bytes");
 }
 
 #[test]
@@ -186,23 +143,14 @@ fn errors_say_what_the_server_says() {
 #[test]
 fn block_status_that_cannot_be_is_refused() {
     let status = |answer| answering(answer);
-    refused(
-        status(|request| request.status(&[(0, 0)])),
-        "no bytes at offset 0",
-    );
+    refused(status(|request| request.status(&[(0, 0)])), "no bytes at offset 0");
     refused(
         status(|request| request.status(&[(request.length, 3), (512, 0)])),
         "goes on behind the 1048576 bytes",
     );
     refused(status(|request| request.status(&[])), "block status in 4 bytes");
-    refused(
-        status(|request| request.chunk(true, 5, &[0; 11])),
-        "block status in 11 bytes",
-    );
-    refused(
-        status(|request| request.chunk(true, 5, &[0; 12])),
-        "not asked for",
-    );
+    refused(status(|request| request.chunk(true, 5, &[0; 11])), "block status in 11 bytes");
+    refused(status(|request| request.chunk(true, 5, &[0; 12])), "not asked for");
     refused(status(|request| request.chunk(true, 0, &[])), "no block status");
     refused(status(NbdRequest::sevens), "data in answer to a question");
     // Less than was asked for is allowed, and so is a last extent that is longer.
@@ -222,10 +170,7 @@ fn a_reply_does_not_go_on_for_ever() {
     refused(
         answering(|request| match request.command {
             7 => {
-                let half = [1u32, 4096, 0]
-                    .iter()
-                    .flat_map(|n| n.to_be_bytes())
-                    .collect::<Vec<_>>();
+                let half = [1u32, 4096, 0].iter().flat_map(|n| n.to_be_bytes()).collect::<Vec<_>>();
                 [request.chunk(false, 5, &half), request.chunk(true, 5, &half)].concat()
             }
             _ => request.sevens(),
@@ -263,55 +208,25 @@ fn a_reply_that_drips_is_given_up() {
     };
     let server = ScriptedNbd::start(script).unwrap();
     let access = Network {
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(3),
-            ..access().patience
-        },
+        patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },
         ..access()
     };
     let started = std::time::Instant::now();
     let error = fetch_with(&server.uri(), &access).err().unwrap().to_string();
     assert!(error.starts_with("no new byte for 3 s at byte 0"), "{error}");
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
 fn handshakes_that_cannot_be_are_refused() {
-    let greeted = |greeting: &[u8]| {
-        run(NbdScript {
-            greeting: Some(greeting.to_vec()),
-            ..NbdScript::default()
-        })
-    };
-    refused(
-        greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
-        "as no NBD server does",
-    );
-    refused(
-        greeted(b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53\0\0\0\0"),
-        "the oldstyle protocol only",
-    );
-    refused(
-        greeted(b"NBDMAGICIHAVEOPT\0\0"),
-        "does not speak the fixed newstyle",
-    );
-    let sized = |size| {
-        run(NbdScript {
-            size,
-            ..NbdScript::default()
-        })
-    };
+    let greeted =
+        |greeting: &[u8]| run(NbdScript { greeting: Some(greeting.to_vec()), ..NbdScript::default() });
+    refused(greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "as no NBD server does");
+    refused(greeted(b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53\0\0\0\0"), "the oldstyle protocol only");
+    refused(greeted(b"NBDMAGICIHAVEOPT\0\0"), "does not speak the fixed newstyle");
+    let sized = |size| run(NbdScript { size, ..NbdScript::default() });
     refused(sized(u64::MAX), "announces 18446744073709551615 bytes");
-    let option = |reply: Vec<u8>| {
-        run(NbdScript {
-            option: Some((7, reply)),
-            ..NbdScript::default()
-        })
-    };
+    let option = |reply: Vec<u8>| run(NbdScript { option: Some((7, reply)), ..NbdScript::default() });
     refused(option(option_reply(7, 1, &[])), "without saying how large it is");
     refused(option(option_reply(8, 1, &[])), "the reply to option 7");
     refused(option(option_reply(7, 3, &[0; 5])), "wrong length");

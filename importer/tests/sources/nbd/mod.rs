@@ -21,10 +21,7 @@ use testkit::{certs, disk};
 use tokio_util::sync::CancellationToken;
 
 fn connections(count: usize) -> Network {
-    Network {
-        connections: NonZeroUsize::new(count),
-        ..access()
-    }
+    Network { connections: NonZeroUsize::new(count), ..access() }
 }
 
 fn open_with(uri: &str, access: &Network) -> Result<NbdSource, SourceError> {
@@ -83,8 +80,5 @@ fn text(path: &Path) -> String {
 }
 
 fn shared_tls(authority: &certs::Authority) -> Network {
-    Network {
-        tls: Arc::clone(&authority.client_config().unwrap()),
-        ..access()
-    }
+    Network { tls: Arc::clone(&authority.client_config().unwrap()), ..access() }
 }

@@ -44,21 +44,14 @@ fn names_ports_and_sizes() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     std::fs::write(&path, vec![5; 1_000_448]).unwrap();
-    let args = [
-        "--format=raw".to_owned(),
-        "--export-name=a b".to_owned(),
-        text(&path),
-    ];
+    let args = ["--format=raw".to_owned(), "--export-name=a b".to_owned(), text(&path)];
     let server = TcpNbdServer::qemu(args);
     let source = open(&server.uri("a%20b")).unwrap();
     assert_eq!(source.total_bytes(), Some(1_000_448));
     assert!(source.is_ranged() && source.name() == server.uri("a%20b"));
     assert!(receive(&mut *source.open_body().unwrap()).unwrap().bytes == vec![5; 1_000_448]);
     let message = failure(&server.uri("other"));
-    assert!(
-        message.contains(": the NBD server has not got the export \"other\""),
-        "{message}"
-    );
+    assert!(message.contains(": the NBD server has not got the export \"other\""), "{message}");
     let empty = NbdServer::nbdkit(["null", "0"]);
     assert!(fetch(&empty.uri("")).unwrap().bytes.is_empty());
     let odd = NbdServer::nbdkit(["pattern", "1000001"]);
@@ -122,11 +115,7 @@ fn several_connections_are_used_where_they_see_the_same() {
         let received = fetch_with(&proxy.uri(""), &connections(4)).unwrap();
         assert_eq!(received.bytes.len(), 64 << 20);
         let same = received.bytes.chunks(8).enumerate();
-        assert!(
-            same.into_iter()
-                .all(|(index, word)| word == (index as u64 * 8).to_be_bytes()),
-            "{args:?}"
-        );
+        assert!(same.into_iter().all(|(index, word)| word == (index as u64 * 8).to_be_bytes()), "{args:?}");
         proxy.connections()
     };
     assert_eq!(connections_with(&["pattern", "64M"]), 4);

@@ -11,11 +11,7 @@ fn key_ids(setup: &Setup) -> Vec<Option<String>> {
         let (_, rest) = header.split_once("Credential=").unwrap();
         rest.split('/').next().unwrap().to_owned()
     };
-    setup
-        .sent("authorization")
-        .into_iter()
-        .map(|header| header.map(key_id))
-        .collect()
+    setup.sent("authorization").into_iter().map(|header| header.map(key_id)).collect()
 }
 
 fn document(key_id: &str) -> String {
@@ -42,10 +38,7 @@ fn a_token_of_the_workload_is_exchanged_again_when_the_keys_expire() {
             format!("<AssumeRoleWithWebIdentityResponse>{result}</AssumeRoleWithWebIdentityResponse>");
         Fault::Answer(200, Vec::new(), document)
     };
-    let plan = Plan {
-        matching: |_| true,
-        ..Plan::of(vec![answer("FIRST"), answer("SECOND")])
-    };
+    let plan = Plan { matching: |_| true, ..Plan::of(vec![answer("FIRST"), answer("SECOND")]) };
     let sts = Gateway::start(MOTO.address(), plan).unwrap();
     let url = sts.url("");
     let variables = [
@@ -56,17 +49,10 @@ fn a_token_of_the_workload_is_exchanged_again_when_the_keys_expire() {
     let faults = vec![Fault::Cut(1_000_000), refusal(403, "ExpiredToken", "")];
     let setup = Setup::new(&MOTO, "web-identity", faults);
     assert!(setup.read_with(&environment(&variables)).unwrap() == setup.content);
-    assert_eq!(
-        key_ids(&setup),
-        ["FIRST", "FIRST", "SECOND"].map(|id| Some(id.to_owned()))
-    );
+    assert_eq!(key_ids(&setup), ["FIRST", "FIRST", "SECOND"].map(|id| Some(id.to_owned())));
     assert!(setup.sent("x-amz-security-token").iter().all(Option::is_some));
     let asked = &sts.requests()[0].request.target;
-    for part in [
-        "Action=AssumeRoleWithWebIdentity",
-        "importer",
-        "WebIdentityToken=eyJ.of.a.test",
-    ] {
+    for part in ["Action=AssumeRoleWithWebIdentity", "importer", "WebIdentityToken=eyJ.of.a.test"] {
         assert!(asked.contains(part), "{asked}");
     }
 }
@@ -92,10 +78,7 @@ fn who_hands_out_keys_may_be_away_for_a_while() {
         ("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token.to_str().unwrap()),
     ];
     let once = Network {
-        patience: RetryPolicy {
-            retries: Some(0),
-            ..environment(&variables).patience
-        },
+        patience: RetryPolicy { retries: Some(0), ..environment(&variables).patience },
         ..environment(&variables)
     };
     let setup = Setup::new(&MOTO, "away", Vec::new());
@@ -135,10 +118,7 @@ fn a_container_is_handed_its_keys() {
 fn the_machine_is_asked_only_when_nobody_is_refused() {
     let text = |text: &str| Fault::Answer(200, Vec::new(), text.to_owned());
     let answers = vec![text("session"), text("role"), text(&document(ACCESS_KEY))];
-    let plan = Plan {
-        matching: |_| true,
-        ..Plan::of(answers)
-    };
+    let plan = Plan { matching: |_| true, ..Plan::of(answers) };
     let machine = Gateway::start(S3S.address(), plan).unwrap();
     let variables = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", &*machine.url(""))];
 
@@ -156,10 +136,7 @@ fn the_machine_is_asked_only_when_nobody_is_refused() {
 #[test]
 fn variables_are_keys_too() {
     let setup = Setup::new(&S3S, "variables", Vec::new());
-    let variables = [
-        ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
-        ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-    ];
+    let variables = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
     assert!(setup.read_with(&environment(&variables)).unwrap() == setup.content);
 }
 
@@ -167,22 +144,14 @@ fn variables_are_keys_too() {
 fn what_cannot_be_a_key_is_refused_before_it_is_sent() {
     let setup = Setup::new(&S3S, "line-break", Vec::new());
     for variables in [
-        [
-            ("AWS_ACCESS_KEY_ID", "key\n"),
-            ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
-        ]
-        .as_slice(),
+        [("AWS_ACCESS_KEY_ID", "key\n"), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)].as_slice(),
         &[
             ("AWS_ACCESS_KEY_ID", ACCESS_KEY),
             ("AWS_SECRET_ACCESS_KEY", SECRET_KEY),
             ("AWS_SESSION_TOKEN", "tok\u{0}en"),
         ],
     ] {
-        let error = setup
-            .open_with(&environment(variables))
-            .err()
-            .unwrap()
-            .to_string();
+        let error = setup.open_with(&environment(variables)).err().unwrap().to_string();
         assert!(error.contains("is there a line break"), "{error}");
     }
     assert_eq!(setup.gateway.requests().len(), 0);

@@ -64,11 +64,7 @@ fn a_service_account_signs_its_own_token() {
     GCS.put_with("private", "disk", &[], &content);
     let url = format!("http://{}/private/disk", GCS.address());
     let open = |key_file, anonymous| {
-        let options = ObjectOptions {
-            key_file,
-            anonymous,
-            ..ObjectOptions::default()
-        };
+        let options = ObjectOptions { key_file, anonymous, ..ObjectOptions::default() };
         sources::gcs::open(&url, &Arc::new(access(Kind::Gcs)), &options)
     };
     let source = open(Some(file.clone()), false).unwrap();
@@ -80,12 +76,6 @@ fn a_service_account_signs_its_own_token() {
             "could not get gcs object: \"private/disk\": AuthenticationRequired: Authentication required."
         );
     }
-    let error = open(Some(folder.path().join("none.json")), false)
-        .err()
-        .unwrap()
-        .to_string();
-    assert!(
-        error.starts_with("no credentials: ") && error.contains("none.json"),
-        "{error}"
-    );
+    let error = open(Some(folder.path().join("none.json")), false).err().unwrap().to_string();
+    assert!(error.starts_with("no credentials: ") && error.contains("none.json"), "{error}");
 }

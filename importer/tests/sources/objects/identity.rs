@@ -14,19 +14,13 @@ fn import(folder: &Path, url: &str, env: &[(&str, &str)], arguments: &[&str]) ->
         .args(arguments)
         .arg(url)
         .arg(folder.join("disk.img"));
-    let program = env
-        .iter()
-        .fold(program, |program, (name, value)| program.env(name, *value));
+    let program = env.iter().fold(program, |program, (name, value)| program.env(name, *value));
     program.start().wait()
 }
 
 fn store(status: Option<u16>) -> Origin {
     let refused = status.map(|status| ("/bucket/disk".to_owned(), (0, status)));
-    Origin::start(Script {
-        expires: refused.into_iter().collect(),
-        ..Script::new(noise(1))
-    })
-    .unwrap()
+    Origin::start(Script { expires: refused.into_iter().collect(), ..Script::new(noise(1)) }).unwrap()
 }
 
 /// A header of every request.
@@ -58,30 +52,15 @@ fn keys_in_variables_are_for_amazon_unless_they_are_lent() {
 
     let refusing = store(Some(403));
     let finished = run(&refusing, &[]);
-    finished.assert_failure(
-        3,
-        "127.0.0.1 was asked without keys: give them with --user and --password-file",
-    );
-    assert!(
-        finished.stderr.contains("--ambient-identity"),
-        "{}",
-        finished.stderr
-    );
+    finished.assert_failure(3, "127.0.0.1 was asked without keys: give them with --user and --password-file");
+    assert!(finished.stderr.contains("--ambient-identity"), "{}", finished.stderr);
     assert_eq!(headers(&refusing, "authorization"), [None]);
     assert!(platform.requests().is_empty());
 
     let lent = store(None);
     run(&lent, &["--ambient-identity"]).assert_success("lent");
-    assert!(
-        headers(&lent, "authorization")[0]
-            .as_ref()
-            .unwrap()
-            .contains("Credential=borrowedkey/")
-    );
-    assert_eq!(
-        headers(&lent, "x-amz-security-token")[0].as_deref(),
-        Some("borrowedtoken")
-    );
+    assert!(headers(&lent, "authorization")[0].as_ref().unwrap().contains("Credential=borrowedkey/"));
+    assert_eq!(headers(&lent, "x-amz-security-token")[0].as_deref(), Some("borrowedtoken"));
 }
 
 #[test]
@@ -91,28 +70,11 @@ fn a_session_token_of_the_environment_does_not_go_with_keys_that_are_given() {
     std::fs::write(&password, "givensecret").unwrap();
     let store = store(None);
     let endpoint = store.url("");
-    let env = [
-        ("AWS_ENDPOINT_URL", endpoint.as_str()),
-        ("AWS_SESSION_TOKEN", "borrowedtoken"),
-    ];
-    let given = [
-        "--user",
-        "givenkey",
-        "--password-file",
-        password.to_str().unwrap(),
-    ];
+    let env = [("AWS_ENDPOINT_URL", endpoint.as_str()), ("AWS_SESSION_TOKEN", "borrowedtoken")];
+    let given = ["--user", "givenkey", "--password-file", password.to_str().unwrap()];
     import(folder.path(), "s3://bucket/disk", &env, &given).assert_success("given");
-    assert!(
-        headers(&store, "authorization")[0]
-            .as_ref()
-            .unwrap()
-            .contains("Credential=givenkey/")
-    );
-    assert!(
-        headers(&store, "x-amz-security-token")
-            .iter()
-            .all(Option::is_none)
-    );
+    assert!(headers(&store, "authorization")[0].as_ref().unwrap().contains("Credential=givenkey/"));
+    assert!(headers(&store, "x-amz-security-token").iter().all(Option::is_none));
 }
 
 #[test]
@@ -133,8 +95,5 @@ fn a_key_file_in_a_variable_is_for_google_unless_it_is_lent() {
 
     import(folder.path(), "gs://bucket/disk", &env, &["--ambient-identity"]).assert_failure(3, "401");
     let told = headers(&refusing, "authorization");
-    assert!(
-        told.last().unwrap().as_ref().unwrap().starts_with("Bearer ey"),
-        "{told:?}"
-    );
+    assert!(told.last().unwrap().as_ref().unwrap().starts_with("Bearer ey"), "{told:?}");
 }

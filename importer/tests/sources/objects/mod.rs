@@ -57,23 +57,14 @@ fn access(kind: Kind) -> Network {
 
 /// A policy that lends the identities in these variables to servers on loopback.
 fn policy(variables: &[(&str, &str)]) -> ImportPolicy {
-    let variables = variables
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let granted = ExtraPermissions {
-        ambient_identity: true,
-        ..ExtraPermissions::default()
-    };
+    let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let granted = ExtraPermissions { ambient_identity: true, ..ExtraPermissions::default() };
     ImportPolicy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
 }
 
 /// No keys, and variables that may lead to some.
 fn environment(variables: &[(&str, &str)]) -> Network {
-    Network {
-        credentials: None,
-        policy: policy(variables),
-        ..access(Kind::Moto)
-    }
+    Network { credentials: None, policy: policy(variables), ..access(Kind::Moto) }
 }
 
 /// Opens the object at `url` in the manner of the store of `kind`.
@@ -105,9 +96,7 @@ struct Setup {
 impl Setup {
     /// Stores an object that only `test` reads, and suffers `faults` on its way.
     fn new(store: &'static Store, test: &str, faults: Vec<Fault>) -> Self {
-        Self::behind(store, test, |store| {
-            Gateway::start(store.address(), Plan::of(faults)).unwrap()
-        })
+        Self::behind(store, test, |store| Gateway::start(store.address(), Plan::of(faults)).unwrap())
     }
 
     /// An object that everybody may read.
@@ -122,12 +111,7 @@ impl Setup {
         let key = format!("tests/{test}.img");
         store.put(&key, &content);
         let gateway = gateway(store);
-        Self {
-            store,
-            key,
-            content,
-            gateway,
-        }
+        Self { store, key, content, gateway }
     }
 
     fn url(&self) -> String {
@@ -153,9 +137,7 @@ impl Setup {
     /// Reads the object and compares it.
     #[track_caller]
     fn assert_read(&self) {
-        let read = self
-            .read()
-            .unwrap_or_else(|error| panic!("{:?}: {error}", self.store.kind()));
+        let read = self.read().unwrap_or_else(|error| panic!("{:?}: {error}", self.store.kind()));
         assert!(read == self.content, "{:?}", self.store.kind());
     }
 
@@ -171,10 +153,7 @@ impl Setup {
     /// A header of every request, in order.
     fn sent(&self, name: &str) -> Vec<Option<String>> {
         let requests = self.gateway.requests();
-        requests
-            .iter()
-            .map(|recorded| recorded.request.header(name).map(str::to_owned))
-            .collect()
+        requests.iter().map(|recorded| recorded.request.header(name).map(str::to_owned)).collect()
     }
 }
 

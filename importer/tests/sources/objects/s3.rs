@@ -11,15 +11,10 @@ use super::*;
 #[test]
 fn a_wrong_secret_is_refused_in_the_words_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
-    let wrong = Network {
-        credentials: BasicCredentials::new(ACCESS_KEY, "another secret"),
-        ..access(Kind::S3s)
-    };
+    let wrong =
+        Network { credentials: BasicCredentials::new(ACCESS_KEY, "another secret"), ..access(Kind::S3s) };
     let error = setup.open_with(&wrong).err().unwrap().to_string();
-    let expected = format!(
-        "could not get s3 object: \"{BUCKET}/{}\": SignatureDoesNotMatch",
-        setup.key
-    );
+    let expected = format!("could not get s3 object: \"{BUCKET}/{}\": SignatureDoesNotMatch", setup.key);
     assert!(error.starts_with(&expected), "{error}");
     assert!(!error.contains("another secret"), "{error}");
 }
@@ -40,10 +35,7 @@ fn without_keys_nothing_is_signed() {
 #[test]
 fn whoever_wants_to_be_nobody_is_nobody() {
     let setup = Setup::public("nobody");
-    let options = ObjectOptions {
-        anonymous: true,
-        ..ObjectOptions::default()
-    };
+    let options = ObjectOptions { anonymous: true, ..ObjectOptions::default() };
     let source = sources::s3::open(&setup.url(), &Arc::new(access(Kind::Moto)), &options).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
     assert_eq!(setup.sent("authorization"), [None]);
@@ -61,10 +53,7 @@ fn a_wrong_region_is_corrected_once() {
 
     let setup = Setup::new(&S3S, "region", vec![malformed(), malformed()]);
     let error = setup.open().err().unwrap().to_string();
-    assert!(
-        error.ends_with("AuthorizationHeaderMalformed: In so many words."),
-        "{error}"
-    );
+    assert!(error.ends_with("AuthorizationHeaderMalformed: In so many words."), "{error}");
     assert_eq!(setup.gateway.requests().len(), 2);
 }
 
@@ -72,32 +61,19 @@ fn a_wrong_region_is_corrected_once() {
 fn the_command_line_names_bucket_and_key() {
     let setup = Setup::new(&S3S, "addressing", Vec::new());
     let access = Network {
-        policy: policy(&[
-            ("AWS_ENDPOINT_URL", &setup.gateway.url("")),
-            ("AWS_REGION", "here"),
-        ]),
+        policy: policy(&[("AWS_ENDPOINT_URL", &setup.gateway.url("")), ("AWS_REGION", "here")]),
         ..access(Kind::S3s)
     };
-    let options = ObjectOptions {
-        addressing: AddressingStyle::Bucket,
-        ..ObjectOptions::default()
-    };
+    let options = ObjectOptions { addressing: AddressingStyle::Bucket, ..ObjectOptions::default() };
     let url = format!("s3://{BUCKET}/{}", setup.key);
     let source = sources::s3::open(&url, &Arc::new(access), &options).unwrap();
     assert!(read_all(&source).unwrap() == setup.content);
-    assert!(
-        setup.sent("authorization")[0]
-            .as_ref()
-            .unwrap()
-            .contains("/here/s3/")
-    );
+    assert!(setup.sent("authorization")[0].as_ref().unwrap().contains("/here/s3/"));
 }
 
 /// Stores an object in a bucket with versions, and says which one it is.
 fn put_version(key: &str, content: &[u8]) -> String {
-    let answer = MOTO
-        .send("PUT", &format!("versions/{key}"), &[], content)
-        .to_lowercase();
+    let answer = MOTO.send("PUT", &format!("versions/{key}"), &[], content).to_lowercase();
     let (_, rest) = answer.split_once("x-amz-version-id: ").unwrap();
     rest.lines().next().unwrap().trim().to_owned()
 }
@@ -143,9 +119,8 @@ fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
     let mut digest = RunningDigest::new(algorithm);
     digest.update(&setup.content);
     let hex = digest.finish_digest().split_once(':').unwrap().1.to_owned();
-    let bytes: Vec<u8> = (0..hex.len() / 2)
-        .map(|nth| u8::from_str_radix(&hex[2 * nth..2 * nth + 2], 16).unwrap())
-        .collect();
+    let bytes: Vec<u8> =
+        (0..hex.len() / 2).map(|nth| u8::from_str_radix(&hex[2 * nth..2 * nth + 2], 16).unwrap()).collect();
     let text = base64::prelude::BASE64_STANDARD.encode(bytes);
     let name = algorithm.name();
     let headers = [
@@ -173,10 +148,7 @@ fn checksums_that_the_server_keeps_are_verified() {
 
         let error = setup.read().unwrap_err();
         assert_eq!(error.kind(), SourceErrorKind::Digest);
-        let expected = format!(
-            "\"{BUCKET}/{}\": the bytes that arrived have {algorithm}:",
-            setup.key
-        );
+        let expected = format!("\"{BUCKET}/{}\": the bytes that arrived have {algorithm}:", setup.key);
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
 }

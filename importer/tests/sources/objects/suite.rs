@@ -58,10 +58,7 @@ fn overload_passes() {
         let setup = Setup::new(store, "overload", faults);
         let started = Instant::now();
         setup.assert_read();
-        assert!(
-            started.elapsed() >= Duration::from_secs(1),
-            "it asked for a second"
-        );
+        assert!(started.elapsed() >= Duration::from_secs(1), "it asked for a second");
         assert_eq!(setup.gateway.requests().len(), 8);
     });
 }
@@ -81,10 +78,7 @@ fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
         let source = setup.open_and_replace(10_000, &noise(1));
         let error = read_all(&*source).unwrap_err();
         let text = error.to_string();
-        assert!(
-            text.starts_with("the object changed during the transfer: "),
-            "{text}"
-        );
+        assert!(text.starts_with("the object changed during the transfer: "), "{text}");
         assert!(text.ends_with("Start the import again"), "{text}");
     });
 }
@@ -92,10 +86,9 @@ fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
 #[test]
 fn what_is_not_there_is_said_in_the_words_of_the_store() {
     for_every_store(|store| {
-        for (path, code) in [
-            (format!("{BUCKET}/tests/none"), "NoSuchKey"),
-            ("no-such-bucket/a".to_owned(), "NoSuch"),
-        ] {
+        for (path, code) in
+            [(format!("{BUCKET}/tests/none"), "NoSuchKey"), ("no-such-bucket/a".to_owned(), "NoSuch")]
+        {
             let url = format!("http://{}/{path}", store.address());
             let error = open(store.kind(), &url, &access(store.kind())).err().unwrap();
             let protocol = if store.kind() == Kind::Gcs { "gcs" } else { "s3" };
@@ -111,26 +104,14 @@ fn only_an_authority_that_is_trusted_is_believed() {
     let authority = Authority::new().unwrap();
     for_every_store(|store| {
         let setup = Setup::behind(store, "tls", |store| {
-            Gateway::start_tls(
-                store.address(),
-                Plan::default(),
-                authority.server_config().unwrap(),
-            )
-            .unwrap()
+            Gateway::start_tls(store.address(), Plan::default(), authority.server_config().unwrap()).unwrap()
         });
         let started = Instant::now();
         let error = setup.open().err().unwrap();
         assert!(error.to_string().contains("certificate"), "{error}");
         assert!(started.elapsed() < Duration::from_secs(3), "that does not pass");
-        let trusting = Network {
-            tls: authority.client_config().unwrap(),
-            ..access(store.kind())
-        };
-        assert!(
-            setup.read_with(&trusting).unwrap() == setup.content,
-            "{:?}",
-            store.kind()
-        );
+        let trusting = Network { tls: authority.client_config().unwrap(), ..access(store.kind()) };
+        assert!(setup.read_with(&trusting).unwrap() == setup.content, "{:?}", store.kind());
     });
 }
 
@@ -155,20 +136,9 @@ fn a_proxy_is_used() {
 #[test]
 fn several_connections_fetch_every_byte_once() {
     for_every_store(|store| {
-        let setup = Setup::new(
-            store,
-            "connections",
-            vec![Fault::None, Fault::None, Fault::Cut(5000)],
-        );
-        let four = Network {
-            connections: NonZeroUsize::new(4),
-            ..access(store.kind())
-        };
-        assert!(
-            setup.read_with(&four).unwrap() == setup.content,
-            "{:?}",
-            store.kind()
-        );
+        let setup = Setup::new(store, "connections", vec![Fault::None, Fault::None, Fault::Cut(5000)]);
+        let four = Network { connections: NonZeroUsize::new(4), ..access(store.kind()) };
+        assert!(setup.read_with(&four).unwrap() == setup.content, "{:?}", store.kind());
     });
 }
 
@@ -176,12 +146,7 @@ fn several_connections_fetch_every_byte_once() {
 fn odd_keys_are_asked_for_as_they_are() {
     let content = noise(2);
     for_every_store(|store| {
-        for key in [
-            "with space/plus+plus",
-            "ümläut/日本",
-            "a=b&c;d,e@f:g!h'(i)*[j]~k",
-            "per%cent%41",
-        ] {
+        for key in ["with space/plus+plus", "ümläut/日本", "a=b&c;d,e@f:g!h'(i)*[j]~k", "per%cent%41"] {
             store.put(key, &content);
             // In an endpoint of S3, what is percent-encoded is decoded; in one of Google it is not.
             let written = match store.kind() {

@@ -15,11 +15,7 @@ const MEMORY_BYTES: u64 = 64 << 20;
 
 /// The first mebibytes break, and the rest comes over other connections.
 fn breaking() -> Plan {
-    Plan::of(vec![
-        Fault::Cut(1_000_000),
-        refusal(503, "SlowDown", ""),
-        Fault::Cut(1_000_000),
-    ])
+    Plan::of(vec![Fault::Cut(1_000_000), refusal(503, "SlowDown", ""), Fault::Cut(1_000_000)])
 }
 
 /// An image in three forms, in a store.
@@ -31,10 +27,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let spec = Spec {
-            compression: Compression::Zlib,
-            ..Spec::new(Content::Sparse)
-        };
+        let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
         let image = spec.build(folder.path(), "image");
         Self { folder, image }
     }
@@ -118,10 +111,7 @@ fn pod(folder: &Path, kind: &str, endpoint: &str, keys: &[(&str, &str)]) -> Prog
         std::fs::create_dir_all(folder.join(name)).or_fail(name);
     }
     let basic = [
-        (
-            "CDI_WORKERS_TEST_ROOT",
-            folder.to_str().or_fail("a path of ASCII"),
-        ),
+        ("CDI_WORKERS_TEST_ROOT", folder.to_str().or_fail("a path of ASCII")),
         ("CDI_WORKERS_TEST_METRICS_ADDR", "127.0.0.1:0"),
         ("IMPORTER_CONTENTTYPE", "kubevirt"),
         ("IMPORTER_SOURCE", kind),
@@ -132,16 +122,10 @@ fn pod(folder: &Path, kind: &str, endpoint: &str, keys: &[(&str, &str)]) -> Prog
         ("INSECURE_TLS", "false"),
     ];
     let program = Program::new(crate::BINARY);
-    basic
-        .iter()
-        .chain(keys)
-        .fold(program, |program, (name, value)| program.env(name, *value))
+    basic.iter().chain(keys).fold(program, |program, (name, value)| program.env(name, *value))
 }
 
-const KEYS: [(&str, &str); 2] = [
-    ("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY),
-    ("IMPORTER_SECRET_KEY", SECRET_KEY),
-];
+const KEYS: [(&str, &str); 2] = [("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY), ("IMPORTER_SECRET_KEY", SECRET_KEY)];
 
 #[test]
 fn pods_import_from_both() {
@@ -180,11 +164,7 @@ fn damage_on_the_way_leaves_no_disk() {
             .env("STORAGE_EMULATOR_HOST", gateway.address().to_string())
             .run();
         assert_ne!(finished.code(), 0, "{key}");
-        assert!(
-            !finished.crashed() && !scene.disk().exists(),
-            "{key}: {}",
-            finished.stderr
-        );
+        assert!(!finished.crashed() && !scene.disk().exists(), "{key}: {}", finished.stderr);
         if key.ends_with("raw") {
             finished.assert_failure(3, "the bytes that arrived have crc32c:");
         }

@@ -31,29 +31,19 @@ fn authority() -> Authority {
 #[test]
 fn tls_is_verified_unless_told_otherwise() {
     let (scene, authority) = (Scene::new(), authority());
-    let (registry, content) = with_image(Setup {
-        authority: Some(&authority),
-        ..Setup::default()
-    });
+    let (registry, content) = with_image(Setup { authority: Some(&authority), ..Setup::default() });
     let reference = registry.reference("a/b:1");
     let trusting = scene.strict_import(&reference).args(scene.trusting(&authority));
     scene.assert_imports(trusting, &content, "own authority");
     scene.assert_imports(scene.import(&reference), &content, "--insecure");
     let stranger = scene.strict_import(&reference);
-    let finished = scene.assert_refused(
-        stranger,
-        SOURCE_FAILED,
-        "failed to pull image: pinging container registry",
-    );
+    let finished =
+        scene.assert_refused(stranger, SOURCE_FAILED, "failed to pull image: pinging container registry");
     assert!(finished.stderr.contains("certificate"), "{}", finished.stderr);
 
     let (plain, _) = with_image(Setup::default());
     let strict = scene.strict_import(&plain.reference("a/b:1"));
-    scene.assert_refused(
-        strict,
-        SOURCE_FAILED,
-        "failed to pull image: pinging container registry",
-    );
+    scene.assert_refused(strict, SOURCE_FAILED, "failed to pull image: pinging container registry");
 }
 
 #[test]
@@ -66,9 +56,7 @@ fn what_is_not_there_is_said_in_the_words_of_the_registry() {
             "failed to pull image: reading manifest",
         );
         assert!(
-            finished
-                .stderr
-                .contains("404 Not Found: MANIFEST_UNKNOWN: manifest unknown"),
+            finished.stderr.contains("404 Not Found: MANIFEST_UNKNOWN: manifest unknown"),
             "{}",
             finished.stderr
         );
@@ -78,16 +66,9 @@ fn what_is_not_there_is_said_in_the_words_of_the_registry() {
 #[test]
 fn a_password_opens_the_registry_and_nothing_else_does() {
     let scene = Scene::new();
-    let (registry, content) = with_image(Setup {
-        auth: Auth::Basic,
-        ..Setup::default()
-    });
+    let (registry, content) = with_image(Setup { auth: Auth::Basic, ..Setup::default() });
     let reference = registry.reference("a/b:1");
-    scene.assert_imports(
-        scene.import(&reference).args(scene.as_user()),
-        &content,
-        "password",
-    );
+    scene.assert_imports(scene.import(&reference).args(scene.as_user()), &content, "password");
     let wrong = scene.import(&reference).args(scene.as_user_with("swordfish"));
     for (program, case) in [(wrong, "wrong"), (scene.import(&reference), "none")] {
         let finished = scene.assert_refused(program, SOURCE_FAILED, "401 Unauthorized: UNAUTHORIZED");
@@ -103,10 +84,7 @@ fn a_password_opens_the_registry_and_nothing_else_does() {
 fn a_token_is_asked_for_with_a_password_or_without() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = |basic_auth: Option<&str>| {
-        let script = Script {
-            basic_auth: basic_auth.map(str::to_owned),
-            ..Script::new(issuer.grant("a/b"))
-        };
+        let script = Script { basic_auth: basic_auth.map(str::to_owned), ..Script::new(issuer.grant("a/b")) };
         Origin::start_tls(script, authority.server_config().or_fail("TLS")).or_fail("a token service")
     };
     let open = service(None);
@@ -124,10 +102,7 @@ fn a_token_is_asked_for_with_a_password_or_without() {
     };
     scene.assert_imports(import(&for_all), &content, "anonymous");
     let asked = open.requests();
-    let target = asked
-        .iter()
-        .map(|request| request.request.target.as_str())
-        .collect::<Vec<_>>();
+    let target = asked.iter().map(|request| request.request.target.as_str()).collect::<Vec<_>>();
     let service_name = SERVICE.replace(' ', "+");
     let expected = format!("/token?x=1&scope=repository%3Aa%2Fb%3Apull&service={service_name}");
     assert_eq!(target, [expected.as_str()], "one token for everything");
@@ -136,10 +111,7 @@ fn a_token_is_asked_for_with_a_password_or_without() {
     let (for_joe, _) = registry(&closed);
     scene.assert_imports(import(&for_joe).args(scene.as_user()), &content, "password");
     let first = closed.requests().into_iter().next().or_fail("a request");
-    assert!(
-        first.request.target.contains(&format!("account={USER}")),
-        "{first:?}"
-    );
+    assert!(first.request.target.contains(&format!("account={USER}")), "{first:?}");
     let stranger = import(&for_joe).args(scene.as_user_with("swordfish"));
     let finished = scene.assert_refused(
         stranger,
@@ -160,11 +132,7 @@ fn a_password_is_not_shouted_to_a_token_service_without_tls() {
     });
     let program = scene.strict_import(&registry.reference("a/b:1"));
     let program = program.args(scene.trusting(&authority)).args(scene.as_user());
-    scene.assert_refused(
-        program,
-        SOURCE_FAILED,
-        "without TLS, which would show the password",
-    );
+    scene.assert_refused(program, SOURCE_FAILED, "without TLS, which would show the password");
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 }
 
@@ -182,19 +150,14 @@ fn a_password_goes_to_no_token_service_that_is_a_stranger_to_the_registry() {
     });
     let reference = registry.reference("a/b:1");
     let import = || scene.strict_import(&reference).args(scene.trusting(&authority));
-    let finished = scene.assert_refused(
-        import().args(scene.as_user()),
-        SOURCE_FAILED,
-        "failed to pull image: ",
-    );
+    let finished =
+        scene.assert_refused(import().args(scene.as_user()), SOURCE_FAILED, "failed to pull image: ");
     for part in ["registry 127.0.0.1", "token service localhost", "--token-service"] {
         assert!(finished.stderr.contains(part), "{part}: {}", finished.stderr);
     }
     assert!(service.requests().is_empty(), "{:?}", service.requests());
 
-    let named = import()
-        .args(scene.as_user())
-        .args(["--token-service", "localhost"]);
+    let named = import().args(scene.as_user()).args(["--token-service", "localhost"]);
     scene.assert_imports(named, &content, "named");
     assert!(service.requests()[0].request.header("authorization").is_some());
     scene.assert_imports(import(), &content, "what has no password needs no permission");
@@ -237,11 +200,7 @@ fn another_server_that_has_the_blobs_sees_no_password() {
     let (_files, address) = Files::serve(&filled.storage());
     let elsewhere = Gateway::start(address, Plan::default()).or_fail("a gateway");
     let images = [Image::of_disk(&content, Compression::Gzip)];
-    let setup = Setup {
-        auth: Auth::Basic,
-        redirect: Some(&elsewhere.url("")),
-        ..Setup::default()
-    };
+    let setup = Setup { auth: Auth::Basic, redirect: Some(&elsewhere.url("")), ..Setup::default() };
     let registry = DockerRegistry::start_with(setup, &[("a/b:1", &images)]);
     let program = scene.import(&registry.reference("a/b:1")).args(scene.as_user());
     scene.assert_imports(program, &content, "redirected");
@@ -266,21 +225,13 @@ fn proxies_and_registries_know_cdi_by_its_names() {
     scene.assert_imports(program, &content, "through a proxy");
     for tunnel in proxy.requests() {
         assert_eq!(tunnel.method, "CONNECT");
-        assert_eq!(
-            tunnel.header("user-agent"),
-            Some("Go-http-client/1.1"),
-            "{tunnel:?}"
-        );
+        assert_eq!(tunnel.header("user-agent"), Some("Go-http-client/1.1"), "{tunnel:?}");
     }
     let seen = gateway.requests();
     assert!(seen.len() == 4, "ping, manifest, configuration, layer: {seen:?}");
     for request in seen {
         let name = request.request.header("user-agent");
-        assert_eq!(
-            name,
-            Some("containers/5.32.0 (github.com/containers/image)"),
-            "{request:?}"
-        );
+        assert_eq!(name, Some("containers/5.32.0 (github.com/containers/image)"), "{request:?}");
     }
 }
 
@@ -291,9 +242,7 @@ fn manifests_are_asked_for_in_cdis_order() {
     let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");
     scene.assert_imports(scene.import(&behind(&gateway, "a/b:1")), &content, "order");
     let requests = gateway.requests();
-    let manifest = requests
-        .iter()
-        .find(|seen| seen.request.path().contains("/manifests/"));
+    let manifest = requests.iter().find(|seen| seen.request.path().contains("/manifests/"));
     let accepted: Vec<_> = manifest
         .or_fail("a manifest")
         .request

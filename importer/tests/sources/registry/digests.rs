@@ -19,10 +19,7 @@ fn network(handle: Handle) -> Arc<Network> {
     let tls = Arc::new(https::tls::insecure_client_config().or_fail("TLS"));
     Arc::new(Network {
         insecure: true,
-        patience: RetryPolicy {
-            no_progress_limit: Duration::from_secs(60),
-            ..RetryPolicy::default()
-        },
+        patience: RetryPolicy { no_progress_limit: Duration::from_secs(60), ..RetryPolicy::default() },
         ..Network::new(handle, CancellationToken::new(), tls)
     })
 }
@@ -41,13 +38,7 @@ fn it_is_that_of_the_manifest_or_index_as_served() {
     for name in ["one", "index", "list"] {
         let reference = registry.reference(name);
         let digest = resolve_digest(&reference, &network(runtime.handle().clone())).or_fail(name);
-        let words = [
-            "inspect",
-            "--tls-verify=false",
-            "--format",
-            "{{.Digest}}",
-            &reference,
-        ];
+        let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &reference];
         assert_eq!(digest, tools::run("skopeo", words).trim(), "{name}");
     }
 }

@@ -16,15 +16,10 @@ const DISK: &str = "disk/disk.img";
 #[test]
 fn raw_and_qcow2_disks_come_out_of_every_compression() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
-    let spec = Spec {
-        compression: Clusters::Zlib,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { compression: Clusters::Zlib, ..Spec::new(Content::Sparse) };
     let image = spec.build(&scene.path(""), "image");
-    let (qcow2, raw) = (
-        std::fs::read(&image.qcow2).or_fail("qcow2"),
-        std::fs::read(&image.raw).or_fail("raw"),
-    );
+    let (qcow2, raw) =
+        (std::fs::read(&image.qcow2).or_fail("qcow2"), std::fs::read(&image.raw).or_fail("raw"));
     let gz = tools::filter("gzip", ["-c", "-1"], &qcow2);
     for compression in [Compression::None, Compression::Gzip, Compression::Zstd] {
         for (name, content) in [("raw", &raw), ("qcow2", &qcow2), ("gz", &gz)] {
@@ -51,9 +46,7 @@ fn a_layer_is_read_over_several_connections() {
     let program = scene.import(&behind(&gateway, "a")).args(["--connections", "4"]);
     scene.assert_imports(program, &content, "four connections");
     let requests = gateway.requests();
-    let parts = requests
-        .iter()
-        .filter(|seen| seen.status == 206 && seen.body_bytes > MIB);
+    let parts = requests.iter().filter(|seen| seen.status == 206 && seen.body_bytes > MIB);
     assert!(parts.count() >= 5, "{requests:?}");
 }
 
@@ -63,31 +56,17 @@ fn schema_2_of_docker_is_understood() {
     let content = disk::content(1, MIB);
     let images = [Image::of_disk(&content, Compression::Gzip)];
     registry.push("a/b:v2s2", &images, &["--format", "v2s2"]);
-    scene.assert_imports(
-        scene.import(&registry.reference("a/b:v2s2")),
-        &content,
-        "schema 2",
-    );
+    scene.assert_imports(scene.import(&registry.reference("a/b:v2s2")), &content, "schema 2");
 }
 
 #[test]
 fn a_digest_is_a_reference_and_with_a_tag_it_is_none() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let content = disk::content(2, MIB);
-    registry.push(
-        "a:1",
-        &[Image::of_disk(&content, Compression::Zstd)],
-        &["--preserve-digests"],
-    );
+    registry.push("a:1", &[Image::of_disk(&content, Compression::Zstd)], &["--preserve-digests"]);
     let inspected = tools::run(
         "skopeo",
-        [
-            "inspect",
-            "--tls-verify=false",
-            "--format",
-            "{{.Digest}}",
-            &registry.reference("a:1"),
-        ],
+        ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &registry.reference("a:1")],
     );
     let digest = inspected.trim();
     let reference = registry.reference(&format!("a@{digest}"));
@@ -95,11 +74,7 @@ fn a_digest_is_a_reference_and_with_a_tag_it_is_none() {
     let both = registry.reference(&format!("a:1@{digest}"));
     scene.assert_refused(scene.import(&both), SOURCE_FAILED, "Could not parse image: ");
     let wrong = registry.reference(&format!("a@sha256:{}", "0".repeat(64)));
-    scene.assert_refused(
-        scene.import(&wrong),
-        SOURCE_FAILED,
-        "failed to pull image: reading manifest",
-    );
+    scene.assert_refused(scene.import(&wrong), SOURCE_FAILED, "failed to pull image: reading manifest");
 }
 
 #[test]
@@ -112,40 +87,17 @@ fn the_disk_is_the_one_that_a_container_would_see() {
     for (name, layers, expected) in [
         ("below", vec![base(), other(), other()], Some(&lower)),
         ("above", vec![other(), base()], Some(&lower)),
-        (
-            "override",
-            vec![base(), other(), layer(&[(DISK, &upper)])],
-            Some(&upper),
-        ),
-        (
-            "another",
-            vec![base(), layer(&[("disk/other.img", &upper)])],
-            Some(&upper),
-        ),
+        ("override", vec![base(), other(), layer(&[(DISK, &upper)])], Some(&upper)),
+        ("another", vec![base(), layer(&[("disk/other.img", &upper)])], Some(&upper)),
         (
             "replaced",
-            vec![
-                base(),
-                layer(&[("disk/.wh.disk.img", b""), ("disk/new.img", &upper)]),
-            ],
+            vec![base(), layer(&[("disk/.wh.disk.img", b""), ("disk/new.img", &upper)])],
             Some(&upper),
         ),
-        (
-            "deleted",
-            vec![base(), layer(&[("disk/.wh.disk.img", b"")])],
-            None,
-        ),
-        (
-            "opaque",
-            vec![base(), layer(&[("disk/.wh..wh..opq", b"")]), other()],
-            None,
-        ),
+        ("deleted", vec![base(), layer(&[("disk/.wh.disk.img", b"")])], None),
+        ("opaque", vec![base(), layer(&[("disk/.wh..wh..opq", b"")]), other()], None),
         ("folder", vec![base(), layer(&[(".wh.disk", b"")])], None),
-        (
-            "unrelated",
-            vec![base(), layer(&[("disk/.wh.other", b""), ("tmp/.wh.disk", b"")])],
-            Some(&lower),
-        ),
+        ("unrelated", vec![base(), layer(&[("disk/.wh.other", b""), ("tmp/.wh.disk", b"")])], Some(&lower)),
         ("nothing", vec![other()], None),
     ] {
         let tag = format!("layers:{name}");
@@ -154,11 +106,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
         match expected {
             Some(content) => {
                 let finished = scene.assert_imports(program.arg("-v"), content, name);
-                assert!(
-                    finished.stderr.contains("found in the layer"),
-                    "{}",
-                    finished.stderr
-                );
+                assert!(finished.stderr.contains("found in the layer"), "{}", finished.stderr);
             }
             None => {
                 let text = "Failed to find VM disk image file in the container image";
@@ -198,19 +146,11 @@ fn holes_of_a_sparse_file_stay_holes() {
     file.set_len(300 * MIB).or_fail("a length");
     let layer = tar_of(&folder, [DISK]);
     assert!((layer.len() as u64) < 2 * MIB, "{} bytes of tar", layer.len());
-    registry.push(
-        "sparse",
-        &[Image::new(vec![(layer, Compression::None)])],
-        &["--preserve-digests"],
-    );
+    registry.push("sparse", &[Image::new(vec![(layer, Compression::None)])], &["--preserve-digests"]);
     let finished = scene.import(&registry.reference("sparse")).run();
     finished.assert_success("sparse");
     disk::assert_same(&scene.disk(), &folder.join(DISK), 300 * MIB, "sparse");
-    assert!(
-        finished.written_bytes < 3 * MIB,
-        "{} bytes written",
-        finished.written_bytes
-    );
+    assert!(finished.written_bytes < 3 * MIB, "{} bytes written", finished.written_bytes);
 }
 
 #[test]
@@ -218,10 +158,7 @@ fn the_image_for_the_platform_is_taken_or_there_is_none() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let (amd, arm) = (disk::content(7, MIB), disk::content(8, MIB));
     let images = [
-        Image {
-            architecture: "arm64",
-            ..Image::of_disk(&arm, Compression::Gzip)
-        },
+        Image { architecture: "arm64", ..Image::of_disk(&arm, Compression::Gzip) },
         Image::of_disk(&amd, Compression::Gzip),
     ];
     registry.push("multi:oci", &images, &["--all"]);
@@ -249,9 +186,5 @@ fn an_operating_system_that_boots_from_its_container_is_refused() {
         ..Image::of_disk(&disk::content(9, MIB), Compression::Gzip)
     };
     registry.push("bootc", &[image], &[]);
-    scene.assert_refused(
-        scene.import(&registry.reference("bootc")),
-        SOURCE_FAILED,
-        "bootc image detected: ",
-    );
+    scene.assert_refused(scene.import(&registry.reference("bootc")), SOURCE_FAILED, "bootc image detected: ");
 }

@@ -39,11 +39,7 @@ impl Broken {
     fn with(setup: Setup<'_>) -> Self {
         let content = disk::content(1, DISK_BYTES);
         let images = [Image::of_disk(&content, Compression::None)];
-        Self {
-            scene: Scene::new(),
-            registry: DockerRegistry::start_with(setup, &[("a", &images)]),
-            content,
-        }
+        Self { scene: Scene::new(), registry: DockerRegistry::start_with(setup, &[("a", &images)]), content }
     }
 
     /// A gateway to the registry; the configuration is the first blob, and comes well.
@@ -53,11 +49,7 @@ impl Broken {
     }
 
     fn gateway(&self, matching: fn(&Request) -> bool, faults: Vec<Fault>) -> Gateway {
-        let plan = Plan {
-            matching,
-            faults,
-            ..Plan::default()
-        };
+        let plan = Plan { matching, faults, ..Plan::default() };
         // With TLS, which is tried first.
         let authority = Authority::new().or_fail("an authority");
         let tls = authority.server_config().or_fail("TLS");
@@ -84,10 +76,7 @@ fn a_cut_layer_is_continued_where_it_broke() {
         let gateway = broken.blobs(&[Fault::Cut(DISK_BYTES * percent / 100)]);
         broken.assert_imports(&gateway, "cut");
         let sent: u64 = gateway.requests().iter().map(|request| request.body_bytes).sum();
-        assert!(
-            sent < DISK_BYTES * 101 / 100,
-            "{percent} %: {sent} bytes were sent"
-        );
+        assert!(sent < DISK_BYTES * 101 / 100, "{percent} %: {sent} bytes were sent");
     }
     let thrice = [10, 40, 49].map(|percent| Fault::Cut(DISK_BYTES * percent / 100));
     broken.assert_imports(&broken.blobs(&thrice), "three cuts");
@@ -105,19 +94,10 @@ fn a_registry_that_asks_for_patience_gets_it() {
     };
     let started = Instant::now();
     broken.assert_imports(&broken.gateway(is_manifest, vec![busy()]), "429");
-    assert!(
-        started.elapsed() >= Duration::from_secs(3),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     let unavailable = || Fault::Status(503, Vec::new());
     broken.assert_imports(&broken.blobs(&[unavailable(), unavailable()]), "503");
-    let in_between = [
-        Fault::Cut(DISK_BYTES / 2),
-        unavailable(),
-        unavailable(),
-        unavailable(),
-    ];
+    let in_between = [Fault::Cut(DISK_BYTES / 2), unavailable(), unavailable(), unavailable()];
     broken.assert_imports(&broken.blobs(&in_between), "503 in the middle");
 }
 
@@ -138,10 +118,7 @@ fn a_byte_that_is_not_what_was_pushed_is_noticed() {
 #[test]
 fn a_layer_that_is_shorter_than_the_manifest_says_is_refused() {
     let broken = Broken::new();
-    let text = format!(
-        "the registry announces {} bytes, the manifest says",
-        DISK_BYTES / 2
-    );
+    let text = format!("the registry announces {} bytes, the manifest says", DISK_BYTES / 2);
     broken.assert_refused(&broken.blobs(&[Fault::Short(DISK_BYTES / 2)]), &text);
 }
 
@@ -150,10 +127,7 @@ fn a_token_that_expires_in_the_middle_is_renewed() {
     let issuer = TokenIssuer::new();
     let service = Origin::start(Script::new(issuer.grant("a"))).or_fail("a token service");
     let realm = service.url("/token");
-    let broken = Broken::with(Setup {
-        auth: Auth::Token(&issuer, &realm),
-        ..Setup::default()
-    });
+    let broken = Broken::with(Setup { auth: Auth::Token(&issuer, &realm), ..Setup::default() });
     let challenge = format!("Bearer realm=\"{realm}\",service=\"x\",error=\"invalid_token\"");
     let expired = Fault::Status(401, vec![("WWW-Authenticate", challenge)]);
     let gateway = broken.blobs(&[Fault::Cut(DISK_BYTES / 2), expired]);

@@ -20,10 +20,7 @@ fn a_directory_and_a_tar_of_it_are_read() {
     let (amd, arm) = (disk::content(1, 3 * MIB), disk::content(2, MIB));
     let images = [
         Image::of_disk(&amd, Compression::Zstd),
-        Image {
-            architecture: "arm64",
-            ..Image::of_disk(&arm, Compression::Gzip)
-        },
+        Image { architecture: "arm64", ..Image::of_disk(&arm, Compression::Gzip) },
     ];
     let (layout, tar) = (scene.path("layout"), scene.path("image.tar"));
     write_layout(&layout, &images);
@@ -74,16 +71,8 @@ fn a_blob_that_changed_on_the_disk_is_noticed() {
     bytes[middle] ^= 1;
     std::fs::write(&layer, &bytes).or_fail("the layer");
     let reference = directory(&layout);
-    scene.assert_refused(
-        scene.import(&reference),
-        SOURCE_FAILED,
-        "the bytes that arrived have sha256:",
-    );
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "the bytes that arrived have sha256:");
     bytes.truncate(middle);
     std::fs::write(&layer, &bytes).or_fail("the layer");
-    scene.assert_refused(
-        scene.import(&reference),
-        SOURCE_FAILED,
-        "bytes that the manifest says",
-    );
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "bytes that the manifest says");
 }

@@ -72,12 +72,7 @@ impl Scene {
     pub(crate) fn as_user_with(&self, password: &str) -> [std::ffi::OsString; 4] {
         let file = self.path("password");
         std::fs::write(&file, password).or_fail("a password");
-        [
-            "--user".into(),
-            USER.into(),
-            "--password-file".into(),
-            file.into(),
-        ]
+        ["--user".into(), USER.into(), "--password-file".into(), file.into()]
     }
 
     /// Fails unless `program` makes a disk of these bytes.

@@ -30,10 +30,8 @@ const INFO: &str = "/info";
 impl ServedContent {
     /// A site with `disk` under its name, and the variables of `environment` at [`INFO`].
     pub(crate) fn new(disk: ServedDisk, environment: &[(String, String)]) -> Self {
-        let variables: Vec<String> = environment
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
+        let variables: Vec<String> =
+            environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let modified = httpdate::fmt_http_date(disk.modified);
         Self {
             disk,
@@ -45,10 +43,8 @@ impl ServedContent {
     /// The answer to a request. Nothing is read of its body.
     pub(crate) fn answer_request<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let mut answer = text_response(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET and HEAD are served here\n",
-            );
+            let mut answer =
+                text_response(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are served here\n");
             let allowed = HeaderValue::from_static("GET, HEAD");
             answer.headers_mut().insert(header::ALLOW, allowed);
             return answer;
@@ -58,9 +54,7 @@ impl ServedContent {
             return typed_response(StatusCode::OK, "application/json", self.info.clone());
         }
         // There is one name. Whatever is not that name is not there: no path leads to another file.
-        let named = path
-            .strip_prefix('/')
-            .map(|name| percent_decode_str(name).collect::<Vec<u8>>());
+        let named = path.strip_prefix('/').map(|name| percent_decode_str(name).collect::<Vec<u8>>());
         if named.as_ref() == Some(&self.disk.name) {
             self.disk_response(request.method(), request.headers())
         } else {
@@ -99,10 +93,7 @@ impl ServedContent {
         let headers = answer.headers_mut();
         headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         headers.insert(header::CONTENT_LENGTH, size.into());
-        headers.insert(
-            header::CONTENT_TYPE,
-            HeaderValue::from_static("application/octet-stream"),
-        );
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
         headers.insert(header::ETAG, self.disk.tag.clone());
         headers.insert(header::LAST_MODIFIED, self.modified.clone());
         if let Some(Ok(value)) = content_range.map(HeaderValue::try_from) {

@@ -65,24 +65,15 @@ impl ServedDisk {
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
             return Err(ServedDiskError::Bootc(folder));
         }
-        let files = files_in(dir).map_err(|cause| ServedDiskError::Io {
-            path: dir.to_owned(),
-            cause,
-        })?;
+        let files = files_in(dir).map_err(|cause| ServedDiskError::Io { path: dir.to_owned(), cause })?;
         match files.as_slice() {
             [path] => Self::open(path),
-            files => Err(ServedDiskError::NotOne {
-                dir: dir.to_owned(),
-                found: files.len(),
-            }),
+            files => Err(ServedDiskError::NotOne { dir: dir.to_owned(), found: files.len() }),
         }
     }
 
     fn open(path: &Path) -> Result<Self, ServedDiskError> {
-        let failed = |cause| ServedDiskError::Io {
-            path: path.to_owned(),
-            cause,
-        };
+        let failed = |cause| ServedDiskError::Io { path: path.to_owned(), cause };
         // A pipe without a writer would be waited for.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
@@ -128,9 +119,7 @@ mod tests {
 
     fn refusal(dir: &Path) -> String {
         let paths = PodPaths::from_prefix(dir.join("root").to_str());
-        ServedDisk::find_disk(&dir.join("disk"), &paths)
-            .unwrap_err()
-            .to_string()
+        ServedDisk::find_disk(&dir.join("disk"), &paths).unwrap_err().to_string()
     }
 
     #[test]
@@ -169,10 +158,7 @@ mod tests {
             fs::create_dir_all(folder.path().join("disk")).unwrap();
             fs::write(folder.path().join("disk/disk.img"), "").unwrap();
             fs::create_dir_all(folder.path().join("root").join(name)).unwrap();
-            assert!(
-                refusal(folder.path()).starts_with("bootc image detected: "),
-                "{name}"
-            );
+            assert!(refusal(folder.path()).starts_with("bootc image detected: "), "{name}");
         }
     }
 
@@ -184,12 +170,7 @@ mod tests {
         let before = ServedDisk::open(&path).unwrap().tag;
         assert_eq!(ServedDisk::open(&path).unwrap().tag, before);
         let later = SystemTime::UNIX_EPOCH + std::time::Duration::from_nanos(1);
-        File::options()
-            .write(true)
-            .open(&path)
-            .unwrap()
-            .set_modified(later)
-            .unwrap();
+        File::options().write(true).open(&path).unwrap().set_modified(later).unwrap();
         assert_ne!(ServedDisk::open(&path).unwrap().tag, before);
     }
 }

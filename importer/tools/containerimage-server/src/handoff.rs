@@ -28,9 +28,7 @@ impl ReadyFile {
             .open(&unfinished)?
             .write_all(name)?;
         fs::rename(&unfinished, file)?;
-        Ok(Self {
-            file: file.to_owned(),
-        })
+        Ok(Self { file: file.to_owned() })
     }
 }
 

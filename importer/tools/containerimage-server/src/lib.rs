@@ -44,14 +44,8 @@ const READY_FILE: (&str, &str) = ("ready-file", "/shared/ready");
 const DONE_FILE: (&str, &str) = ("done-file", "/shared/done");
 
 const FLAGS: [OwnFlag; 4] = [
-    OwnFlag {
-        name: PORT.0,
-        purpose: "port on localhost (default 8100)",
-    },
-    OwnFlag {
-        name: IMAGE_DIR.0,
-        purpose: "folder that holds the disk and nothing else (default .)",
-    },
+    OwnFlag { name: PORT.0, purpose: "port on localhost (default 8100)" },
+    OwnFlag { name: IMAGE_DIR.0, purpose: "folder that holds the disk and nothing else (default .)" },
     OwnFlag {
         name: READY_FILE.0,
         purpose: "file that gets the name of the disk when it is served (default /shared/ready)",

@@ -35,11 +35,7 @@ impl RequestedRange {
             (None, Some(count)) if first.is_empty() => length.saturating_sub(count)..length,
             _ => return Self::Whole,
         };
-        if range.is_empty() {
-            Self::Unsatisfiable
-        } else {
-            Self::Part(range)
-        }
+        if range.is_empty() { Self::Unsatisfiable } else { Self::Part(range) }
     }
 }
 
@@ -86,11 +82,7 @@ mod tests {
     #[test]
     fn an_empty_file_has_no_range() {
         for header in ["bytes=0-", "bytes=0-0", "bytes=-1"] {
-            assert_eq!(
-                RequestedRange::from_header(header, 0),
-                RequestedRange::Unsatisfiable,
-                "{header}"
-            );
+            assert_eq!(RequestedRange::from_header(header, 0), RequestedRange::Unsatisfiable, "{header}");
         }
     }
 }

@@ -63,27 +63,16 @@ pub(crate) async fn run(
     stop: &CancellationToken,
 ) -> Result<ServeOutcome, ImageServeError> {
     let disk = ServedDisk::find_disk(&config.image_dir, &config.paths)?;
-    let listen = |cause| ImageServeError::Listen {
-        port: config.port,
-        cause,
-    };
-    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port))
-        .await
-        .map_err(listen)?;
+    let listen = |cause| ImageServeError::Listen { port: config.port, cause };
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen)?;
     let port = socket.local_addr().map_err(listen)?.port();
     // `localhost` may be either; a pod without IPv6 has but one.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
-    let ready =
-        ReadyFile::announce_disk(&config.ready_file, &disk.name).map_err(|cause| ImageServeError::Ready {
-            path: config.ready_file.clone(),
-            cause,
-        })?;
+    let ready = ReadyFile::announce_disk(&config.ready_file, &disk.name)
+        .map_err(|cause| ImageServeError::Ready { path: config.ready_file.clone(), cause })?;
     tracing::info!(
         "Serving {} on HTTP port: {port}",
-        config
-            .image_dir
-            .join(String::from_utf8_lossy(&disk.name).as_ref())
-            .display()
+        config.image_dir.join(String::from_utf8_lossy(&disk.name).as_ref()).display()
     );
     let site = Arc::new(ServedContent::new(disk, &config.environment));
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));

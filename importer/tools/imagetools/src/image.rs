@@ -50,9 +50,7 @@ pub(crate) fn inspect_image(path: &Path, format: Option<Format>) -> Result<Image
     let metadata = std::fs::metadata(path).map_err(InspectionError::Path)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
-        return Err(InspectionError::Path(io::Error::other(
-            "neither a regular file nor a block device",
-        )));
+        return Err(InspectionError::Path(io::Error::other("neither a regular file nor a block device")));
     }
     let mut file = File::open(path).map_err(InspectionError::Path)?;
     let length = file.seek(SeekFrom::End(0)).map_err(InspectionError::Read)?;
@@ -87,11 +85,7 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
         Err(error) => return Err(InspectionError::Read(error)),
     };
-    Ok(ImageSummary {
-        format: Format::Vhd,
-        virtual_size: vhd::fixed_size(last, length)?,
-        ..raw_summary(0)
-    })
+    Ok(ImageSummary { format: Format::Vhd, virtual_size: vhd::fixed_size(last, length)?, ..raw_summary(0) })
 }
 
 /// An image with a map, of which the head tells all.

@@ -78,12 +78,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
 }
 
 fn image_info(command: QemuImgCommand) -> Result<String, String> {
-    let QemuImgCommand::Info {
-        output,
-        format,
-        filename,
-        force_share: _,
-    } = command;
+    let QemuImgCommand::Info { output, format, filename, force_share: _ } = command;
     let facts = image::inspect_image(&filename, format)
         .map_err(|cause| format!("Could not open '{}': {cause}", filename.display()))?;
     let shown = QemuImageInfo::from_summary(&facts, filename.display().to_string());
@@ -135,12 +130,7 @@ impl fmt::Display for QemuImageInfo {
         // Names come from users and images: what would draw on the terminal is made visible.
         writeln!(f, "image: {}", printable::escape_text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
-        writeln!(
-            f,
-            "virtual size: {} ({} bytes)",
-            HumanSize(self.virtual_size),
-            self.virtual_size
-        )?;
+        writeln!(f, "virtual size: {} ({} bytes)", HumanSize(self.virtual_size), self.virtual_size)?;
         writeln!(f, "disk size: {}", HumanSize(self.actual_size))?;
         if let Some(bytes) = self.cluster_size {
             writeln!(f, "cluster_size: {bytes}")?;

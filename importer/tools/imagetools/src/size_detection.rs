@@ -24,14 +24,8 @@ const SCHEME: &str = "scheme";
 const FILE_SCHEME: &str = "file://";
 
 const FLAGS: [OwnFlag; 2] = [
-    OwnFlag {
-        name: IMAGE_PATH,
-        purpose: "(mandatory) path of the disk image, a file or block device",
-    },
-    OwnFlag {
-        name: SCHEME,
-        purpose: "scheme of the path; there is file:// alone (default file://)",
-    },
+    OwnFlag { name: IMAGE_PATH, purpose: "(mandatory) path of the disk image, a file or block device" },
+    OwnFlag { name: SCHEME, purpose: "scheme of the path; there is file:// alone (default file://)" },
 ];
 
 /// The reason why there is no size.

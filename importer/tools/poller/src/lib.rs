@@ -31,18 +31,9 @@ const URL: &str = "url";
 const CERT_DIR: &str = "certdir";
 
 const OWN_FLAGS: [OwnFlag; 4] = [
-    OwnFlag {
-        name: NAMESPACE,
-        purpose: "(mandatory) namespace of the DataImportCron",
-    },
-    OwnFlag {
-        name: CRON,
-        purpose: "(mandatory) name of the DataImportCron",
-    },
-    OwnFlag {
-        name: URL,
-        purpose: "(mandatory) what it imports: docker://registry/repository:tag",
-    },
+    OwnFlag { name: NAMESPACE, purpose: "(mandatory) namespace of the DataImportCron" },
+    OwnFlag { name: CRON, purpose: "(mandatory) name of the DataImportCron" },
+    OwnFlag { name: URL, purpose: "(mandatory) what it imports: docker://registry/repository:tag" },
     OwnFlag {
         name: CERT_DIR,
         purpose: "folder with further certificates that the registry may be signed with",
@@ -93,11 +84,7 @@ async fn poll_registry(
     command_line::print_stdout(format!("Digest is {digest}\n").as_bytes())?;
     let cron = DataImportCron::new(cluster::client_config(flags, env).await?, &namespace, &name)?;
     let changed = cron.report_digest(&digest).await?;
-    let said = if changed {
-        "Digest updated"
-    } else {
-        "No digest update"
-    };
+    let said = if changed { "Digest updated" } else { "No digest update" };
     command_line::print_stdout(format!("{said}: DataImportCron {namespace}/{name}\n").as_bytes())?;
     Ok(())
 }
@@ -109,10 +96,7 @@ async fn fetch_digest(
     env: &dyn NamedStrings,
     stop: &CancellationToken,
 ) -> Result<String, PollError> {
-    let failed = |cause: String| PollError::Digest {
-        url: url.to_owned(),
-        cause,
-    };
+    let failed = |cause: String| PollError::Digest { url: url.to_owned(), cause };
     let mut reader = EnvReader::new(env);
     let network = PodNetwork::from_env(&mut reader, env);
     reader.into_result().map_err(PollError::Environment)?;

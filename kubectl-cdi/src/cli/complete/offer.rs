@@ -38,17 +38,9 @@ pub(super) struct CompletionLine<'a> {
 impl<'a> CompletionLine<'a> {
     /// The line of `words`, the arguments of `command`.
     pub(super) fn parse_words(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
-        let (last, before) = words
-            .split_last()
-            .map_or(("", words), |(last, before)| (last, before));
-        let mut line = Self {
-            command,
-            given: Vec::new(),
-            positionals: 0,
-            pending: None,
-            is_literal: false,
-            last,
-        };
+        let (last, before) = words.split_last().map_or(("", words), |(last, before)| (last, before));
+        let mut line =
+            Self { command, given: Vec::new(), positionals: 0, pending: None, is_literal: false, last };
         for word in before {
             line.add_word(word);
         }
@@ -86,9 +78,7 @@ impl<'a> CompletionLine<'a> {
             let Some(flag) = flag.into_iter().find(|flag| flag.get_short() == Some(letter)) else {
                 return;
             };
-            let rest = letters
-                .get(at + letter.len_utf8()..)
-                .filter(|rest| !rest.is_empty());
+            let rest = letters.get(at + letter.len_utf8()..).filter(|rest| !rest.is_empty());
             let is_valued = flag.get_action().takes_values();
             self.note_flag(flag, rest.filter(|_| is_valued));
             if is_valued {
@@ -98,9 +88,7 @@ impl<'a> CompletionLine<'a> {
     }
 
     fn find_flag(&self, long: &str) -> Option<&'a Arg> {
-        self.command
-            .get_arguments()
-            .find(|flag| flag.get_long() == Some(long))
+        self.command.get_arguments().find(|flag| flag.get_long() == Some(long))
     }
 
     fn note_flag(&mut self, flag: &'a Arg, value: Option<&'a str>) {
@@ -127,10 +115,7 @@ impl<'a> CompletionLine<'a> {
             };
         }
         if self.command.has_subcommands() {
-            let commands = self
-                .command
-                .get_subcommands()
-                .filter(|command| !command.is_hide_set());
+            let commands = self.command.get_subcommands().filter(|command| !command.is_hide_set());
             return self.matching_words(
                 commands.map(|command| (command.get_name().to_owned(), command.get_about())),
             );
@@ -155,10 +140,7 @@ impl<'a> CompletionLine<'a> {
 
     fn flag_offer(&self) -> CompletionOffer {
         let may_stand = |flag: &&Arg| {
-            let is_given = self
-                .given
-                .iter()
-                .any(|(given, _)| given.get_id() == flag.get_id());
+            let is_given = self.given.iter().any(|(given, _)| given.get_id() == flag.get_id());
             !flag.is_hide_set()
                 && (!is_given || matches!(flag.get_action(), ArgAction::Count | ArgAction::Append))
         };
@@ -240,11 +222,7 @@ mod tests {
         ] {
             assert_eq!(offer(words), CompletionOffer::Targets, "{words:?}");
         }
-        for words in [
-            &["upload", ""][..],
-            &["upload", "./a"],
-            &["status", "--kubeconfig", ""],
-        ] {
+        for words in [&["upload", ""][..], &["upload", "./a"], &["status", "--kubeconfig", ""]] {
             assert_eq!(offer(words), CompletionOffer::Files, "{words:?}");
         }
         for words in [
@@ -259,18 +237,7 @@ mod tests {
 
     #[test]
     fn commands_flags_and_values_are_completed_by_what_they_begin_with() {
-        assert_eq!(
-            candidates(&[""]),
-            [
-                "upload",
-                "import",
-                "status",
-                "token",
-                "completions",
-                "man",
-                "help"
-            ]
-        );
+        assert_eq!(candidates(&[""]), ["upload", "import", "status", "token", "completions", "man", "help"]);
         assert_eq!(candidates(&["im"]), ["import"]);
         assert_eq!(candidates(&["help", "st"]), ["status"]);
         assert_eq!(candidates(&["completions", "b"]), ["bash"]);
@@ -282,10 +249,7 @@ mod tests {
         let CompletionOffer::Words(lines) = offer(&["sta"]) else {
             panic!("no words");
         };
-        assert_eq!(
-            lines,
-            ["status\tShow how far DataVolumes are, and what is in their way\n"]
-        );
+        assert_eq!(lines, ["status\tShow how far DataVolumes are, and what is in their way\n"]);
     }
 
     #[test]
@@ -297,8 +261,6 @@ mod tests {
             assert_eq!(reach.namespace.as_deref(), Some("vms"));
             assert_eq!(reach.kubeconfig, Some(PathBuf::from("/k")));
         });
-        read(&[], |line| {
-            assert_eq!((line.last, line.cluster_options().namespace), ("", None))
-        });
+        read(&[], |line| assert_eq!((line.last, line.cluster_options().namespace), ("", None)));
     }
 }

@@ -11,11 +11,7 @@ use crate::cluster::{PATIENCE, administrator, api, target};
 async fn an_import_is_followed_to_its_end() {
     let namespace = "follow";
     let cluster = administrator(namespace).await;
-    api().create_data_volume(
-        namespace,
-        "disk",
-        &json!({"http": {"url": "https://example.org/d"}}),
-    );
+    api().create_data_volume(namespace, "disk", &json!({"http": {"url": "https://example.org/d"}}));
     let running = |progress: &str, restarts: u32, message: &str| {
         json!({"phase": "ImportInProgress", "progress": progress, "restartCount": restarts,
                "conditions": [{"type": "Running", "message": message}]})
@@ -50,10 +46,7 @@ async fn an_import_is_followed_to_its_end() {
     ]});
     api().set_data_volume_status(namespace, "disk", &failed);
     let error = cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "dv/disk has failed: checksum mismatch: expected sha256:ab"
-    );
+    assert_eq!(error.to_string(), "dv/disk has failed: checksum mismatch: expected sha256:ab");
     assert_eq!(error.exit_reason().exit_code(), 6);
 }
 

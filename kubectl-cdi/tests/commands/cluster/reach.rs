@@ -11,10 +11,7 @@ use testkit::fail::OrFail;
 use crate::cluster::{administrator, api, target, wanted};
 
 fn reach(kubeconfig: &Path) -> ClusterOptions {
-    ClusterOptions {
-        kubeconfig: Some(kubeconfig.to_owned()),
-        ..ClusterOptions::default()
-    }
+    ClusterOptions { kubeconfig: Some(kubeconfig.to_owned()), ..ClusterOptions::default() }
 }
 
 async fn refused(reach: &ClusterOptions) -> String {
@@ -51,29 +48,16 @@ async fn a_kubeconfig_names_contexts_and_their_namespaces() {
     assert_eq!(namespace(&reach).await, "mine");
     reach.namespace = Some("../secrets".to_owned());
     let said = refused(&reach).await;
-    assert_eq!(
-        said,
-        "\"../secrets\" cannot be the name of a namespace: check --namespace"
-    );
-    reach = ClusterOptions {
-        context: Some("none".to_owned()),
-        namespace: None,
-        ..reach
-    };
+    assert_eq!(said, "\"../secrets\" cannot be the name of a namespace: check --namespace");
+    reach = ClusterOptions { context: Some("none".to_owned()), namespace: None, ..reach };
     let said = refused(&reach).await;
-    assert!(
-        said.contains("failed to load current context: none; give --kubeconfig"),
-        "{said}"
-    );
+    assert!(said.contains("failed to load current context: none; give --kubeconfig"), "{said}");
 }
 
 #[tokio::test]
 async fn a_kubeconfig_that_is_not_there_is_named() {
     let said = refused(&reach(Path::new("/nowhere/config"))).await;
-    assert!(
-        said.contains("/nowhere/config") && said.contains("--kubeconfig"),
-        "{said}"
-    );
+    assert!(said.contains("/nowhere/config") && said.contains("--kubeconfig"), "{said}");
 }
 
 #[tokio::test]
@@ -102,25 +86,15 @@ async fn a_login_program_is_asked_and_its_complaint_is_said() {
         config["users"][0]["user"] = exec("echo s3cret; echo the ticket is too old >&2; exit 3");
     });
     let said = refused(&reach).await;
-    assert!(
-        said.contains("the ticket is too old") && !said.contains("s3cret"),
-        "{said}"
-    );
+    assert!(said.contains("the ticket is too old") && !said.contains("s3cret"), "{said}");
 }
 
 #[tokio::test]
 async fn credentials_that_are_not_taken_are_no_missing_right() {
     let (_folder, reach) = edited(|config| config["users"][0]["user"] = json!({"token": "s3cret"}));
     let cluster = Cluster::connect(&reach).await.unwrap();
-    let said = cluster
-        .find_target(&target("pvc/none"))
-        .await
-        .unwrap_err()
-        .to_string();
-    assert!(
-        said.contains("does not know you") && !said.contains("s3cret"),
-        "{said}"
-    );
+    let said = cluster.find_target(&target("pvc/none")).await.unwrap_err().to_string();
+    assert!(said.contains("does not know you") && !said.contains("s3cret"), "{said}");
     assert!(said.contains(&api().address().to_string()), "{said}");
 }
 
@@ -147,10 +121,7 @@ async fn a_namespace_that_is_not_there_is_named() {
     cluster = crate::cluster::connect(api().administrator(), "nowhere").await;
     for volume in ["dv/disk", "pvc/disk"] {
         let error = cluster.create_volume(&wanted(volume)).await.unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "there is no namespace nowhere: check --namespace"
-        );
+        assert_eq!(error.to_string(), "there is no namespace nowhere: check --namespace");
     }
 }
 

@@ -34,14 +34,8 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
         cluster.create_volume(&wanted("pvc/disk")).await,
         "create persistentvolumeclaims in namespace rightless",
     );
-    denied(
-        cluster.find_target(&dv).await,
-        "get datavolumes.cdi.kubevirt.io in namespace rightless",
-    );
-    denied(
-        cluster.find_target(&pvc).await,
-        "get persistentvolumeclaims in namespace rightless",
-    );
+    denied(cluster.find_target(&dv).await, "get datavolumes.cdi.kubevirt.io in namespace rightless");
+    denied(cluster.find_target(&pvc).await, "get persistentvolumeclaims in namespace rightless");
     denied(
         cluster.remove_volume(&dv, &"uid".parse().unwrap()).await,
         "delete datavolumes.cdi.kubevirt.io in namespace rightless",
@@ -50,10 +44,7 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
         cluster.request_token("disk").await,
         "create uploadtokenrequests.upload.cdi.kubevirt.io in namespace rightless",
     );
-    denied(
-        cluster.list_status(None).await,
-        "list datavolumes.cdi.kubevirt.io in namespace rightless",
-    );
+    denied(cluster.list_status(None).await, "list datavolumes.cdi.kubevirt.io in namespace rightless");
     denied(
         cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await,
         "get persistentvolumeclaims in namespace rightless",
@@ -66,26 +57,20 @@ async fn without_any_right_each_request_says_which_one_is_missing() {
 
 #[tokio::test]
 async fn who_may_not_look_at_pods_waits_with_less_detail() {
-    let rights: [Right<'_>; 2] = [
-        (CDI, "datavolumes", &["get", "list"]),
-        ("", "persistentvolumeclaims", &["get", "list"]),
-    ];
+    let rights: [Right<'_>; 2] =
+        [(CDI, "datavolumes", &["get", "list"]), ("", "persistentvolumeclaims", &["get", "list"])];
     let cluster = user("blind", &rights).await;
     api().create_data_volume("blind", "disk", &json!({"upload": {}}));
     api().create_pvc("blind", "disk", &[("storage.upload.target", "")]);
     let mut told = Vec::new();
     let patience = Duration::from_millis(100);
     let waited = cluster
-        .wait_for_upload_ready(&target("dv/disk"), patience, |waiting| {
-            told.push(waiting.to_string())
-        })
+        .wait_for_upload_ready(&target("dv/disk"), patience, |waiting| told.push(waiting.to_string()))
         .await;
     assert!(matches!(waited, Err(ClusterError::TimedOut { .. })), "{waited:?}");
     assert_eq!(told, ["waiting for a volume for the claim"]);
     api().bind_pvc("blind", "disk", "1Gi");
-    let waited = cluster
-        .wait_for_upload_ready(&target("dv/disk"), patience, |_| ())
-        .await;
+    let waited = cluster.wait_for_upload_ready(&target("dv/disk"), patience, |_| ()).await;
     let said = waited.unwrap_err().to_string();
     assert!(said.contains("waiting for CDI to start the pod"), "{said}");
     assert_eq!(cluster.list_status(None).await.unwrap().len(), 1);

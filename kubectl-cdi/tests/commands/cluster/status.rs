@@ -74,20 +74,8 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     let rate = one[0].rate.unwrap();
     assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
     let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
-    assert_eq!(
-        none.to_string(),
-        "there is no dv/none in namespace status: check the name and --namespace"
-    );
+    assert_eq!(none.to_string(), "there is no dv/none in namespace status: check the name and --namespace");
     let names = cluster.list_targets().await;
     let names: Vec<_> = names.iter().map(ToString::to_string).collect();
-    assert_eq!(
-        names,
-        [
-            "dv/one",
-            "pvc/data-of-others",
-            "pvc/one",
-            "pvc/prime-1",
-            "pvc/two"
-        ]
-    );
+    assert_eq!(names, ["dv/one", "pvc/data-of-others", "pvc/one", "pvc/prime-1", "pvc/two"]);
 }

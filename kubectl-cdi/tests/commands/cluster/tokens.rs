@@ -27,10 +27,7 @@ async fn a_token_is_for_one_claim_and_for_who_may_have_it() {
     uploader.request_token("disk").await.unwrap();
     let nobody = connect(api().user("nobody", &[]), "tokens").await;
     let error = nobody.request_token("disk").await.unwrap_err();
-    assert!(
-        matches!(error, ClusterError::Denied { verb: "create", .. }),
-        "{error}"
-    );
+    assert!(matches!(error, ClusterError::Denied { verb: "create", .. }), "{error}");
 }
 
 #[tokio::test]
@@ -41,11 +38,5 @@ async fn an_api_of_tokens_that_does_not_run_is_said() {
     let error = cluster.request_token("disk").await.unwrap_err();
     assert!(error.may_pass(), "{error:?}");
     let said = error.to_string();
-    assert!(
-        said.starts_with(&format!(
-            "the API server at {} cannot answer now: ",
-            api.address()
-        )),
-        "{said}"
-    );
+    assert!(said.starts_with(&format!("the API server at {} cannot answer now: ", api.address())), "{said}");
 }

@@ -20,13 +20,7 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
         ..wanted(text)
     };
     for text in ["dv/disk", "pvc/disk"] {
-        assert!(
-            !cluster
-                .find_target(&target(text))
-                .await
-                .unwrap()
-                .has_target(&target(text))
-        );
+        assert!(!cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         let uid = cluster.create_volume(&full(text)).await.unwrap();
         let found = cluster.find_target(&target(text)).await.unwrap();
         assert!(found.has_target(&target(text)));
@@ -39,20 +33,10 @@ async fn what_is_wanted_is_made_and_can_be_removed() {
         let another = "another-uid".parse().unwrap();
         let other = cluster.remove_volume(&target(text), &another).await.unwrap_err();
         assert!(matches!(other, ClusterError::Refused { .. }), "{other}");
-        assert!(
-            cluster
-                .find_target(&target(text))
-                .await
-                .unwrap()
-                .has_target(&target(text))
-        );
+        assert!(cluster.find_target(&target(text)).await.unwrap().has_target(&target(text)));
         cluster.remove_volume(&target(text), &uid).await.unwrap();
         // The API server keeps a claim until a controller says that no pod uses it.
-        let gone = cluster
-            .find_target(&target(text))
-            .await
-            .unwrap()
-            .takes_upload(&target(text), false);
+        let gone = cluster.find_target(&target(text)).await.unwrap().takes_upload(&target(text), false);
         assert!(matches!(gone, Err(ClusterError::Gone(_))), "{gone:?}");
     }
 }
@@ -87,10 +71,7 @@ async fn a_quota_is_said_in_the_clusters_words() {
     let error = loop {
         // The API server learns of a quota a moment after it was written.
         number += 1;
-        if let Err(error) = cluster
-            .create_volume(&wanted(&format!("pvc/disk-{number}")))
-            .await
-        {
+        if let Err(error) = cluster.create_volume(&wanted(&format!("pvc/disk-{number}"))).await {
             break error;
         }
     };
@@ -110,10 +91,7 @@ async fn a_quota_is_said_in_the_clusters_words() {
 #[tokio::test]
 async fn what_the_api_server_checks_is_said_in_its_words() {
     let cluster = administrator("checked").await;
-    let odd = WantedVolume {
-        access_mode: Some("Sometimes".to_owned()),
-        ..wanted("pvc/disk")
-    };
+    let odd = WantedVolume { access_mode: Some("Sometimes".to_owned()), ..wanted("pvc/disk") };
     let said = cluster.create_volume(&odd).await.unwrap_err().to_string();
     assert!(
         said.starts_with("the cluster refuses pvc/disk: ")
@@ -191,10 +169,7 @@ async fn a_checksum_that_cdi_does_not_know_is_not_lost() {
 #[tokio::test]
 async fn the_configuration_is_cdis() {
     let cluster = administrator("configured").await;
-    assert!(matches!(
-        cluster.cdi_config().await.unwrap().proxy_url(),
-        Err(ClusterError::NoProxy)
-    ));
+    assert!(matches!(cluster.cdi_config().await.unwrap().proxy_url(), Err(ClusterError::NoProxy)));
     api().set_cdi_config_status(&json!({
         "uploadProxyURL": "proxy.example.org",
         "filesystemOverhead": {"global": "0.06", "storageClass": {"fast": "0.1"}},

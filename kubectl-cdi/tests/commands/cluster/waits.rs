@@ -27,11 +27,7 @@ async fn wait(
             }
         })
         .await;
-    assert!(
-        next.is_none(),
-        "never said: {:?}",
-        next.map(|(sentence, _)| *sentence)
-    );
+    assert!(next.is_none(), "never said: {:?}", next.map(|(sentence, _)| *sentence));
     waited
 }
 
@@ -61,12 +57,7 @@ fn container(state: &Value, ready: bool) -> Value {
 }
 
 fn warn(namespace: &str, kind: &str, name: &str, message: &str) {
-    record(
-        namespace,
-        (kind, name),
-        ("Warning", "Odd", message),
-        "2026-01-01T00:00:00Z",
-    );
+    record(namespace, (kind, name), ("Warning", "Odd", message), "2026-01-01T00:00:00Z");
 }
 
 /// Records an event of this type, reason and message about an object.
@@ -114,29 +105,20 @@ async fn all_that_an_upload_pod_waits_for_is_said() {
             ("waiting for a volume for the claim", &mut || {
                 warn(namespace, "PersistentVolumeClaim", "disk", "no pool \"fast\"");
             }),
-            (
-                "waiting for a volume for the claim: no pool \"fast\"",
-                &mut || {
-                    api().bind_pvc(namespace, "disk", "1Gi");
-                },
-            ),
+            ("waiting for a volume for the claim: no pool \"fast\"", &mut || {
+                api().bind_pvc(namespace, "disk", "1Gi");
+            }),
             ("waiting for CDI to start the pod", &mut || {
                 create_pod(namespace, pod);
                 set_pod(namespace, pod, &unschedulable);
             }),
-            (
-                "waiting for a node for the pod: 0/3 nodes are available",
-                &mut || {
-                    set_pod(namespace, pod, &waiting("ContainerCreating", ""));
-                    warn(namespace, "Pod", pod, "volume is in use elsewhere");
-                },
-            ),
-            (
-                "waiting for the pod to start: volume is in use elsewhere",
-                &mut || {
-                    set_pod(namespace, pod, &waiting("ImagePullBackOff", "Back-off pulling"));
-                },
-            ),
+            ("waiting for a node for the pod: 0/3 nodes are available", &mut || {
+                set_pod(namespace, pod, &waiting("ContainerCreating", ""));
+                warn(namespace, "Pod", pod, "volume is in use elsewhere");
+            }),
+            ("waiting for the pod to start: volume is in use elsewhere", &mut || {
+                set_pod(namespace, pod, &waiting("ImagePullBackOff", "Back-off pulling"));
+            }),
             ("waiting for the pod's image: Back-off pulling", &mut || {
                 let mut status = waiting("CrashLoopBackOff", "back-off 10s");
                 let end = json!({"exitCode": 1, "message": "no TLS key"});
@@ -165,23 +147,13 @@ async fn a_populator_fills_another_claim() {
     let cluster = administrator(namespace).await;
     cluster.create_volume(&wanted("dv/disk")).await.unwrap();
     api().create_pvc(namespace, "disk", &[("storage.populator.pvcPrime", "prime-1")]);
-    api().create_upload_pvc(
-        namespace,
-        "prime-1",
-        &[("storage.uploadPodName", "cdi-upload-prime-1")],
-    );
+    api().create_upload_pvc(namespace, "prime-1", &[("storage.uploadPodName", "cdi-upload-prime-1")]);
     api().bind_pvc(namespace, "prime-1", "1Gi");
     let sentence = "waiting for the pod to be ready";
     create_pod(namespace, "cdi-upload-prime-1");
-    set_pod(
-        namespace,
-        "cdi-upload-prime-1",
-        &container(&json!({"running": {}}), false),
-    );
+    set_pod(namespace, "cdi-upload-prime-1", &container(&json!({"running": {}}), false));
     let mut ready = || api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
-    wait(&cluster, &target("dv/disk"), &mut [(sentence, &mut ready)])
-        .await
-        .unwrap();
+    wait(&cluster, &target("dv/disk"), &mut [(sentence, &mut ready)]).await.unwrap();
 }
 
 #[tokio::test]
@@ -192,28 +164,17 @@ async fn a_first_consumer_is_asked_for() {
     // Of a claim only an event says it, with any kind of class.
     cluster.create_volume(&wanted("pvc/disk")).await.unwrap();
     let about = ("PersistentVolumeClaim", "disk");
-    let waits = (
-        "Normal",
-        "WaitForFirstConsumer",
-        "waiting for first consumer to be created before binding",
-    );
+    let waits = ("Normal", "WaitForFirstConsumer", "waiting for first consumer to be created before binding");
     record(namespace, about, waits, "2026-01-01T00:00:00Z");
     let sentence = "pvc/disk waits for its first consumer: start the VM, or give --force-bind";
     assert!(table().await.contains(sentence), "{}", table().await);
-    let scheduled = (
-        "Normal",
-        "WaitForPodScheduled",
-        "waiting for pod vm to be scheduled",
-    );
+    let scheduled = ("Normal", "WaitForPodScheduled", "waiting for pod vm to be scheduled");
     let mut consumed = || record(namespace, about, scheduled, "2026-01-01T00:00:01Z");
     let mut ready = || api().annotate_pvc(namespace, "disk", "storage.pod.ready", Some("true"));
     wait(
         &cluster,
         &target("pvc/disk"),
-        &mut [
-            (sentence, &mut consumed),
-            ("waiting for a volume for the claim", &mut ready),
-        ],
+        &mut [(sentence, &mut consumed), ("waiting for a volume for the claim", &mut ready)],
     )
     .await
     .unwrap();
@@ -249,10 +210,7 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
     let dv = target("dv/disk");
     let said = format!("dv/disk gets no volume: {words}; check --storage-class");
     for error in [
-        cluster
-            .wait_for_upload_ready(&dv, PATIENCE, |_| ())
-            .await
-            .unwrap_err(),
+        cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap_err(),
         cluster.follow_import(&dv, PATIENCE, |_| ()).await.unwrap_err(),
     ] {
         assert!(error.to_string().starts_with(&said), "{error}");
@@ -260,27 +218,16 @@ async fn a_claim_that_cannot_exist_ends_the_wait() {
     }
     // The claim came later: the condition is an old one.
     api().create_pvc(namespace, "disk", &[("storage.pod.ready", "true")]);
-    cluster
-        .wait_for_upload_ready(&dv, PATIENCE, |_| ())
-        .await
-        .unwrap();
+    cluster.wait_for_upload_ready(&dv, PATIENCE, |_| ()).await.unwrap();
     // Kubernetes looks for the class of a claim.
     let words = "storageclass.storage.k8s.io \"nope\" not found";
     for name in ["claim", "disk2"] {
         let pvc = target(&format!("pvc/{name}"));
         cluster.create_volume(&wanted(&pvc.to_string())).await.unwrap();
         let event = ("Warning", "ProvisioningFailed", words);
-        record(
-            namespace,
-            ("PersistentVolumeClaim", name),
-            event,
-            "2026-01-01T00:00:00Z",
-        );
+        record(namespace, ("PersistentVolumeClaim", name), event, "2026-01-01T00:00:00Z");
         let error = match name {
-            "claim" => cluster
-                .wait_for_upload_ready(&pvc, PATIENCE, |_| ())
-                .await
-                .unwrap_err(),
+            "claim" => cluster.wait_for_upload_ready(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
             _ => cluster.follow_import(&pvc, PATIENCE, |_| ()).await.unwrap_err(),
         };
         let said = format!("{pvc} gets no volume: {words}; ");
@@ -304,22 +251,11 @@ async fn a_wait_ends_with_the_reason() {
          kubectl cdi status dv/disk"
     );
     let quota = json!({"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: q"});
-    api().set_data_volume_status(
-        namespace,
-        "disk",
-        &json!({"phase": "Pending", "conditions": [quota]}),
-    );
+    api().set_data_volume_status(namespace, "disk", &json!({"phase": "Pending", "conditions": [quota]}));
     let error = wait().await.unwrap_err();
-    assert!(
-        matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"),
-        "{error}"
-    );
+    assert!(matches!(&error, ClusterError::Quota(words) if words == "exceeded quota: q"), "{error}");
     assert_eq!(error.exit_reason().exit_code(), 5);
-    api().set_data_volume_status(
-        namespace,
-        "disk",
-        &json!({"phase": "Succeeded", "conditions": null}),
-    );
+    api().set_data_volume_status(namespace, "disk", &json!({"phase": "Succeeded", "conditions": null}));
     assert!(matches!(wait().await, Err(ClusterError::Filled(_))));
 }
 

@@ -47,42 +47,14 @@ fn lists_end() {
     let cases: [(&str, Page, Duration, &str); 5] = [
         (
             "large objects",
-            |n| {
-                page(
-                    &many(
-                        r#"{"metadata": {"name": "x"}, "a": [{"":0},{"":0},{"":0},{"":0}]}"#,
-                        40_000,
-                    ),
-                    n,
-                )
-            },
+            |n| page(&many(r#"{"metadata": {"name": "x"}, "a": [{"":0},{"":0},{"":0},{"":0}]}"#, 40_000), n),
             Duration::ZERO,
             "objects that take more than 201326592 bytes of memory",
         ),
-        (
-            "many objects",
-            |n| page(&many("{}", 10_000), n),
-            Duration::ZERO,
-            "more than 50000 objects",
-        ),
-        (
-            "empty pages",
-            |n| page("", n),
-            Duration::ZERO,
-            "more than 1000 pages",
-        ),
-        (
-            "the same page",
-            |_| page(&many("{}", 10), 7),
-            Duration::ZERO,
-            "the same page again and again",
-        ),
-        (
-            "slow pages",
-            |n| page("{}", n),
-            Duration::from_secs(9),
-            "a list that does not end within 60 s",
-        ),
+        ("many objects", |n| page(&many("{}", 10_000), n), Duration::ZERO, "more than 50000 objects"),
+        ("empty pages", |n| page("", n), Duration::ZERO, "more than 1000 pages"),
+        ("the same page", |_| page(&many("{}", 10), 7), Duration::ZERO, "the same page again and again"),
+        ("slow pages", |n| page("{}", n), Duration::from_secs(9), "a list that does not end within 60 s"),
     ];
     check_all(cases.map(|case| case.0), |name| {
         let case = cases.iter().find(|case| case.0 == *name).or_fail(name);
@@ -104,11 +76,7 @@ fn a_list_of_many_pages_is_read_to_its_end() {
     let laptop = laptop_of_pages(
         |n| {
             let name = json!({"metadata": {"name": format!("disk-{n}")}, "status": {"phase": "Succeeded"}});
-            let next = if n % 121 == 120 {
-                String::new()
-            } else {
-                format!("page-{n}")
-            };
+            let next = if n % 121 == 120 { String::new() } else { format!("page-{n}") };
             json!({"metadata": {"continue": next}, "items": [name]}).to_string()
         },
         Duration::ZERO,
@@ -125,18 +93,8 @@ fn one_answer_takes_little_memory() {
     let maps = |bytes: usize| format!(r#"{{"a":[{}0]}}"#, r#"{"":0},"#.repeat(bytes / 7));
     let bodies = [
         ("many bytes", 200, zeros(32 << 20), "more than 8388608 bytes"),
-        (
-            "numbers",
-            200,
-            zeros(7 << 20),
-            "objects that take more than 16777216 bytes of memory",
-        ),
-        (
-            "maps",
-            200,
-            maps(7 << 20),
-            "objects that take more than 16777216 bytes of memory",
-        ),
+        ("numbers", 200, zeros(7 << 20), "objects that take more than 16777216 bytes of memory"),
+        ("maps", 200, maps(7 << 20), "objects that take more than 16777216 bytes of memory"),
         ("a failure", 500, maps(7 << 20), "cannot answer now: "),
         ("a huge failure", 500, zeros(32 << 20), "more than 8388608 bytes"),
     ];
@@ -159,15 +117,11 @@ fn an_upload_keeps_to_its_cgroup() {
     let laptop = Laptop::new(Cluster::harmless());
     let group = MemoryCgroup::new(LIMIT);
     let bombs = bombs::all();
-    let huge = bombs
-        .iter()
-        .find(|bomb| bomb.name == "a map alone")
-        .or_fail("a bomb");
+    let huge = bombs.iter().find(|bomb| bomb.name == "a map alone").or_fail("a bomb");
     let harmless = std::fs::read(laptop.path("image")).unwrap();
-    for (image, sentence) in [
-        (huge.bytes.as_slice(), " bytes of memory"),
-        (&harmless, "the upload server refuses the image: "),
-    ] {
+    for (image, sentence) in
+        [(huge.bytes.as_slice(), " bytes of memory"), (&harmless, "the upload server refuses the image: ")]
+    {
         let mut file = std::fs::File::create(laptop.path("image")).unwrap();
         file.write_all(image).unwrap();
         file.sync_all().unwrap();

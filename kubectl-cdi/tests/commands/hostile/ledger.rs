@@ -77,19 +77,13 @@ type Make = fn(&Laptop);
 fn what_is_in_the_place_of_a_ledger_is_left_alone() {
     let places: [(&str, Make); 4] = [
         ("a link to a file", |laptop| {
-            symlink(
-                laptop.path("home/.bashrc.d/x.upload"),
-                laptop.ledgers().join(NAME),
-            )
-            .or_fail("a link");
+            symlink(laptop.path("home/.bashrc.d/x.upload"), laptop.ledgers().join(NAME)).or_fail("a link");
         }),
         ("a link to nothing", |laptop| {
             symlink(laptop.path("home/.bashrc.d/new"), laptop.ledgers().join(NAME)).or_fail("a link");
         }),
         ("a FIFO", make_fifo),
-        ("a folder", |laptop| {
-            fs::create_dir(laptop.ledgers().join(NAME)).or_fail("a folder")
-        }),
+        ("a folder", |laptop| fs::create_dir(laptop.ledgers().join(NAME)).or_fail("a folder")),
     ];
     for (what, make) in places {
         let laptop = Laptop::new(Cluster::harmless());
@@ -100,10 +94,7 @@ fn what_is_in_the_place_of_a_ledger_is_left_alone() {
         finished.assert_failure(4, "the upload server refuses the image: ");
         let sentence = "no other process can continue this upload: ";
         assert!(finished.stderr.contains(sentence), "{what}: {}", finished.stderr);
-        assert!(
-            (laptop.files(), kind(&laptop)) == before,
-            "{what}: something was changed"
-        );
+        assert!((laptop.files(), kind(&laptop)) == before, "{what}: something was changed");
     }
 }
 
@@ -168,10 +159,7 @@ fn an_upload_that_has_ended_at_the_server_is_begun_again() {
         finished.assert_failure(4, "the upload server refuses the image: ");
         let requests = laptop.proxy.requests();
         let (last, _) = requests.last().or_fail("a request");
-        assert_eq!(
-            (last.method.as_str(), last.path()),
-            ("PATCH", &*format!("{UPLOADS}/second"))
-        );
+        assert_eq!((last.method.as_str(), last.path()), ("PATCH", &*format!("{UPLOADS}/second")));
         assert_eq!(laptop.left(), [], "the ledger of a refused image");
     }
 }
@@ -188,13 +176,11 @@ fn an_answer_without_words_is_told_by_its_status_and_its_server() {
 /// A laptop of which the answer to its bytes is lost, and the one to the next request is this.
 fn laptop_with_a_lost_answer(next: Reply) -> Laptop {
     let is_lost = AtomicBool::new(false);
-    Laptop::with_proxy(Cluster::harmless(), move |request| {
-        match request.method.as_str() {
-            "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
-            "HEAD" => Reply::status(410, ""),
-            _ if is_lost.swap(true, Ordering::Relaxed) => next.clone(),
-            _ => Reply::status(502, ""),
-        }
+    Laptop::with_proxy(Cluster::harmless(), move |request| match request.method.as_str() {
+        "POST" => Reply::status(201, "").with("Location", format!("{UPLOADS}/a1")),
+        "HEAD" => Reply::status(410, ""),
+        _ if is_lost.swap(true, Ordering::Relaxed) => next.clone(),
+        _ => Reply::status(502, ""),
     })
 }
 

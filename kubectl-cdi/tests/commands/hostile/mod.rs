@@ -150,10 +150,7 @@ impl Laptop {
                 if path == self.ledgers() {
                     continue;
                 }
-                files.insert(
-                    path.clone(),
-                    kind.is_file().then(|| fs::read(&path).or_fail(path.display())),
-                );
+                files.insert(path.clone(), kind.is_file().then(|| fs::read(&path).or_fail(path.display())));
                 if kind.is_dir() {
                     folders.push(path);
                 }

@@ -6,14 +6,7 @@ use testkit::cases::check_all;
 use crate::hostile::{Cluster, Laptop, UPLOADS};
 
 /// Texts that would lead elsewhere as a part of a path.
-const ELSEWHERE: [&str; 6] = [
-    "../../../secrets/x",
-    "a/b/c",
-    "x?watch=true",
-    "..",
-    "",
-    "a%2f..%2fb",
-];
+const ELSEWHERE: [&str; 6] = ["../../../secrets/x", "a/b/c", "x?watch=true", "..", "", "a%2f..%2fb"];
 
 #[test]
 fn a_uid_is_no_path() {
@@ -59,10 +52,7 @@ fn a_location_is_a_path_of_plain_letters() {
         &long,
     ];
     check_all(locations, |location| {
-        let laptop = Laptop::new(Cluster {
-            location: (*location).to_owned(),
-            ..Cluster::harmless()
-        });
+        let laptop = Laptop::new(Cluster { location: (*location).to_owned(), ..Cluster::harmless() });
         let before = laptop.files();
         let finished = laptop.upload("5s").run();
         assert!(laptop.files() == before, "something was changed");
@@ -82,21 +72,15 @@ fn names_lead_to_no_other_object() {
         claim["metadata"]["annotations"][format!("cdi.kubevirt.io/{field}")] = json!(name);
     }
     let fields: [(&str, Change); 4] = [
-        ("pvcPrime", |claim, name| {
-            annotate(claim, "storage.populator.pvcPrime", name)
-        }),
-        ("uploadPodName", |claim, name| {
-            annotate(claim, "storage.uploadPodName", name)
-        }),
+        ("pvcPrime", |claim, name| annotate(claim, "storage.populator.pvcPrime", name)),
+        ("uploadPodName", |claim, name| annotate(claim, "storage.uploadPodName", name)),
         ("name", |claim, name| claim["metadata"]["name"] = json!(name)),
         ("storageClassName", |claim, name| {
             claim["status"]["phase"] = json!("Pending");
             claim["spec"]["storageClassName"] = json!(name);
         }),
     ];
-    let cases = fields
-        .iter()
-        .flat_map(|field| ELSEWHERE.map(|name| (field, name)));
+    let cases = fields.iter().flat_map(|field| ELSEWHERE.map(|name| (field, name)));
     for ((field, change), name) in cases {
         let mut cluster = Cluster::harmless();
         annotate(&mut cluster.claim, "storage.pod.ready", "false");
@@ -117,18 +101,8 @@ fn names_lead_to_no_other_object() {
 
 #[test]
 fn a_token_is_no_command() {
-    for token in [
-        "a'; touch PWNED; '",
-        "a\nb",
-        "$(touch PWNED)",
-        "a b",
-        "\u{202e}",
-        "a\u{1b}[31m",
-    ] {
-        let laptop = Laptop::new(Cluster {
-            token: json!(token),
-            ..Cluster::harmless()
-        });
+    for token in ["a'; touch PWNED; '", "a\nb", "$(touch PWNED)", "a b", "\u{202e}", "a\u{1b}[31m"] {
+        let laptop = Laptop::new(Cluster { token: json!(token), ..Cluster::harmless() });
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
             let finished = program.run();
             finished.assert_failure(
@@ -153,10 +127,7 @@ fn the_url_of_a_proxy_is_no_command() {
         "https://example.org/#a",
         "file:///etc/passwd",
     ] {
-        let laptop = Laptop::new(Cluster {
-            proxy_url: Some(url.to_owned()),
-            ..Cluster::harmless()
-        });
+        let laptop = Laptop::new(Cluster { proxy_url: Some(url.to_owned()), ..Cluster::harmless() });
         for program in [laptop.program("token pvc/disk"), laptop.upload("5s")] {
             let finished = program.run();
             finished.assert_failure(7, "CDIConfig says that the upload proxy is at ");

@@ -44,17 +44,9 @@ fn bash_and_kubectl_complete_the_names_of_volumes() {
     assert_eq!(in_bash(&["kubectl-cdi", "status", "-n", SPACE, ""]), all);
     // bash breaks words at : and =.
     let url = ["https", ":", "//example.org/a"];
-    let line = [
-        &["kubectl-cdi", "import", "--namespace", "=", SPACE][..],
-        &url,
-        &["dv/"],
-    ]
-    .concat();
+    let line = [&["kubectl-cdi", "import", "--namespace", "=", SPACE][..], &url, &["dv/"]].concat();
     assert_eq!(in_bash(&line), ["dv/fedora"]);
-    assert_eq!(
-        in_bash(&["kubectl-cdi", "upload", "a.raw", "--dry-run", "="]),
-        ["client"]
-    );
+    assert_eq!(in_bash(&["kubectl-cdi", "upload", "a.raw", "--dry-run", "="]), ["client"]);
     assert_eq!(in_bash(&["kubectl-cdi", "st"]), ["status"]);
 
     // kubectl runs a program of this name with the words behind `kubectl cdi`.
@@ -76,9 +68,7 @@ fn bash_and_kubectl_complete_the_names_of_volumes() {
 
 #[test]
 fn without_a_cluster_a_completion_is_silent() {
-    let asked = Program::new(BINARY)
-        .args(["complete", "status", "--kubeconfig", "/nowhere", ""])
-        .run();
+    let asked = Program::new(BINARY).args(["complete", "status", "--kubeconfig", "/nowhere", ""]).run();
     asked.assert_success("a completion");
     assert_eq!((asked.stdout.as_str(), asked.stderr.as_str()), (":4\n", ""));
 }

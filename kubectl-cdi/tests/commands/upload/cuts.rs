@@ -32,9 +32,7 @@ fn an_upload_goes_on_whatever_is_cut_dies_expires_or_is_silent() {
     let mut scene = Scene::new();
     let content = disk::content(5, 384 * MIB);
     let image = scene.image(&content);
-    api()
-        .tokens
-        .set_lifetime_seconds(SILENCE.as_secs().try_into().or_fail("seconds"));
+    api().tokens.set_lifetime_seconds(SILENCE.as_secs().try_into().or_fail("seconds"));
     let running = scene.upload_for(&image, "5m").timeout(2 * PATIENCE).start();
     let mut random = Random::new(7);
     for cut in 0..20 {
@@ -158,10 +156,5 @@ fn where_no_upload_can_be_continued_it_is_sent_in_one_request() {
     assert_eq!(last_event(&finished)["resumable"], false);
     let sentence =
         "uploads cannot be resumed here: the upload proxy or the upload server does not support it";
-    assert_eq!(
-        finished.stderr.matches(sentence).count(),
-        1,
-        "{}",
-        finished.stderr
-    );
+    assert_eq!(finished.stderr.matches(sentence).count(), 1, "{}", finished.stderr);
 }

@@ -48,10 +48,8 @@ impl Person {
                 rights.push((group, resource, verbs));
             }
         }
-        let rights: Vec<Right<'_>> = rights
-            .iter()
-            .map(|(group, resource, verbs)| (*group, *resource, verbs.as_slice()))
-            .collect();
+        let rights: Vec<Right<'_>> =
+            rights.iter().map(|(group, resource, verbs)| (*group, *resource, verbs.as_slice())).collect();
         let cluster = &api().cluster;
         Self::new(cluster, space, cluster.user(space, &rights))
     }
@@ -60,12 +58,7 @@ impl Person {
         cluster.create_namespace(space);
         let folder = tempfile::tempdir().or_fail("a folder");
         std::fs::write(folder.path().join("image"), disk::content(1, 1 << 20)).or_fail("an image");
-        Self {
-            cluster,
-            kubeconfig,
-            space: space.to_owned(),
-            folder,
-        }
+        Self { cluster, kubeconfig, space: space.to_owned(), folder }
     }
 
     /// A command; `IMAGE` stands for a file, `PROXY` for one that is not asked.
@@ -90,11 +83,7 @@ impl Person {
         let before = self.volumes();
         let finished = self.program(line).run();
         let ledgers = std::fs::read_dir(self.folder.path().join("state/kubectl-cdi"));
-        assert_eq!(
-            ledgers.map_or(0, Iterator::count),
-            0,
-            "{line}: a ledger of nothing"
-        );
+        assert_eq!(ledgers.map_or(0, Iterator::count), 0, "{line}: a ledger of nothing");
         self.failed(&finished, code, sentence, &before);
         finished
     }
@@ -110,14 +99,8 @@ impl Person {
         let space = &self.space;
         let mut names = Vec::new();
         for (kind, path) in [
-            (
-                "dv",
-                format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{space}/datavolumes"),
-            ),
-            (
-                "pvc",
-                format!("/api/v1/namespaces/{space}/persistentvolumeclaims"),
-            ),
+            ("dv", format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{space}/datavolumes")),
+            ("pvc", format!("/api/v1/namespaces/{space}/persistentvolumeclaims")),
         ] {
             let list = self.cluster.get(&path);
             let objects = list["items"].as_array().or_fail("a list").iter();
@@ -145,39 +128,25 @@ fn nowhere() -> String {
 
 #[test]
 fn a_right_that_is_missing_is_named() {
-    let upload_into_ready = format!(
-        "upload IMAGE pvc/ready --no-create --uploadproxy-url {}",
-        nowhere()
-    );
+    let upload_into_ready = format!("upload IMAGE pvc/ready --no-create --uploadproxy-url {}", nowhere());
     for (number, (verb, resource, lines)) in [
         (
             "create",
             DATA_VOLUMES,
-            &[
-                "upload IMAGE PROXY dv/disk",
-                "import https://example.org/a dv/disk --size 1Gi",
-            ][..],
+            &["upload IMAGE PROXY dv/disk", "import https://example.org/a dv/disk --size 1Gi"][..],
         ),
         (
             "get",
             DATA_VOLUMES,
             // The first makes the DataVolume, and removes it again.
-            &[
-                "upload IMAGE PROXY dv/disk",
-                "upload IMAGE PROXY dv/disk --no-create",
-                "status dv/disk",
-            ],
+            &["upload IMAGE PROXY dv/disk", "upload IMAGE PROXY dv/disk --no-create", "status dv/disk"],
         ),
         ("list", DATA_VOLUMES, &["status"]),
         ("create", CLAIMS, &["upload IMAGE PROXY pvc/disk"]),
         (
             "get",
             CLAIMS,
-            &[
-                "upload IMAGE PROXY pvc/disk --no-create",
-                "upload IMAGE PROXY dv/disk",
-                "status pvc/disk",
-            ],
+            &["upload IMAGE PROXY pvc/disk --no-create", "upload IMAGE PROXY dv/disk", "status pvc/disk"],
         ),
         ("list", CLAIMS, &["status"]),
         ("create", TOKENS, &["token pvc/ready", &upload_into_ready]),
@@ -201,10 +170,7 @@ fn a_right_that_is_missing_is_named() {
 fn what_may_not_be_removed_again_is_said_to_stay() {
     let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
     let finished = person.program("upload IMAGE PROXY dv/disk").run();
-    finished.assert_failure(
-        7,
-        "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable",
-    );
+    finished.assert_failure(7, "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable");
     let stays =
         "dv/disk, which was made for this upload, stays: you may not delete datavolumes.cdi.kubevirt.io";
     assert!(finished.stderr.contains(stays), "{}", finished.stderr);
@@ -217,15 +183,8 @@ fn without_rights_on_pods_and_events_everything_works() {
     person.ready_claim("ready");
     let finished = person.program("status").run();
     finished.assert_success("the status");
-    assert!(
-        finished.stdout.contains("pvc/ready  Running"),
-        "{}",
-        finished.stdout
-    );
-    person
-        .program("token pvc/ready")
-        .run()
-        .assert_failure(7, "where its upload proxy is reached");
+    assert!(finished.stdout.contains("pvc/ready  Running"), "{}", finished.stdout);
+    person.program("token pvc/ready").run().assert_failure(7, "where its upload proxy is reached");
 }
 
 #[test]
@@ -279,33 +238,20 @@ fn a_quota_that_is_used_up_is_said_in_the_clusters_words() {
     let finished = person.fails("upload IMAGE PROXY pvc/disk --size 1Gi", 5, words);
     let beginning = "no room in the quota of the namespace: ";
     assert!(finished.stderr.contains(beginning), "{}", finished.stderr);
-    assert!(
-        finished.stderr.contains("; ask for less by --size"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("; ask for less by --size"), "{}", finished.stderr);
 }
 
 #[test]
 fn a_quota_that_cdi_meets_ends_the_wait() {
     let person = Person::administrator("quota-of-cdi");
-    let running = person
-        .program("upload IMAGE PROXY dv/disk --progress plain")
-        .start();
+    let running = person.program("upload IMAGE PROXY dv/disk --progress plain").start();
     running.wait_for_line("waiting for CDI to make the claim");
     let full = json!({"conditions": [
         {"type": "Bound", "status": "Unknown", "reason": "ErrExceededQuota", "message": "exceeded quota: small"},
     ]});
-    person
-        .cluster
-        .set_data_volume_status(&person.space, "disk", &full);
+    person.cluster.set_data_volume_status(&person.space, "disk", &full);
     let finished = running.wait();
-    person.failed(
-        &finished,
-        5,
-        "no room in the quota of the namespace: exceeded quota: small",
-        &[],
-    );
+    person.failed(&finished, 5, "no room in the quota of the namespace: exceeded quota: small", &[]);
 }
 
 #[test]
@@ -319,9 +265,7 @@ fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
         let finished = person.fails(&line, 7, &sentence);
         let ways = "An Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
         assert!(finished.stderr.contains(ways), "{}", finished.stderr);
-        let removed = finished
-            .stderr
-            .contains("dv/disk, which was made for this upload, is removed again");
+        let removed = finished.stderr.contains("dv/disk, which was made for this upload, is removed again");
         assert_eq!(removed, target == "dv/disk", "{}", finished.stderr);
     }
 }
@@ -330,16 +274,9 @@ fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
 fn where_no_proxy_is_known_the_ways_to_one_are_said() {
     let person = Person::administrator("no-proxy");
     person.ready_claim("disk");
-    for line in [
-        "upload IMAGE dv/disk",
-        "upload IMAGE pvc/disk --no-create",
-        "token pvc/disk",
-    ] {
-        let finished = person.fails(
-            line,
-            7,
-            "the cluster does not say where its upload proxy is reached from outside",
-        );
+    for line in ["upload IMAGE dv/disk", "upload IMAGE pvc/disk --no-create", "token pvc/disk"] {
+        let finished =
+            person.fails(line, 7, "the cluster does not say where its upload proxy is reached from outside");
         for way in [
             "an Ingress or a Route for the service cdi-uploadproxy",
             "`kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`",

@@ -70,10 +70,7 @@ fn usable(folder: &Path, bytes: u64, mkfs: &[&str], disk: u64) -> u64 {
     drop(file);
     tools::unmount(&place);
     let usable = volume.f_bavail * volume.f_frsize;
-    assert!(
-        usable >= disk,
-        "{mkfs:?}: of {bytes} bytes {usable} are usable, and the disk has {disk}"
-    );
+    assert!(usable >= disk, "{mkfs:?}: of {bytes} bytes {usable} are usable, and the disk has {disk}");
     allocated.or_fail(format!("{mkfs:?}: a file of {disk} bytes on a volume of {bytes}"));
     usable
 }
@@ -94,21 +91,12 @@ fn a_volume_for_a_disk_has_room_for_it_on_ext4_and_xfs() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("disk.raw");
     for disk in DISKS {
-        File::create(&image)
-            .and_then(|file| file.set_len(disk))
-            .or_fail("an image");
-        for (target, class) in [
-            ("dv/a", "unknown"),
-            ("pvc/a", "unknown"),
-            ("dv/a", "on-xfs"),
-            ("pvc/a", "on-xfs"),
-        ] {
+        File::create(&image).and_then(|file| file.set_len(disk)).or_fail("an image");
+        for (target, class) in
+            [("dv/a", "unknown"), ("pvc/a", "unknown"), ("dv/a", "on-xfs"), ("pvc/a", "on-xfs")]
+        {
             let requested = requested(&image, target, class);
-            let claim = if target == "dv/a" {
-                inflated(requested)
-            } else {
-                requested
-            };
+            let claim = if target == "dv/a" { inflated(requested) } else { requested };
             let mut line = format!("disk {disk} {target} {class}: requested {requested}, claim {claim}");
             if class == "unknown" {
                 let usable = usable(folder.path(), claim, &["mkfs.ext4", "-q", "-F", "-m", "0"], disk);

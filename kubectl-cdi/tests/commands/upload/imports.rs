@@ -37,10 +37,7 @@ fn origin(change: impl FnOnce(&mut Script), body: Vec<u8>) -> Origin {
 fn qcow2(folder: &Path, options: &[&str]) -> Vec<u8> {
     let path = folder.join("image.qcow2");
     let words = [&["create", "-q", "-f", "qcow2"], options].concat();
-    let words = words
-        .into_iter()
-        .map(Into::into)
-        .chain([path.clone().into_os_string(), "64M".into()]);
+    let words = words.into_iter().map(Into::into).chain([path.clone().into_os_string(), "64M".into()]);
     tools::run("qemu-img", words);
     std::fs::read(path).or_fail("an image")
 }
@@ -75,30 +72,18 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
     let ask = "how large the disk is cannot be told from here: ";
     let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
     let packed = origin(|_| (), packed);
-    let locked = origin(
-        |script| script.basic_auth = Some("user:s3cret".to_owned()),
-        vec![0; 512],
-    );
+    let locked = origin(|script| script.basic_auth = Some("user:s3cret".to_owned()), vec![0; 512]);
     let [nobody] = testkit::ports::free();
     for (url, words) in [
-        (
-            packed.url("/disk.gz"),
-            "all of the image would have to be read; give --size",
-        ),
+        (packed.url("/disk.gz"), "all of the image would have to be read; give --size"),
         (locked.url("/disk"), "401"),
         (format!("http://{nobody}/disk"), "refused"),
-        (
-            "docker://example.org/disk".to_owned(),
-            "only http:// and https:// are looked at; give --size",
-        ),
+        ("docker://example.org/disk".to_owned(), "only http:// and https:// are looked at; give --size"),
     ] {
         let finished = import(&url);
         finished.assert_failure(2, ask);
         let said = &finished.stderr;
-        assert!(
-            said.contains(words) && said.contains("; give --size"),
-            "{url}: {said}"
-        );
+        assert!(said.contains(words) && said.contains("; give --size"), "{url}: {said}");
         assert_eq!(finished.stdout, "");
     }
     let folder = tempfile::tempdir().or_fail("a folder");
@@ -124,10 +109,7 @@ fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() 
     let endpoint = format!("http://{}", store.address());
     for (number, (key, address)) in [
         ("disk.img", "s3://images/disk.img"),
-        (
-            "a dir/\u{fc}n\u{ef} +%&name.img",
-            "s3://images/a dir/\u{fc}n\u{ef} +%&name.img",
-        ),
+        ("a dir/\u{fc}n\u{ef} +%&name.img", "s3://images/a dir/\u{fc}n\u{ef} +%&name.img"),
         ("a b?.img", "s3://images/a%20b%3F.img"),
     ]
     .into_iter()
@@ -168,22 +150,10 @@ fn an_object_of_s3_is_read_by_the_importer_from_the_url_that_cdi_lets_through() 
 #[test]
 fn sources_are_those_that_cdi_lets_through() {
     for (number, (address, kind, url)) in [
-        (
-            "s3://images/a/disk.img",
-            "s3",
-            "https://s3.us-east-1.amazonaws.com/images/a/disk.img",
-        ),
+        ("s3://images/a/disk.img", "s3", "https://s3.us-east-1.amazonaws.com/images/a/disk.img"),
         ("gs://images/a/disk.img", "gcs", "gs://images/a/disk.img"),
-        (
-            "docker://example.org/disk:1",
-            "registry",
-            "docker://example.org/disk:1",
-        ),
-        (
-            "https://example.org/a%20disk",
-            "http",
-            "https://example.org/a%20disk",
-        ),
+        ("docker://example.org/disk:1", "registry", "docker://example.org/disk:1"),
+        ("https://example.org/a%20disk", "http", "https://example.org/a%20disk"),
     ]
     .into_iter()
     .enumerate()
@@ -205,31 +175,11 @@ fn sources_are_those_that_cdi_lets_through() {
 fn what_a_source_does_not_have_is_refused_and_not_dropped() {
     let checksum = ["--checksum", "sha256:ab"];
     for (address, flags, sentence) in [
-        (
-            "s3://b/k",
-            &checksum[..],
-            "--checksum is only for http:// and https://",
-        ),
-        (
-            "docker://h/d",
-            &checksum,
-            "--checksum is only for http:// and https://",
-        ),
-        (
-            "gs://b/k",
-            &["--cert-configmap", "ca"],
-            "--cert-configmap is only for ",
-        ),
-        (
-            "https://h/d",
-            &["--endpoint", "https://h"],
-            "--endpoint is only for s3://",
-        ),
-        (
-            "s3://b/k",
-            &["--endpoint", "https://h/path"],
-            "use http://HOST, https://HOST",
-        ),
+        ("s3://b/k", &checksum[..], "--checksum is only for http:// and https://"),
+        ("docker://h/d", &checksum, "--checksum is only for http:// and https://"),
+        ("gs://b/k", &["--cert-configmap", "ca"], "--cert-configmap is only for "),
+        ("https://h/d", &["--endpoint", "https://h"], "--endpoint is only for s3://"),
+        ("s3://b/k", &["--endpoint", "https://h/path"], "use http://HOST, https://HOST"),
         ("s3://b", &[], "it has to name a bucket and an object"),
         ("ftp://h/d", &[], "is not a source that a cluster can fetch"),
     ] {

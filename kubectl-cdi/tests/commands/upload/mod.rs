@@ -122,15 +122,10 @@ impl Scene {
 
     /// The same, which may be stopped for so long.
     fn upload_for(&self, image: &Path, timeout: &str) -> Program {
-        self.program(&[
-            "upload",
-            &image.to_string_lossy(),
-            &format!("pvc/{}", self.claim),
-            "--no-create",
-        ])
-        .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
-        .arg(self.proxy.path("front-ca.crt"))
-        .args(["--progress", "json", "--timeout", timeout])
+        self.program(&["upload", &image.to_string_lossy(), &format!("pvc/{}", self.claim), "--no-create"])
+            .args(["--uploadproxy-url", &self.wire.url(), "--cacert"])
+            .arg(self.proxy.path("front-ca.crt"))
+            .args(["--progress", "json", "--timeout", timeout])
     }
 
     fn program(&self, words: &[&str]) -> Program {
@@ -155,9 +150,7 @@ impl Scene {
         self.upload_server.wait().assert_success("the upload server");
         // What CDI says when the pod has ended well.
         let succeeded = Some("Succeeded");
-        api()
-            .cluster
-            .annotate_pvc(NAMESPACE, &self.claim, "storage.pod.phase", succeeded);
+        api().cluster.annotate_pvc(NAMESPACE, &self.claim, "storage.pod.phase", succeeded);
         let finished = running.wait();
         finished.assert_success("the upload");
         let disk = std::fs::read(self.pod.disk()).or_fail("the disk");

@@ -18,10 +18,7 @@ fn an_image_that_was_refused_is_refused_again_in_the_same_words_until_there_is_r
     let content = disk::sparse_content(12, 16 * MIB, 4);
     let (raw, image) = (scene.image(&content), folder.path().join("image.qcow2"));
     let convert = ["convert", "-f", "raw", "-O", "qcow2"].map(AsRef::as_ref);
-    tools::run(
-        "qemu-img",
-        convert.into_iter().chain([raw.as_os_str(), image.as_os_str()]),
-    );
+    tools::run("qemu-img", convert.into_iter().chain([raw.as_os_str(), image.as_os_str()]));
     for _ in 0..3 {
         let finished = scene.upload(&image).run();
         finished.assert_failure(5, "the volume is too small: ");
@@ -34,9 +31,7 @@ fn an_image_that_was_refused_is_refused_again_in_the_same_words_until_there_is_r
     let running = scene.upload(&image).start();
     scene.upload_server.wait().assert_success("the upload server");
     let succeeded = Some("Succeeded");
-    api()
-        .cluster
-        .annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
+    api().cluster.annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
     running.wait().assert_success("an upload into a larger volume");
     disk::assert_same(large.path(), &raw, 16 * MIB, "an upload into a larger volume");
 }

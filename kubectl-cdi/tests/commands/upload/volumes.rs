@@ -51,11 +51,7 @@ fn an_upload_that_fails_at_the_server_ends_with_its_words() {
     let finished = scene.upload(&scene.image(&image)).run();
     // Bytes that do not fit together may have been damaged on their way: the server does not blame the image.
     finished.assert_failure(7, "the upload has failed: ");
-    assert!(
-        finished.stderr.contains("the gzip stream is corrupt"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("the gzip stream is corrupt"), "{}", finished.stderr);
     assert!(!scene.pod.disk().exists());
 }
 
@@ -65,14 +61,9 @@ fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
     let image = scene.folder.path().join("large");
     std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
     let finished = scene.upload(&image).run();
-    finished.assert_failure(
-        5,
-        "the disk has 2147483648 bytes, and into the volume of 1073741824 bytes fit",
-    );
+    finished.assert_failure(5, "the disk has 2147483648 bytes, and into the volume of 1073741824 bytes fit");
     let succeeded = Some("Succeeded");
-    api()
-        .cluster
-        .annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
+    api().cluster.annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
     let finished = scene.upload(&scene.image(b"x")).run();
     finished.assert_failure(7, "is already filled: delete it first");
     assert_eq!(scene.wire.sent(), 0);
@@ -84,27 +75,13 @@ fn a_proxy_whose_certificate_is_unknown_gets_no_token() {
     let url = scene.wire.url();
     let target = format!("pvc/{}", scene.claim);
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        &target,
-        "--no-create",
-        "--uploadproxy-url",
-        &url,
-    ];
+    let words = ["upload", &image.to_string_lossy(), &target, "--no-create", "--uploadproxy-url", &url];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(finished.stderr.contains("--cacert"), "{}", finished.stderr);
     // Found out before a volume is made.
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        "dv/untrusted",
-        "--timeout",
-        "2s",
-        "--uploadproxy-url",
-        &url,
-    ];
+    let words =
+        ["upload", &image.to_string_lossy(), "dv/untrusted", "--timeout", "2s", "--uploadproxy-url", &url];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "is not trusted");
     assert!(!finished.stderr.contains("dv/untrusted"), "{}", finished.stderr);
@@ -119,10 +96,7 @@ fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
     let upload = |scene: &Scene, more: &[&str]| {
         let (image, url) = (image.to_string_lossy(), scene.wire.url());
         let words = ["upload", &*image, &target, "--uploadproxy-url", &url];
-        let program = scene
-            .program(&words)
-            .arg("--cacert")
-            .arg(scene.proxy.path("front-ca.crt"));
+        let program = scene.program(&words).arg("--cacert").arg(scene.proxy.path("front-ca.crt"));
         program.args(more.iter().copied())
     };
     let finished = upload(&scene, &[]).run();
@@ -132,11 +106,7 @@ fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
     );
     let removed = format!("{target}, which was made for this upload, is removed again");
     assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
-    assert!(
-        finished.stderr.contains("upload into a larger one, see --size"),
-        "{}",
-        finished.stderr
-    );
+    assert!(finished.stderr.contains("upload into a larger one, see --size"), "{}", finished.stderr);
     // As advised.
     scene.restart_pod_with(&[("UPLOAD_IMAGE_SIZE", "8Mi")]);
     let running = upload(&scene, &["--size", "8Mi", "--progress", "json"]).start();
@@ -147,16 +117,8 @@ fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
 fn a_line_of_progress_is_not_repeated() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        "dv/patient",
-        "--timeout",
-        "4s",
-        "--progress",
-        "plain",
-        PROXY,
-    ];
+    let words =
+        ["upload", &image.to_string_lossy(), "dv/patient", "--timeout", "4s", "--progress", "plain", PROXY];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "waiting for CDI to make the claim");
     let line = "kubectl-cdi: waiting for CDI to make the claim\n";
@@ -196,10 +158,7 @@ fn what_would_be_made_is_shown_and_not_made() {
         assert!(finished.stdout.contains(line), "{}", finished.stdout);
     }
     let words = ["status", "dv/shown"];
-    scene
-        .program(&words)
-        .run()
-        .assert_failure(7, "there is no dv/shown");
+    scene.program(&words).run().assert_failure(7, "there is no dv/shown");
 }
 
 #[test]
@@ -209,15 +168,7 @@ fn how_large_a_compressed_disk_is_its_end_tells() {
     let image = scene.image(&packed(5 << 20));
     let shown = |image: &Path| {
         let image = image.to_string_lossy();
-        let words = [
-            "upload",
-            &*image,
-            "dv/packed",
-            "--dry-run",
-            "client",
-            "--volume-mode",
-            "Block",
-        ];
+        let words = ["upload", &*image, "dv/packed", "--dry-run", "client", "--volume-mode", "Block"];
         scene.program(&words).run()
     };
     let finished = shown(&image);
@@ -226,55 +177,29 @@ fn how_large_a_compressed_disk_is_its_end_tells() {
     let mut cut = packed(5 << 20);
     cut.truncate(cut.len() / 2);
     shown(&scene.image(&cut)).assert_failure(4, "the gzip stream");
-    let words = [
-        "upload",
-        &*image.to_string_lossy(),
-        "dv/files",
-        "--archive",
-        PROXY,
-    ];
+    let words = ["upload", &*image.to_string_lossy(), "dv/files", "--archive", PROXY];
     let finished = scene.program(&words).run();
-    finished.assert_failure(
-        2,
-        "how much room the files of an archive need is not known: give --size",
-    );
+    finished.assert_failure(2, "how much room the files of an archive need is not known: give --size");
 }
 
 #[test]
 fn a_volume_that_was_made_in_vain_is_removed_again() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        "dv/vain",
-        "--timeout",
-        "2s",
-        PROXY,
-    ];
+    let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s", PROXY];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "waiting for CDI to make the claim");
     let removed = "dv/vain, which was made for this upload, is removed again";
     assert!(finished.stderr.contains(removed), "{}", finished.stderr);
     let words = ["status", "dv/vain"];
-    scene
-        .program(&words)
-        .run()
-        .assert_failure(7, "there is no dv/vain");
+    scene.program(&words).run().assert_failure(7, "there is no dv/vain");
 }
 
 #[test]
 fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
-    let words = [
-        "upload",
-        &image.to_string_lossy(),
-        "dv/waiting",
-        PROXY,
-        "--progress",
-        "plain",
-    ];
+    let words = ["upload", &image.to_string_lossy(), "dv/waiting", PROXY, "--progress", "plain"];
     let running = scene.program(&words).start();
     running.wait_for_line("waiting for CDI to make the claim");
     running.signal(Signal::INT);
@@ -314,13 +239,7 @@ fn a_terminal_is_what_it_was_after_ctrl_c() {
     assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
     let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
     // The bar is gone: its lines were cleared, the upper one last.
-    assert!(
-        bar.ends_with("\x1b[2K") || bar.ends_with("\x1b[2K\x1b[1A"),
-        "{said:?}"
-    );
+    assert!(bar.ends_with("\x1b[2K") || bar.ends_with("\x1b[2K\x1b[1A"), "{said:?}");
     let command = "; this goes on where it was: kubectl cdi upload ";
-    assert!(
-        end.starts_with(command) && end.trim_end().ends_with("--no-create"),
-        "{end:?}"
-    );
+    assert!(end.starts_with(command) && end.trim_end().ends_with("--no-create"), "{end:?}");
 }

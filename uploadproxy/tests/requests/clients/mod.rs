@@ -26,21 +26,12 @@ const WAYS: [(&[&str], &str); 9] = [
     (&["--data-binary", "@@"], "upload"),
     (&["--data-binary", "@@", "-H", "Expect:"], "upload-async"),
     (&["-X", "POST", "-T", "@"], "upload"),
-    (
-        &["-X", "POST", "-T", "@", "-H", "Expect: 100-continue"],
-        "upload-async",
-    ),
-    (
-        &["-X", "POST", "-T", "@", "-H", "Transfer-Encoding: chunked"],
-        "upload",
-    ),
+    (&["-X", "POST", "-T", "@", "-H", "Expect: 100-continue"], "upload-async"),
+    (&["-X", "POST", "-T", "@", "-H", "Transfer-Encoding: chunked"], "upload"),
     (&["--http1.0", "--data-binary", "@@"], "upload"),
     (&["-F", "file=@@"], "upload-form"),
     (&["-F", "comment=x", "-F", "file=@@"], "upload-form-async"),
-    (
-        &["-F", "file=@@", "-H", "Transfer-Encoding: chunked"],
-        "upload-form",
-    ),
+    (&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"], "upload-form"),
 ];
 
 /// An upload pod and a proxy in front of it.
@@ -65,12 +56,7 @@ impl Pair {
         let upload_server = pod.start();
         let proxy = proxy.route_with(PVC, upload_server.address(), content);
         let front = proxy.start();
-        Self {
-            pod,
-            upload_server,
-            proxy,
-            front,
-        }
+        Self { pod, upload_server, proxy, front }
     }
 
     /// With a proxy that lets so many bytes pass in a second.
@@ -87,24 +73,13 @@ impl Pair {
         let file = file.to_str().or_fail("a path of ASCII");
         let args = args.iter().map(|arg| {
             let placeholder = arg.rfind('@').filter(|_| arg.contains("@@") || *arg == "@");
-            placeholder.map_or((*arg).to_owned(), |at| {
-                format!("{}{file}{}", &arg[..at], &arg[at + 1..])
-            })
+            placeholder.map_or((*arg).to_owned(), |at| format!("{}{file}{}", &arg[..at], &arg[at + 1..]))
         });
         let fixed = ["-sS", "-o", "/dev/null", "-w", "%{http_code}", "--max-time", "60"];
         let ca = self.proxy.path("front-ca.crt").to_string_lossy().into_owned();
         let token = format!("Authorization: {}", self.proxy.bearer(PVC));
-        let rest = [
-            "--cacert".to_owned(),
-            ca,
-            "-H".to_owned(),
-            token,
-            self.front.url(path),
-        ];
-        tools::run(
-            "curl",
-            fixed.map(str::to_owned).into_iter().chain(args).chain(rest),
-        )
+        let rest = ["--cacert".to_owned(), ca, "-H".to_owned(), token, self.front.url(path)];
+        tools::run("curl", fixed.map(str::to_owned).into_iter().chain(args).chain(rest))
     }
 
     /// What both logged, for messages.
@@ -130,11 +105,7 @@ impl fmt::Display for Case<'_> {
 }
 
 fn image(folder: &Path) -> Image {
-    let spec = Spec {
-        compression: Compression::Zlib,
-        virtual_size: 6 << 20,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { compression: Compression::Zlib, virtual_size: 6 << 20, ..Spec::new(Content::Sparse) };
     spec.build(folder, "image")
 }
 
@@ -152,20 +123,13 @@ fn curl_makes_the_disk_that_qemu_img_makes() {
         for object in [&image.raw, &image.qcow2, &compressed] {
             for to_device in [false, true] {
                 let path = path.clone();
-                cases.push(Case {
-                    args,
-                    path,
-                    object,
-                    to_device,
-                });
+                cases.push(Case { args, path, object, to_device });
             }
         }
     }
     check_all(cases, |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let device = case
-            .to_device
-            .then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
+        let device = case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
         let pair = Pair::with(
             |pod| match &device {
                 Some(device) => pod.block(device.path()),
@@ -191,13 +155,7 @@ fn curl_unpacks_an_archive_by_every_path() {
     std::fs::write(tree.join("a/b/file"), disk::content(1, 3_000_000)).unwrap();
     std::fs::write(tree.join("empty"), b"").unwrap();
     let archive = folder.path().join("tree.tar");
-    let words: [PathBuf; 5] = [
-        "-C".into(),
-        tree.clone(),
-        "-cf".into(),
-        archive.clone(),
-        ".".into(),
-    ];
+    let words: [PathBuf; 5] = ["-C".into(), tree.clone(), "-cf".into(), archive.clone(), ".".into()];
     tools::run("tar", words);
     let zipped = folder.path().join("tree.tar.gz");
     let bytes = tools::filter("gzip", ["-c"], &std::fs::read(&archive).unwrap());

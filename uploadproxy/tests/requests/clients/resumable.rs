@@ -25,9 +25,7 @@ fn patch(pair: &Pair, path: &str, offset: usize) -> Request {
 
 /// The path that the server made for an upload of `length` bytes: one below the proxy's own, as it was asked.
 fn create(pair: &Pair, length: usize) -> String {
-    let request = tus(pair, "POST", CREATE)
-        .header("Upload-Length", &length.to_string())
-        .length(0);
+    let request = tus(pair, "POST", CREATE).header("Upload-Length", &length.to_string()).length(0);
     let response = pair.front.exchange(&request, b"");
     assert_eq!(response.status, 201, "{response:?}\n{}", pair.logs());
     let location = response.header("location").or_fail("a location");
@@ -40,9 +38,7 @@ fn create(pair: &Pair, length: usize) -> String {
 }
 
 fn offset(response: &Response) -> usize {
-    let offset = response
-        .header("upload-offset")
-        .and_then(|offset| offset.parse().ok());
+    let offset = response.header("upload-offset").and_then(|offset| offset.parse().ok());
     offset.or_fail(format!("an offset in {response:?}"))
 }
 
@@ -53,12 +49,9 @@ fn an_upload_goes_on_where_it_broke() {
     let path = create(&pair, content.len());
     let cut = content.len() / 10 * 9;
     let mut connection = pair.front.connect();
-    connection
-        .begin(&patch(&pair, &path, 0).length(content.len()))
-        .unwrap();
+    connection.begin(&patch(&pair, &path, 0).length(content.len())).unwrap();
     assert_eq!(connection.send_until_answered(&content[..cut]).unwrap(), cut);
-    pair.upload_server
-        .wait_for_status(&[&format!("\"received_bytes\":{cut},")]);
+    pair.upload_server.wait_for_status(&[&format!("\"received_bytes\":{cut},")]);
     drop(connection);
     pair.upload_server.wait_for_state("waiting");
     let head = pair.front.exchange(&tus(&pair, "HEAD", &path), b"");
@@ -79,12 +72,9 @@ fn a_proxy_that_dies_costs_a_resumable_upload_nothing() {
     let path = create(&pair, content.len());
     let half = content.len() / 2;
     let mut connection = pair.front.connect();
-    connection
-        .begin(&patch(&pair, &path, 0).length(content.len()))
-        .unwrap();
+    connection.begin(&patch(&pair, &path, 0).length(content.len())).unwrap();
     connection.send(&content[..half]).unwrap();
-    pair.upload_server
-        .wait_for_status(&[&format!("\"received_bytes\":{half},")]);
+    pair.upload_server.wait_for_status(&[&format!("\"received_bytes\":{half},")]);
     // The old one is killed as it is dropped.
     pair.front = pair.proxy.start();
     pair.upload_server.wait_for_state("waiting");

@@ -44,9 +44,9 @@ impl Client {
         let installed = tools::built("tus");
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/testkit/tus");
         let program = match self {
-            Self::JavaScript { .. } => Program::new(tools::find("node"))
-                .arg(scripts.join("upload.cjs"))
-                .arg(&installed),
+            Self::JavaScript { .. } => {
+                Program::new(tools::find("node")).arg(scripts.join("upload.cjs")).arg(&installed)
+            }
             Self::Python => Program::new(installed.join("python/bin/python3")).arg(scripts.join("upload.py")),
         };
         let program = program.arg(url).arg(pair.proxy.bearer(PVC)).arg(file);
@@ -55,10 +55,7 @@ impl Client {
             Self::JavaScript { is_deferred: false } | Self::Python => program,
         };
         let authority = pair.proxy.path("front-ca.crt");
-        program
-            .env("NODE_EXTRA_CA_CERTS", &authority)
-            .env("REQUESTS_CA_BUNDLE", &authority)
-            .timeout(PATIENCE)
+        program.env("NODE_EXTRA_CA_CERTS", &authority).env("REQUESTS_CA_BUNDLE", &authority).timeout(PATIENCE)
     }
 }
 
@@ -68,11 +65,8 @@ fn uploads_of_other_clients_are_cut_and_go_on() {
     let file = folder.path().join("disk.raw");
     let content = disk::content(3, LENGTH);
     std::fs::write(&file, &content).unwrap();
-    let clients = [
-        Client::JavaScript { is_deferred: false },
-        Client::JavaScript { is_deferred: true },
-        Client::Python,
-    ];
+    let clients =
+        [Client::JavaScript { is_deferred: false }, Client::JavaScript { is_deferred: true }, Client::Python];
     check_all(clients, |client| {
         let pair = Pair::throttled(RATE);
         let relay = Relay::start(pair.front.address());
@@ -86,16 +80,9 @@ fn uploads_of_other_clients_are_cut_and_go_on() {
         relay.cut();
         let finished = running.wait();
         finished.assert_success(&client.to_string());
-        let offsets = finished
-            .stdout
-            .lines()
-            .filter_map(|line| line.strip_prefix("goes on at "));
+        let offsets = finished.stdout.lines().filter_map(|line| line.strip_prefix("goes on at "));
         let offsets: Vec<u64> = offsets.map(|offset| offset.parse().or_fail(offset)).collect();
-        assert!(
-            offsets.first().is_some_and(|first| *first > 0),
-            "{}",
-            finished.stdout
-        );
+        assert!(offsets.first().is_some_and(|first| *first > 0), "{}", finished.stdout);
         assert!(finished.stdout.ends_with("done\n"), "{}", finished.stdout);
         // Only what was under way when it was cut is sent twice, not what the server has.
         let again = relay.sent().saturating_sub(LENGTH);

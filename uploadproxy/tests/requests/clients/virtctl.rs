@@ -58,14 +58,8 @@ impl Virtctl<'_> {
         let bearer = format!("Bearer {token}");
         let mut connection = self.front.connect();
         let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &bearer);
-        let is_async = connection
-            .exchange(&head, b"")
-            .is_ok_and(|response| response.status == 200);
-        let path = if is_async {
-            "/v1beta1/upload-async"
-        } else {
-            "/v1beta1/upload"
-        };
+        let is_async = connection.exchange(&head, b"").is_ok_and(|response| response.status == 200);
+        let path = if is_async { "/v1beta1/upload-async" } else { "/v1beta1/upload" };
         let request = Request::post(path)
             .header("User-Agent", "Go-http-client/1.1")
             .header("Accept-Encoding", "gzip")
@@ -102,13 +96,7 @@ fn an_archive_arrives_by_way_of_sync() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), disk::content(1, 1 << 20)).unwrap();
     let archive = folder.path().join("archive.tar");
-    let words = [
-        "-C",
-        folder.path().to_str().unwrap(),
-        "-cf",
-        archive.to_str().unwrap(),
-        "file",
-    ];
+    let words = ["-C", folder.path().to_str().unwrap(), "-cf", archive.to_str().unwrap(), "file"];
     testkit::tools::run("tar", words);
     let pair = Pair::with(|pod| pod, "archive");
     let virtctl = Virtctl {
@@ -116,9 +104,7 @@ fn an_archive_arrives_by_way_of_sync() {
         token: &|| pair.proxy.key().token(PVC, NAMESPACE),
         pause: Duration::ZERO,
     };
-    virtctl
-        .upload(&std::fs::read(archive).unwrap())
-        .or_fail("virtctl");
+    virtctl.upload(&std::fs::read(archive).unwrap()).or_fail("virtctl");
     pair.upload_server.wait().assert_success("virtctl");
     assert!(pair.pod.path("data/file").is_file());
 }
@@ -148,10 +134,7 @@ fn failures_are_tried_again_from_the_first_byte() {
     virtctl.upload(&content).or_fail("virtctl");
     let seen = front.upstream.seen();
     let lines: Vec<_> = seen.iter().map(|seen| seen.request_line()).collect();
-    let (head, post) = (
-        "HEAD /v1beta1/upload-async HTTP/1.1",
-        "POST /v1beta1/upload-async HTTP/1.1",
-    );
+    let (head, post) = ("HEAD /v1beta1/upload-async HTTP/1.1", "POST /v1beta1/upload-async HTTP/1.1");
     let sync = "POST /v1beta1/upload HTTP/1.1";
     assert_eq!(lines, [head, post, head, post, head, sync, head, post]);
     let last = seen.last().unwrap();
@@ -161,10 +144,7 @@ fn failures_are_tried_again_from_the_first_byte() {
 
 #[test]
 fn a_server_that_always_fails_is_given_up() {
-    let front = Scripted::start(
-        BINARY,
-        vec![Script::status(500, "Saving stream failed: it is broken")],
-    );
+    let front = Scripted::start(BINARY, vec![Script::status(500, "Saving stream failed: it is broken")]);
     let virtctl = Virtctl {
         front: &front.server,
         token: &|| front.proxy.key().token(PVC, NAMESPACE),
@@ -180,12 +160,7 @@ fn a_server_that_always_fails_is_given_up() {
 
 #[test]
 fn a_token_that_expires_between_attempts_is_replaced() {
-    let scripts = vec![
-        head_ok(),
-        Script::status(503, ""),
-        head_ok(),
-        Script::status(200, ""),
-    ];
+    let scripts = vec![head_ok(), Script::status(503, ""), head_ok(), Script::status(200, "")];
     let front = Scripted::start(BINARY, scripts);
     let asked = Cell::new(0);
     let token = || {
@@ -198,11 +173,7 @@ fn a_token_that_expires_between_attempts_is_replaced() {
         claims["exp"] = json!(tokens::now() - 8);
         front.proxy.key().sign("PS256", &claims)
     };
-    let virtctl = Virtctl {
-        front: &front.server,
-        token: &token,
-        pause: Duration::from_secs(4),
-    };
+    let virtctl = Virtctl { front: &front.server, token: &token, pause: Duration::from_secs(4) };
     virtctl.upload(b"image").or_fail("virtctl");
     assert_eq!(asked.get(), 2);
     assert_eq!(front.upstream.seen().len(), 4);
@@ -211,11 +182,7 @@ fn a_token_that_expires_between_attempts_is_replaced() {
 #[test]
 fn a_token_that_never_counts_is_told_at_once() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    let virtctl = Virtctl {
-        front: &front.server,
-        token: &|| "abc".to_owned(),
-        pause: Duration::ZERO,
-    };
+    let virtctl = Virtctl { front: &front.server, token: &|| "abc".to_owned(), pause: Duration::ZERO };
     let error = virtctl.upload(&disk::content(1, 8 << 20)).unwrap_err();
     assert_eq!(error, "authentication failed: ");
     assert_eq!(front.upstream.seen().len(), 0);

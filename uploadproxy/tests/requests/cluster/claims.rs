@@ -16,21 +16,9 @@ fn claims_that_take_no_upload_are_refused_in_upstreams_words() {
     let deployed = Deployed::without_claim(cluster(), "claims");
     let server = deployed.start(NOWHERE);
     for (claim, annotations, words) in [
-        (
-            "claims-none",
-            None,
-            "rejecting Upload Request for PVC claims-none that doesn&#39;t exist",
-        ),
-        (
-            "claims-plain",
-            Some(&[][..]),
-            "PVC claims-plain is not an upload target",
-        ),
-        (
-            "claims-ready",
-            Some(&[READY][..]),
-            "PVC claims-ready is not an upload target",
-        ),
+        ("claims-none", None, "rejecting Upload Request for PVC claims-none that doesn&#39;t exist"),
+        ("claims-plain", Some(&[][..]), "PVC claims-plain is not an upload target"),
+        ("claims-ready", Some(&[READY][..]), "PVC claims-ready is not an upload target"),
         (
             "claims-done",
             Some(&[TARGET, READY, ("storage.pod.phase", "Succeeded")][..]),
@@ -47,13 +35,8 @@ fn claims_that_take_no_upload_are_refused_in_upstreams_words() {
             cluster().create_pvc(NAMESPACE, claim, annotations);
         }
         let started = Instant::now();
-        server
-            .exchange(&deployed.request_for(claim), b"")
-            .assert(503, words);
-        assert!(
-            started.elapsed() < Duration::from_secs(8),
-            "{claim}: refused at once"
-        );
+        server.exchange(&deployed.request_for(claim), b"").assert(503, words);
+        assert!(started.elapsed() < Duration::from_secs(8), "{claim}: refused at once");
     }
 }
 
@@ -63,9 +46,7 @@ fn a_claim_that_does_not_get_ready_is_waited_for_ten_seconds() {
     cluster().create_upload_pvc(NAMESPACE, "never", &[("storage.pod.ready", "false")]);
     let server = deployed.start(NOWHERE);
     let started = Instant::now();
-    deployed
-        .upload(&server, &disk())
-        .assert(503, "context deadline exceeded");
+    deployed.upload(&server, &disk()).assert(503, "context deadline exceeded");
     let waited = started.elapsed();
     let expected = Duration::from_secs(9)..Duration::from_secs(15);
     assert!(expected.contains(&waited), "{waited:?}");
@@ -88,10 +69,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
         deployed.upload(&server, &disk()).assert(200, "");
     });
     let waited = started.elapsed();
-    assert!(
-        (delay..delay + Duration::from_secs(5)).contains(&waited),
-        "{waited:?}"
-    );
+    assert!((delay..delay + Duration::from_secs(5)).contains(&waited), "{waited:?}");
     upload_server.wait().assert_success("the upload server");
     assert_disk(&pod, &disk());
 
@@ -100,11 +78,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
     let refused = "rejecting Upload Request for PVC later that already finished uploading";
     eventually("an upload is refused", PROMPT, || {
         let answer = deployed.upload(&server, &disk());
-        if answer.status == 503 && answer.text() == refused {
-            Ok(())
-        } else {
-            Err(format!("{answer:?}"))
-        }
+        if answer.status == 503 && answer.text() == refused { Ok(()) } else { Err(format!("{answer:?}")) }
     });
 }
 
@@ -115,24 +89,13 @@ fn a_claim_for_files_gets_the_files_of_an_archive() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("greeting"), "hello").unwrap();
     let tar = folder.path().join("files.tar");
-    let words = [
-        "-C",
-        &folder.path().display().to_string(),
-        "-cf",
-        &tar.display().to_string(),
-        "greeting",
-    ];
+    let words = ["-C", &folder.path().display().to_string(), "-cf", &tar.display().to_string(), "greeting"];
     tools::run("tar", words);
 
     let pod = deployed.pod();
     let upload_server = pod.start();
     let server = deployed.start(upload_server.address());
-    deployed
-        .upload(&server, &std::fs::read(tar).unwrap())
-        .assert(200, "");
+    deployed.upload(&server, &std::fs::read(tar).unwrap()).assert(200, "");
     upload_server.wait().assert_success("the upload server");
-    assert_eq!(
-        std::fs::read_to_string(pod.path("data/greeting")).unwrap(),
-        "hello"
-    );
+    assert_eq!(std::fs::read_to_string(pod.path("data/greeting")).unwrap(), "hello");
 }

@@ -55,9 +55,7 @@ impl<'a> Deployed<'a> {
     /// The proxy with its own ServiceAccount, and `upload_server` in the place of the claim's Service.
     pub(crate) fn program(&self, upload_server: SocketAddr) -> Program {
         let kubeconfig = self.cluster.service_account(CDI_NAMESPACE, PROXY_ACCOUNT);
-        self.bare_program(upload_server)
-            .arg("-kubeconfig")
-            .arg(kubeconfig)
+        self.bare_program(upload_server).arg("-kubeconfig").arg(kubeconfig)
     }
 
     /// The proxy in a pod that does not know of any cluster.

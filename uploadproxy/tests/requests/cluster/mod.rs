@@ -38,10 +38,7 @@ fn eventually<T>(what: &str, patience: Duration, attempt: impl Fn() -> Result<T,
             Ok(value) => return (value, started.elapsed()),
             Err(failure) => failure,
         };
-        assert!(
-            started.elapsed() < patience,
-            "{what}: not within {patience:?}: {failure}"
-        );
+        assert!(started.elapsed() < patience, "{what}: not within {patience:?}: {failure}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

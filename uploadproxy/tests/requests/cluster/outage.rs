@@ -26,10 +26,7 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
 
     let disk = disk();
     let mut upload = server.connect();
-    let head = deployed
-        .request()
-        .length(disk.len())
-        .header("Expect", "100-continue");
+    let head = deployed.request().length(disk.len()).header("Expect", "100-continue");
     upload.begin(&head).unwrap();
     assert_eq!(upload.response().unwrap().status, 100);
     cluster.stop_api();
@@ -38,15 +35,9 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
     eventually("the loss of the API server is noticed", PROMPT, || {
         let answer = deployed.upload(&server, &disk);
         assert_eq!(answer.status, 503, "{answer:?}");
-        if answer.text().contains("Connection refused") {
-            Ok(())
-        } else {
-            Err(format!("{answer:?}"))
-        }
+        if answer.text().contains("Connection refused") { Ok(()) } else { Err(format!("{answer:?}")) }
     });
-    server
-        .exchange(&Request::new("GET", "/healthz"), b"")
-        .assert(200, "OK");
+    server.exchange(&Request::new("GET", "/healthz"), b"").assert(200, "OK");
 
     upload.send(&disk).unwrap();
     upload.response().unwrap().assert(200, "");
@@ -58,11 +49,7 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
     let upload_server = pod.start();
     let ((), waited) = eventually("an upload", PROMPT, || {
         let answer = deployed.upload(&server, &disk);
-        if answer.status == 200 {
-            Ok(())
-        } else {
-            Err(format!("{answer:?}"))
-        }
+        if answer.status == 200 { Ok(()) } else { Err(format!("{answer:?}")) }
     });
     eprintln!("the next upload after {waited:?}");
     upload_server.wait().assert_success("the upload server");
@@ -70,14 +57,11 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
 
     cluster.set_tls_profile(&json!({"type": "Modern", "modern": {}}));
     let old = only(deployed.files.front(), &TLS12);
-    let ((), waited) = eventually(
-        "the profile is followed again",
-        WATCH_PATIENCE,
-        || match handshake(&server, &old) {
+    let ((), waited) =
+        eventually("the profile is followed again", WATCH_PATIENCE, || match handshake(&server, &old) {
             Err(_) => Ok(()),
             Ok(version) => Err(format!("{version:?} is still spoken")),
-        },
-    );
+        });
     eprintln!("the profile was followed again after {waited:?}");
 }
 
@@ -95,11 +79,7 @@ fn a_proxy_that_starts_before_the_api_server_waits_for_it() {
             cluster.restart_api();
         });
         let server = deployed.files.serve(program);
-        assert!(
-            server.log().contains("cannot watch CDI's configuration"),
-            "{}",
-            server.log()
-        );
+        assert!(server.log().contains("cannot watch CDI's configuration"), "{}", server.log());
         // Nobody was let in before the profile was known.
         let old = only(deployed.files.front(), &TLS12);
         assert!(handshake(&server, &old).is_err());

@@ -38,13 +38,7 @@ fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
         .env("KUBERNETES_SERVICE_PORT", api.port().to_string())
         .under(
             "unshare",
-            [
-                "--mount".as_ref(),
-                "sh".as_ref(),
-                "-c".as_ref(),
-                mount.as_ref(),
-                run.path().as_os_str(),
-            ],
+            ["--mount".as_ref(), "sh".as_ref(), "-c".as_ref(), mount.as_ref(), run.path().as_os_str()],
         );
     let server = deployed.files.serve(program);
     deployed.upload(&server, &disk()).assert(200, "");

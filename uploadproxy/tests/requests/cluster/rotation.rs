@@ -53,10 +53,9 @@ fn new_authorities_are_used_and_old_ones_are_not() {
     let pod = deployed.pod_of(&next).env("LISTEN_PORT", &port);
     let upload_server = pod.start();
     assert_proxy_error(&deployed, &server);
-    for (name, pem) in [
-        ("client.key", pod.client().key_pem()),
-        ("client.crt", pod.client().certificate_pem.clone()),
-    ] {
+    for (name, pem) in
+        [("client.key", pod.client().key_pem()), ("client.crt", pod.client().certificate_pem.clone())]
+    {
         std::fs::write(deployed.files.path(name), pem).unwrap();
     }
     assert_proxy_error(&deployed, &server);
@@ -75,11 +74,7 @@ fn new_authorities_are_used_and_old_ones_are_not() {
     let ((), waited) = eventually("the old authority is not believed", ROTATION, || {
         let text = deployed.upload(&server, &disk()).text();
         // Before that, it is the pod that refuses the proxy.
-        if text.contains("invalid peer certificate") {
-            Ok(())
-        } else {
-            Err(text)
-        }
+        if text.contains("invalid peer certificate") { Ok(()) } else { Err(text) }
     });
     eprintln!("the old authority was forgotten after {waited:?}");
 }
@@ -87,14 +82,9 @@ fn new_authorities_are_used_and_old_ones_are_not() {
 #[test]
 fn a_new_client_certificate_is_shown() {
     let deployed = Deployed::new(cluster(), "client");
-    let stranger = Authority::new()
-        .unwrap()
-        .client(CLIENT_NAME, KeyKind::Ecdsa)
-        .unwrap();
-    let mut secret = SecretVolume::new(&[
-        ("tls.crt", &stranger.certificate_pem),
-        ("tls.key", &stranger.key_pem()),
-    ]);
+    let stranger = Authority::new().unwrap().client(CLIENT_NAME, KeyKind::Ecdsa).unwrap();
+    let mut secret =
+        SecretVolume::new(&[("tls.crt", &stranger.certificate_pem), ("tls.key", &stranger.key_pem())]);
     let pod = deployed.pod();
     let upload_server = pod.start();
     let program = deployed
@@ -105,10 +95,7 @@ fn a_new_client_certificate_is_shown() {
     assert_proxy_error(&deployed, &server);
 
     let client = pod.client();
-    secret.replace(&[
-        ("tls.crt", &client.certificate_pem),
-        ("tls.key", &client.key_pem()),
-    ]);
+    secret.replace(&[("tls.crt", &client.certificate_pem), ("tls.key", &client.key_pem())]);
     let waited = upload_after_rotation(&deployed, &server);
     eprintln!("the new certificate was shown after {waited:?}");
     upload_server.wait().assert_success("the upload server");

@@ -20,10 +20,7 @@ pub(crate) fn only(
     authority: &Authority,
     version: &'static rustls::SupportedProtocolVersion,
 ) -> Arc<ClientConfig> {
-    let offer = Offer {
-        version: Some(version),
-        ..Offer::default()
-    };
+    let offer = Offer { version: Some(version), ..Offer::default() };
     authority.client_config_for(&offer).or_fail("TLS")
 }
 
@@ -33,9 +30,7 @@ pub(crate) fn handshake(
     client: &Arc<ClientConfig>,
 ) -> Result<Option<ProtocolVersion>, String> {
     let connection = Connection::open(server.address(), client);
-    connection
-        .map(|connection| connection.tls_version())
-        .map_err(|error| error.to_string())
+    connection.map(|connection| connection.tls_version()).map_err(|error| error.to_string())
 }
 
 #[test]
@@ -56,22 +51,14 @@ fn the_profile_of_cdi_config_takes_effect_without_a_restart() {
         eprintln!("{what}: {answer} after {waited:?}");
         let wanted = if takes_old { "TLSv1_2" } else { "ProtocolVersion" };
         assert!(answer.contains(wanted), "{what}: {answer}");
-        assert_eq!(
-            handshake(&server, &new),
-            Ok(Some(ProtocolVersion::TLSv1_3)),
-            "{what}"
-        );
+        assert_eq!(handshake(&server, &new), Ok(Some(ProtocolVersion::TLSv1_3)), "{what}");
     };
     let intermediate = json!({"type": "Intermediate", "intermediate": {}});
     let modern = json!({"type": "Modern", "modern": {}});
     let custom = json!({"type": "Custom", "custom": {"ciphers": [], "minTLSVersion": "VersionTLS13"}});
-    for (profile, wanted) in [
-        (&modern, false),
-        (&intermediate, true),
-        (&custom, false),
-        (&Value::Null, true),
-        (&modern, false),
-    ] {
+    for (profile, wanted) in
+        [(&modern, false), (&intermediate, true), (&custom, false), (&Value::Null, true), (&modern, false)]
+    {
         cluster().set_tls_profile(profile);
         takes_old(profile, wanted);
     }
@@ -99,10 +86,7 @@ fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
 
     let disk = disk();
     let mut upload = server.connect();
-    let head = deployed
-        .request()
-        .length(disk.len())
-        .header("Expect", "100-continue");
+    let head = deployed.request().length(disk.len()).header("Expect", "100-continue");
     upload.begin(&head).unwrap();
     assert_eq!(upload.response().unwrap().status, 100);
     let (first, rest) = disk.split_at(disk.len() / 2);
@@ -114,15 +98,11 @@ fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
         let client = authority.client_config().unwrap();
         let (certificate, key) = authority.leaf_pem().unwrap();
         secret.replace(&[("tls.crt", &certificate), ("tls.key", &key)]);
-        let ((), waited) = eventually("the new certificate", PROMPT, || {
-            handshake(&server, &client).map(drop)
-        });
+        let ((), waited) =
+            eventually("the new certificate", PROMPT, || handshake(&server, &client).map(drop));
         eprintln!("the new certificate was shown after {waited:?}");
         let before = deployed.files.front().client_config().unwrap();
-        assert!(
-            handshake(&server, &before).is_err(),
-            "the old certificate is still shown"
-        );
+        assert!(handshake(&server, &before).is_err(), "the old certificate is still shown");
     }
 
     upload.send(rest).unwrap();
@@ -151,7 +131,5 @@ fn half_a_new_certificate_changes_nothing() {
 
     secret.replace(&[("tls.crt", &new_certificate), ("tls.key", &new_key)]);
     let client = authority.client_config().unwrap();
-    eventually("the new certificate", PROMPT, || {
-        handshake(&server, &client).map(drop)
-    });
+    eventually("the new certificate", PROMPT, || handshake(&server, &client).map(drop));
 }

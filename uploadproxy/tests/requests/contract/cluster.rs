@@ -30,10 +30,7 @@ fn services() -> Vec<(String, String)> {
         (a(243), "cdi-upload-8100677d".into()),
         (a(253), "cdi-upload-bbdff417".into()),
         (format!("import-long-name-dv-{numbers}1234567890"), long.into()),
-        (
-            format!("import-long-name-dv-{}1234567890", numbers.replace('-', ".")),
-            long.into(),
-        ),
+        (format!("import-long-name-dv-{}1234567890", numbers.replace('-', ".")), long.into()),
     ]
 }
 
@@ -57,11 +54,7 @@ fn another_servers_certificate_is_a_bad_gateway() {
     let proxy = UploadProxy::new(BINARY);
     let api = KubeApi::start(&proxy.cluster().pem());
     api.set_object("disk", ready_pvc("disk"));
-    for name in [
-        "cdi-upload-other.default.svc",
-        "cdi-upload-disk.other.svc",
-        "disk.default.svc",
-    ] {
+    for name in ["cdi-upload-other.default.svc", "cdi-upload-disk.other.svc", "disk.default.svc"] {
         let upstream = Upstream::start(proxy.cluster(), &[name.to_owned()], vec![Script::echo()]);
         let server = proxy.start_in_cluster(&api, Some(upstream.address()));
         let response = post(&proxy, &server, "disk");
@@ -69,11 +62,7 @@ fn another_servers_certificate_is_a_bad_gateway() {
         assert!(response.text().starts_with(PROXY_ERROR), "{response:?}");
         assert_eq!(upstream.seen().len(), 0);
         let log = server.log();
-        assert!(
-            log.lines()
-                .any(|line| line.ends_with(" namespace=default pvc=disk")),
-            "{log}"
-        );
+        assert!(log.lines().any(|line| line.ends_with(" namespace=default pvc=disk")), "{log}");
     }
 }
 
@@ -84,12 +73,7 @@ fn what_the_proxy_lacks_itself_is_an_internal_error() {
         ("all is there", None, None, 200),
         ("an empty bundle", Some(""), None, 500),
         ("a bundle of something else", Some("hello"), None, 500),
-        (
-            "a bundle of another authority",
-            Some(stranger.as_str()),
-            None,
-            502,
-        ),
+        ("a bundle of another authority", Some(stranger.as_str()), None, 502),
         ("no client certificate", None, Some("client.crt"), 500),
         ("no client key", None, Some("client.key"), 500),
     ] {

@@ -17,31 +17,19 @@ fn values<'a>(response: &'a Response, name: &str) -> Vec<&'a str> {
 
 #[track_caller]
 fn assert_open(response: &Response, case: &str) {
-    assert_eq!(
-        values(response, "access-control-allow-origin"),
-        ["*"],
-        "{case}: {response:?}"
-    );
+    assert_eq!(values(response, "access-control-allow-origin"), ["*"], "{case}: {response:?}");
     assert_eq!(values(response, "vary"), ["Origin"], "{case}: {response:?}");
-    for absent in [
-        "access-control-allow-credentials",
-        "access-control-allow-methods",
-        "access-control-allow-headers",
-    ] {
+    for absent in
+        ["access-control-allow-credentials", "access-control-allow-methods", "access-control-allow-headers"]
+    {
         assert_eq!(response.header(absent), None, "{case}: {response:?}");
     }
 }
 
 #[track_caller]
 fn assert_silent(response: &Response, case: &str) {
-    assert!(
-        values(response, "vary").contains(&"Origin"),
-        "{case}: {response:?}"
-    );
-    let said = response
-        .headers
-        .iter()
-        .find(|(name, _)| name.starts_with("access-control-"));
+    assert!(values(response, "vary").contains(&"Origin"), "{case}: {response:?}");
+    let said = response.headers.iter().find(|(name, _)| name.starts_with("access-control-"));
     assert_eq!(said, None, "{case}: {response:?}");
 }
 
@@ -97,33 +85,19 @@ fn what_an_upload_server_says_about_origins_is_not_doubled() {
     let front = Scripted::start(BINARY, vec![Script::answer(answer)]);
     let request = front.request("POST", "/v1beta1/upload").header("Origin", ORIGIN);
     let response = front.server.exchange(&request, b"x");
-    assert_eq!(
-        values(&response, "access-control-allow-origin"),
-        ["*"],
-        "{response:?}"
-    );
-    assert_eq!(
-        response.header("access-control-allow-credentials"),
-        None,
-        "{response:?}"
-    );
+    assert_eq!(values(&response, "access-control-allow-origin"), ["*"], "{response:?}");
+    assert_eq!(response.header("access-control-allow-credentials"), None, "{response:?}");
 }
 
 /// What `OPTIONS` with these headers is told; the status is 200 and the body empty, whatever is asked for.
 fn preflight(front: &Scripted, path: &str, headers: &[(&str, &str)]) -> Response {
     let request = headers
         .iter()
-        .fold(Request::new("OPTIONS", path), |request, (name, value)| {
-            request.header(name, value)
-        });
+        .fold(Request::new("OPTIONS", path), |request, (name, value)| request.header(name, value));
     let response = front.server.exchange(&request, b"");
     response.assert(200, "");
     let vary = values(&response, "vary");
-    let wanted = [
-        "Origin",
-        "Access-Control-Request-Method",
-        "Access-Control-Request-Headers",
-    ];
+    let wanted = ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"];
     assert_eq!(vary, wanted, "{response:?}");
     response
 }
@@ -131,20 +105,12 @@ fn preflight(front: &Scripted, path: &str, headers: &[(&str, &str)]) -> Response
 #[test]
 fn a_preflight_is_granted_what_it_asks_for() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    for path in [
-        "/v1beta1/upload",
-        "/v1alpha1/upload-form-async",
-        "/v1beta1/upload-resumable",
-        "/nowhere",
-    ] {
+    for path in ["/v1beta1/upload", "/v1alpha1/upload-form-async", "/v1beta1/upload-resumable", "/nowhere"] {
         for method in ["HEAD", "GET", "POST", "PUT", "PATCH", "DELETE", "post"] {
             let asked = [
                 ("Origin", ORIGIN),
                 ("Access-Control-Request-Method", method),
-                (
-                    "Access-Control-Request-Headers",
-                    "authorization, content-type,x-CDI-checksum",
-                ),
+                ("Access-Control-Request-Headers", "authorization, content-type,x-CDI-checksum"),
             ];
             let response = preflight(&front, path, &asked);
             assert_eq!(values(&response, "access-control-allow-origin"), ["*"]);
@@ -154,11 +120,7 @@ fn a_preflight_is_granted_what_it_asks_for() {
                 "{response:?}"
             );
             let granted = values(&response, "access-control-allow-headers");
-            assert_eq!(
-                granted,
-                ["Authorization", "Content-Type", "X-Cdi-Checksum"],
-                "{response:?}"
-            );
+            assert_eq!(granted, ["Authorization", "Content-Type", "X-Cdi-Checksum"], "{response:?}");
         }
     }
     let response = preflight(
@@ -166,11 +128,7 @@ fn a_preflight_is_granted_what_it_asks_for() {
         "/v1beta1/upload",
         &[("Origin", ORIGIN), ("Access-Control-Request-Method", "POST")],
     );
-    assert_eq!(
-        response.header("access-control-allow-headers"),
-        None,
-        "{response:?}"
-    );
+    assert_eq!(response.header("access-control-allow-headers"), None, "{response:?}");
     assert_eq!(front.upstream.seen().len(), 0);
 }
 
@@ -182,9 +140,6 @@ fn other_preflights_are_told_nothing() {
         &[("Origin", ORIGIN), ("Access-Control-Request-Method", "PROPFIND")],
         &[("Access-Control-Request-Method", "POST")],
     ] {
-        assert_silent(
-            &preflight(&front, "/v1beta1/upload", headers),
-            &format!("{headers:?}"),
-        );
+        assert_silent(&preflight(&front, "/v1beta1/upload", headers), &format!("{headers:?}"));
     }
 }

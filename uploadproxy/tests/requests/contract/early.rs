@@ -53,9 +53,7 @@ fn an_upload_that_waits_for_leave_gets_it() {
     let content = disk::content(1, 3 << 20);
     let mut connection = front.server.connect();
     let request = front.request("POST", PATH).length(content.len());
-    connection
-        .begin(&request.header("Expect", "100-continue"))
-        .unwrap();
+    connection.begin(&request.header("Expect", "100-continue")).unwrap();
     let interim = connection.response().unwrap();
     assert_eq!(interim.status, 100, "{interim:?}");
     connection.send(&content).unwrap();
@@ -70,9 +68,7 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
     for status in [400, 401, 409, 503] {
         let front = Scripted::start(BINARY, vec![Script::early(answer(status, "no"))]);
         let mut connection = front.server.connect();
-        let response = connection
-            .exchange(&front.request("POST", PATH), &content)
-            .unwrap();
+        let response = connection.exchange(&front.request("POST", PATH), &content).unwrap();
         response.assert(status, "no");
     }
     // The proxy's own refusals, to clients that do not look up before they have sent everything.
@@ -94,27 +90,20 @@ fn an_early_answer_reaches_a_client_that_still_sends() {
 #[test]
 fn a_client_that_leaves_ends_the_upload() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    for request in [
-        front.request("POST", PATH).length(1 << 30),
-        front.request("POST", PATH).chunked(),
-    ] {
+    for request in [front.request("POST", PATH).length(1 << 30), front.request("POST", PATH).chunked()] {
         let before = front.upstream.seen().len();
         let mut connection = front.server.connect();
         connection.begin(&request).unwrap();
         connection.send(b"1000\r\nsome of the body").unwrap();
-        front.upstream.wait_for("the upload", |seen| {
-            seen.get(before).is_some_and(|seen| seen.body_bytes() > 0)
-        });
+        front
+            .upstream
+            .wait_for("the upload", |seen| seen.get(before).is_some_and(|seen| seen.body_bytes() > 0));
         drop(connection);
         let started = Instant::now();
-        front.upstream.wait_for("its end", |seen| {
-            seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted)
-        });
-        assert!(
-            started.elapsed() < Duration::from_secs(5),
-            "{:?}",
-            started.elapsed()
-        );
+        front
+            .upstream
+            .wait_for("its end", |seen| seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted));
+        assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }
 }
 
@@ -124,17 +113,11 @@ fn a_client_that_leaves_while_it_waits_ends_the_upload() {
     let mut connection = front.server.connect();
     connection.begin(&front.request("POST", PATH).length(4)).unwrap();
     connection.send(b"body").unwrap();
-    front
-        .upstream
-        .wait_for("the upload", |seen| seen.iter().any(|seen| seen.end().is_some()));
+    front.upstream.wait_for("the upload", |seen| seen.iter().any(|seen| seen.end().is_some()));
     assert_eq!(front.upstream.open_connections(), 1);
     drop(connection);
     let is_closed = || front.upstream.open_connections() == 0;
-    wait::until(
-        Duration::from_secs(5),
-        || "the upload server still waits",
-        is_closed,
-    );
+    wait::until(Duration::from_secs(5), || "the upload server still waits", is_closed);
 }
 
 #[test]

@@ -31,10 +31,7 @@ fn assert_bad_gateway(response: &Response, case: &str) {
     let body = response.text();
     assert_eq!(response.status, 502, "{case}: {response:?}");
     assert!(body.starts_with(PROXY_ERROR), "{case}: {body:?}");
-    assert!(
-        body.ends_with('\n') && body.lines().count() == 1,
-        "{case}: {body:?}"
-    );
+    assert!(body.ends_with('\n') && body.lines().count() == 1, "{case}: {body:?}");
     assert!(body.len() > PROXY_ERROR.len() + 3, "no reason, {case}: {body:?}");
     let content_type = response.header("content-type").unwrap_or_default();
     assert!(content_type.starts_with("text/plain"), "{case}: {response:?}");
@@ -73,20 +70,8 @@ fn an_upload_server_that_says_no_http_is_a_bad_gateway() {
         ("closes", Script::stop(Reads::Everything, Then::Close)),
         ("resets", Script::stop(Reads::Everything, Then::Reset)),
         ("closes at once", Script::stop(Reads::Head, Then::Close)),
-        (
-            "speaks SSH",
-            Script {
-                then: Then::Close,
-                ..Script::answer("SSH-2.0-OpenSSH_9.2\r\n\r\n")
-            },
-        ),
-        (
-            "says half a head",
-            Script {
-                then: Then::Close,
-                ..Script::answer("HTTP/1.1 200 OK\r\nContent-")
-            },
-        ),
+        ("speaks SSH", Script { then: Then::Close, ..Script::answer("SSH-2.0-OpenSSH_9.2\r\n\r\n") }),
+        ("says half a head", Script { then: Then::Close, ..Script::answer("HTTP/1.1 200 OK\r\nContent-") }),
         (
             "has two lengths",
             Script {
@@ -116,14 +101,8 @@ fn an_answer_that_breaks_off_is_never_complete() {
         "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n",
     ];
-    for (answer, then) in broken
-        .iter()
-        .flat_map(|answer| [(answer, Then::Close), (answer, Then::Reset)])
-    {
-        let script = Script {
-            then,
-            ..Script::answer(*answer)
-        };
+    for (answer, then) in broken.iter().flat_map(|answer| [(answer, Then::Close), (answer, Then::Reset)]) {
+        let script = Script { then, ..Script::answer(*answer) };
         let front = Scripted::start(BINARY, vec![script]);
         let mut connection = front.server.connect();
         let request = front.request("POST", "/v1beta1/upload");
@@ -142,9 +121,7 @@ fn an_upload_server_that_is_silent_is_waited_for() {
     let request = front.request("POST", "/v1beta1/upload").length(4);
     connection.begin(&request).unwrap();
     connection.send(b"body").unwrap();
-    front
-        .upstream
-        .wait_for("the upload", |seen| seen.iter().any(|seen| seen.end().is_some()));
+    front.upstream.wait_for("the upload", |seen| seen.iter().any(|seen| seen.end().is_some()));
     assert!(!connection.is_closed_within(Duration::from_secs(3)).unwrap());
     assert_eq!(front.upstream.only().end(), Some(End::Complete));
 }

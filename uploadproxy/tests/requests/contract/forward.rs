@@ -23,9 +23,7 @@ fn exchange(front: &Scripted, bytes: &[u8]) -> Response {
 /// The fields of a head, names in lower case, in the order of the alphabet.
 fn fields(head: &str) -> Vec<String> {
     let lines = head.lines().skip(1).filter_map(|line| line.split_once(": "));
-    let mut fields: Vec<_> = lines
-        .map(|(name, value)| format!("{}: {value}", name.to_lowercase()))
-        .collect();
+    let mut fields: Vec<_> = lines.map(|(name, value)| format!("{}: {value}", name.to_lowercase())).collect();
     fields.sort();
     fields
 }
@@ -99,12 +97,7 @@ fn fields_of_one_hop_stay_there() {
     let seen = front.upstream.only();
     assert_eq!(
         fields(&seen.head),
-        [
-            "content-length: 5",
-            "host: localhost",
-            "x-forwarded-for: 127.0.0.1",
-            "x-public: 3"
-        ]
+        ["content-length: 5", "host: localhost", "x-forwarded-for: 127.0.0.1", "x-public: 3"]
     );
     assert_eq!(seen.body(), b"hello");
 }
@@ -118,9 +111,9 @@ fn the_client_is_appended_to_the_list_of_forwarders() {
         (&["10.1.2.3, 10.4.5.6"], "10.1.2.3, 10.4.5.6, 127.0.0.1"),
         (&["10.1.2.3", "::1"], "10.1.2.3, ::1, 127.0.0.1"),
     ] {
-        let request = sent.iter().fold(front.request("POST", PATH), |request, value| {
-            request.header("X-Forwarded-For", value)
-        });
+        let request = sent
+            .iter()
+            .fold(front.request("POST", PATH), |request, value| request.header("X-Forwarded-For", value));
         assert_eq!(front.server.exchange(&request, b"x").status, 200);
         let seen = front.upstream.seen();
         assert_eq!(seen.last().unwrap().headers("x-forwarded-for"), [arrives]);
@@ -135,42 +128,20 @@ fn bodies_arrive_whole_by_every_framing() {
     let forms = form(&[testkit::framing::Part::file(&content)]);
     let request = || front.request("POST", PATH);
     for (case, request, body, arrives) in [
-        (
-            "length",
-            request().length(content.len()),
-            content.clone(),
-            &content,
-        ),
+        ("length", request().length(content.len()), content.clone(), &content),
         ("empty", request().length(0), Vec::new(), &Vec::new()),
-        (
-            "chunks",
-            request().chunked(),
-            chunked(&content, 1000, &[]),
-            &content,
-        ),
-        (
-            "odd chunks",
-            request().chunked(),
-            oddly_chunked(&content, &mut random),
-            &content,
-        ),
+        ("chunks", request().chunked(), chunked(&content, 1000, &[]), &content),
+        ("odd chunks", request().chunked(), oddly_chunked(&content, &mut random), &content),
         (
             "trailers",
             request().chunked(),
             chunked(&content, 7, &[("x-cdi-content-type", "blockdevice-clone")]),
             &content,
         ),
-        (
-            "no chunks",
-            request().chunked(),
-            chunked(b"", 1, &[]),
-            &Vec::new(),
-        ),
+        ("no chunks", request().chunked(), chunked(b"", 1, &[]), &Vec::new()),
         (
             "a form",
-            request()
-                .header("Content-Type", &form_content_type())
-                .length(forms.len()),
+            request().header("Content-Type", &form_content_type()).length(forms.len()),
             forms.clone(),
             &forms,
         ),
@@ -180,23 +151,10 @@ fn bodies_arrive_whole_by_every_framing() {
         let seen = front.upstream.seen();
         let last = seen.last().unwrap();
         assert_eq!(last.end(), Some(End::Complete), "{case}");
-        assert!(
-            last.body() == *arrives,
-            "{case}: {} bytes arrived",
-            last.body_bytes()
-        );
+        assert!(last.body() == *arrives, "{case}: {} bytes arrived", last.body_bytes());
         let is_chunked = request_is_chunked(&request);
-        assert_eq!(
-            last.headers("transfer-encoding").len(),
-            usize::from(is_chunked),
-            "{case}: {}",
-            last.head
-        );
-        assert_eq!(
-            last.headers("content-length").len(),
-            usize::from(!is_chunked),
-            "{case}"
-        );
+        assert_eq!(last.headers("transfer-encoding").len(), usize::from(is_chunked), "{case}: {}", last.head);
+        assert_eq!(last.headers("content-length").len(), usize::from(!is_chunked), "{case}");
     }
 }
 
@@ -212,10 +170,7 @@ fn a_connection_serves_one_request_after_the_other() {
         let body = vec![b'x'; index * 1000];
         let response = connection.exchange(&front.request("POST", PATH), &body).unwrap();
         assert_eq!(response.status, 200, "{response:?}");
-        assert_eq!(
-            front.upstream.seen().last().unwrap().body_bytes(),
-            body.len() as u64
-        );
+        assert_eq!(front.upstream.seen().last().unwrap().body_bytes(), body.len() as u64);
     }
     assert_eq!(front.upstream.seen().len(), 20);
 }
@@ -223,9 +178,7 @@ fn a_connection_serves_one_request_after_the_other() {
 #[test]
 fn an_answer_is_passed_on_as_it_is() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
-    for status in [
-        200, 201, 202, 301, 400, 401, 404, 409, 413, 418, 500, 502, 503, 507,
-    ] {
+    for status in [200, 201, 202, 301, 400, 401, 404, 409, 413, 418, 500, 502, 503, 507] {
         let answer = format!(
             "HTTP/1.1 {status} Odd Reason\r\n\
              Content-Type: application/x-odd; charset=none\r\n\
@@ -281,11 +234,7 @@ fn no_client_gets_to_know_whose_upload_server_it_is() {
     let head = Request::new("HEAD", "/v1beta1/upload-async").header("Authorization", &proxy.bearer("disk"));
     for head in [head.clone(), head.header("x-cdi-workers-clone", "zstd")] {
         let answer = server.exchange(&head, b"");
-        assert_eq!(
-            (answer.status, answer.header("x-cdi-workers-clone")),
-            (200, None),
-            "{answer:?}"
-        );
+        assert_eq!((answer.status, answer.header("x-cdi-workers-clone")), (200, None), "{answer:?}");
     }
 }
 
@@ -295,9 +244,7 @@ fn a_length_that_nobody_has_room_for_goes_no_further() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
         for method in ["POST", "PUT", "PATCH"] {
-            let request = front
-                .request(method, PATH)
-                .header("Content-Length", &length.to_string());
+            let request = front.request(method, PATH).header("Content-Length", &length.to_string());
             let response = front.server.exchange(&request, b"");
             let sentence = format!("a body of {length} bytes is too large: at most {MOST} are taken\n");
             response.assert(413, &sentence);
@@ -313,13 +260,8 @@ fn answers_without_a_body_have_none() {
     for status in [204, 304] {
         let answer = format!("HTTP/1.1 {status} x\r\nUpload-Offset: 5\r\n\r\n");
         front.upstream.follow(Script::answer(answer));
-        let response = connection
-            .exchange(&front.request("PATCH", PATH).length(1), b"x")
-            .unwrap();
-        assert_eq!(
-            (response.status, response.header("upload-offset")),
-            (status, Some("5"))
-        );
+        let response = connection.exchange(&front.request("PATCH", PATH).length(1), b"x").unwrap();
+        assert_eq!((response.status, response.header("upload-offset")), (status, Some("5")));
     }
 }
 
@@ -335,10 +277,7 @@ fn answers_in_chunks_and_until_the_end_arrive_whole() {
     let until_close = [&b"HTTP/1.1 200 OK\r\n\r\n"[..], &content].concat();
     for script in [
         Script::answer(chunks),
-        Script {
-            then: testkit::upstream::Then::Close,
-            ..Script::answer(until_close)
-        },
+        Script { then: testkit::upstream::Then::Close, ..Script::answer(until_close) },
     ] {
         front.upstream.follow(script);
         let response = front.server.exchange(&front.request("POST", PATH), b"x");

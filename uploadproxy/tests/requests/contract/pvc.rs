@@ -36,12 +36,7 @@ impl Cluster {
         let upstream = Upstream::start(proxy.cluster(), services, vec![Script::echo()]);
         let api = KubeApi::start(&proxy.cluster().pem());
         let server = proxy.start_in_cluster(&api, Some(upstream.address()));
-        Self {
-            api,
-            proxy,
-            upstream,
-            server,
-        }
+        Self { api, proxy, upstream, server }
     }
 
     fn post(&self, name: &str, path: &str) -> Response {
@@ -68,13 +63,7 @@ struct Row {
 }
 
 fn row(name: &'static str, answers: Vec<Answer>, status: u16, body: &'static str, takes: u64) -> Row {
-    Row {
-        name,
-        answers,
-        status,
-        body,
-        takes,
-    }
+    Row { name, answers, status, body, takes }
 }
 
 fn objects(name: &str, annotations: &[&[(&str, &str)]]) -> Vec<Answer> {
@@ -193,23 +182,14 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
         row("nameless", vec![Answer::Object(nameless)], 200, "", 0),
     ];
     // None of the PVCs that are populated has an upload server of its own.
-    let names = [
-        "prime-ready",
-        "prime-later",
-        "other-group",
-        "other-kind",
-        "nameless",
-    ];
+    let names = ["prime-ready", "prime-later", "other-group", "other-kind", "nameless"];
     let cluster = Cluster::start(&names.map(service));
     let not_ready = [(UPLOAD_TARGET, ""), (POD_READY, "false")];
     for (name, annotations) in [
         ("prime-ready", vec![with(&[])]),
         ("prime-bare", vec![vec![]]),
         ("prime-done", vec![with(&[(POD_PHASE, "Succeeded")])]),
-        (
-            "prime-later",
-            vec![not_ready.to_vec(), not_ready.to_vec(), with(&[])],
-        ),
+        ("prime-later", vec![not_ready.to_vec(), not_ready.to_vec(), with(&[])]),
         ("prime-odd-content", vec![with(&[(CONTENT_TYPE, "tape")])]),
     ] {
         let annotations: Vec<_> = annotations.iter().map(Vec::as_slice).collect();
@@ -222,38 +202,23 @@ fn a_populated_pvc_is_uploaded_through_its_prime() {
 fn archives_are_known_by_their_annotation() {
     let names = ["image", "explicit", "tar", "prime-tar"];
     let cluster = Cluster::start(&names.map(service));
-    for (name, content) in [
-        ("explicit", "kubevirt"),
-        ("tar", "archive"),
-        ("prime-tar", "archive"),
-    ] {
-        cluster
-            .api
-            .set_object(name, pvc(name, &with(&[(CONTENT_TYPE, content)])));
+    for (name, content) in [("explicit", "kubevirt"), ("tar", "archive"), ("prime-tar", "archive")] {
+        cluster.api.set_object(name, pvc(name, &with(&[(CONTENT_TYPE, content)])));
     }
     cluster.api.set_object("image", ready_pvc("image"));
     // The content of the PVC that is used counts, not that of the one that was named.
-    let populated_pvc = populated(pvc(
-        "populated",
-        &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")],
-    ));
+    let populated_pvc = populated(pvc("populated", &[(PVC_PRIME, "prime-tar"), (CONTENT_TYPE, "tape")]));
     cluster.api.set_object("populated", populated_pvc);
     for api in ["v1beta1", "v1alpha1"] {
         for suffix in ["", "-async", "-form", "-form-async"] {
             let path = format!("/{api}/upload{suffix}");
             let archive = format!("/{api}/upload-archive");
-            for (name, expected) in [
-                ("image", &path),
-                ("explicit", &path),
-                ("tar", &archive),
-                ("populated", &archive),
-            ] {
+            for (name, expected) in
+                [("image", &path), ("explicit", &path), ("tar", &archive), ("populated", &archive)]
+            {
                 let response = cluster.post(name, &path);
                 let line = format!("POST {expected} HTTP/1.1\r\n");
-                assert!(
-                    response.text().starts_with(&line),
-                    "{name} by {path}: {response:?}"
-                );
+                assert!(response.text().starts_with(&line), "{name} by {path}: {response:?}");
             }
         }
     }
@@ -308,10 +273,7 @@ fn names_in_tokens_lead_nowhere_else() {
         let token = cluster.proxy.key().sign("PS256", &claims(name, namespace));
         let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
         let response = cluster.server.exchange(&request, b"x");
-        assert!(
-            [400, 503].contains(&response.status),
-            "{namespace}/{name}: {response:?}"
-        );
+        assert!([400, 503].contains(&response.status), "{namespace}/{name}: {response:?}");
     }
     assert_eq!(cluster.upstream.seen().len(), 0);
     let known = |request: &String| {

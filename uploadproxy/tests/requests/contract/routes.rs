@@ -53,9 +53,7 @@ impl fmt::Display for Row {
 }
 
 fn rows(paths: &[&'static str]) -> Vec<Row> {
-    let pairs = paths
-        .iter()
-        .flat_map(|path| METHODS.iter().map(move |method| (*method, *path)));
+    let pairs = paths.iter().flat_map(|path| METHODS.iter().map(move |method| (*method, *path)));
     pairs.map(|(method, path)| Row { method, path }).collect()
 }
 
@@ -80,16 +78,9 @@ fn all_methods_enter_uploads_and_only_with_a_token() {
 fn other_paths_do_not_exist_with_and_without_a_token() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     check_all(rows(&UNKNOWN), |row| {
-        for request in [
-            Request::new(row.method, row.path),
-            front.request(row.method, row.path),
-        ] {
+        for request in [Request::new(row.method, row.path), front.request(row.method, row.path)] {
             let response = front.server.exchange(&request, b"");
-            let body = if row.method == "HEAD" {
-                ""
-            } else {
-                "404 page not found\n"
-            };
+            let body = if row.method == "HEAD" { "" } else { "404 page not found\n" };
             response.assert(404, body);
             let content_type = response.header("content-type").unwrap_or_default();
             assert!(content_type.starts_with("text/plain"), "{response:?}");
@@ -120,18 +111,12 @@ fn head_brings_the_answer_of_the_upload_server() {
         let response = connection.exchange(&front.request("HEAD", "/v1beta1/upload-async"), b"");
         let response = response.or_fail("an answer");
         assert_eq!(
-            (
-                response.status,
-                response.header("content-length"),
-                response.header("x-state")
-            ),
+            (response.status, response.header("content-length"), response.header("x-state")),
             (200, Some("12345"), Some("idle"))
         );
     }
     front.upstream.follow(Script::status(404, "404 page not found\n"));
-    let response = front
-        .server
-        .exchange(&front.request("HEAD", "/v1beta1/upload-async"), b"");
+    let response = front.server.exchange(&front.request("HEAD", "/v1beta1/upload-async"), b"");
     response.assert(404, "");
 }
 
@@ -139,28 +124,24 @@ fn head_brings_the_answer_of_the_upload_server() {
 fn archives_go_to_one_path_and_images_to_their_own() {
     let proxy = UploadProxy::new(BINARY);
     let upstream = Upstream::start(proxy.cluster(), &[], vec![Script::echo()]);
-    let proxy = proxy
-        .route_with("image", upstream.address(), "kubevirt")
-        .route_with("archive", upstream.address(), "archive");
+    let proxy = proxy.route_with("image", upstream.address(), "kubevirt").route_with(
+        "archive",
+        upstream.address(),
+        "archive",
+    );
     let server = proxy.start();
     let mut rows = Vec::new();
     for path in UPLOADS {
         rows.push(("image", path, path));
-        let archive = if path.contains("alpha") {
-            "/v1alpha1/upload-archive"
-        } else {
-            "/v1beta1/upload-archive"
-        };
+        let archive =
+            if path.contains("alpha") { "/v1alpha1/upload-archive" } else { "/v1beta1/upload-archive" };
         rows.push(("archive", path, archive));
     }
     for (pvc, path, upstream_path) in rows {
         let request = Request::post(path).header("Authorization", &proxy.bearer(pvc));
         let response = server.exchange(&request, b"x");
         let line = format!("POST {upstream_path} HTTP/1.1\r\n");
-        assert!(
-            response.text().starts_with(&line),
-            "{pvc} by {path}: {response:?}"
-        );
+        assert!(response.text().starts_with(&line), "{pvc} by {path}: {response:?}");
     }
 }
 
@@ -168,9 +149,7 @@ fn archives_go_to_one_path_and_images_to_their_own() {
 fn a_token_opens_its_own_pvc_only() {
     let proxy = UploadProxy::new(BINARY);
     let [left, right] = [(); 2].map(|()| Upstream::start(proxy.cluster(), &[], vec![Script::echo()]));
-    let proxy = proxy
-        .route("left", left.address())
-        .route("right", right.address());
+    let proxy = proxy.route("left", left.address()).route("right", right.address());
     let server = proxy.start();
     for (pvc, status) in [("left", 200), ("right", 200), ("absent", 503)] {
         let request = Request::post("/v1beta1/upload").header("Authorization", &proxy.bearer(pvc));
@@ -200,11 +179,7 @@ fn what_comes_beyond_upstream_needs_a_token_too() {
         let refused = front.server.exchange(&Request::new(method, path), b"");
         refused.assert(400, "");
         let allowed = front.request(method, path).header("Tus-Resumable", "1.0.0");
-        assert_eq!(
-            front.server.exchange(&allowed, b"").status,
-            200,
-            "{method} {path}"
-        );
+        assert_eq!(front.server.exchange(&allowed, b"").status, 200, "{method} {path}");
         let seen = front.upstream.seen();
         let last = seen.last().or_fail("a request");
         assert_eq!(last.request_line(), format!("{method} {path} HTTP/1.1"));

@@ -26,11 +26,7 @@ impl fmt::Display for Row {
 }
 
 fn row(name: impl Into<String>, authorization: impl Into<String>, status: u16) -> Row {
-    Row {
-        name: name.into(),
-        authorization: Some(authorization.into()),
-        status,
-    }
+    Row { name: name.into(), authorization: Some(authorization.into()), status }
 }
 
 /// A token with these claims changed; `null` takes a claim away.
@@ -59,12 +55,7 @@ fn check(front: &Scripted, rows: Vec<Row>) {
             None => request,
         };
         let response = front.server.exchange(&request, b"body");
-        assert_eq!(
-            response.status,
-            row.status,
-            "{response:?}\n{}",
-            front.server.log()
-        );
+        assert_eq!(response.status, row.status, "{response:?}\n{}", front.server.log());
         if row.status != 200 {
             assert_eq!(response.text(), "", "{response:?}");
             assert_eq!(response.header("content-length"), Some("0"), "{response:?}");
@@ -102,11 +93,7 @@ fn the_header_is_bearer_whitespace_and_a_token() {
         row("a part too much", format!("Bearer {token}.x"), 401),
         row("five parts", "Bearer a.b.c.d.e", 401),
     ];
-    rows.push(Row {
-        name: "none".into(),
-        authorization: None,
-        status: 400,
-    });
+    rows.push(Row { name: "none".into(), authorization: None, status: 400 });
     check(&front, rows);
 }
 
@@ -133,42 +120,21 @@ fn all_rsa_signatures_count_and_no_others() {
     let flipped = if signature.starts_with('A') { "B" } else { "A" };
     for (name, token) in [
         ("another key", TokenKey::generate().token(PVC, NAMESPACE)),
-        (
-            "HS256 with the public key",
-            tokens::hs256(public.as_bytes(), &claims),
-        ),
-        (
-            "HS256 with the trimmed public key",
-            tokens::hs256(public.trim().as_bytes(), &claims),
-        ),
+        ("HS256 with the public key", tokens::hs256(public.as_bytes(), &claims)),
+        ("HS256 with the trimmed public key", tokens::hs256(public.trim().as_bytes(), &claims)),
         ("HS256 without a secret", tokens::hs256(b"", &claims)),
         ("ES256", tokens::es256(&claims)),
         ("none", tokens::unsigned(&claims)),
-        (
-            "None",
-            compact(&json!({ "alg": "None" }), &claims, |_| b"x".to_vec()),
-        ),
-        (
-            "an unknown algorithm",
-            compact(&json!({ "alg": "PS999" }), &claims, |_| vec![0; 256]),
-        ),
-        (
-            "no algorithm",
-            compact(&json!({ "typ": "JWT" }), &claims, |_| vec![0; 256]),
-        ),
+        ("None", compact(&json!({ "alg": "None" }), &claims, |_| b"x".to_vec())),
+        ("an unknown algorithm", compact(&json!({ "alg": "PS999" }), &claims, |_| vec![0; 256])),
+        ("no algorithm", compact(&json!({ "typ": "JWT" }), &claims, |_| vec![0; 256])),
         ("no signature", format!("{message}.")),
         ("two parts", message.to_owned()),
         ("other claims", format!("{header}.{other_payload}.{signature}")),
         ("another algorithm", format!("{rs_header}.{payload}.{signature}")),
-        (
-            "a changed signature",
-            format!("{message}.{flipped}{}", &signature[1..]),
-        ),
+        ("a changed signature", format!("{message}.{flipped}{}", &signature[1..])),
         ("a cut signature", format!("{message}.{}", &signature[..200])),
-        (
-            "signature of zeros",
-            compact(&json!({ "alg": "PS256" }), &claims, |_| vec![0; 256]),
-        ),
+        ("signature of zeros", compact(&json!({ "alg": "PS256" }), &claims, |_| vec![0; 256])),
     ] {
         rows.push(row(name, format!("Bearer {token}"), 401));
     }
@@ -211,21 +177,13 @@ fn claims_say_issuer_operation_and_pvc() {
         ("no issuer", json!({ "iss": null }), 401),
         ("an issuer as a list", json!({ "iss": ["cdi-apiserver"] }), 401),
         ("another operation", json!({ "operation": "Clone" }), 400),
-        (
-            "an operation in lower case",
-            json!({ "operation": "upload" }),
-            400,
-        ),
+        ("an operation in lower case", json!({ "operation": "upload" }), 400),
         ("no operation", json!({ "operation": null }), 400),
         ("an empty name", json!({ "name": "" }), 400),
         ("no name", json!({ "name": null }), 400),
         ("an empty namespace", json!({ "namespace": "" }), 400),
         ("no namespace", json!({ "namespace": null }), 400),
-        (
-            "another resource",
-            json!({ "resource": resource("datavolumes") }),
-            400,
-        ),
+        ("another resource", json!({ "resource": resource("datavolumes") }), 400),
         ("an empty resource", json!({ "resource": resource("") }), 400),
         ("no resource", json!({ "resource": null }), 400),
         (
@@ -234,11 +192,7 @@ fn claims_say_issuer_operation_and_pvc() {
             200,
         ),
         ("parameters", json!({ "params": { "a": "b" } }), 200),
-        (
-            "an audience and other claims",
-            json!({ "aud": "somebody", "sub": "x", "jti": "1" }),
-            200,
-        ),
+        ("an audience and other claims", json!({ "aud": "somebody", "sub": "x", "jti": "1" }), 200),
     ] {
         rows.push(row(name, format!("Bearer {}", changed(key, &changes)), status));
     }
@@ -256,10 +210,7 @@ fn other_parameters_of_the_header_do_not_matter_but_critical_ones() {
         for (name, value) in more.as_object().or_fail("a header") {
             header[name] = value.clone();
         }
-        front
-            .proxy
-            .key()
-            .sign_with(&header, "PS256", &claims(PVC, NAMESPACE))
+        front.proxy.key().sign_with(&header, "PS256", &claims(PVC, NAMESPACE))
     };
     let rows = [
         ("a type", json!({ "typ": "JWT" }), 200),
@@ -270,11 +221,7 @@ fn other_parameters_of_the_header_do_not_matter_but_critical_ones() {
             200,
         ),
         // RFC 7515 §4.1.11: what is critical and not understood is a reason to refuse.
-        (
-            "an unknown critical parameter",
-            json!({ "crit": ["x"], "x": 1 }),
-            401,
-        ),
+        ("an unknown critical parameter", json!({ "crit": ["x"], "x": 1 }), 401),
     ]
     .into_iter()
     .map(|(name, more, status)| row(name, format!("Bearer {}", signed(&more)), status));
@@ -288,9 +235,7 @@ fn the_first_of_two_headers_counts() {
     for (values, status) in [([good.as_str(), "Bearer x"], 200), (["Bearer x", &good], 401)] {
         let request = values
             .iter()
-            .fold(Request::post("/v1beta1/upload"), |request, value| {
-                request.header("Authorization", value)
-            });
+            .fold(Request::post("/v1beta1/upload"), |request, value| request.header("Authorization", value));
         let response = front.server.exchange(&request, b"body");
         // Refusing both is as good.
         assert!([status, 400].contains(&response.status), "{response:?}");
@@ -301,30 +246,17 @@ fn the_first_of_two_headers_counts() {
 fn oversized_tokens_are_refused_and_cost_nothing() {
     let front = Scripted::start(BINARY, vec![Script::echo()]);
     let padded = changed(front.proxy.key(), &json!({ "name": "x".repeat(20_000) }));
-    for token in [
-        "x".repeat(8_000),
-        "x".repeat(60_000),
-        "x".repeat(2_000_000),
-        padded,
-    ] {
+    for token in ["x".repeat(8_000), "x".repeat(60_000), "x".repeat(2_000_000), padded] {
         let request = Request::post("/v1beta1/upload").header("Authorization", &format!("Bearer {token}"));
         let mut connection = front.server.connect();
         // A server that has seen enough may close while the rest is still being sent.
         connection.send_until_answered(&request.length(0).bytes()).ok();
         if let Ok(response) = connection.response_to("POST") {
             let status = response.status;
-            assert!(
-                [400, 401, 431, 503].contains(&status),
-                "{} bytes of token: {response:?}",
-                token.len()
-            );
+            assert!([400, 401, 431, 503].contains(&status), "{} bytes of token: {response:?}", token.len());
         } else {
             // Of a header that has more than 16 KiB the rest is not read, and the end of the connection may overtake the answer.
-            assert!(
-                token.len() > 16 << 10,
-                "{} bytes of token: no answer",
-                token.len()
-            );
+            assert!(token.len() > 16 << 10, "{} bytes of token: no answer", token.len());
         }
     }
     assert_eq!(front.upstream.seen().len(), 0);

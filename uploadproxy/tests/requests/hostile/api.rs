@@ -30,14 +30,8 @@ fn answers_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
     let now = Duration::ZERO;
     for (what, answer) in [
         ("blanks without end", endless("{", " ", now)),
-        (
-            "an annotation without end",
-            endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", now),
-        ),
-        (
-            "a list without end",
-            endless("{\"metadata\":{\"finalizers\":[\"a\"", ",\"a\"", now),
-        ),
+        ("an annotation without end", endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", now)),
+        ("a list without end", endless("{\"metadata\":{\"finalizers\":[\"a\"", ",\"a\"", now)),
         ("a byte a second", endless("{", " ", Duration::from_secs(1))),
         ("64 MiB", huge("disk", 64 << 20)),
         ("depth", json(&deep)),
@@ -70,10 +64,7 @@ fn answers_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
             },
         ),
         ("no HTTP", Answer::Bytes(b"SSH-2.0\r\n\r\n".to_vec())),
-        (
-            "a megabyte of words",
-            Answer::Status(500, "InternalError", "<script>\r\n\0 ".repeat(100_000)),
-        ),
+        ("a megabyte of words", Answer::Status(500, "InternalError", "<script>\r\n\0 ".repeat(100_000))),
     ] {
         scene.set_pvc("disk", answer);
         let started = Instant::now();
@@ -87,16 +78,8 @@ fn answers_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory() {
         );
         assert_eq!(response.status, 503, "{what}: {} bytes", response.body.len());
         assert!(waited < WAIT + Duration::from_secs(3), "{what}: {waited:?}");
-        assert!(
-            response.body.len() <= SENTENCE_BYTES,
-            "{what}: {} bytes of words",
-            response.body.len()
-        );
-        assert!(
-            !response.text().contains(['<', '\0', '\n']),
-            "{what}: {:?}",
-            response.text()
-        );
+        assert!(response.body.len() <= SENTENCE_BYTES, "{what}: {} bytes of words", response.body.len());
+        assert!(!response.text().contains(['<', '\0', '\n']), "{what}: {:?}", response.text());
         assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
         scene.assert_alive(what);
     }
@@ -109,14 +92,7 @@ fn many_questions_about_endless_answers_take_no_more_memory() {
     let scene = Scene::start();
     scene.assert_alive("before");
     let before = scene.rss();
-    scene.api.set_pvc(
-        "disk",
-        [endless(
-            "{\"metadata\":{\"annotations\":{\"a\":\"",
-            "x",
-            Duration::ZERO,
-        )],
-    );
+    scene.api.set_pvc("disk", [endless("{\"metadata\":{\"annotations\":{\"a\":\"", "x", Duration::ZERO)]);
     std::thread::scope(|scope| {
         for _ in 0..32 {
             scope.spawn(|| assert!([429, 503].contains(&scene.post("disk").status)));
@@ -136,16 +112,8 @@ fn annotations_of_users_do_not_fill_answers_and_logs() {
     scene.api.set_object("disk", pvc("disk", &annotations));
     let response = scene.post("disk");
     assert_eq!(response.status, 503);
-    assert!(
-        response.text().contains("upload content-type &lt;b&gt;&#39;"),
-        "{}",
-        response.text()
-    );
-    assert!(
-        response.body.len() <= SENTENCE_BYTES,
-        "{} bytes of words",
-        response.body.len()
-    );
+    assert!(response.text().contains("upload content-type &lt;b&gt;&#39;"), "{}", response.text());
+    assert!(response.body.len() <= SENTENCE_BYTES, "{} bytes of words", response.body.len());
     let longest = scene.server.log().lines().map(str::len).max().or_fail("a log");
     assert!(longest <= SENTENCE_BYTES, "a line of {longest} bytes");
 }
@@ -202,9 +170,7 @@ fn what_a_pvc_says_of_itself_leads_nowhere_else() {
     }
     // A prime of which another one is said to be the prime is not followed further.
     scene.set_object("disk", populated(pvc("disk", &annotations("first"))));
-    scene
-        .api
-        .set_object("first", populated(pvc("first", &[(PVC_PRIME, "other")])));
+    scene.api.set_object("first", populated(pvc("first", &[(PVC_PRIME, "other")])));
     let response = scene.post("disk");
     response.assert(503, "PVC first is not an upload target");
     let known = |request: &String| {
@@ -212,9 +178,7 @@ fn what_a_pvc_says_of_itself_leads_nowhere_else() {
             || request.contains("/configmaps/")
             || ["disk", "other", "first"].iter().any(|name| {
                 request.split('?').next()
-                    == Some(&format!(
-                        "GET /api/v1/namespaces/default/persistentvolumeclaims/{name}"
-                    ))
+                    == Some(&format!("GET /api/v1/namespaces/default/persistentvolumeclaims/{name}"))
             })
     };
     let requests = scene.api.requests();
@@ -230,13 +194,7 @@ fn authorities_that_are_huge_endless_or_nonsense_are_refused_in_time_and_memory(
         ("a byte a second", endless("{", " ", Duration::from_secs(1))),
         ("nothing, ever", Answer::Silence),
         ("HTML", json("<html>no</html>")),
-        (
-            "64 MiB",
-            json(&format!(
-                "{{\"data\":{{\"ca-bundle.crt\":\"{}\"}}}}",
-                "x".repeat(64 << 20)
-            )),
-        ),
+        ("64 MiB", json(&format!("{{\"data\":{{\"ca-bundle.crt\":\"{}\"}}}}", "x".repeat(64 << 20)))),
     ] {
         let scene = Scene::start();
         let before = scene.rss();
@@ -304,9 +262,7 @@ fn one_token_does_not_take_the_place_of_others() {
     let not_ready = pvc("disk", &[(UPLOAD_TARGET, ""), (POD_READY, "false")]);
     scene.set_object("disk", not_ready);
     let statuses: Vec<u16> = std::thread::scope(|scope| {
-        let posts: Vec<_> = (0..MOST + 8)
-            .map(|_| scope.spawn(|| scene.post("disk").status))
-            .collect();
+        let posts: Vec<_> = (0..MOST + 8).map(|_| scope.spawn(|| scene.post("disk").status)).collect();
         scene.assert_alive("beside those who wait");
         posts.into_iter().map(|post| post.join().unwrap()).collect()
     });
@@ -361,11 +317,8 @@ fn many_large_answers_take_no_more_memory() {
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{{\"metadata\":{{\"annotations\":{{\"a\":\"{}",
         "x".repeat(2_000_000)
     );
-    let answer = Answer::Endless {
-        begin: begin.into_bytes(),
-        piece: b"x".to_vec(),
-        pause: Duration::from_secs(1),
-    };
+    let answer =
+        Answer::Endless { begin: begin.into_bytes(), piece: b"x".to_vec(), pause: Duration::from_secs(1) };
     let names = others(&scene, 90, &answer);
     std::thread::scope(|scope| {
         for name in &names {

@@ -43,12 +43,7 @@ impl Scene {
             api.set_object(name, ready_pvc(name));
         }
         let server = proxy.start_in_cluster(&api, Some(upstream.address()));
-        Self {
-            proxy,
-            api,
-            upstream,
-            server,
-        }
+        Self { proxy, api, upstream, server }
     }
 
     fn request(&self, name: &str) -> Request {
@@ -82,17 +77,8 @@ impl Scene {
     fn assert_alive(&self, what: &str) {
         let started = Instant::now();
         let response = self.post("other");
-        assert_eq!(
-            response.status,
-            200,
-            "{what}: {response:?}\n{}",
-            self.server.log()
-        );
-        assert!(
-            started.elapsed() < Duration::from_secs(2),
-            "{what}: {:?}",
-            started.elapsed()
-        );
+        assert_eq!(response.status, 200, "{what}: {response:?}\n{}", self.server.log());
+        assert!(started.elapsed() < Duration::from_secs(2), "{what}: {:?}", started.elapsed());
     }
 }
 
@@ -110,13 +96,7 @@ fn endless(begin: &str, piece: &str, pause: Duration) -> Answer {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n";
     Answer::Endless {
         begin: format!("{head}{begin}").into_bytes(),
-        piece: piece
-            .repeat(if pause.is_zero() {
-                (1 << 16) / piece.len()
-            } else {
-                1
-            })
-            .into_bytes(),
+        piece: piece.repeat(if pause.is_zero() { (1 << 16) / piece.len() } else { 1 }).into_bytes(),
         pause,
     }
 }

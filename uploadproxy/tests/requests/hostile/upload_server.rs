@@ -30,26 +30,14 @@ fn post(front: &Scripted) -> (u16, String, Duration) {
 #[test]
 fn answers_that_never_begin_are_given_up() {
     for (what, bytes) in [
-        (
-            "interim answers",
-            "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n".repeat(100_000),
-        ),
+        ("interim answers", "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n".repeat(100_000)),
         ("continues", "HTTP/1.1 100 Continue\r\n\r\n".repeat(100_000)),
-        (
-            "a long head",
-            format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)),
-        ),
-        (
-            "many fields",
-            format!("HTTP/1.1 200 OK\r\n{}", "X: y\r\n".repeat(10_000)),
-        ),
+        ("a long head", format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20))),
+        ("many fields", format!("HTTP/1.1 200 OK\r\n{}", "X: y\r\n".repeat(10_000))),
         ("a long reason", format!("HTTP/1.1 200 {}", "x".repeat(1 << 20))),
         ("empty lines", "\r\n".repeat(1 << 19)),
     ] {
-        let front = front(Script {
-            then: Then::Hang,
-            ..Script::answer(bytes)
-        });
+        let front = front(Script { then: Then::Hang, ..Script::answer(bytes) });
         let (before, computed) = (memory(front.server.id(), "VmRSS"), cpu(front.server.id()));
         let (status, words, waited) = post(&front);
         let grown = memory(front.server.id(), "VmHWM").saturating_sub(before);
@@ -74,9 +62,7 @@ fn raw(front: &Scripted, request: &[u8]) -> String {
     let mut connection: Connection = front.server.connect();
     connection.send(request).or_fail("send");
     let mut all = String::new();
-    connection
-        .set_patience(Duration::from_millis(500))
-        .or_fail("a time limit");
+    connection.set_patience(Duration::from_millis(500)).or_fail("a time limit");
     while let Ok(response) = connection.response() {
         all += &format!("{response:?}\n");
     }
@@ -99,16 +85,8 @@ fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
             ),
             None,
         ),
-        (
-            "a list of lengths",
-            format!("HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nfine{hidden}"),
-            None,
-        ),
-        (
-            "a length with a sign",
-            format!("HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nfine{hidden}"),
-            None,
-        ),
+        ("a list of lengths", format!("HTTP/1.1 200 OK\r\nContent-Length: 4, 5\r\n\r\nfine{hidden}"), None),
+        ("a length with a sign", format!("HTTP/1.1 200 OK\r\nContent-Length: +4\r\n\r\nfine{hidden}"), None),
         ("a body that is longer", format!("{OK}{hidden}"), Some("fine")),
         (
             "a body where none may be",
@@ -140,10 +118,7 @@ fn an_answer_is_one_answer_whatever_it_says_of_its_length() {
             None,
         ),
     ] {
-        let front = front(Script {
-            then: Then::Hang,
-            ..Script::answer(answer)
-        });
+        let front = front(Script { then: Then::Hang, ..Script::answer(answer) });
         // The next request comes while the connection to the upload server might be used again.
         let one = front.request("POST", PATH).length(0).bytes();
         let all = raw(&front, &[&one[..], &one].concat());
@@ -166,10 +141,7 @@ fn an_answer_that_is_left_over_reaches_nobody() {
     // Behind the answer to one client at once, or a moment later, there is another one.
     for script in [
         Script::answer(format!("{OK}{mark}")),
-        Script {
-            reads: Reads::Head,
-            ..Script::answer(format!("{OK}{mark}"))
-        },
+        Script { reads: Reads::Head, ..Script::answer(format!("{OK}{mark}")) },
         // The second is said when the next request comes, if it comes on this connection.
         Script {
             reads: Reads::Head,
@@ -184,28 +156,14 @@ fn an_answer_that_is_left_over_reaches_nobody() {
             // Clients of different PVCs with the same upload server.
             let pvc = &front.pvcs[round % 2];
             let body = if round == 1 { &[b'x'; 100_000][..] } else { b"x" };
-            bodies.push(
-                front
-                    .server
-                    .exchange(&front.request_for(pvc, "POST", PATH), body)
-                    .text(),
-            );
+            bodies.push(front.server.exchange(&front.request_for(pvc, "POST", PATH), body).text());
         }
-        let expected = if is_third {
-            ["fine", "left over", "fine", "fine"]
-        } else {
-            ["fine"; 4]
-        };
+        let expected = if is_third { ["fine", "left over", "fine", "fine"] } else { ["fine"; 4] };
         assert_eq!(
             bodies,
             expected,
             "{:?}",
-            front
-                .upstream
-                .seen()
-                .iter()
-                .map(|seen| seen.connection)
-                .collect::<Vec<_>>()
+            front.upstream.seen().iter().map(|seen| seen.connection).collect::<Vec<_>>()
         );
     }
 }
@@ -215,12 +173,9 @@ fn a_client_that_leaves_leaves_no_connection_for_the_next_one() {
     for body in [&b"x"[..], &[b'x'; 1 << 20]] {
         let front = Scripted::start_for(BINARY, 2, vec![Script::silent(), Script::answer(OK)]);
         let mut gone = front.server.connect();
-        gone.begin(&front.request("POST", PATH).length(body.len() + 1))
-            .or_fail("send");
+        gone.begin(&front.request("POST", PATH).length(body.len() + 1)).or_fail("send");
         gone.send(body).or_fail("send");
-        front
-            .upstream
-            .wait_for("the first", |seen| seen.iter().any(|seen| seen.body_bytes() > 0));
+        front.upstream.wait_for("the first", |seen| seen.iter().any(|seen| seen.body_bytes() > 0));
         drop(gone);
         let other = front.request_for(&front.pvcs[1], "POST", PATH);
         front.server.exchange(&other, b"x").assert(200, "fine");
@@ -234,15 +189,10 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     let chunk = format!("4000\r\n{}\r\n", "x".repeat(0x4000));
     let answer = format!("{head}{}", chunk.repeat(4096));
-    let front = front(Script {
-        then: Then::Hang,
-        ..Script::answer(answer)
-    });
+    let front = front(Script { then: Then::Hang, ..Script::answer(answer) });
     let before = memory(front.server.id(), "VmRSS");
     let mut connection = front.server.connect();
-    connection
-        .begin(&front.request("POST", PATH).length(0))
-        .or_fail("send");
+    connection.begin(&front.request("POST", PATH).length(0)).or_fail("send");
     // It does not read. Another one is not disturbed.
     front.upstream.wait_for("the request", |seen| seen.len() == 1);
     front.upstream.follow(Script::answer(OK));
@@ -256,9 +206,5 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     // With its client, the answer ends.
     // Well before the other one has been idle for too long.
     let has_ended = || front.upstream.open_connections() <= 1;
-    wait::until(
-        Duration::from_secs(3),
-        || "the upload server still answers",
-        has_ended,
-    );
+    wait::until(Duration::from_secs(3), || "the upload server still answers", has_ended);
 }

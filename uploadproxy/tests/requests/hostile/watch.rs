@@ -24,10 +24,7 @@ fn gone() -> Answer {
 }
 
 fn questions(api: &KubeApi) -> usize {
-    api.requests()
-        .iter()
-        .filter(|request| request.contains("/cdiconfigs"))
-        .count()
+    api.requests().iter().filter(|request| request.contains("/cdiconfigs")).count()
 }
 
 #[test]
@@ -46,10 +43,7 @@ fn watches_that_end_lie_or_never_end_cost_little() {
         ("one event and an end", json(&format!("{event}\n"))),
         ("garbage", json("garbage\n")),
         ("a line without end", endless("{\"type\":\"", "x", now)),
-        (
-            "garbage without end",
-            endless("", "garbage\n", Duration::from_millis(1)),
-        ),
+        ("garbage without end", endless("", "garbage\n", Duration::from_millis(1))),
         ("no HTTP", Answer::Bytes(b"SSH-2.0\r\n\r\n".to_vec())),
         ("forbidden", Answer::Status(403, "Forbidden", "no".to_owned())),
     ] {
@@ -70,11 +64,7 @@ fn watches_that_end_lie_or_never_end_cost_little() {
         assert!(asked <= QUESTIONS, "{what}: {asked} questions in {FOLLOWED:?}");
         assert!(computed < CPU, "{what}: {computed:?} computed in {FOLLOWED:?}");
         assert!(grown < GROWTH_BYTES, "{what}: {grown} bytes");
-        assert!(
-            server.log().len() < 64 << 10,
-            "{what}: {} bytes of log",
-            server.log().len()
-        );
+        assert!(server.log().len() < 64 << 10, "{what}: {} bytes of log", server.log().len());
     }
 }
 

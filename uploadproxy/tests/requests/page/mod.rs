@@ -39,16 +39,10 @@ fn an_upload_shows_how_far_it_is_and_makes_the_disk() {
     scene.browser.wait_for("all to be sent", PATIENCE, sample);
     assert!(values.is_sorted(), "{values:?}");
     values.dedup();
-    let between = values
-        .iter()
-        .filter(|value| (0.01..0.99).contains(*value))
-        .count();
+    let between = values.iter().filter(|value| (0.01..0.99).contains(*value)).count();
     assert!(between >= 5, "progress was seen at {values:?}");
     let figures = scene.browser.find("#figures").text();
-    assert!(
-        figures.starts_with("32.0 MiB of 32.0 MiB · 100 % · "),
-        "{figures}"
-    );
+    assert!(figures.starts_with("32.0 MiB of 32.0 MiB · 100 % · "), "{figures}");
     assert_eq!(scene.wait_for_end("done"), "Done. disk.raw is on the volume.");
     assert_eq!(scene.browser.find("#token").property("value"), "");
     // Neither the policy nor a missing file has made the browser complain.
@@ -63,10 +57,7 @@ fn a_bad_token_is_told_apart_from_none() {
     let stranger = tokens::TokenKey::generate().token(PVC, NAMESPACE);
     scene.upload(&scene.front.url("/"), &stranger, &image);
     let words = scene.wait_for_end("failed");
-    assert!(
-        words.contains("The token is not valid") && words.contains("401"),
-        "{words}"
-    );
+    assert!(words.contains("The token is not valid") && words.contains("401"), "{words}");
     // The fields are as they were, and another token is taken at once.
     scene.browser.find("#token").clear();
     scene.browser.find("#start").click();
@@ -74,10 +65,7 @@ fn a_bad_token_is_told_apart_from_none() {
     assert!(words.contains("Paste the upload token"), "{words}");
     assert_eq!(scene.pod.data_names(), [""; 0]);
     // Enter is as good as the button.
-    scene
-        .browser
-        .find("#token")
-        .send_keys(&format!(" Bearer {} \u{e007}", scene.token()));
+    scene.browser.find("#token").send_keys(&format!(" Bearer {} \u{e007}", scene.token()));
     scene.browser.wait_for_text("#status", "Done.", PATIENCE);
     scene.assert_uploaded(&image);
 }
@@ -93,10 +81,7 @@ fn what_the_server_says_is_shown_in_its_words() {
     let words = scene.wait_for_end("failed");
     assert!(words.contains("the volume is too small. (400)"), "{words}");
     let said = scene.browser.find("#answer").text();
-    assert!(
-        said.contains("is larger than the reported available storage"),
-        "{said}"
-    );
+    assert!(said.contains("is larger than the reported available storage"), "{said}");
 }
 
 #[test]
@@ -164,9 +149,7 @@ fn a_token_that_has_expired_meanwhile_is_asked_for() {
         std::thread::sleep(Duration::from_millis(100));
     }
     relay.cut();
-    scene
-        .browser
-        .wait_for_text("#status", "Paste a new one", PATIENCE);
+    scene.browser.wait_for_text("#status", "Paste a new one", PATIENCE);
     scene.submit(&scene.token());
     scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
     scene.wait_for_end("done");
@@ -183,27 +166,17 @@ fn an_upload_that_is_cancelled_makes_room_at_once() {
     assert_eq!(scene.wait_for_end("failed"), "Cancelled.");
     let cancelled = Instant::now();
     scene.upload_server.wait_until_idle();
-    assert!(
-        cancelled.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        cancelled.elapsed()
-    );
+    assert!(cancelled.elapsed() < Duration::from_secs(10), "{:?}", cancelled.elapsed());
     assert_eq!(scene.pod.data_names(), [""; 0]);
 }
 
 #[test]
 fn an_archive_goes_in_one_request() {
-    let scene = Scene::with(
-        |proxy, server| proxy.route_with(PVC, server.address(), "archive"),
-        |pod| pod,
-    );
+    let scene = Scene::with(|proxy, server| proxy.route_with(PVC, server.address(), "archive"), |pod| pod);
     let image = scene.image(4 * MIB);
     let archive = image.with_extension("tar");
     let folder = image.parent().unwrap().to_string_lossy();
-    tools::run(
-        "tar",
-        ["-C", &folder, "-cf", &archive.to_string_lossy(), "disk.raw"],
-    );
+    tools::run("tar", ["-C", &folder, "-cf", &archive.to_string_lossy(), "disk.raw"]);
     scene.upload(&scene.front.url("/"), &scene.token(), &archive);
     assert_eq!(scene.wait_for_end("done"), "Done. disk.tar is on the volume.");
     scene.upload_server.wait().assert_success("an archive");

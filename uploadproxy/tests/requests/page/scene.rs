@@ -102,12 +102,7 @@ impl Scene {
         let found = self.browser.wait_for("the end of the upload", PATIENCE, ended);
         let words = status.text();
         let said = self.browser.find("#answer").text();
-        assert_eq!(
-            found.as_deref(),
-            Some(kind),
-            "{words} {said}\n{}",
-            self.front.log()
-        );
+        assert_eq!(found.as_deref(), Some(kind), "{words} {said}\n{}", self.front.log());
         words
     }
 

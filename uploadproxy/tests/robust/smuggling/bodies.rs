@@ -35,11 +35,7 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: +5\r\n\r\nhello{H}",
         Refused,
     ),
-    (
-        "a negative length",
-        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: -5\r\n\r\nhello{H}",
-        Refused,
-    ),
+    ("a negative length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: -5\r\n\r\nhello{H}", Refused),
     (
         "a hexadecimal length",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 0x5\r\n\r\nhello{H}",
@@ -50,11 +46,7 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 5.0\r\n\r\nhello{H}",
         Refused,
     ),
-    (
-        "an empty length",
-        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n\r\nhello{H}",
-        Refused,
-    ),
+    ("an empty length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length:\r\n\r\nhello{H}", Refused),
     (
         "a length of 2^64",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Content-Length: 18446744073709551616\r\n\r\nhello{H}",
@@ -75,11 +67,7 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{H}",
         Refused,
     ),
-    (
-        "another coding",
-        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip\r\n\r\nhello{H}",
-        Refused,
-    ),
+    ("another coding", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip\r\n\r\nhello{H}", Refused),
     (
         "another coding above chunks",
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n{H}",
@@ -140,71 +128,27 @@ pub(super) const LENGTHS: [Probe; 28] = [
         "POST {P} HTTP/1.1\r\nHost: h\r\n{T}Transfer-Encoding: CHUNKED\r\n\r\n5\r\nhello\r\n0\r\n\r\n{H}",
         Either("hello"),
     ),
-    (
-        "no length",
-        "POST {P} HTTP/1.1\r\nHost: h\r\n{T}\r\n{H}",
-        Passed(""),
-    ),
+    ("no length", "POST {P} HTTP/1.1\r\nHost: h\r\n{T}\r\n{H}", Passed("")),
 ];
 
 /// Chunks that end elsewhere than they say.
 pub(super) const CHUNKS: [Probe; 20] = [
-    (
-        "a size of 2^64",
-        "{C}10000000000000005\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
-    (
-        "a size of 2^68",
-        "{C}100000000000000005\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
+    ("a size of 2^64", "{C}10000000000000005\r\nhello\r\n0\r\n\r\n{H}", Refused),
+    ("a size of 2^68", "{C}100000000000000005\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a size with 0x", "{C}0x5\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a size with a plus", "{C}+5\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a negative size", "{C}-5\r\nhello\r\n0\r\n\r\n{H}", Refused),
-    (
-        "a size with a space before",
-        "{C} 5\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
+    ("a size with a space before", "{C} 5\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("no size", "{C}\r\nhello\r\n0\r\n\r\n{H}", Refused),
-    (
-        "a size that is no number",
-        "{C}five\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
-    (
-        "a chunk that is too long",
-        "{C}3\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
+    ("a size that is no number", "{C}five\r\nhello\r\n0\r\n\r\n{H}", Refused),
+    ("a chunk that is too long", "{C}3\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a chunk without its end", "{C}5\r\nhello0\r\n\r\n{H}", Refused),
-    (
-        "a chunk that ends with a bare LF",
-        "{C}5\r\nhello\n0\r\n\r\n{H}",
-        Refused,
-    ),
-    (
-        "a size that ends with a bare LF",
-        "{C}5\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
-    (
-        "a size that ends with a bare CR",
-        "{C}5\rhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
-    (
-        "a bare LF in an extension",
-        "{C}5;a\nb\r\nhello\r\n0\r\n\r\n{H}",
-        Refused,
-    ),
+    ("a chunk that ends with a bare LF", "{C}5\r\nhello\n0\r\n\r\n{H}", Refused),
+    ("a size that ends with a bare LF", "{C}5\nhello\r\n0\r\n\r\n{H}", Refused),
+    ("a size that ends with a bare CR", "{C}5\rhello\r\n0\r\n\r\n{H}", Refused),
+    ("a bare LF in an extension", "{C}5;a\nb\r\nhello\r\n0\r\n\r\n{H}", Refused),
     ("a NUL in a size", "{C}5\0\r\nhello\r\n0\r\n\r\n{H}", Refused),
-    (
-        "an extension",
-        "{C}5;name=value\r\nhello\r\n0\r\n\r\n{H}",
-        Either("hello"),
-    ),
+    ("an extension", "{C}5;name=value\r\nhello\r\n0\r\n\r\n{H}", Either("hello")),
     (
         "trailers that are fields",
         "{C}5\r\nhello\r\n0\r\nContent-Length: 7\r\nTransfer-Encoding: chunked\r\n{T}\r\n{H}",

@@ -49,22 +49,14 @@ enum Client {
 
 const CLIENTS: [(&str, Client, &str); 14] = [
     ("--data-binary", Client::Curl(&["--data-binary", "@@"]), "upload"),
-    (
-        "--data-binary without Expect",
-        Client::Curl(&["--data-binary", "@@", "-H", "Expect:"]),
-        "upload-async",
-    ),
+    ("--data-binary without Expect", Client::Curl(&["--data-binary", "@@", "-H", "Expect:"]), "upload-async"),
     ("-T -X POST", Client::Curl(&["-T", "@", "-X", "POST"]), "upload"),
     (
         "-T with Expect",
         Client::Curl(&["-T", "@", "-X", "POST", "-H", "Expect: 100-continue"]),
         "upload-async",
     ),
-    (
-        "-T without Expect",
-        Client::Curl(&["-T", "@", "-X", "POST", "-H", "Expect:"]),
-        "upload",
-    ),
+    ("-T without Expect", Client::Curl(&["-T", "@", "-X", "POST", "-H", "Expect:"]), "upload"),
     (
         "-T in chunks",
         Client::Curl(&["-T", "@", "-X", "POST", "-H", "Transfer-Encoding: chunked"]),
@@ -76,26 +68,10 @@ const CLIENTS: [(&str, Client, &str); 14] = [
         Client::Curl(&["-F", "comment=x", "-F", "file=@@;type=application/x-disk"]),
         "upload-form-async",
     ),
-    (
-        "-F in chunks",
-        Client::Curl(&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"]),
-        "upload-form",
-    ),
-    (
-        "-T by HTTP/2",
-        Client::Curl(&["--http2", "-T", "@", "-X", "POST"]),
-        "upload",
-    ),
-    (
-        "-F by HTTP/2",
-        Client::Curl(&["--http2", "-F", "file=@@"]),
-        "upload-form-async",
-    ),
-    (
-        "--limit-rate",
-        Client::Curl(&["-T", "@", "-X", "POST", "--limit-rate", "3M"]),
-        "upload",
-    ),
+    ("-F in chunks", Client::Curl(&["-F", "file=@@", "-H", "Transfer-Encoding: chunked"]), "upload-form"),
+    ("-T by HTTP/2", Client::Curl(&["--http2", "-T", "@", "-X", "POST"]), "upload"),
+    ("-F by HTTP/2", Client::Curl(&["--http2", "-F", "file=@@"]), "upload-form-async"),
+    ("--limit-rate", Client::Curl(&["-T", "@", "-X", "POST", "--limit-rate", "3M"]), "upload"),
     ("requests, a form", Client::Python(REQUESTS_FORM), "upload-form"),
     ("requests, a file", Client::Python(REQUESTS_BODY), "upload"),
 ];
@@ -109,9 +85,8 @@ impl Client {
                 let image = image.to_str().or_fail("a path of ASCII");
                 let args = args.iter().map(|arg| {
                     let placeholder = arg.rfind('@').filter(|_| arg.contains("@@") || *arg == "@");
-                    placeholder.map_or((*arg).to_owned(), |at| {
-                        format!("{}{image}{}", &arg[..at], &arg[at + 1..])
-                    })
+                    placeholder
+                        .map_or((*arg).to_owned(), |at| format!("{}{image}{}", &arg[..at], &arg[at + 1..]))
                 });
                 curl(pod, args.chain([url]))
             }
@@ -137,10 +112,7 @@ fn curl(pod: &UploadPod, args: impl Iterator<Item = String>) -> String {
         "--key".to_owned(),
         path("client.key"),
     ];
-    tools::run(
-        "curl",
-        fixed.map(str::to_owned).into_iter().chain(tls).chain(args),
-    )
+    tools::run("curl", fixed.map(str::to_owned).into_iter().chain(tls).chain(args))
 }
 
 /// One image sent by one client to one kind of target.
@@ -156,22 +128,14 @@ struct Case<'a> {
 impl fmt::Display for Case<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let target = if self.to_device { "a device" } else { "a file" };
-        write!(
-            f,
-            "{} by {} to {} on {target}",
-            self.object_name, self.client, self.path
-        )
+        write!(f, "{} by {} to {} on {target}", self.object_name, self.client, self.path)
     }
 }
 
 /// The image in `folder`, and the objects that become its disk.
 fn objects(folder: &Path) -> (Image, [(&'static str, PathBuf); 4]) {
-    let image = Spec {
-        compression: Compression::Zlib,
-        virtual_size: 6 << 20,
-        ..Spec::new(Content::Sparse)
-    }
-    .build(folder, "image");
+    let image = Spec { compression: Compression::Zlib, virtual_size: 6 << 20, ..Spec::new(Content::Sparse) }
+        .build(folder, "image");
     let compressed = |program, file: &Path| {
         let path = folder.join(program);
         let bytes = tools::filter(program, ["-c"], &std::fs::read(file).or_fail("an image"));
@@ -209,9 +173,7 @@ fn every_client_makes_the_disk_that_qemu_img_makes() {
     }
     check_all(cases, |case| {
         let folder = tempfile::tempdir().or_fail("a folder");
-        let device = case
-            .to_device
-            .then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
+        let device = case.to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
         let pod = UploadPod::new(BINARY);
         let pod = match &device {
             Some(device) => pod.block(device.path()),
@@ -222,9 +184,7 @@ fn every_client_makes_the_disk_that_qemu_img_makes() {
         assert_eq!(status, "200", "{}", server.log());
         let finished = server.wait();
         finished.assert_success("upload");
-        let target = device
-            .as_ref()
-            .map_or(pod.disk(), |device| device.path().to_owned());
+        let target = device.as_ref().map_or(pod.disk(), |device| device.path().to_owned());
         disk::assert_same(&target, &image.raw, image.virtual_size, "upload");
         let uploaded = r#"{"preallocationApplied":false,"message":"Upload Complete"}"#;
         assert_eq!(pod.message().as_deref(), Some(uploaded));
@@ -237,11 +197,7 @@ fn chunks_of_any_size_make_the_same_disk() {
     let content = disk::content(3, 2 << 20);
     for chunk_bytes in [0, 1, 511, 4096, 1 << 20] {
         // A chunk for every byte is tried on less.
-        let content = if chunk_bytes == 1 {
-            &content[..20_000]
-        } else {
-            &content[..]
-        };
+        let content = if chunk_bytes == 1 { &content[..20_000] } else { &content[..] };
         let body = match chunk_bytes {
             0 => oddly_chunked(content, &mut random),
             size => chunked(content, size, &[("x-unknown", "trailer")]),

@@ -18,13 +18,8 @@ fn a_client_that_is_still_sending_reads_why_it_was_refused() {
     // Often, for a reset that overtakes the answer is a matter of luck.
     for _ in 0..10 {
         let mut connection = server.connect_as(&stranger);
-        connection
-            .exchange(&Request::post("/v1beta1/upload"), &big)
-            .unwrap()
-            .assert(401, "");
-        server
-            .exchange(&Request::new("PUT", "/v1beta1/upload"), &big)
-            .assert(404, "");
+        connection.exchange(&Request::post("/v1beta1/upload"), &big).unwrap().assert(401, "");
+        server.exchange(&Request::new("PUT", "/v1beta1/upload"), &big).assert(404, "");
         let response = server.post("/v1beta1/upload", &big);
         assert_eq!(response.status, 400, "{response:?}");
         let upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..100]);
@@ -60,10 +55,7 @@ fn a_client_that_sends_everything_first_reads_why_it_was_refused() {
     let server = pod.start();
     let body = disk::content(1, 8 << 20);
     let _upload = server.begin_upload("/v1beta1/upload", body.len(), &body[..100]);
-    for request in [
-        Request::post("/v1beta1/upload"),
-        Request::new("PUT", "/v1beta1/upload"),
-    ] {
+    for request in [Request::post("/v1beta1/upload"), Request::new("PUT", "/v1beta1/upload")] {
         let mut connection = server.connect();
         connection.begin(&request.length(body.len())).unwrap();
         connection.send(&body).unwrap();
@@ -80,9 +72,7 @@ fn a_connection_serves_again_after_a_failed_upload() {
     let mut connection = server.connect();
     let content = disk::content(1, 1 << 20);
     for _ in 0..3 {
-        let response = connection
-            .exchange(&Request::post("/v1beta1/upload").length(0), &[])
-            .unwrap();
+        let response = connection.exchange(&Request::post("/v1beta1/upload").length(0), &[]).unwrap();
         assert_eq!(response.status, 500, "{response:?}");
         assert_ne!(response.header("connection"), Some("close"), "{response:?}");
         let health = connection.exchange(&Request::new("GET", "/healthz"), &[]);

@@ -93,9 +93,7 @@ fn a_checksum_that_cannot_be_read_is_refused_at_once() {
         ("Content-Digest", "sha-256=:AAAA:"),
     ] {
         let mut connection = server.connect();
-        let request = Request::post("/v1beta1/upload")
-            .length(1 << 30)
-            .header(header, value);
+        let request = Request::post("/v1beta1/upload").length(1 << 30).header(header, value);
         connection.begin(&request).unwrap();
         // Nothing of the body is sent.
         let response = connection.response().unwrap();

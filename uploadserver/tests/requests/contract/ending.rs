@@ -25,19 +25,12 @@ const TERMINATED: i32 = 143;
 /// RFC 3339, so many seconds from now.
 fn in_seconds(seconds: i32) -> String {
     let when = format!("{seconds:+} seconds");
-    tools::run("date", ["-u", "-d", &when, "+%FT%TZ"])
-        .trim()
-        .to_owned()
+    tools::run("date", ["-u", "-d", &when, "+%FT%TZ"]).trim().to_owned()
 }
 
 #[track_caller]
 fn assert_ended(finished: &Finished, pod: &UploadPod, code: i32, message: Option<&str>) {
-    assert_eq!(
-        (finished.code(), pod.message().as_deref()),
-        (code, message),
-        "{}",
-        finished.stderr
-    );
+    assert_eq!((finished.code(), pod.message().as_deref()), (code, message), "{}", finished.stderr);
     assert!(!finished.crashed(), "{}", finished.stderr);
 }
 
@@ -70,10 +63,7 @@ fn an_upload_is_logged_and_reported_step_by_step() {
 #[test]
 fn an_asynchronous_upload_answers_before_it_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let spec = Spec {
-        compression: Compression::Zlib,
-        ..Spec::new(Content::Sparse)
-    };
+    let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
     let image = spec.build(folder.path(), "image");
     let pod = pod(&[]);
     let body = form(&[
@@ -117,9 +107,7 @@ fn preallocation_is_done_and_reported() {
     let content = vec![0; 4 << 20];
     let pod = pod(&[("PREALLOCATION", "true")]);
     let server = pod.start();
-    server
-        .exchange(&request, &form(&[Part::file(&content)]))
-        .assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
     assert_ended(&server.wait(), &pod, 0, Some(PREALLOCATED));
     let blocks = std::os::unix::fs::MetadataExt::blocks(&pod.disk().metadata().unwrap());
     assert!(blocks * 512 >= 4 * MIB, "{blocks} blocks");
@@ -149,22 +137,11 @@ fn a_deadline_without_an_upload_ends_the_server() {
         let pod = pod(&[("DEADLINE", &deadline)]);
         let started = Instant::now();
         let finished = pod.program().start().wait();
-        assert!(
-            started.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            started.elapsed()
-        );
+        assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         assert_ended(&finished, &pod, 0, Some(DEADLINE_PASSED));
-        let lines = [
-            "deadline exceeded, shutting down",
-            "upload not done, process exiting",
-        ];
+        let lines = ["deadline exceeded, shutting down", "upload not done, process exiting"];
         assert_logged(&finished.stderr, &lines);
-        assert!(
-            !finished.stderr.contains("waiting for upload to finish"),
-            "{}",
-            finished.stderr
-        );
+        assert!(!finished.stderr.contains("waiting for upload to finish"), "{}", finished.stderr);
     }
 }
 
@@ -180,16 +157,10 @@ fn a_deadline_that_cannot_be_read_is_fatal() {
 
 #[test]
 fn an_environment_that_cannot_be_read_is_named_whole() {
-    let pod = pod(&[
-        ("UPLOAD_IMAGE_SIZE", "large"),
-        ("CDI_UPLOAD_STALL_SECONDS", "soon"),
-    ]);
+    let pod = pod(&[("UPLOAD_IMAGE_SIZE", "large"), ("CDI_UPLOAD_STALL_SECONDS", "soon")]);
     let finished = pod.program().start().wait();
     assert_ended(&finished, &pod, 1, None);
-    assert_logged(
-        &finished.stderr,
-        &["UPLOAD_IMAGE_SIZE", "CDI_UPLOAD_STALL_SECONDS"],
-    );
+    assert_logged(&finished.stderr, &["UPLOAD_IMAGE_SIZE", "CDI_UPLOAD_STALL_SECONDS"]);
 }
 
 #[test]
@@ -225,9 +196,7 @@ fn sigterm_ends_an_idle_server_at_once() {
     let pod = pod(&[]);
     let server = pod.start();
     let mut idle = server.connect();
-    idle.exchange(&Request::new("GET", "/healthz"), &[])
-        .unwrap()
-        .assert(200, "OK");
+    idle.exchange(&Request::new("GET", "/healthz"), &[]).unwrap().assert(200, "OK");
     let sent = Instant::now();
     server.signal(Signal::TERM);
     let finished = server.wait();

@@ -28,10 +28,7 @@ pub(crate) fn assert_usable(pod: &UploadPod, server: Server) {
     let content = disk::content(77, MIB);
     server.post_last("/v1beta1/upload", &content);
     assert_eq!(pod.data_names(), ["disk.img"]);
-    assert!(
-        std::fs::read(pod.disk()).or_fail("the disk") == content,
-        "the disk is another one"
-    );
+    assert!(std::fs::read(pod.disk()).or_fail("the disk") == content, "the disk is another one");
     assert_eq!(
         pod.message().as_deref(),
         Some(r#"{"preallocationApplied":false,"message":"Upload Complete"}"#)
@@ -59,33 +56,14 @@ impl fmt::Display for TooLarge {
 #[test]
 fn an_image_larger_than_the_volume_is_told_both_sizes() {
     let folder = tempfile::tempdir().unwrap();
-    let image = Spec {
-        virtual_size: 2 * MIB,
-        ..Spec::new(Content::Sparse)
-    }
-    .build(folder.path(), "image");
-    let (qcow2, raw) = (
-        std::fs::read(&image.qcow2).unwrap(),
-        std::fs::read(&image.raw).unwrap(),
-    );
+    let image = Spec { virtual_size: 2 * MIB, ..Spec::new(Content::Sparse) }.build(folder.path(), "image");
+    let (qcow2, raw) = (std::fs::read(&image.qcow2).unwrap(), std::fs::read(&image.raw).unwrap());
     let mut cases = Vec::new();
     for (name, image, sync_step) in [
         ("raw", &raw, "Unable to resize disk image to requested size: "),
-        (
-            "qcow2",
-            &qcow2,
-            "Unable to convert source data to target format: ",
-        ),
-        (
-            "raw.gz",
-            &tools::filter("gzip", ["-c"], &raw),
-            "Unable to resize disk image to requested size: ",
-        ),
-        (
-            "raw.xz",
-            &tools::filter("xz", ["-c"], &raw),
-            "Unable to resize disk image to requested size: ",
-        ),
+        ("qcow2", &qcow2, "Unable to convert source data to target format: "),
+        ("raw.gz", &tools::filter("gzip", ["-c"], &raw), "Unable to resize disk image to requested size: "),
+        ("raw.xz", &tools::filter("xz", ["-c"], &raw), "Unable to resize disk image to requested size: "),
         (
             "qcow2.xz",
             &tools::filter("xz", ["-c"], &qcow2),
@@ -125,11 +103,7 @@ fn an_image_larger_than_the_volume_is_told_both_sizes() {
             .or_fail(&sentence);
         let size: u64 = size.parse().or_fail(&sentence);
         // A raw disk whose length nobody states is as large as what has come of it.
-        let range = if case.is_size_known {
-            2 * MIB..=2 * MIB
-        } else {
-            MIB + 1..=2 * MIB
-        };
+        let range = if case.is_size_known { 2 * MIB..=2 * MIB } else { MIB + 1..=2 * MIB };
         assert!(range.contains(&size), "{sentence}");
         server.wait_for_line(&sentence);
         assert_eq!(pod.data_names(), [""; 0]);
@@ -153,10 +127,7 @@ fn an_image_larger_than_the_device_is_told_both_sizes() {
     assert_eq!(response.status, 400, "{response:?}");
     let text = response.text();
     assert!(text.starts_with(TOO_LARGE), "{text}");
-    assert!(
-        text.contains(&format!("virtual image size {} is larger", 2 * MIB)),
-        "{text}"
-    );
+    assert!(text.contains(&format!("virtual image size {} is larger", 2 * MIB)), "{text}");
     let content = disk::content(2, MIB);
     server.post_last("/v1beta1/upload", &content);
     assert!(std::fs::read(device.path()).unwrap() == content);
@@ -230,9 +201,7 @@ fn an_empty_body_is_no_image() {
     }
     for path in ["/v1beta1/upload-form", "/v1beta1/upload-form-async"] {
         let request = Request::post(path).header("Content-Type", &form_content_type());
-        server
-            .exchange(&request, &form(&[Part::file(b"")]))
-            .assert(500, sentence);
+        server.exchange(&request, &form(&[Part::file(b"")])).assert(500, sentence);
     }
     assert_usable(&pod, server);
 }
@@ -249,11 +218,7 @@ fn below_512_bytes_there_is_no_image() {
     let pod = pod(&[]);
     let server = pod.start();
     for body in [&short, &packed, &packs_well] {
-        for path in [
-            "/v1beta1/upload",
-            "/v1beta1/upload-async",
-            "/v1beta1/upload-archive",
-        ] {
+        for path in ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-archive"] {
             server.post(path, body).assert(500, sentence);
             assert_eq!(pod.data_names(), [""; 0]);
         }
@@ -315,14 +280,9 @@ fn an_error_is_counted_by_stage_and_kind() {
     let response = server.exchange(&Request::post("/v1beta1/upload"), &image);
     assert_eq!(response.status, 400, "{response:?}");
     let metrics = metrics();
-    let errors = metrics
-        .lines()
-        .filter(|line| line.starts_with("cdi_uploadserver_errors_total"));
+    let errors = metrics.lines().filter(|line| line.starts_with("cdi_uploadserver_errors_total"));
     let errors: Vec<&str> = errors.filter(|line| !line.ends_with(" 0")).collect();
     assert_eq!(errors, [format!("{series} 1")]);
-    assert!(
-        metrics.contains("cdi_uploadserver_state{state=\"idle\"} 1\n"),
-        "{metrics}"
-    );
+    assert!(metrics.contains("cdi_uploadserver_state{state=\"idle\"} 1\n"), "{metrics}");
     assert_usable(&pod, server);
 }

@@ -15,8 +15,7 @@ const MIB: u64 = 1 << 20;
 
 /// A pod in filesystem mode with this environment on top.
 fn pod(env: &[(&str, &str)]) -> UploadPod {
-    env.iter()
-        .fold(UploadPod::new(BINARY), |pod, (name, value)| pod.env(name, value))
+    env.iter().fold(UploadPod::new(BINARY), |pod, (name, value)| pod.env(name, value))
 }
 
 /// Fails the test unless the log has all these lines, in any order.

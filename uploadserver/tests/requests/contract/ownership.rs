@@ -57,10 +57,7 @@ fn a_directory_that_another_process_fills_is_left_to_it() {
     let answer = server.post("/v1beta1/upload-archive", &tar);
     assert_eq!(answer.status, 500, "{}", answer.text());
     assert!(answer.text().contains(IN_USE), "{}", answer.text());
-    assert_eq!(
-        std::fs::read(&unfinished).or_fail("the other's file"),
-        b"half of it"
-    );
+    assert_eq!(std::fs::read(&unfinished).or_fail("the other's file"), b"half of it");
     drop(other);
     server.post("/v1beta1/upload-archive", &tar).assert(200, "");
     assert_eq!(pod.data_names(), ["file"]);
@@ -71,21 +68,10 @@ fn what_is_no_file_stays_what_it_is() {
     let pod = pod(&[]);
     let server = pod.start();
     // Character device 1:3 is /dev/null.
-    mknodat(
-        CWD,
-        pod.disk(),
-        FileType::CharacterDevice,
-        0o600.into(),
-        makedev(1, 3),
-    )
-    .or_fail("a device node");
+    mknodat(CWD, pod.disk(), FileType::CharacterDevice, 0o600.into(), makedev(1, 3)).or_fail("a device node");
     let answer = server.post("/v1beta1/upload", &disk::content(1, MIB));
     assert_eq!(answer.status, 500, "{}", answer.text());
-    assert!(
-        answer.text().contains("it is a character device"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().contains("it is a character device"), "{}", answer.text());
     assert!(pod.disk().metadata().or_fail("it").file_type().is_char_device());
     std::fs::remove_file(pod.disk()).or_fail("remove it");
     assert_usable(&pod, server);

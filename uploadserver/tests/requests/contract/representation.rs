@@ -15,21 +15,15 @@ const MOST: u64 = 1 << 50;
 fn a_part_of_something_is_not_taken_for_the_whole() {
     let pod = pod(&[]);
     let server = pod.start();
-    for path in [
-        "/v1beta1/upload",
-        "/v1alpha1/upload-async",
-        "/v1beta1/upload-form",
-        "/v1beta1/upload-archive",
-    ] {
+    for path in
+        ["/v1beta1/upload", "/v1alpha1/upload-async", "/v1beta1/upload-form", "/v1beta1/upload-archive"]
+    {
         let request = Request::post(path)
             .header("Content-Range", "bytes 0-4095/1048576")
             .header("Content-Type", &form_content_type());
         let response = server.exchange(&request, &[1; 4096]);
         assert_eq!(response.status, 400, "{path}: {response:?}");
-        assert!(
-            response.text().contains("Content-Range says that this is a part"),
-            "{response:?}"
-        );
+        assert!(response.text().contains("Content-Range says that this is a part"), "{response:?}");
     }
     // RFC 9110 §14.5 speaks of PUT, which no path here knows.
     let put = Request::new("PUT", "/v1beta1/upload").header("Content-Range", "bytes 0-3/4");
@@ -48,33 +42,15 @@ fn a_coding_that_nothing_undoes_is_refused_with_those_that_are_understood() {
     let images = "gzip, x-gzip, zstd, bzip2, xz, identity";
     for (path, coding, more, body, accepted) in [
         ("/v1beta1/upload", "br", ("x-a", "b"), &[1; 4096][..], images),
-        (
-            "/v1beta1/upload-async",
-            "gzip, deflate",
-            ("x-a", "b"),
-            &[1; 4096],
-            images,
-        ),
-        (
-            "/v1beta1/upload-archive",
-            "aws-chunked",
-            ("x-a", "b"),
-            &[1; 4096],
-            images,
-        ),
+        ("/v1beta1/upload-async", "gzip, deflate", ("x-a", "b"), &[1; 4096], images),
+        ("/v1beta1/upload-archive", "aws-chunked", ("x-a", "b"), &[1; 4096], images),
         ("/v1beta1/upload-form", "gzip", form_type, &form, "identity"),
         ("/v1beta1/upload", "gzip", clone, &[1; 4096], "identity"),
     ] {
-        let request = Request::post(path)
-            .header("Content-Encoding", coding)
-            .header(more.0, more.1);
+        let request = Request::post(path).header("Content-Encoding", coding).header(more.0, more.1);
         let response = server.exchange(&request, body);
         assert_eq!(response.status, 415, "{path} {coding}: {response:?}");
-        assert_eq!(
-            response.header("accept-encoding"),
-            Some(accepted),
-            "{path} {coding}"
-        );
+        assert_eq!(response.header("accept-encoding"), Some(accepted), "{path} {coding}");
         assert!(response.text().contains("is not understood here"), "{response:?}");
     }
     assert!(pod.data_names().is_empty());
@@ -93,12 +69,9 @@ fn a_length_that_nobody_has_room_for_is_told_both_numbers() {
     let server = pod.start();
     for length in [MOST + 1, i64::MAX as u64, 1 << 63, u64::MAX - 2] {
         let sentence = format!("{length} bytes is too large: at most {MOST} are taken");
-        for path in [
-            "/v1beta1/upload",
-            "/v1beta1/upload-async",
-            "/v1beta1/upload-form",
-            "/v1beta1/upload-archive",
-        ] {
+        for path in
+            ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-form", "/v1beta1/upload-archive"]
+        {
             let request = Request::post(path)
                 .header("Content-Length", &length.to_string())
                 .header("Content-Type", &form_content_type());

@@ -71,17 +71,8 @@ struct Row {
 
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            method,
-            path,
-            certificate,
-            state,
-            ..
-        } = self;
-        write!(
-            f,
-            "{method} {path}, certificate {certificate:?}, server {state:?}"
-        )
+        let Self { method, path, certificate, state, .. } = self;
+        write!(f, "{method} {path}, certificate {certificate:?}, server {state:?}")
     }
 }
 
@@ -91,13 +82,7 @@ impl Row {
         for (path, kind) in PATHS {
             for method in METHODS {
                 for certificate in [Certificate::Absent, Certificate::OtherName, Certificate::Right] {
-                    rows.push(Self {
-                        method,
-                        path,
-                        kind,
-                        certificate,
-                        state,
-                    });
+                    rows.push(Self { method, path, kind, certificate, state });
                 }
             }
         }
@@ -150,22 +135,12 @@ struct Clients {
 
 impl Clients {
     fn new(pod: &UploadPod) -> Self {
-        let other = pod
-            .authority()
-            .client("somebody else", KeyKind::Ecdsa)
-            .or_fail("a certificate");
+        let other = pod.authority().client("somebody else", KeyKind::Ecdsa).or_fail("a certificate");
         let config = |identity| {
-            let offer = Offer {
-                identity,
-                ..Offer::default()
-            };
+            let offer = Offer { identity, ..Offer::default() };
             pod.authority().client_config_for(&offer).or_fail("TLS")
         };
-        Self {
-            absent: config(None),
-            other: config(Some(&other)),
-            right: config(Some(pod.client())),
-        }
+        Self { absent: config(None), other: config(Some(&other)), right: config(Some(pod.client())) }
     }
 
     fn connect(&self, server: &Server, certificate: Certificate) -> Connection {
@@ -196,9 +171,8 @@ fn an_idle_server_answers_by_path_method_and_certificate() {
     let pod = pod(&[]);
     let server = pod.start();
     let clients = Clients::new(&pod);
-    let (attempts, others) = Row::all(State::Idle)
-        .into_iter()
-        .partition(|row| matches!(row.expected().0, 400 | 500));
+    let (attempts, others) =
+        Row::all(State::Idle).into_iter().partition(|row| matches!(row.expected().0, 400 | 500));
     check_rows(&server, &clients, others);
     // One after another: each of these occupies the server.
     let attempts: Vec<Row> = attempts;
@@ -263,22 +237,14 @@ fn a_request_that_was_on_its_way_when_the_upload_finished_is_answered() {
 fn a_certificate_of_another_authority_fails_the_handshake() {
     let pod = pod(&[]);
     let server = pod.start();
-    let stranger = Authority::new()
-        .unwrap()
-        .client(CLIENT_NAME, KeyKind::Ecdsa)
-        .unwrap();
-    let offer = Offer {
-        identity: Some(&stranger),
-        ..Offer::default()
-    };
+    let stranger = Authority::new().unwrap().client(CLIENT_NAME, KeyKind::Ecdsa).unwrap();
+    let offer = Offer { identity: Some(&stranger), ..Offer::default() };
     let config = pod.authority().client_config_for(&offer).unwrap();
     // In TLS 1.3 a client learns only after its own handshake that the server does not like its certificate.
     let answer = Connection::open(server.address(), &config)
         .and_then(|mut connection| connection.exchange(&Request::new("GET", "/healthz"), &[]));
     assert!(answer.is_err(), "{answer:?}");
-    server
-        .post("/v1beta1/upload", &disk::content(1, MIB))
-        .assert(200, "");
+    server.post("/v1beta1/upload", &disk::content(1, MIB)).assert(200, "");
 }
 
 #[test]
@@ -288,14 +254,9 @@ fn a_common_name_may_be_longer_than_64_characters_and_have_slashes() {
         let pod = UploadPod::with_keys(crate::BINARY, &name, kind);
         let server = pod.start();
         let prefix = pod.authority().client(&name[..64], kind).unwrap();
-        let offer = Offer {
-            identity: Some(&prefix),
-            ..Offer::default()
-        };
+        let offer = Offer { identity: Some(&prefix), ..Offer::default() };
         let config = pod.authority().client_config_for(&offer).unwrap();
-        let refused = server
-            .connect_as(&config)
-            .exchange(&Request::post("/v1beta1/upload"), b"x");
+        let refused = server.connect_as(&config).exchange(&Request::post("/v1beta1/upload"), b"x");
         refused.unwrap().assert(401, "");
         server.post_last("/v1beta1/upload", &disk::content(1, MIB));
     }

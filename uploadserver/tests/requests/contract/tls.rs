@@ -21,12 +21,8 @@ fn handshake(
     version: &'static SupportedProtocolVersion,
     cipher_suite: Option<CipherSuite>,
 ) -> Result<ProtocolVersion, String> {
-    let offer = Offer {
-        identity: Some(pod.client()),
-        version: Some(version),
-        cipher_suite,
-        ..Offer::default()
-    };
+    let offer =
+        Offer { identity: Some(pod.client()), version: Some(version), cipher_suite, ..Offer::default() };
     let config = pod.authority().client_config_for(&offer).or_fail("TLS");
     let mut connection = Connection::open(server.address(), &config).map_err(|error| error.to_string())?;
     let health = connection.exchange(&Request::new("GET", "/healthz"), &[]);
@@ -44,14 +40,8 @@ fn the_floor_is_tls_1_2_unless_it_is_raised() {
     for floor in ["", "VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS99"] {
         let pod = pod(&[("TLS_MIN_VERSION", floor)]);
         let server = pod.start();
-        assert_eq!(
-            handshake(&pod, &server, &TLS12, None),
-            Ok(ProtocolVersion::TLSv1_2)
-        );
-        assert_eq!(
-            handshake(&pod, &server, &TLS13, None),
-            Ok(ProtocolVersion::TLSv1_3)
-        );
+        assert_eq!(handshake(&pod, &server, &TLS12, None), Ok(ProtocolVersion::TLSv1_2));
+        assert_eq!(handshake(&pod, &server, &TLS13, None), Ok(ProtocolVersion::TLSv1_3));
     }
 }
 
@@ -62,10 +52,7 @@ fn tls_1_3_as_the_floor_refuses_an_older_client() {
     let refused = handshake(&pod, &server, &TLS12, None).unwrap_err();
     // What the client's library makes of the alert `protocol_version` (RFC 8446 §6.2), which CDI's test looks for.
     assert!(refused.contains("ProtocolVersion"), "{refused}");
-    assert_eq!(
-        handshake(&pod, &server, &TLS13, None),
-        Ok(ProtocolVersion::TLSv1_3)
-    );
+    assert_eq!(handshake(&pod, &server, &TLS13, None), Ok(ProtocolVersion::TLSv1_3));
     server.post_last("/v1beta1/upload", &disk::content(1, MIB));
 }
 
@@ -80,11 +67,7 @@ fn only_the_listed_ciphers_are_spoken_in_tls_1_2() {
         ),
         // Without a suite that HTTP/2 demands (RFC 9113 §9.2.2), where Go's server would not start.
         ("ECDHE-RSA-CHACHA20-POLY1305", vec![CHACHA], vec![AES128, AES256]),
-        (
-            "DHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384 ,NONSENSE",
-            vec![AES256],
-            vec![AES128],
-        ),
+        ("DHE-RSA-AES128-GCM-SHA256, ECDHE-RSA-AES256-GCM-SHA384 ,NONSENSE", vec![AES256], vec![AES128]),
     ] {
         let pod = rsa_pod(&[("TLS_CIPHERS", list)]);
         let server = pod.start();
@@ -97,10 +80,7 @@ fn only_the_listed_ciphers_are_spoken_in_tls_1_2() {
             assert!(agreed.is_err(), "{suite:?} is not in {list}");
         }
         // Suites of TLS 1.3 cannot be restricted.
-        assert_eq!(
-            handshake(&pod, &server, &TLS13, None),
-            Ok(ProtocolVersion::TLSv1_3)
-        );
+        assert_eq!(handshake(&pod, &server, &TLS13, None), Ok(ProtocolVersion::TLSv1_3));
         server.post_last("/v1beta1/upload", &disk::content(1, MIB));
     }
 }
@@ -110,27 +90,19 @@ fn a_list_without_a_usable_cipher_leaves_tls_1_3() {
     let pod = rsa_pod(&[("TLS_CIPHERS", "DHE-RSA-AES128-SHA,AES256-SHA256,NONSENSE")]);
     let server = pod.start();
     handshake(&pod, &server, &TLS12, None).unwrap_err();
-    assert_eq!(
-        handshake(&pod, &server, &TLS13, None),
-        Ok(ProtocolVersion::TLSv1_3)
-    );
+    assert_eq!(handshake(&pod, &server, &TLS13, None), Ok(ProtocolVersion::TLSv1_3));
 }
 
 #[test]
 fn a_cipher_that_cannot_be_offered_is_logged_once() {
-    let pod = rsa_pod(&[(
-        "TLS_CIPHERS",
-        "ECDHE-RSA-AES128-GCM-SHA256,AES128-SHA,DES-CBC3-SHA",
-    )]);
+    let pod = rsa_pod(&[("TLS_CIPHERS", "ECDHE-RSA-AES128-GCM-SHA256,AES128-SHA,DES-CBC3-SHA")]);
     let server = pod.start();
     for _ in 0..3 {
         assert!(handshake(&pod, &server, &TLS12, Some(AES128)).is_ok());
     }
     let log = server.log();
     for cipher in ["AES128-SHA", "DES-CBC3-SHA"] {
-        let lines = log
-            .lines()
-            .filter(|line| line.contains(cipher) && !line.contains("TLS_CIPHERS="));
+        let lines = log.lines().filter(|line| line.contains(cipher) && !line.contains("TLS_CIPHERS="));
         assert_eq!(lines.count(), 1, "{cipher}\n{log}");
     }
 }
@@ -139,15 +111,10 @@ fn a_cipher_that_cannot_be_offered_is_logged_once() {
 fn both_versions_of_http_are_offered() {
     let pod = pod(&[]);
     let server = pod.start();
-    for (offered, chosen) in [
-        (&["h2", "http/1.1"][..], Some("h2")),
-        (&["http/1.1"], Some("http/1.1")),
-        (&[], None),
-    ] {
-        let offer = Offer {
-            protocols: offered,
-            ..Offer::default()
-        };
+    for (offered, chosen) in
+        [(&["h2", "http/1.1"][..], Some("h2")), (&["http/1.1"], Some("http/1.1")), (&[], None)]
+    {
+        let offer = Offer { protocols: offered, ..Offer::default() };
         let config = pod.authority().client_config_for(&offer).unwrap();
         let connection = Connection::open(server.address(), &config).unwrap();
         assert_eq!(connection.alpn(), chosen.map(str::as_bytes), "{offered:?}");
@@ -168,16 +135,9 @@ fn a_server_without_its_certificates_does_not_start() {
         let finished = pod.program().start().wait();
         finished.assert_failure(1, "Error getting TLS config: ");
         if env[0].1.is_empty() {
-            assert_logged(
-                &finished.stderr,
-                &["Error getting TLS config: invalid TLS config"],
-            );
+            assert_logged(&finished.stderr, &["Error getting TLS config: invalid TLS config"]);
         }
-        assert!(
-            !finished.stderr.contains("Running server on"),
-            "{}",
-            finished.stderr
-        );
+        assert!(!finished.stderr.contains("Running server on"), "{}", finished.stderr);
     }
     let pod = pod(&[]);
     std::fs::write(pod.tls("server.key"), "not a key").unwrap();

@@ -27,9 +27,7 @@ fn patch(path: &str, offset: usize) -> Request {
 
 /// Creates an upload of `length` bytes and returns the path of its URL.
 fn create(server: &Server, length: usize, checksum: Option<&str>) -> String {
-    let request = tus("POST", CREATE)
-        .header("Upload-Length", &length.to_string())
-        .length(0);
+    let request = tus("POST", CREATE).header("Upload-Length", &length.to_string()).length(0);
     let request = match checksum {
         Some(checksum) => request.header("x-cdi-checksum", checksum),
         None => request,
@@ -56,9 +54,7 @@ fn offset(server: &Server, path: &str) -> usize {
     let head = server.exchange(&tus("HEAD", path), &[]);
     assert!([200, 204].contains(&head.status), "{head:?}");
     assert_eq!(head.header("cache-control"), Some("no-store"), "{head:?}");
-    let offset = head
-        .header("upload-offset")
-        .and_then(|offset| offset.parse().ok());
+    let offset = head.header("upload-offset").and_then(|offset| offset.parse().ok());
     offset.or_fail(format!("an offset in {head:?}"))
 }
 
@@ -71,12 +67,7 @@ fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usiz
     // Whoever leaves something unread resets the connection.
     let part = &whole[from..to];
     let sent = connection.send_until_answered(part).or_fail("send a part");
-    assert_eq!(
-        sent,
-        part.len(),
-        "the server answered early: {:?}",
-        connection.response()
-    );
+    assert_eq!(sent, part.len(), "the server answered early: {:?}", connection.response());
     // Closing a socket before everything was read at the other end can take back what was sent.
     server.wait_for_status(&[&format!("\"received_bytes\":{to},")]);
     drop(connection);
@@ -84,11 +75,7 @@ fn send_and_cut(server: &Server, path: &str, whole: &[u8], from: usize, to: usiz
 }
 
 fn image(folder: &std::path::Path) -> Image {
-    let spec = Spec {
-        compression: Compression::Zstd,
-        virtual_size: 48 << 20,
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { compression: Compression::Zstd, virtual_size: 48 << 20, ..Spec::new(Content::Dense) };
     spec.build(folder, "image")
 }
 
@@ -109,11 +96,7 @@ fn an_upload_that_breaks_at_nine_tenths_costs_less_than_a_percent_more() {
         send_and_cut(&server, &path, &bytes, 0, cut);
         let offset = offset(&server, &path);
         assert!(offset <= cut, "the server has {offset} of {cut} bytes");
-        assert!(
-            cut - offset < bytes.len() / 100,
-            "{} bytes are sent again",
-            cut - offset
-        );
+        assert!(cut - offset < bytes.len() / 100, "{} bytes are sent again", cut - offset);
         let response = server.exchange(&patch(&path, offset), &bytes[offset..]);
         assert_eq!(response.status, 204, "{response:?}");
         assert_eq!(response.header("upload-offset"), Some(&*bytes.len().to_string()));
@@ -182,10 +165,7 @@ fn an_upload_that_nobody_continues_frees_the_server() {
     let started = Instant::now();
     server.wait_until_idle();
     let waited = started.elapsed();
-    assert!(
-        (Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited),
-        "freed after {waited:?}"
-    );
+    assert!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited), "freed after {waited:?}");
     assert_eq!(pod.data_names(), [""; 0]);
     let gone = server.exchange(&tus("HEAD", &path), &[]).status;
     assert!([404, 410].contains(&gone), "{gone}");
@@ -225,11 +205,7 @@ fn a_second_connection_takes_over_from_one_that_hangs() {
     hanging.send_until_answered(&bytes[..1 << 20]).ok();
     let response = server.exchange(&patch(&path, at), &bytes[at..]);
     assert_eq!(response.status, 204, "{response:?}");
-    assert!(
-        started.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.wait().assert_success("take over");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
 }
@@ -251,10 +227,6 @@ fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
     drop(asking);
     let started = Instant::now();
     server.wait_until_idle();
-    assert!(
-        started.elapsed() < Duration::from_secs(15),
-        "{:?}",
-        started.elapsed()
-    );
+    assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     server.post_last("/v1beta1/upload", &bytes);
 }

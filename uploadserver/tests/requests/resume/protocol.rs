@@ -47,10 +47,7 @@ fn a_wrong_checksum_or_a_bad_image_is_told_at_the_end() {
         let path = create(&server, body.len(), checksum_of.map(checksum).as_deref());
         let response = server.exchange(&patch(&path, 0), body);
         assert_eq!(response.status, status, "{response:?}");
-        assert!(
-            response.text().starts_with("Saving stream failed: "),
-            "{response:?}"
-        );
+        assert!(response.text().starts_with("Saving stream failed: "), "{response:?}");
         server.wait_until_idle();
         assert_eq!(pod.data_names(), [""; 0]);
     }
@@ -98,20 +95,10 @@ fn what_is_not_tus_is_refused_as_tus_says() {
     assert_eq!(options.header("tus-version"), Some("1.0.0"));
     assert_eq!(options.header("tus-resumable"), Some("1.0.0"));
     let extensions = options.header("tus-extension").unwrap();
-    for extension in [
-        "creation",
-        "creation-with-upload",
-        "creation-defer-length",
-        "termination",
-    ] {
-        assert!(
-            extensions.split(',').any(|e| e.trim() == extension),
-            "{extensions}"
-        );
+    for extension in ["creation", "creation-with-upload", "creation-defer-length", "termination"] {
+        assert!(extensions.split(',').any(|e| e.trim() == extension), "{extensions}");
     }
-    let other_version = Request::post(CREATE)
-        .header("Tus-Resumable", "0.2.2")
-        .header("Upload-Length", "10");
+    let other_version = Request::post(CREATE).header("Tus-Resumable", "0.2.2").header("Upload-Length", "10");
     let response = server.exchange(&other_version, &[]);
     assert_eq!(response.status, 412, "{response:?}");
     assert_eq!(response.header("tus-version"), Some("1.0.0"));
@@ -127,9 +114,8 @@ fn what_is_not_tus_is_refused_as_tus_says() {
         assert_eq!(response.status, 412, "{method}: {response:?}");
         assert_eq!(response.header("tus-version"), Some("1.0.0"), "{method}");
     }
-    let other_type = tus("PATCH", &path)
-        .header("Content-Type", "application/octet-stream")
-        .header("Upload-Offset", "0");
+    let other_type =
+        tus("PATCH", &path).header("Content-Type", "application/octet-stream").header("Upload-Offset", "0");
     assert_eq!(server.exchange(&other_type, b"x").status, 415);
     // A checksum that nobody would verify.
     for name in ["Content-Digest", "Upload-Checksum"] {
@@ -143,10 +129,7 @@ fn what_is_not_tus_is_refused_as_tus_says() {
     let unknown = server.exchange(&tus("HEAD", &format!("{CREATE}/unknown")), &[]);
     assert!([404, 410].contains(&unknown.status), "{unknown:?}");
     // A stranger cannot create, ask or end.
-    let stranger = pod
-        .authority()
-        .client_config_for(&testkit::certs::Offer::default())
-        .unwrap();
+    let stranger = pod.authority().client_config_for(&testkit::certs::Offer::default()).unwrap();
     for request in [
         tus("POST", CREATE).header("Upload-Length", "10"),
         tus("HEAD", &path),
@@ -164,11 +147,7 @@ fn a_length_may_come_later_and_once() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let other = tus("POST", CREATE).header("Upload-Defer-Length", "0");
-    for wrong in [
-        tus("POST", CREATE),
-        other,
-        begin_deferred().header("Upload-Length", "9"),
-    ] {
+    for wrong in [tus("POST", CREATE), other, begin_deferred().header("Upload-Length", "9")] {
         let response = server.exchange(&wrong, &[]);
         assert_eq!(response.status, 400, "{response:?}");
     }
@@ -190,10 +169,7 @@ fn a_length_may_come_later_and_once() {
     let response = server.exchange(&with_length(2 << 20), &bytes[1 << 20..]);
     assert_eq!(response.status, 413, "{response:?}");
     // What was refused has set nothing.
-    assert_eq!(
-        server.exchange(&with_length(bytes.len()).length(0), &[]).status,
-        204
-    );
+    assert_eq!(server.exchange(&with_length(bytes.len()).length(0), &[]).status, 204);
     let head = server.exchange(&tus("HEAD", &path), &[]);
     assert_eq!(head.header("upload-length"), Some("3145728"), "{head:?}");
     assert_eq!(head.header("upload-defer-length"), None, "{head:?}");
@@ -247,10 +223,7 @@ fn a_checksum_may_come_with_the_last_bytes_of_an_upload_whose_length_nobody_knew
     for (stated, sentence) in [
         (Some(right.as_str()), None),
         (Some(&*crc(b"other")), Some("checksum mismatch")),
-        (
-            Some(&*checksum(&bytes)),
-            Some("crc64nvme was announced, not sha256"),
-        ),
+        (Some(&*checksum(&bytes)), Some("crc64nvme was announced, not sha256")),
         (None, Some("the announced checksum did not come")),
     ] {
         let pod = UploadPod::new(BINARY);
@@ -299,20 +272,12 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     let marks: Vec<String> = marks.iter().map(datapath::disk::PrefixCrc::to_string).collect();
     let server = pod.start();
     let backwards = [&*marks[1], &*marks[0]].join(",");
-    for wrong in [
-        "",
-        "x",
-        "4194304:zz",
-        &*backwards,
-        &vec![&*marks[0]; 200].join(","),
-    ] {
+    for wrong in ["", "x", "4194304:zz", &*backwards, &vec![&*marks[0]; 200].join(",")] {
         let response = server.exchange(&begin_with(wrong), &[]);
         assert_eq!(response.status, 400, "{wrong}: {response:?}");
         assert!(response.text().contains("x-cdi-marks"), "{response:?}");
     }
-    let request = tus("POST", CREATE)
-        .header("Upload-Length", "9437184")
-        .header("x-cdi-marks", &marks[0]);
+    let request = tus("POST", CREATE).header("Upload-Length", "9437184").header("x-cdi-marks", &marks[0]);
     let response = server.exchange(&request.length(0), &[]);
     assert_eq!(response.status, 400, "{response:?}");
     assert!(response.text().contains("x-cdi-marks"), "{response:?}");
@@ -334,8 +299,7 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
 fn leave(pod: &UploadPod, fill: impl FnOnce(&File)) {
     let file = File::create(pod.disk()).or_fail("the disk");
     fill(&file);
-    file.set_permissions(Permissions::from_mode(0o600))
-        .or_fail("the disk");
+    file.set_permissions(Permissions::from_mode(0o600)).or_fail("the disk");
 }
 
 fn begin_with(marks: &str) -> Request {
@@ -366,14 +330,11 @@ fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
     const READS: usize = 256;
     let pod = UploadPod::new(BINARY);
     leave(&pod, |file| {
-        file.write_all_at(&disk::content(5, READS as u64 * (256 << 10)), 0)
-            .unwrap();
+        file.write_all_at(&disk::content(5, READS as u64 * (256 << 10)), 0).unwrap();
     });
     // All of it would take 51 s.
     let reads = pod.path("reads");
-    let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"]
-        .map(OsString::from)
-        .to_vec();
+    let mut options = ["-f", "--seccomp-bpf", "-qq", "-e", "trace=preadv"].map(OsString::from).to_vec();
     options.extend(["-e", "inject=preadv:delay_enter=200000", "-o"].map(OsString::from));
     options.push(reads.clone().into());
     let server = pod.serve(pod.program().under("strace", options));
@@ -381,9 +342,7 @@ fn an_upload_is_ended_in_the_middle_of_a_look_at_what_is_left() {
     let begin = begin_with(&format!("{}:0123456789abcdef", READS * (256 << 10)));
     looking.begin(&begin).unwrap();
     server.wait_for_status(&["\"resume\""]);
-    let status = server
-        .exchange(&Request::new("GET", "/v1beta1/status"), &[])
-        .text();
+    let status = server.exchange(&Request::new("GET", "/v1beta1/status"), &[]).text();
     let path = &status[status.find(CREATE).unwrap()..];
     let path = &path[..path.find('"').unwrap()];
     wait::until(

@@ -24,10 +24,7 @@ fn until_ended(server: &Server, mut client: impl FnMut(usize) -> u16) -> Duratio
         if [404, 409, 410, 500].contains(&status) {
             break;
         }
-        assert!(
-            started.elapsed() < SOON,
-            "still open after {round} requests: {status}"
-        );
+        assert!(started.elapsed() < SOON, "still open after {round} requests: {status}");
         std::thread::sleep(INTERVAL);
     }
     server.wait_until_idle();
@@ -39,12 +36,7 @@ fn an_upload_is_not_kept_open_by_requests_that_bring_nothing_or_little() {
     let content = disk::content(1, 4 << 20);
     let pod = UploadPod::new(BINARY).env("CDI_UPLOAD_RESUME_SECONDS", "3");
     let server = pod.start();
-    for kind in [
-        "HEAD",
-        "empty PATCH",
-        "PATCH of a byte",
-        "PATCH at a wrong offset",
-    ] {
+    for kind in ["HEAD", "empty PATCH", "PATCH of a byte", "PATCH at a wrong offset"] {
         let path = create(&server, content.len(), None);
         let ended = until_ended(&server, |round| {
             let response = match kind {

@@ -46,12 +46,7 @@ pub fn encode_header(name: &[u8], meta: &EntryAttributes, kind: &NewEntryKind<'_
 
 /// An entry whose data is the name of the next one.
 fn long_name(typeflag: u8, name: &[u8], bytes: &mut Vec<u8>) {
-    let meta = EntryAttributes {
-        mode: 0o644,
-        uid: 0,
-        gid: 0,
-        mtime: 0,
-    };
+    let meta = EntryAttributes { mode: 0o644, uid: 0, gid: 0, mtime: 0 };
     // With the NUL behind it.
     let length = name.len() + 1;
     bytes.extend_from_slice(&TarHeaderBuilder::new(LONG_LINK, typeflag, &meta, length as u64).into_block());
@@ -64,9 +59,7 @@ pub fn more_regions(regions: &[DataRegion]) -> impl Iterator<Item = [u8; BLOCK_B
     let rest = regions.get(HEADER_REGIONS..).unwrap_or_default();
     let blocks = rest.chunks(BLOCK_REGIONS);
     let last = blocks.len().saturating_sub(1);
-    blocks
-        .enumerate()
-        .map(move |(index, regions)| fields::continuation_block(regions, index < last))
+    blocks.enumerate().map(move |(index, regions)| fields::continuation_block(regions, index < last))
 }
 
 /// Zero bytes that follow `length` bytes of data: blocks are filled up.
@@ -87,12 +80,7 @@ mod tests {
     use super::super::super::sparse::StoredRanges;
     use super::*;
 
-    const META: EntryAttributes = EntryAttributes {
-        mode: 0o4755,
-        uid: 107,
-        gid: 3_000_000,
-        mtime: -5,
-    };
+    const META: EntryAttributes = EntryAttributes { mode: 0o4755, uid: 107, gid: 3_000_000, mtime: -5 };
 
     fn parsed(bytes: &[u8]) -> TarHeader<'_> {
         let block = bytes.last_chunk::<BLOCK_BYTES>().unwrap();
@@ -113,21 +101,10 @@ mod tests {
     #[test]
     fn the_map_of_a_sparse_file_goes_on_behind_its_header() {
         for count in [1_u64, 4, 5, 25, 26, 100] {
-            let regions: Vec<DataRegion> = (0..count)
-                .map(|index| DataRegion {
-                    offset: index << 33,
-                    length: 512,
-                })
-                .collect();
+            let regions: Vec<DataRegion> =
+                (0..count).map(|index| DataRegion { offset: index << 33, length: 512 }).collect();
             let size = count << 33;
-            let bytes = encode_header(
-                b"disk.img",
-                &META,
-                &NewEntryKind::Sparse {
-                    size,
-                    regions: &regions,
-                },
-            );
+            let bytes = encode_header(b"disk.img", &META, &NewEntryKind::Sparse { size, regions: &regions });
             let header = parsed(&bytes);
             assert_eq!(header.type_flag(), b'S');
             assert_eq!(header.real_size().unwrap(), size);
@@ -147,9 +124,6 @@ mod tests {
         assert_eq!(end_bytes(0), 10_240);
         assert_eq!(end_bytes(10_240 - 1024), 1024);
         assert_eq!(end_bytes(10_240 - 512), 10_240 + 512);
-        assert_eq!(
-            (padding_bytes(0), padding_bytes(1), padding_bytes(512)),
-            (0, 511, 0)
-        );
+        assert_eq!((padding_bytes(0), padding_bytes(1), padding_bytes(512)), (0, 511, 0));
     }
 }

@@ -51,16 +51,10 @@ fn small() -> [(Vec<u8>, Vec<u8>); 2] {
 fn blocks_of_all_sizes_are_read() {
     let data = sample(3_000_000);
     for size in [1000, 4096, 99_991, CHUNK_BYTES, 1 << 20] {
-        assert!(
-            unpack(Codec::Xz, &sized_blocks(&data, size)).unwrap() == data,
-            "{size}"
-        );
+        assert!(unpack(Codec::Xz, &sized_blocks(&data, size)).unwrap() == data, "{size}");
         let parts: Vec<&[u8]> = data.chunks(size).collect();
         for check in [Check::None, Check::Crc32, Check::Crc64, Check::Sha256] {
-            assert!(
-                unpack(Codec::Xz, &blocks(check, &parts)).unwrap() == data,
-                "{size}"
-            );
+            assert!(unpack(Codec::Xz, &blocks(check, &parts)).unwrap() == data, "{size}");
         }
     }
 }
@@ -105,10 +99,7 @@ fn filters_and_dictionaries_of_all_kinds_are_read() {
             let encoder = Stream::new_stream_encoder(&filters, Check::None).unwrap();
             let packed = encode(encoder, &[&data, &data[..7], &data]);
             let unpacked = unpack(Codec::Xz, &packed).unwrap();
-            assert!(
-                unpacked == [&data[..], &data[..7], &data].concat(),
-                "{dictionary}"
-            );
+            assert!(unpacked == [&data[..], &data[..7], &data].concat(), "{dictionary}");
         }
     }
 }
@@ -148,18 +139,11 @@ fn the_first_of_several_errors_is_reported() {
     // Behind it an index of 16 bytes, and the footer.
     let first_block = blocks(Check::Crc32, &parts[..1]).len() - 28;
     // At the end of the first block, and in the others and the footer, which are read much earlier than it is decoded.
-    for place in [
-        first_block - 9,
-        first_block + 400,
-        first_block + 900,
-        packed.len() - 5,
-    ] {
+    for place in [first_block - 9, first_block + 400, first_block + 900, packed.len() - 5] {
         packed[place] ^= 0x10;
     }
     for threads in [1, 4] {
-        match decode_error(read_all(
-            Codec::Xz.new_decoder(pieces(&packed, &[4096]), &limits(threads)),
-        )) {
+        match decode_error(read_all(Codec::Xz.new_decoder(pieces(&packed, &[4096]), &limits(threads)))) {
             Err(DecodeError::Corrupt { offset, .. }) => assert!(offset <= first_block as u64, "{offset}"),
             other => panic!("{:?}", other.map(|unpacked| unpacked.len())),
         }
@@ -201,10 +185,7 @@ fn a_decoder_can_be_dropped_at_any_time() {
     for chunks in [0, 1, 2, 5, 50] {
         for any_order in [false, true] {
             let pulled = Arc::new(AtomicUsize::new(0));
-            let source = Endless {
-                block: stream.clone(),
-                pulled: Arc::clone(&pulled),
-            };
+            let source = Endless { block: stream.clone(), pulled: Arc::clone(&pulled) };
             let mut decoder = Codec::Xz.new_decoder(Box::new(source), &limits(3));
             let mut received = 0;
             for _ in 0..chunks {

@@ -67,10 +67,8 @@ fn a_volume_survives_however_its_stream_is_cut() {
 #[test]
 fn data_of_a_device_is_aligned_as_on_the_disk() {
     let pieces = [data(sample(PIECE_BYTES), true), data(sample(PIECE_BYTES), false)];
-    let mut decoder = Codec::Zstd.new_decoder(
-        self::pieces(&encode(Encoding::Zstd, &pieces), &[5000]),
-        &DecodeLimits::default(),
-    );
+    let mut decoder = Codec::Zstd
+        .new_decoder(self::pieces(&encode(Encoding::Zstd, &pieces), &[5000]), &DecodeLimits::default());
     let mut offset = 0;
     while let Some(chunk) = decoder.next_chunk().unwrap() {
         assert_eq!(chunk.as_ptr().addr() % 4096, offset % 4096);

@@ -28,17 +28,12 @@ impl ChunkStream for Endless {
 const SPARE: u64 = 1 << 20;
 
 fn impatient() -> DecodeLimits {
-    DecodeLimits {
-        spare_bytes: SPARE,
-        ..limits(2)
-    }
+    DecodeLimits { spare_bytes: SPARE, ..limits(2) }
 }
 
 fn assert_barren(what: &str, outcome: Result<Vec<u8>, Error>, most: u64) {
     match decode_error(outcome) {
-        Err(DecodeError::Barren {
-            consumed, decoded, ..
-        }) => {
+        Err(DecodeError::Barren { consumed, decoded, .. }) => {
             assert!(consumed <= most + 4 * decoded, "{what}: {consumed}");
         }
         Ok(bytes) => panic!("{what}: {} bytes", bytes.len()),
@@ -90,10 +85,7 @@ fn an_outer_layer_makes_no_endless_padding_for_an_inner_one() {
     let empty = pack(Codec::Gzip, b"");
     let inner = empty.repeat(64 << 20 >> 5);
     let packed = pack(Codec::Zstd, &inner);
-    assert!(
-        (packed.len() as u64) < SPARE,
-        "the outer layer alone is no offence"
-    );
+    assert!((packed.len() as u64) < SPARE, "the outer layer alone is no offence");
     let outcome =
         open_layers(pieces(&packed, &[4096]), &impatient()).and_then(|decoded| read_all(decoded.stream));
     // Chunks between the layers are large.
@@ -122,10 +114,7 @@ fn indexes_and_padding_of_real_streams_are_no_offence() {
         };
         let packed = [&stream[..], trailing].concat();
         // Threads that decode xz read ahead.
-        let limits = DecodeLimits {
-            spare_bytes: 8 << 20,
-            ..limits(2)
-        };
+        let limits = DecodeLimits { spare_bytes: 8 << 20, ..limits(2) };
         let decoded = open_layers(pieces(&packed, &[100_000]), &limits).unwrap();
         assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
     }
@@ -147,28 +136,16 @@ fn the_windows_of_all_layers_are_taken_from_one_budget() {
     for _ in 0..3 {
         // The frame of a window and the rest apart, and between them what needs no window: the decoder keeps it all the same.
         let (first, rest) = packed.split_at(packed.len() / 2);
-        packed = [
-            with_window(22, first),
-            SKIPPABLE.repeat(100),
-            pack(Codec::Zstd, rest),
-        ]
-        .concat();
+        packed = [with_window(22, first), SKIPPABLE.repeat(100), pack(Codec::Zstd, rest)].concat();
     }
     let unpack_in = |bytes| {
-        let limits = DecodeLimits {
-            memory: MemoryBudget::new(bytes),
-            ..limits(1)
-        };
+        let limits = DecodeLimits { memory: MemoryBudget::new(bytes), ..limits(1) };
         decode_error(open_layers(pieces(&packed, &[7]), &limits).and_then(|decoded| read_all(decoded.stream)))
     };
     assert_eq!(unpack_in(3 * each).unwrap(), b"content");
     match unpack_in(3 * each - 1) {
         Err(DecodeError::Memory { codec, exceeded }) => {
-            let expected = MemoryLimitError {
-                needed: each,
-                available: each - 1,
-                limit: 3 * each - 1,
-            };
+            let expected = MemoryLimitError { needed: each, available: each - 1, limit: 3 * each - 1 };
             assert_eq!((codec, exceeded), ("zstd", expected));
         }
         other => panic!("{other:?}"),
@@ -182,17 +159,10 @@ fn every_layer_gives_its_memory_back() {
         let packed = pack(codec, &data);
         let memory = MemoryBudget::new(64 << 20);
         for threads in [1, 3] {
-            let limits = DecodeLimits {
-                memory: memory.clone(),
-                ..limits(threads)
-            };
+            let limits = DecodeLimits { memory: memory.clone(), ..limits(threads) };
             let decoded = open_layers(pieces(&packed, &[4096]), &limits).unwrap();
             assert!(read_all(decoded.stream).unwrap() == data, "{codec}");
-            assert_eq!(
-                memory.empty_grant().available_bytes(),
-                64 << 20,
-                "{codec} with {threads} threads"
-            );
+            assert_eq!(memory.empty_grant().available_bytes(), 64 << 20, "{codec} with {threads} threads");
         }
     }
 }

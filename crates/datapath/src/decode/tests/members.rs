@@ -13,10 +13,7 @@ fn every_codec_gives_back_what_was_packed() {
             let packed = pack(codec, &data);
             for size in [usize::MAX, 4096] {
                 let unpacked = unpack_with(codec, &packed, &[size], &DecodeLimits::default());
-                assert!(
-                    unpacked.unwrap() == data,
-                    "{codec}, {length} bytes in chunks of {size}"
-                );
+                assert!(unpacked.unwrap() == data, "{codec}, {length} bytes in chunks of {size}");
             }
         }
     }
@@ -29,10 +26,7 @@ fn members_that_follow_each_other_are_one_stream() {
         let packed = [&first[..], b"", &second].map(|data| pack(codec, data)).concat();
         for size in [1, 2, 7, 4096] {
             let unpacked = unpack_with(codec, &packed, &[size], &DecodeLimits::default());
-            assert!(
-                unpacked.unwrap() == [&first[..], &second].concat(),
-                "{codec} in chunks of {size}"
-            );
+            assert!(unpacked.unwrap() == [&first[..], &second].concat(), "{codec} in chunks of {size}");
         }
     }
 }
@@ -49,10 +43,7 @@ fn a_cut_anywhere_is_noticed() {
                 Err(DecodeError::Truncated { offset, .. }) => assert_eq!(offset, end as u64, "{codec}"),
                 // Too little of the second magic number to know it.
                 Err(DecodeError::TrailingGarbage { offset, .. }) => {
-                    assert!(
-                        offset == boundary as u64 && end < boundary + 7,
-                        "{codec} cut at {end}"
-                    );
+                    assert!(offset == boundary as u64 && end < boundary + 7, "{codec} cut at {end}");
                 }
                 Err(other) => panic!("{codec} cut at {end}: {other}"),
             }
@@ -77,11 +68,7 @@ fn a_changed_byte_never_changes_the_result() {
                 }
             }
         }
-        assert!(
-            noticed > packed.len() * 2,
-            "{codec}: {noticed} of {}",
-            packed.len() * 3
-        );
+        assert!(noticed > packed.len() * 2, "{codec}: {noticed} of {}", packed.len() * 3);
     }
 }
 
@@ -101,10 +88,7 @@ fn checksums_and_lengths_are_verified() {
         packed[place] ^= 0x10;
         match unpack(codec, &packed) {
             Err(DecodeError::Corrupt { offset, reason, .. }) => {
-                assert!(
-                    offset <= packed.len() as u64 && !reason.is_empty(),
-                    "{codec} {what}"
-                );
+                assert!(offset <= packed.len() as u64 && !reason.is_empty(), "{codec} {what}");
             }
             other => panic!("{codec} {what}: {:?}", other.map(|unpacked| unpacked.len())),
         }
@@ -138,11 +122,7 @@ fn only_what_the_format_allows_may_follow() {
         match unpack(codec, &with_tail) {
             Ok(unpacked) => assert!(allowed && unpacked == data, "{codec} + {} bytes", tail.len()),
             Err(DecodeError::TrailingGarbage { offset, .. }) => {
-                assert!(
-                    !allowed && offset == packed.len() as u64,
-                    "{codec} + {} bytes",
-                    tail.len()
-                );
+                assert!(!allowed && offset == packed.len() as u64, "{codec} + {} bytes", tail.len());
             }
             Err(other) => panic!("{codec} + {} bytes: {other}", tail.len()),
         }
@@ -152,21 +132,15 @@ fn only_what_the_format_allows_may_follow() {
 #[test]
 fn padding_between_members_is_xz_only() {
     let data = sample(300);
-    for (codec, zeros, allowed) in [
-        (Codec::Xz, 8, true),
-        (Codec::Xz, 6, false),
-        (Codec::Gzip, 8, false),
-        (Codec::Zstd, 8, false),
-    ] {
+    for (codec, zeros, allowed) in
+        [(Codec::Xz, 8, true), (Codec::Xz, 6, false), (Codec::Gzip, 8, false), (Codec::Zstd, 8, false)]
+    {
         let packed = pack(codec, &data);
         let outcome = unpack(codec, &[&packed[..], &vec![0; zeros], &packed].concat());
         if allowed {
             assert_eq!(outcome.unwrap(), data.repeat(2));
         } else {
-            assert!(
-                matches!(outcome, Err(DecodeError::TrailingGarbage { .. })),
-                "{codec}, {zeros} zeros"
-            );
+            assert!(matches!(outcome, Err(DecodeError::TrailingGarbage { .. })), "{codec}, {zeros} zeros");
         }
     }
 }
@@ -205,10 +179,7 @@ fn a_first_block_smaller_than_a_sector_is_enough() {
     let data = sample(5000);
     encoder.write_all(&data).unwrap();
     let packed = encoder.finish().unwrap();
-    assert_eq!(
-        unpack(Codec::Zstd, &packed).unwrap(),
-        [b"QFI\xFB", &data[..]].concat()
-    );
+    assert_eq!(unpack(Codec::Zstd, &packed).unwrap(), [b"QFI\xFB", &data[..]].concat());
 }
 
 #[test]
@@ -227,24 +198,14 @@ fn windows_over_the_limit_are_refused_with_both_numbers() {
 
     for (codec, packed) in [(Codec::Zstd, with_zstd), (Codec::Xz, with_xz)] {
         let unpack_in = |bytes| {
-            let limits = DecodeLimits {
-                memory: MemoryBudget::new(bytes),
-                ..DecodeLimits::default()
-            };
+            let limits = DecodeLimits { memory: MemoryBudget::new(bytes), ..DecodeLimits::default() };
             unpack_with(codec, &packed, &[1], &limits)
         };
         assert_eq!(unpack_in(WINDOW + STATE).unwrap(), b"small");
         match unpack_in(WINDOW / 2) {
             Err(DecodeError::Memory { exceeded, .. }) => {
-                let MemoryLimitError {
-                    needed,
-                    available,
-                    limit,
-                } = exceeded;
-                assert!(
-                    (WINDOW..=WINDOW + STATE).contains(&needed),
-                    "{codec} needs {needed}"
-                );
+                let MemoryLimitError { needed, available, limit } = exceeded;
+                assert!((WINDOW..=WINDOW + STATE).contains(&needed), "{codec} needs {needed}");
                 assert_eq!((available, limit), (WINDOW / 2, WINDOW / 2), "{codec}");
             }
             other => panic!("{codec}: {other:?}"),
@@ -257,10 +218,7 @@ fn another_codecs_stream_is_corrupt() {
     for codec in CODECS {
         for other in CODECS.into_iter().filter(|other| *other != codec) {
             let outcome = unpack(codec, &pack(other, &sample(100)));
-            assert!(
-                matches!(outcome, Err(DecodeError::Corrupt { offset: 0, .. })),
-                "{other} as {codec}"
-            );
+            assert!(matches!(outcome, Err(DecodeError::Corrupt { offset: 0, .. })), "{other} as {codec}");
         }
     }
 }

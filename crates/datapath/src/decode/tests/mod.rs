@@ -39,19 +39,12 @@ impl ChunkStream for Pieces {
 }
 
 fn pieces(bytes: &[u8], sizes: &[usize]) -> Box<dyn ChunkStream> {
-    Box::new(Pieces {
-        bytes: Bytes::copy_from_slice(bytes),
-        sizes: sizes.to_vec(),
-        handed_out: 0,
-    })
+    Box::new(Pieces { bytes: Bytes::copy_from_slice(bytes), sizes: sizes.to_vec(), handed_out: 0 })
 }
 
 /// The default limits with `threads` threads.
 fn limits(threads: usize) -> DecodeLimits {
-    DecodeLimits {
-        threads: NonZeroUsize::new(threads).unwrap(),
-        ..DecodeLimits::default()
-    }
+    DecodeLimits { threads: NonZeroUsize::new(threads).unwrap(), ..DecodeLimits::default() }
 }
 
 fn read_all(mut stream: impl ChunkStream) -> Result<Vec<u8>, Error> {
@@ -91,10 +84,7 @@ fn unpack_with(
 ) -> Result<Vec<u8>, DecodeError> {
     let decoder = |threads| {
         let DecodeLimits { threads, .. } = limits(threads);
-        let limits = DecodeLimits {
-            threads,
-            ..given.clone()
-        };
+        let limits = DecodeLimits { threads, ..given.clone() };
         codec.new_decoder(pieces(packed, sizes), &limits)
     };
     let alone = decode_error(read_all(decoder(1)));
@@ -165,14 +155,8 @@ fn sample(length: usize) -> Vec<u8> {
     let mut state = 1_u64;
     (0..length)
         .map(|index| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            if index / 64 % 2 == 0 {
-                state.to_be_bytes()[0]
-            } else {
-                b'.'
-            }
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            if index / 64 % 2 == 0 { state.to_be_bytes()[0] } else { b'.' }
         })
         .collect()
 }

@@ -30,21 +30,14 @@ fn unpack_chunks(chunks: &[&[u8]]) -> Result<Vec<u8>, DecodeError> {
     let whole = unpack(Codec::Snappy, &stream);
     // However it is cut, and whether or not a chunk's data fits into what is left of an output buffer.
     for sizes in [&[1][..], &[7, 70_000]] {
-        assert_same(
-            &whole,
-            &unpack_with(Codec::Snappy, &stream, sizes, &DecodeLimits::default()),
-        );
+        assert_same(&whole, &unpack_with(Codec::Snappy, &stream, sizes, &DecodeLimits::default()));
     }
     whole
 }
 
 fn corrupt(chunks: &[&[u8]]) -> String {
     match unpack_chunks(chunks) {
-        Err(DecodeError::Corrupt {
-            codec: "snappy",
-            reason,
-            ..
-        }) => reason,
+        Err(DecodeError::Corrupt { codec: "snappy", reason, .. }) => reason,
         other => panic!("{:?}", other.map(|data| data.len())),
     }
 }
@@ -67,12 +60,7 @@ fn all_kinds_of_chunks_are_read() {
         &compressed(&data),
         &compressed(&data),
     ]);
-    assert!(
-        all.unwrap()
-            == [&data, &odd, &data, &data, &data, &data]
-                .map(|part| &part[..])
-                .concat()
-    );
+    assert!(all.unwrap() == [&data, &odd, &data, &data, &data, &data].map(|part| &part[..]).concat());
 }
 
 #[test]
@@ -98,10 +86,7 @@ fn a_skipped_chunk_may_have_any_size() {
 #[test]
 fn what_the_format_does_not_allow_is_corrupt() {
     for kind in [0x02, 0x40, 0x7f] {
-        assert!(
-            corrupt(&[&chunk(kind, b"")]).contains("reserved type"),
-            "{kind:#x}"
-        );
+        assert!(corrupt(&[&chunk(kind, b"")]).contains("reserved type"), "{kind:#x}");
     }
     assert!(corrupt(&[&chunk(0xff, b"sNaPpZ")]).contains("sNaPpY"));
     assert!(corrupt(&[&chunk(0xff, b"sNaPpYY")]).contains("7 bytes"));
@@ -123,10 +108,7 @@ fn what_the_format_does_not_allow_is_corrupt() {
 #[test]
 fn a_stream_begins_with_its_identifier() {
     for stream in [&stored(b"x")[..], b"\x1f\x8b\x08\0", &[0; 100], b"disk"] {
-        assert!(matches!(
-            unpack(Codec::Snappy, stream),
-            Err(DecodeError::Corrupt { .. })
-        ));
+        assert!(matches!(unpack(Codec::Snappy, stream), Err(DecodeError::Corrupt { .. })));
     }
     assert_eq!(unpack(Codec::Snappy, IDENTIFIER).unwrap(), b"");
 }
@@ -134,12 +116,7 @@ fn a_stream_begins_with_its_identifier() {
 #[test]
 fn a_stream_ends_between_chunks_or_is_truncated() {
     let data = sample(3000);
-    let parts = [
-        IDENTIFIER.to_vec(),
-        compressed(&data),
-        chunk(0xfe, &[0; 50]),
-        stored(&data[..200]),
-    ];
+    let parts = [IDENTIFIER.to_vec(), compressed(&data), chunk(0xfe, &[0; 50]), stored(&data[..200])];
     let stream = parts.concat();
     let ends: Vec<usize> = parts
         .iter()

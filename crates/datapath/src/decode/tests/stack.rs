@@ -18,10 +18,7 @@ fn open_all(packed: &[u8], size: usize) -> Result<(Vec<Codec>, Vec<u8>), Error> 
 }
 
 fn wrap(layers: &[Codec], data: &[u8]) -> Vec<u8> {
-    layers
-        .iter()
-        .rev()
-        .fold(data.to_vec(), |packed, codec| pack(*codec, &packed))
+    layers.iter().rev().fold(data.to_vec(), |packed, codec| pack(*codec, &packed))
 }
 
 #[test]
@@ -74,10 +71,7 @@ fn depth_is_limited() {
 fn an_unsupported_codec_is_refused_under_a_layer_too() {
     let packed = pack(Codec::Gzip, b"7z\xBC\xAF\x27\x1C\0\x04 and so on");
     let outcome = open_all(&packed, 4096);
-    assert!(matches!(
-        outcome,
-        Err(Error::Decode(DecodeError::Unsupported("7z")))
-    ));
+    assert!(matches!(outcome, Err(Error::Decode(DecodeError::Unsupported("7z")))));
 }
 
 #[test]
@@ -114,10 +108,7 @@ fn errors_of_the_source_come_out_as_they_are() {
         let packed = wrap(&[outer, inner], &sample(200_000));
         let head = Bytes::copy_from_slice(&packed[..packed.len() / 2]);
         for (stopped, threads) in [(true, 1), (false, 1), (true, 3), (false, 3)] {
-            let source = Breaking {
-                head: Some(head.clone()),
-                stopped,
-            };
+            let source = Breaking { head: Some(head.clone()), stopped };
             let outcome =
                 open_layers(Box::new(source), &limits(threads)).and_then(|found| read_all(found.stream));
             match outcome {
@@ -140,8 +131,7 @@ struct Counted {
 impl ChunkStream for Counted {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let chunk = self.inner.next_chunk()?;
-        self.pulled
-            .fetch_add(chunk.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
+        self.pulled.fetch_add(chunk.as_ref().map_or(0, Bytes::len), Ordering::Relaxed);
         Ok(chunk)
     }
 }
@@ -155,10 +145,7 @@ fn a_bomb_is_read_no_further_than_needed() {
     assert!(packed.len() < 200_000, "{} bytes", packed.len());
 
     let pulled = Arc::new(AtomicUsize::new(0));
-    let source = Counted {
-        inner: pieces(&packed, &[512]),
-        pulled: Arc::clone(&pulled),
-    };
+    let source = Counted { inner: pieces(&packed, &[512]), pulled: Arc::clone(&pulled) };
     let DecodedStream { layers, mut stream } =
         open_layers(Box::new(source), &DecodeLimits::default()).unwrap();
     assert_eq!(layers, [Codec::Gzip; 2]);
@@ -170,11 +157,7 @@ fn a_bomb_is_read_no_further_than_needed() {
         read += chunk.len();
     }
     drop(stream);
-    assert!(
-        buffers.len() <= 2,
-        "{} buffers instead of the same one again",
-        buffers.len()
-    );
+    assert!(buffers.len() <= 2, "{} buffers instead of the same one again", buffers.len());
     let pulled = pulled.load(Ordering::Relaxed);
     assert!(pulled < packed.len(), "all {pulled} bytes were pulled");
 }

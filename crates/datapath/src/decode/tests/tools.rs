@@ -48,10 +48,7 @@ fn what_the_tools_write_is_read() {
 
         // Twice in a row is twice the data for the tools as well.
         let unpacked = unpack(codec, &packed.repeat(2)).unwrap();
-        assert!(
-            unpacked == run(&format!("{codec} -d -c"), &packed.repeat(2)),
-            "{command}"
-        );
+        assert!(unpacked == run(&format!("{codec} -d -c"), &packed.repeat(2)), "{command}");
     }
 }
 

@@ -28,15 +28,11 @@ fn frame(blocks: &[(u32, u8, usize)]) -> Vec<u8> {
 #[test]
 fn a_terabyte_of_zeros_is_counted() {
     let zeros = Encoding::Zstd.zeros_at_once();
-    let blocks = Encoding::Zstd
-        .new_encoder()
-        .encode_piece(VolumePiece::Zeros(zeros), false);
+    let blocks = Encoding::Zstd.new_encoder().encode_piece(VolumePiece::Zeros(zeros), false);
     let frame = [&blocks[0].head[..], &blocks[0].body].concat();
     let frames = usize::try_from((1 << 40) / zeros).unwrap();
-    let mut decoder = Codec::Zstd.new_decoder(
-        pieces(&frame.repeat(frames), &[1 << 18, 3000]),
-        &DecodeLimits::default(),
-    );
+    let mut decoder =
+        Codec::Zstd.new_decoder(pieces(&frame.repeat(frames), &[1 << 18, 3000]), &DecodeLimits::default());
     let (started, mut bytes) = (Instant::now(), 0);
     while let Some(chunk) = decoder.next_chunk().unwrap() {
         assert!(crate::zeros::is_known_zero(&chunk));
@@ -52,10 +48,7 @@ fn zeros_that_are_cut_short_are_noticed() {
     assert_eq!(unpack(Codec::Zstd, &good).unwrap(), vec![0; BLOCK_BYTES + 5]);
     for length in 0..good.len() {
         let error = unpack(Codec::Zstd, &good[..length]).unwrap_err();
-        assert!(
-            matches!(error, DecodeError::Truncated { .. }),
-            "{length}: {error}"
-        );
+        assert!(matches!(error, DecodeError::Truncated { .. }), "{length}: {error}");
     }
     let too_long = frame(&[(RLE, 0, BLOCK_BYTES + 1)]);
     let error = unpack(Codec::Zstd, &too_long).unwrap_err();

@@ -62,9 +62,7 @@ fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
 fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError> {
     let id = header_vli(fields)?;
     let length = header_vli(fields)?;
-    let properties = usize::try_from(length)
-        .ok()
-        .and_then(|length| fields.split_at_checked(length));
+    let properties = usize::try_from(length).ok().and_then(|length| fields.split_at_checked(length));
     match properties {
         Some((properties, rest)) => {
             *fields = rest;
@@ -106,10 +104,9 @@ pub(super) fn parse_chunk_header(head: &[u8]) -> Result<Option<Lzma2Chunk>, Engi
     let size = |high, low| u64::from(u16::from_be_bytes([high, low])) + 1;
     Ok(match *head {
         [0, ..] => Some(Lzma2Chunk::End),
-        [1 | 2, high, low, ..] => Some(Lzma2Chunk::Data {
-            bytes: 3 + size(high, low),
-            decoded: size(high, low),
-        }),
+        [1 | 2, high, low, ..] => {
+            Some(Lzma2Chunk::Data { bytes: 3 + size(high, low), decoded: size(high, low) })
+        }
         [control @ 0x80..=0xFF, high, low, packed_high, packed_low, ..] => Some(Lzma2Chunk::Data {
             bytes: 5 + u64::from(control >= 0xC0) + size(packed_high, packed_low),
             decoded: (u64::from(control & 0x1F) << 16) + size(high, low),

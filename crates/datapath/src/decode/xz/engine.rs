@@ -78,10 +78,7 @@ impl DecoderEngine for XzEngine {
     }
 
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError> {
-        Ok(Self {
-            stream: Self::new_stream(0)?,
-            grant: Some(limits.memory.empty_grant()),
-        })
+        Ok(Self { stream: Self::new_stream(0)?, grant: Some(limits.memory.empty_grant()) })
     }
 
     fn begin_member(&mut self, _head: &[u8]) -> Result<(), EngineError> {

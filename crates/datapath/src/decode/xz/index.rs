@@ -199,10 +199,7 @@ mod tests {
     fn an_index_of_other_blocks_is_refused() {
         for (fields, reason) in [
             (&[1, 0xE8, 7, 0xAC, 2][..], "its index lists 1 blocks, it has 2"),
-            (
-                &[3, 0xE8, 7, 0xAC, 2, 60, 7, 60, 7],
-                "its index lists 3 blocks, it has 2",
-            ),
+            (&[3, 0xE8, 7, 0xAC, 2, 60, 7, 60, 7], "its index lists 3 blocks, it has 2"),
             (&[2, 60, 7, 0xE8, 7, 0xAC, 2], "the sizes in its index"),
             (&[2, 0xE8, 7, 0xAC, 2, 60, 8], "the sizes in its index"),
             (&[2, 0xE9, 7, 0xAC, 2, 60, 7], "the sizes in its index"),
@@ -220,10 +217,7 @@ mod tests {
         for bit in 8..8 * bytes.len() {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(
-                !matches!(read(&damaged), Ok((IndexProgress::Complete, _))),
-                "bit {bit}"
-            );
+            assert!(!matches!(read(&damaged), Ok((IndexProgress::Complete, _))), "bit {bit}");
         }
     }
 }

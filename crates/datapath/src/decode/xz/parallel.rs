@@ -28,21 +28,12 @@ enum RemainingInput {
 
 impl ParallelXzReader {
     pub(super) fn new(inner: Box<dyn ChunkStream>, workers: DecoderThreads) -> Self {
-        Self {
-            walk: XzFileWalk::new(inner),
-            workers,
-            rest: RemainingInput::More,
-            in_any_order: false,
-        }
+        Self { walk: XzFileWalk::new(inner), workers, rest: RemainingInput::More, in_any_order: false }
     }
 
     fn next(&mut self) -> Result<Option<Placed>, Error> {
         loop {
-            match self
-                .workers
-                .pool
-                .next_step(matches!(self.rest, RemainingInput::More))
-            {
+            match self.workers.pool.next_step(matches!(self.rest, RemainingInput::More)) {
                 ReaderStep::Deliver(chunk) => return Ok(Some(chunk)),
                 ReaderStep::Fail(error) => return Err(error.into()),
                 ReaderStep::Feed => self.feed_pool()?,

@@ -156,12 +156,7 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn block(dictionary: u64) -> XzBlock {
-        XzBlock {
-            stream_header: [0; 12],
-            dictionary,
-            start: 0,
-            offset: 0,
-        }
+        XzBlock { stream_header: [0; 12], dictionary, start: 0, offset: 0 }
     }
 
     pub(in super::super) fn bytes(length: usize) -> Bytes {
@@ -201,9 +196,7 @@ pub(super) mod tests {
             pool.feed_bytes(bytes(1 << 20));
         }
         let feed = || assert!(matches!(pool.next_step(true), ReaderStep::Feed));
-        waits(&pool, feed, |pool| {
-            assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_)))
-        });
+        waits(&pool, feed, |pool| assert!(matches!(pool.take_input(0), WorkerInput::Bytes(_))));
     }
 
     #[test]
@@ -242,10 +235,7 @@ pub(super) mod tests {
         pool.finish_block(0, Ok(None));
         let fail = || {
             let step = pool.next_step(true);
-            assert!(matches!(
-                step,
-                ReaderStep::Fail(DecodeError::Truncated { offset: 1, .. })
-            ));
+            assert!(matches!(step, ReaderStep::Fail(DecodeError::Truncated { offset: 1, .. })));
         };
         waits(&pool, fail, |pool| {
             pool.finish_block(2, bad(2));

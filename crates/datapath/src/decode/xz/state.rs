@@ -106,9 +106,7 @@ impl PoolState {
     /// True if more can be fed.
     pub(super) fn is_hungry(&self) -> bool {
         let excess = self.dictionaries.saturating_sub(DICTIONARY_BYTES);
-        let limit = (WAITING_BYTES as u64)
-            .saturating_sub(excess)
-            .max(LEAST_WAITING_BYTES);
+        let limit = (WAITING_BYTES as u64).saturating_sub(excess).max(LEAST_WAITING_BYTES);
         self.failure.is_none() && (self.waiting_bytes as u64) < limit
     }
 
@@ -118,11 +116,7 @@ impl PoolState {
     }
 
     pub(super) fn begin_block(&mut self, block: XzBlock) {
-        let pending = PendingBlock {
-            block,
-            pieces: VecDeque::new(),
-            extent: BlockExtent::Arriving,
-        };
+        let pending = PendingBlock { block, pieces: VecDeque::new(), extent: BlockExtent::Arriving };
         self.blocks.insert(self.begun, pending);
         self.begun += 1;
         self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
@@ -198,11 +192,7 @@ impl PoolState {
         if dictionaries.saturating_add(idle) > DICTIONARY_BYTES {
             self.idle.clear();
         }
-        Some(AssignedBlock {
-            number,
-            block,
-            decoder,
-        })
+        Some(AssignedBlock { number, block, decoder })
     }
 
     /// Takes what there is for the block `number`; `None` if its worker has to wait.
@@ -282,21 +272,13 @@ mod tests {
     #[test]
     fn large_dictionaries_take_turns() {
         let mut state = PoolState::default();
-        for dictionary in [
-            DICTIONARY_BYTES * 2,
-            DICTIONARY_BYTES / 2,
-            DICTIONARY_BYTES / 2,
-            1,
-        ] {
+        for dictionary in [DICTIONARY_BYTES * 2, DICTIONARY_BYTES / 2, DICTIONARY_BYTES / 2, 1] {
             state.begin_block(block(dictionary));
         }
         let first = state.take_block().unwrap().number;
         assert!(state.take_block().is_none(), "nothing beside a large one");
         state.feed_bytes(bytes(1 << 20));
-        assert!(
-            !state.is_hungry(),
-            "the large one has taken the memory of what waits"
-        );
+        assert!(!state.is_hungry(), "the large one has taken the memory of what waits");
         state.finish_block(first, Ok(None));
         assert!(state.take_block().is_some() && state.take_block().is_some());
         assert!(state.take_block().is_none(), "three are too many");

@@ -191,8 +191,7 @@ impl XzFileWalk {
     fn end_block(&mut self) -> u64 {
         let data_end = self.input.offset() + 1;
         let check = self.flags.check_bytes();
-        self.blocks
-            .add_block(data_end - self.block_start + check, self.decoded);
+        self.blocks.add_block(data_end - self.block_start + check, self.decoded);
         let data = data_end - self.data_start;
         1 + data.next_multiple_of(4) - data + check
     }
@@ -246,8 +245,6 @@ impl XzFileWalk {
     }
 
     fn decode_error(&self, fault: EngineError) -> Error {
-        fault
-            .into_decode_error(XzEngine::CODEC, self.input.offset())
-            .into()
+        fault.into_decode_error(XzEngine::CODEC, self.input.offset()).into()
     }
 }

@@ -33,16 +33,11 @@ impl DecoderThreads {
         if wanted < 2 {
             return None;
         }
-        let mut workers = Self {
-            pool: Arc::default(),
-            threads: Vec::new(),
-        };
+        let mut workers = Self { pool: Arc::default(), threads: Vec::new() };
         for _ in 0..wanted {
             let pool = Arc::clone(&workers.pool);
             let limits = limits.clone();
-            let started = Builder::new()
-                .name("xz".to_owned())
-                .spawn(move || run_worker(&pool, &limits));
+            let started = Builder::new().name("xz".to_owned()).spawn(move || run_worker(&pool, &limits));
             match started {
                 Ok(thread) => workers.threads.push(thread),
                 Err(error) => tracing::debug!(%error, "could not start another thread to decode xz"),
@@ -90,11 +85,7 @@ struct DecoderWorker<'p> {
 impl DecoderWorker<'_> {
     /// Decodes a block, as far as it is there and somebody needs it. Returns the decoder if it is ready for another.
     fn decode_block(&self, taken: AssignedBlock) -> Result<Option<BlockDecoder>, DecodeError> {
-        let AssignedBlock {
-            number,
-            block,
-            decoder: used,
-        } = taken;
+        let AssignedBlock { number, block, decoder: used } = taken;
         let mut decoder = BlockDecoder::for_block(used, &block, self.limits)
             .map_err(|fault| fault.into_decode_error(Codec::Xz, block.start))?;
         let mut at = block.start;
@@ -153,19 +144,11 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_error_of_its_block() {
-        let block = XzBlock {
-            stream_header: [0; STREAM_HEADER_BYTES],
-            dictionary: 0,
-            start: 77,
-            offset: 0,
-        };
+        let block = XzBlock { stream_header: [0; STREAM_HEADER_BYTES], dictionary: 0, start: 77, offset: 0 };
         // Quiet: the hook of the test harness would print a panic that is wanted.
         let outcome: Result<(), DecodeError> =
             catch_panic(&block, || std::panic::resume_unwind(Box::new("wanted")));
-        assert!(
-            matches!(outcome, Err(DecodeError::Corrupt { offset: 77, .. })),
-            "{outcome:?}"
-        );
+        assert!(matches!(outcome, Err(DecodeError::Corrupt { offset: 77, .. })), "{outcome:?}");
         assert!(catch_panic(&block, || Ok(())).is_ok());
     }
 

@@ -144,10 +144,7 @@ impl ParkedClusters {
     }
 
     fn scratch_file(&mut self) -> Result<&mut ScratchFile, Error> {
-        let refused = FormatError::Parking {
-            parked: self.parked_bytes,
-            budget: self.budget,
-        };
+        let refused = FormatError::Parking { parked: self.parked_bytes, budget: self.budget };
         let Some(dir) = &self.scratch_dir else {
             return Err(refused.into());
         };
@@ -171,10 +168,8 @@ impl ParkedClusters {
             Some(ParkedLocation::Slot(slot)) => self.slots.read_slot(*slot, writer)?,
             Some(ParkedLocation::Scratch) => self.scratch_file()?.read_cluster(host)?,
             None => {
-                let missing = diskimage::Error::RefcountContradiction {
-                    what: "a cluster",
-                    offset: Host(host),
-                };
+                let missing =
+                    diskimage::Error::RefcountContradiction { what: "a cluster", offset: Host(host) };
                 return Err(missing.into());
             }
         };

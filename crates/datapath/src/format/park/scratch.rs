@@ -34,12 +34,7 @@ impl ScratchFile {
                 file
             }
         };
-        Ok(Self {
-            dir: dir.to_owned(),
-            file: file.into(),
-            end: 0,
-            clusters: HashMap::new(),
-        })
+        Ok(Self { dir: dir.to_owned(), file: file.into(), end: 0, clusters: HashMap::new() })
     }
 
     pub(super) fn write_cluster(&mut self, host: u64, bytes: &[u8]) -> Result<(), TargetError> {

@@ -24,10 +24,7 @@ struct FinalClusters {
 
 impl FinalClusters {
     fn insert(&mut self, cluster: u64) {
-        let set = self
-            .sets
-            .entry(cluster / 4096)
-            .or_insert_with(|| Box::new([0; 64]));
+        let set = self.sets.entry(cluster / 4096).or_insert_with(|| Box::new([0; 64]));
         set[Self::word_index(cluster)] |= 1 << (cluster % 64);
     }
 
@@ -182,11 +179,7 @@ impl TargetSlots {
     /// Zeroes `slots`. On a target that was not zero to begin with, the filling of gaps does that later.
     fn zero_slots(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
         let disk = writer.disk();
-        let end = if disk.is_device() {
-            slots.end
-        } else {
-            slots.end.min(self.cut_off)
-        };
+        let end = if disk.is_device() { slots.end } else { slots.end.min(self.cut_off) };
         if disk.is_zeroed() && slots.start < end {
             disk.zero_range(slots.start * self.cluster..end * self.cluster)?;
         }

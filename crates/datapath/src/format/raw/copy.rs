@@ -27,10 +27,7 @@ pub fn copy_raw(
     limit: Option<u64>,
     mut tick: impl FnMut(&Writer<'_>),
 ) -> Result<CopiedDisk, Error> {
-    let mut output = LimitedOutput {
-        writer,
-        limit: limit.unwrap_or(u64::MAX),
-    };
+    let mut output = LimitedOutput { writer, limit: limit.unwrap_or(u64::MAX) };
     let mut tail = TailBuffer::default();
     let mut received = 0u64;
     while let Some((offset, chunk)) = input.next_placed(received)? {
@@ -49,19 +46,13 @@ pub fn copy_raw(
     }
     // Every byte came once, so their number is where the last one ends.
     if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
-        return Ok(CopiedDisk {
-            virtual_size,
-            format: Format::Vhd,
-        });
+        return Ok(CopiedDisk { virtual_size, format: Format::Vhd });
     }
     tail.release_held(|offset, bytes| output.write_bytes(offset, bytes))?;
     let virtual_size = received.saturating_add(kept).next_multiple_of(SECTOR);
     let padding = usize::try_from(virtual_size - kept - received).unwrap_or(0);
     output.write_bytes(received, Bytes::from_static(&[0; 512]).slice(..padding))?;
-    Ok(CopiedDisk {
-        virtual_size,
-        format: Format::Raw,
-    })
+    Ok(CopiedDisk { virtual_size, format: Format::Raw })
 }
 
 /// The part of the disk before `limit`.

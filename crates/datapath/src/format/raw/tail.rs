@@ -29,13 +29,7 @@ pub(super) struct TailBuffer {
 
 impl Default for TailBuffer {
     fn default() -> Self {
-        Self {
-            end: 0,
-            last: [0; TRAILER_BYTES],
-            sector: 0,
-            is_plain: false,
-            held: Vec::new(),
-        }
+        Self { end: 0, last: [0; TRAILER_BYTES], sector: 0, is_plain: false, held: Vec::new() }
     }
 }
 
@@ -68,11 +62,7 @@ impl TailBuffer {
         }
         self.held.push((at, Bytes::copy_from_slice(part)));
         bytes.truncate(before);
-        if bytes.is_empty() {
-            Ok(())
-        } else {
-            write(offset, bytes)
-        }
+        if bytes.is_empty() { Ok(()) } else { write(offset, bytes) }
     }
 
     /// Passes on what was held: it is part of the disk.

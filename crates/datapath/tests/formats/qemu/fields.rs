@@ -67,9 +67,7 @@ impl Field {
     pub(crate) fn values(&self, image: &[u8]) -> Vec<u64> {
         let most = u64::MAX >> (64 - 8 * self.width);
         let now = self.now(image);
-        let mut values: Vec<u64> = (0..=9)
-            .chain([15, 17, 23, 24, 25, 71, 72, 103, 104, 105, 112])
-            .collect();
+        let mut values: Vec<u64> = (0..=9).chain([15, 17, 23, 24, 25, 71, 72, 103, 104, 105, 112]).collect();
         for bits in [
             4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 17, 18, 20, 21, 22, 24, 25, 26, 29, 30, 31, 32, 33, 40, 47, 48,
             54, 55, 56, 62, 63,
@@ -87,10 +85,7 @@ impl Field {
             values.push(near & most);
         }
         for distance in [1, 2, 8, 511, 512, 65_536] {
-            values.extend([
-                most - (distance - 1).min(most),
-                (most >> 1).saturating_sub(distance - 1),
-            ]);
+            values.extend([most - (distance - 1).min(most), (most >> 1).saturating_sub(distance - 1)]);
         }
         values.retain(|value| *value <= most && *value != now);
         values.sort_unstable();
@@ -103,10 +98,8 @@ impl Field {
 type Layout = [(&'static str, usize, usize)];
 
 /// What lies behind the fields of a qcow2 header: its first extension.
-const EXTENSION: &Layout = &[
-    ("type of the first extension", 104, 4),
-    ("length of the first extension", 108, 4),
-];
+const EXTENSION: &Layout =
+    &[("type of the first extension", 104, 4), ("length of the first extension", 108, 4)];
 
 /// qcow2.rst, "Snapshots".
 const SNAPSHOT: &Layout = &[
@@ -260,26 +253,11 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
             }
             let snapshots = be32(image, 60).unwrap();
             if snapshots > 0 {
-                fields.add(
-                    "snapshot",
-                    SNAPSHOT,
-                    index(be64(image, 64)),
-                    Order::Big,
-                    Sealed::Not,
-                );
+                fields.add("snapshot", SNAPSHOT, index(be64(image, 64)), Order::Big, Sealed::Not);
             }
-            if let Some(at) = image[..4096]
-                .windows(4)
-                .position(|kind| kind == [0x23, 0x85, 0x28, 0x75])
-            {
+            if let Some(at) = image[..4096].windows(4).position(|kind| kind == [0x23, 0x85, 0x28, 0x75]) {
                 fields.add("bitmaps", BITMAPS, at, Order::Big, Sealed::Not);
-                fields.add(
-                    "bitmap",
-                    BITMAP,
-                    index(be64(image, at + 24)),
-                    Order::Big,
-                    Sealed::Not,
-                );
+                fields.add("bitmap", BITMAP, index(be64(image, at + 24)), Order::Big, Sealed::Not);
             }
         }
         "vdi" => fields.add("header", VDI, 0, Order::Little, Sealed::Not),
@@ -290,27 +268,11 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
             }
         }
         "vpc" => {
-            let footer = if image.starts_with(b"conectix") {
-                0
-            } else {
-                image.len() - 512
-            };
-            fields.add(
-                "footer",
-                VHD_FOOTER,
-                footer,
-                Order::Big,
-                Sealed::Vhd(footer, 512, 64),
-            );
+            let footer = if image.starts_with(b"conectix") { 0 } else { image.len() - 512 };
+            fields.add("footer", VHD_FOOTER, footer, Order::Big, Sealed::Vhd(footer, 512, 64));
             if footer == 0 {
                 let header = index(be64(image, 16));
-                fields.add(
-                    "header",
-                    VHD_HEADER,
-                    header,
-                    Order::Big,
-                    Sealed::Vhd(header, 1024, 36),
-                );
+                fields.add("header", VHD_HEADER, header, Order::Big, Sealed::Vhd(header, 1024, 36));
             }
         }
         _ => {
@@ -318,13 +280,7 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
                 fields.add("header", VHDX_HEADER, at, Order::Little, Sealed::Vhdx(at, 4096));
             }
             for at in [192 << 10, 256 << 10] {
-                fields.add(
-                    "region table",
-                    VHDX_REGIONS,
-                    at,
-                    Order::Little,
-                    Sealed::Vhdx(at, 65_536),
-                );
+                fields.add("region table", VHDX_REGIONS, at, Order::Little, Sealed::Vhdx(at, 65_536));
             }
             vhdx_metadata(image, &mut fields);
         }
@@ -335,19 +291,13 @@ pub(crate) fn fields(sample: &Sample) -> Vec<Field> {
 fn vhdx_metadata(image: &[u8], fields: &mut Fields) {
     let entries = [192 * 1024 + 16, 192 * 1024 + 48];
     let regions = entries.map(|at| usize::try_from(le64(image, at + 16).unwrap()).unwrap());
-    let metadata = *regions
-        .iter()
-        .find(|at| image[**at..].starts_with(b"metadata"))
-        .unwrap();
+    let metadata = *regions.iter().find(|at| image[**at..].starts_with(b"metadata")).unwrap();
     fields.add("metadata", VHDX_METADATA, metadata, Order::Little, Sealed::Not);
     let count = usize::from(image[metadata + 10]);
     for entry in (0..count).map(|index| metadata + 32 + index * 32) {
         let number = |at| usize::try_from(le32(image, at).unwrap()).unwrap();
         let (offset, length) = (number(entry + 16), number(entry + 20));
-        for (at, width) in [(0, 4), (4, 4), (0, 8)]
-            .into_iter()
-            .filter(|(at, width)| at + width <= length)
-        {
+        for (at, width) in [(0, 4), (4, 4), (0, 8)].into_iter().filter(|(at, width)| at + width <= length) {
             let layout = [("item", at, width)];
             fields.add("metadata", &layout, metadata + offset, Order::Little, Sealed::Not);
         }

@@ -62,10 +62,7 @@ fn check(case: &Case<'_>) {
                 assert!(case.is_known(reason), "it is read, and {reason}");
                 // Another size is one that a bitmap does not fit.
                 let (sample, common) = (case.sample.disk(), disk.len().min(case.sample.disk().len()));
-                assert!(
-                    disk[..common] == sample[..common],
-                    "it is read as another disk, and {reason}"
-                );
+                assert!(disk[..common] == sample[..common], "it is read as another disk, and {reason}");
             }
             (Opened::Large, Opened::Refused(reason)) => {
                 assert!(case.is_known(reason), "it is opened, and {reason}")
@@ -83,12 +80,7 @@ fn samples_are_read_as_they_are() {
         let theirs = qemu(&image, sample.format);
         assert_eq!(theirs, Opened::Disk(sample.disk()), "{}", sample.name);
         for ranged in [false, true] {
-            assert_eq!(
-                ours(&image, format(sample.format), ranged),
-                theirs,
-                "{}",
-                sample.name
-            );
+            assert_eq!(ours(&image, format(sample.format), ranged), theirs, "{}", sample.name);
         }
     }
 }
@@ -98,12 +90,8 @@ fn no_field_of_a_header_makes_a_disk_that_qemu_does_not_see() {
     for (seed, sample) in (1..).zip(SAMPLES.iter()) {
         let fields = fields(sample);
         let values = |field| Field::values(field, &sample.image).into_iter();
-        let cases = fields
-            .iter()
-            .flat_map(|field| values(field).map(move |value| (field, value)));
-        let mut cases: Vec<_> = cases
-            .map(|(field, value)| Case { sample, field, value })
-            .collect();
+        let cases = fields.iter().flat_map(|field| values(field).map(move |value| (field, value)));
+        let mut cases: Vec<_> = cases.map(|(field, value)| Case { sample, field, value }).collect();
         assert!(cases.len() > 1000, "{}: {} cases", sample.name, cases.len());
         Random::new(seed).shuffle(&mut cases);
         cases.truncate(cases_of_each_sample(60));
@@ -117,25 +105,13 @@ fn what_qemu_does_not_open_is_refused() {
     for (sample, field, value) in [
         ("qcow2", "header at 0x0: snapshots", 65_537),
         ("qcow2", "header at 0x0: snapshot table offset", 0x201),
-        (
-            "qcow2, snapshots",
-            "header at 0x0: snapshot table offset",
-            (1 << 63) - 512,
-        ),
-        (
-            "qcow2",
-            "header at 0x0: refcount table offset",
-            (1 << 63) - (1 << 29),
-        ),
+        ("qcow2, snapshots", "header at 0x0: snapshot table offset", (1 << 63) - 512),
+        ("qcow2", "header at 0x0: refcount table offset", (1 << 63) - (1 << 29)),
         ("qcow2", "header at 0x0: size", 128 * 512 + 1),
         ("qcow2", "header at 0x0: autoclear features", 2),
         ("qcow2", "header at 0x0: header length", 511),
         ("qcow2", "header at 0x0: length of the first extension", 401),
-        (
-            "qcow2",
-            "header at 0x0: length of the first extension",
-            u64::from(u32::MAX),
-        ),
+        ("qcow2", "header at 0x0: length of the first extension", u64::from(u32::MAX)),
         ("qcow2, bitmap", "bitmaps at 0x70: bitmaps", 0),
         ("qcow2, bitmap", "bitmaps at 0x70: bitmaps", 65_536),
         ("qcow2, bitmap", "bitmaps at 0x70: reserved", 1),

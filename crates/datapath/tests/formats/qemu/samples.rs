@@ -42,11 +42,7 @@ pub(crate) static SAMPLES: LazyLock<Vec<Sample>> = LazyLock::new(|| {
         sample("vmdk", "vmdk", vmdk(Tables::First, false)),
         sample("vmdk, stream", "vmdk", vmdk(Tables::Footer, true)),
         sample("vpc, dynamic", "vpc", vpc()),
-        sample(
-            "vpc, fixed",
-            "vpc",
-            vhd::fixed(&disk::content(4, 100 << 10), &Footer::fixed(100 << 10)),
-        ),
+        sample("vpc, fixed", "vpc", vhd::fixed(&disk::content(4, 100 << 10), &Footer::fixed(100 << 10))),
         sample("vhdx", "vhdx", vhdx()),
     ]
 });
@@ -75,20 +71,14 @@ pub(crate) fn extended() -> Qcow2 {
         Guest::Compressed(4),
         Guest::Part(1, 0xf),
     ];
-    Qcow2 {
-        extended_l2: true,
-        ..Qcow2::new(14, guest)
-    }
+    Qcow2 { extended_l2: true, ..Qcow2::new(14, guest) }
 }
 
 pub(crate) fn snapshots() -> Qcow2 {
     let qcow2 = qcow2();
     let mut other = qcow2.guest.clone();
     other[1] = Guest::Data(7);
-    Qcow2 {
-        snapshots: vec![qcow2.guest.clone(), other],
-        ..qcow2
-    }
+    Qcow2 { snapshots: vec![qcow2.guest.clone(), other], ..qcow2 }
 }
 
 /// As qemu-img makes it, with the names of all features.
@@ -96,16 +86,7 @@ fn bitmap() -> Vec<u8> {
     let folder = fast_folder();
     let path = folder.path().join("image");
     let path = path.to_str().unwrap();
-    qemu_img(&[
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-o",
-        "cluster_size=4k",
-        path,
-        "300k",
-    ]);
+    qemu_img(&["create", "-q", "-f", "qcow2", "-o", "cluster_size=4k", path, "300k"]);
     qemu_img(&["bitmap", "--add", "-g", "64k", path, "one"]);
     qemu_img(&["bitmap", "--add", "--disable", path, "another"]);
     std::fs::read(path).unwrap()
@@ -114,12 +95,8 @@ fn bitmap() -> Vec<u8> {
 fn vdi() -> Vec<u8> {
     let block = |seed| disk::content(seed, 3000);
     let map = vec![Block::At(1), Block::Zero, Block::At(0), Block::Free];
-    Vdi {
-        map_offset: 512,
-        data_offset: 1024,
-        ..Vdi::new((4 << 20) - 1024, map, vec![block(1), block(2)])
-    }
-    .build()
+    Vdi { map_offset: 512, data_offset: 1024, ..Vdi::new((4 << 20) - 1024, map, vec![block(1), block(2)]) }
+        .build()
 }
 
 fn vmdk(tables: Tables, compressed: bool) -> Vec<u8> {
@@ -128,11 +105,7 @@ fn vmdk(tables: Tables, compressed: bool) -> Vec<u8> {
         grains[number] = Grain::Data(byte);
     }
     grains[7] = Grain::Zeroed;
-    Vmdk {
-        cut_sectors: 3,
-        ..Vmdk::small(tables, compressed, grains)
-    }
-    .build()
+    Vmdk { cut_sectors: 3, ..Vmdk::small(tables, compressed, grains) }.build()
 }
 
 fn vpc() -> Vec<u8> {

@@ -18,10 +18,7 @@ use crate::qemu::samples::{SAMPLES, Sample};
 /// Why we open no such image, though qemu-img does (docs/formats.md): all of it in headers, but for tables that are shared.
 const NOT_OPENED: [(&str, &[&str]); 4] = [
     ("qcow2", &["backing file"]),
-    (
-        "vdi",
-        &["in front of each block", "image type", "difference to another"],
-    ),
+    ("vdi", &["in front of each block", "image type", "difference to another"]),
     (
         "vmdk",
         &[
@@ -48,13 +45,7 @@ const NOT_OPENED: [(&str, &[&str]); 4] = [
     ),
     (
         "vhdx",
-        &[
-            "(64 TiB)",
-            "outside of its region",
-            "is shorter than",
-            "regions begin at",
-            "log has changes",
-        ],
+        &["(64 TiB)", "outside of its region", "is shorter than", "regions begin at", "log has changes"],
     ),
 ];
 
@@ -70,11 +61,7 @@ struct Case<'a> {
 
 impl<'a> Case<'a> {
     fn new(sample: &'a Sample, seed: u64) -> Self {
-        Self {
-            sample,
-            seed,
-            image: damaged(sample, seed).into(),
-        }
+        Self { sample, seed, image: damaged(sample, seed).into() }
     }
 
     /// True for a VHDX with sectors of 4096 bytes, which QEMU does not open.
@@ -85,9 +72,7 @@ impl<'a> Case<'a> {
     /// True if we say that the image cannot be opened, and so does qemu-img when it converts one: for a check it opens more. Or if the
     /// reason is known.
     fn is_not_opened(&self, reason: &str) -> bool {
-        let mut known = NOT_OPENED
-            .iter()
-            .filter(|(format, _)| *format == self.sample.format);
+        let mut known = NOT_OPENED.iter().filter(|(format, _)| *format == self.sample.format);
         known.any(|(_, reasons)| reasons.iter().any(|known| reason.contains(known)))
             || matches!(qemu(&self.image, self.sample.format), Opened::Refused(_))
     }
@@ -167,10 +152,7 @@ fn check(case: &Case<'_>) -> Verdict {
         (_, Verdict::Refused) => case.has_large_sectors(),
         (ours, theirs) => ours == theirs,
     };
-    assert!(
-        agree,
-        "we: {ours:?} ({we_say:.300}), qemu-img: {theirs:?} ({they_say:.400})"
-    );
+    assert!(agree, "we: {ours:?} ({we_say:.300}), qemu-img: {theirs:?} ({they_say:.400})");
     theirs
 }
 
@@ -195,11 +177,6 @@ fn sound_samples_are_sound() {
     for sample in SAMPLES.iter().filter(|sample| sample.format != "vpc") {
         let (theirs, said) = qemu_check(&sample.image, sample.format);
         let (ours, _) = our_check(sample.image.clone().into(), format(sample.format));
-        assert_eq!(
-            (ours, theirs),
-            (Verdict::Sound, Verdict::Sound),
-            "{}: {said}",
-            sample.name
-        );
+        assert_eq!((ours, theirs), (Verdict::Sound, Verdict::Sound), "{}: {said}", sample.name);
     }
 }

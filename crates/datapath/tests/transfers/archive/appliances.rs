@@ -83,13 +83,7 @@ fn manifest(folder: &Path, algorithm: &str, names: &[&str]) {
 fn the_disk_of_an_appliance_is_imported() {
     for subformat in ["subformat=streamOptimized", "subformat=monolithicSparse"] {
         let (folder, content) = machine(subformat);
-        for flags in [
-            &["--format=ustar"][..],
-            &["--format=gnu"],
-            &["--format=pax"],
-            &["-z"],
-            &["--zstd"],
-        ] {
+        for flags in [&["--format=ustar"][..], &["--format=gnu"], &["--format=pax"], &["-z"], &["--zstd"]] {
             let ova = tar(folder.path(), flags, &["vm.ovf", "vm-disk1.vmdk"]);
             assert!(imported(&ova) == content, "{subformat} {flags:?}");
         }
@@ -114,10 +108,7 @@ fn manifests_before_and_behind_the_disk_are_verified() {
     let (folder, content) = machine("subformat=streamOptimized");
     for algorithm in ["SHA1", "SHA256", "SHA512"] {
         manifest(folder.path(), algorithm, &["vm.ovf", "vm-disk1.vmdk"]);
-        for order in [
-            ["vm.ovf", "vm.mf", "vm-disk1.vmdk"],
-            ["vm.ovf", "vm-disk1.vmdk", "vm.mf"],
-        ] {
+        for order in [["vm.ovf", "vm.mf", "vm-disk1.vmdk"], ["vm.ovf", "vm-disk1.vmdk", "vm.mf"]] {
             let ova = tar(folder.path(), &[], &order);
             assert!(imported(&ova) == content, "{algorithm} {order:?}");
 
@@ -128,10 +119,7 @@ fn manifests_before_and_behind_the_disk_are_verified() {
             let wrong = format!("{rest}= {first}{}", &digest[1..]);
             std::fs::write(folder.path().join("vm.mf"), wrong).unwrap();
             let ova = tar(folder.path(), &[], &order);
-            assert!(
-                matches!(import(&ova, OVA), Err(Error::Checksum { .. })),
-                "{algorithm} {order:?}"
-            );
+            assert!(matches!(import(&ova, OVA), Err(Error::Checksum { .. })), "{algorithm} {order:?}");
             std::fs::write(folder.path().join("vm.mf"), text).unwrap();
         }
     }
@@ -151,10 +139,7 @@ fn a_digest_that_cannot_be_read_is_refused() {
     std::fs::write(folder.path().join("vm.mf"), "SHA256(vm-disk1.vmdk)= 123\n").unwrap();
     for order in [["vm.mf", "vm-disk1.vmdk"], ["vm-disk1.vmdk", "vm.mf"]] {
         let refused = import(&tar(folder.path(), &[], &order), OVA).unwrap_err();
-        assert!(
-            matches!(refusal(&refused), ArchiveErrorKind::Manifest(_)),
-            "{refused}"
-        );
+        assert!(matches!(refusal(&refused), ArchiveErrorKind::Manifest(_)), "{refused}");
         assert!(refused.to_string().contains("vm-disk1.vmdk"), "{refused}");
     }
 }
@@ -165,10 +150,7 @@ fn one_disk_and_no_other() {
     let vm = || Tape::default().file("vm.ovf", b"<Envelope/>");
     let two = vm().file("a.img", &disk).file("b.VMDK", &disk).end();
     let refused = import(&two, OVA).unwrap_err();
-    assert!(
-        matches!(refusal(&refused), ArchiveErrorKind::SeveralDisks { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refusal(&refused), ArchiveErrorKind::SeveralDisks { .. }), "{refused}");
     let said = refused.to_string();
     assert!(said.contains("`a.img`") && said.contains("`b.VMDK`"), "{said}");
 
@@ -188,40 +170,23 @@ fn links_holes_and_folders_are_no_disks() {
         fields.link = b"/etc/passwd".to_vec();
         let ova = Tape::default().entry(&fields, b"").end();
         let refused = import(&ova, OVA).unwrap_err();
-        assert!(
-            matches!(refusal(&refused), ArchiveErrorKind::Disk(_)),
-            "{refused}"
-        );
+        assert!(matches!(refusal(&refused), ArchiveErrorKind::Disk(_)), "{refused}");
         let ova = Tape::default().file("a.img", &disk).entry(&fields, b"").end();
         let second = import(&ova, OVA);
-        assert_eq!(
-            second.is_ok(),
-            typeflag == b'5',
-            "a second one of type {typeflag}"
-        );
+        assert_eq!(second.is_ok(), typeflag == b'5', "a second one of type {typeflag}");
     }
     let folder = fast_folder();
     let path = folder.path().join("disk.img");
     std::fs::write(&path, &disk).unwrap();
-    std::fs::File::options()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(1 << 20)
-        .unwrap();
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(1 << 20).unwrap();
     let ova = tar(folder.path(), &["-S"], &["disk.img"]);
     let refused = import(&ova, OVA).unwrap_err();
-    assert!(
-        matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")),
-        "{refused}"
-    );
+    assert!(matches!(refusal(&refused), ArchiveErrorKind::Disk("is stored with holes")), "{refused}");
 }
 
 #[test]
 fn the_name_of_a_disk_has_to_be_true() {
-    let raw = Tape::default()
-        .file("disk-flat.vmdk", &disk::content(1, 8192))
-        .end();
+    let raw = Tape::default().file("disk-flat.vmdk", &disk::content(1, 8192)).end();
     let refused = import(&raw, OVA).unwrap_err().to_string();
     assert!(refused.contains("not in vmdk format"), "{refused}");
     assert!(import(&raw, PayloadKind::Appliance(Some(Format::Raw))).is_ok());

@@ -115,18 +115,13 @@ fn what_the_filesystem_keeps_for_itself_stays_as_it_is() {
     fs::create_dir(&kept).unwrap();
     fs::set_permissions(&kept, Permissions::from_mode(0o700)).unwrap();
     let before = snapshot::of(&kept);
-    let volume = Tape::default()
-        .directory("./", 0o755)
-        .directory("./lost+found/", 0o711);
+    let volume = Tape::default().directory("./", 0o755).directory("./lost+found/", 0o711);
     unpack_to(folder.path(), &volume.clone().end()).unwrap();
     assert_eq!(snapshot::of(&kept), before);
     // Where there is none, it is a directory like any other.
     let elsewhere = fast_folder();
     unpack_to(elsewhere.path(), &volume.end()).unwrap();
-    assert_eq!(
-        snapshot::of(elsewhere.path())[Path::new("lost+found")].mode,
-        0o40711
-    );
+    assert_eq!(snapshot::of(elsewhere.path())[Path::new("lost+found")].mode, 0o40711);
 }
 
 #[test]
@@ -210,10 +205,7 @@ fn a_wrong_checksum_leaves_no_trace() {
 fn too_much_data_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(10_000, 1)).end();
     let error = fails(&tar, &ReadOptions::default());
-    assert!(
-        matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }),
-        "{error}"
-    );
+    assert!(matches!(refusal(&error), ArchiveErrorKind::NoRoom { .. }), "{error}");
 }
 
 /// Cancels when a phase begins.
@@ -232,11 +224,8 @@ fn a_stop_leaves_no_trace() {
     let tar = join(entries()).file("large", &noise(9000, 1)).end();
     for phase in [TransferPhase::Info, TransferPhase::Resize] {
         let stop = CancellationToken::new();
-        let options = ReadOptions {
-            observer: Arc::new(StopAt(phase, stop.clone())),
-            stop,
-            ..ReadOptions::default()
-        };
+        let options =
+            ReadOptions { observer: Arc::new(StopAt(phase, stop.clone())), stop, ..ReadOptions::default() };
         assert!(matches!(fails(&tar, &options), Error::Stopped));
     }
 }
@@ -260,10 +249,7 @@ fn mount(dir: &Path) {
         .arg(dir)
         .status()
         .expect("mount is needed: install the Debian package mount");
-    assert!(
-        mounted.success(),
-        "a tmpfs could not be mounted: run this test as root"
-    );
+    assert!(mounted.success(), "a tmpfs could not be mounted: run this test as root");
 }
 
 #[test]
@@ -277,10 +263,7 @@ fn a_directory_on_another_filesystem_is_found_before_the_first_file_is_moved() {
     let after = snapshot::without_time_of_root(folder.path());
     tools::unmount(&mounted);
     let error = outcome.unwrap_err().to_string();
-    assert!(
-        error.ends_with("shared/deep: invalid cross-device link"),
-        "{error}"
-    );
+    assert!(error.ends_with("shared/deep: invalid cross-device link"), "{error}");
     snapshot::assert_same(&after, &before, "mounted");
 }
 

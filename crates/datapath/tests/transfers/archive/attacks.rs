@@ -25,10 +25,7 @@ fn refused(what: &str, tar: &[u8]) -> Kind {
         Ok(report) => panic!("{what}: accepted with {report:?}"),
     };
     assert_eq!(snapshot::without_time_of_root(&dir), before, "{what}");
-    assert_eq!(
-        std::fs::read(folder.path().join("precious")).unwrap(),
-        b"as it was"
-    );
+    assert_eq!(std::fs::read(folder.path().join("precious")).unwrap(), b"as it was");
     let names = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(names, 2, "{what}: something came beside the directory");
     refusal(&error).clone()
@@ -36,14 +33,7 @@ fn refused(what: &str, tar: &[u8]) -> Kind {
 
 #[test]
 fn names_that_climb_out_are_refused() {
-    for name in [
-        "/precious",
-        "../precious",
-        "a/../../precious",
-        "./../precious",
-        "a/..",
-        "//precious",
-    ] {
+    for name in ["/precious", "../precious", "a/../../precious", "./../precious", "a/..", "//precious"] {
         for tar in [
             Tape::default().file(name, b"bad"),
             Tape::default().directory(name, 0o777),
@@ -53,10 +43,7 @@ fn names_that_climb_out_are_refused() {
             Tape::default().file("f", b"").hard_link("g", name),
         ] {
             let kind = refused(name, &tar.end());
-            assert!(
-                matches!(kind, Kind::Name(_) | Kind::HardLink { .. }),
-                "{name}: {kind}"
-            );
+            assert!(matches!(kind, Kind::Name(_) | Kind::HardLink { .. }), "{name}: {kind}");
         }
     }
 }
@@ -104,10 +91,7 @@ fn a_symbolic_link_is_replaced_and_not_followed() {
     assert_eq!(std::fs::read(&precious).unwrap(), b"as it was");
     assert_eq!(std::fs::read(dir.join("a")).unwrap(), b"new");
     assert!(dir.join("b").is_dir());
-    assert_eq!(
-        std::fs::read_link(dir.join("kept")).unwrap().to_str(),
-        Some("/etc/../etc/passwd")
-    );
+    assert_eq!(std::fs::read_link(dir.join("kept")).unwrap().to_str(), Some("/etc/../etc/passwd"));
 }
 
 #[test]
@@ -131,13 +115,7 @@ fn hard_links_lead_to_files_of_the_archive() {
         ("missing", Tape::default()),
         ("here-before", Tape::default()),
         ("directory", Tape::default().directory("directory", 0o755)),
-        (
-            "way/file",
-            Tape::default()
-                .directory("d", 0o755)
-                .file("d/file", b"")
-                .symlink("way", "d"),
-        ),
+        ("way/file", Tape::default().directory("d", 0o755).file("d/file", b"").symlink("way", "d")),
         ("d/../f", Tape::default().file("f", b"")),
         ("", Tape::default()),
         (".", Tape::default()),
@@ -191,22 +169,15 @@ fn things_in_the_way_are_refused() {
     for tar in [
         Tape::default().file("f", b"").file("f/below", b""),
         Tape::default().file("f", b"").directory("f/below", 0o755),
-        Tape::default()
-            .directory("d", 0o755)
-            .file("d/f", b"")
-            .file("d", b""),
-        Tape::default()
-            .file("here-before/below", b"")
-            .file("here-before", b""),
+        Tape::default().directory("d", 0o755).file("d/f", b"").file("d", b""),
+        Tape::default().file("here-before/below", b"").file("here-before", b""),
         Tape::default().file(".", b""),
         Tape::default().symlink("./", "x"),
         Tape::default().file(".cdi-staging-0/x", b""),
         Tape::default().symlink("s", ""),
         Tape::default().pax(&[("linkpath", "a\0b")]).symlink("s", "x"),
         Tape::default().pax(&[("path", "a\0b")]).file("s", b""),
-        Tape::default()
-            .pax(&[("linkpath", &"x".repeat(4096))])
-            .symlink("s", "x"),
+        Tape::default().pax(&[("linkpath", &"x".repeat(4096))]).symlink("s", "x"),
         Tape::default().pax(&[("path", &"x".repeat(256))]).file("s", b""),
         Tape::default().pax(&[("path", &"x/".repeat(129))]).file("s", b""),
     ] {
@@ -238,24 +209,14 @@ fn sizes_that_cannot_be_are_refused() {
         let kind = refused("size", &claiming(size));
         assert!(matches!(kind, Kind::Truncated { .. }), "{kind}");
     }
-    let kind = refused(
-        "pax size",
-        &Tape::default()
-            .pax(&[("size", "18446744073709551616")])
-            .file("f", b"")
-            .end(),
-    );
+    let kind =
+        refused("pax size", &Tape::default().pax(&[("size", "18446744073709551616")]).file("f", b"").end());
     assert!(matches!(kind, Kind::Number { .. }), "{kind}");
 }
 
 #[test]
 fn headers_that_want_much_memory_are_refused() {
-    for (typeflag, size) in [
-        (b'x', (1 << 20) + 1),
-        (b'g', 1 << 32),
-        (b'L', 4097),
-        (b'K', 1 << 30),
-    ] {
+    for (typeflag, size) in [(b'x', (1 << 20) + 1), (b'g', 1 << 32), (b'L', 4097), (b'K', 1 << 30)] {
         let mut fields = Fields::new(typeflag, "x");
         fields.size = size;
         let kind = refused("large", &Tape::default().entry(&fields, b"").end());
@@ -311,16 +272,9 @@ fn sparse_maps_that_contradict_themselves_are_refused() {
         let mut data = map.as_bytes().to_vec();
         data.resize(512, 0);
         data.extend([b'x'; 10]);
-        let records = [
-            ("GNU.sparse.major", "1"),
-            ("GNU.sparse.minor", "0"),
-            ("GNU.sparse.realsize", "10"),
-        ];
+        let records = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "10")];
         let kind = refused(map, &Tape::default().pax(&records).file("f", &data).end());
-        assert!(
-            matches!(kind, Kind::Sparse(_) | Kind::Limit { .. }),
-            "{map:?}: {kind}"
-        );
+        assert!(matches!(kind, Kind::Sparse(_) | Kind::Limit { .. }), "{map:?}: {kind}");
     }
     for map in ["0,5,3,5", "0,11", "18446744073709551615,5"] {
         let records = [("GNU.sparse.size", "10"), ("GNU.sparse.map", map)];
@@ -332,10 +286,7 @@ fn sparse_maps_that_contradict_themselves_are_refused() {
 #[test]
 fn a_huge_sparse_file_costs_nothing_before_it_is_refused() {
     let folder = fast_folder();
-    let records = [
-        ("GNU.sparse.size", "18446744073709551615"),
-        ("GNU.sparse.map", "0,0"),
-    ];
+    let records = [("GNU.sparse.size", "18446744073709551615"), ("GNU.sparse.map", "0,0")];
     let tar = Tape::default().pax(&records).file("f", b"").end();
     let error = unpack_to(folder.path(), &tar).unwrap_err();
     assert!(matches!(error, datapath::Error::Target(_)), "{error}");
@@ -347,27 +298,13 @@ fn files_without_room_are_refused_before_they_are_written() {
     let folder = fast_folder();
     let tar = Tape::default().file("a", &[1; 600]).file("b", &[2; 400]).end();
     let error = unpack_with(folder.path(), &tar, 999, &ReadOptions::default()).unwrap_err();
-    let expected = Kind::NoRoom {
-        needed: 1000,
-        available: 999,
-    };
+    let expected = Kind::NoRoom { needed: 1000, available: 999 };
     assert_eq!(*refusal(&error), expected);
-    assert!(
-        error
-            .to_string()
-            .contains("larger than the reported available storage 999"),
-        "{error}"
-    );
-    assert!(
-        error.to_string().contains("entry `b` at byte 0x600 of the tar"),
-        "{error}"
-    );
+    assert!(error.to_string().contains("larger than the reported available storage 999"), "{error}");
+    assert!(error.to_string().contains("entry `b` at byte 0x600 of the tar"), "{error}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     let report = unpack_with(folder.path(), &tar, 1000, &ReadOptions::default()).unwrap();
-    assert_eq!(
-        (report.entries, report.data_bytes, report.written_bytes),
-        (2, 1000, 1000)
-    );
+    assert_eq!((report.entries, report.data_bytes, report.written_bytes), (2, 1000, 1000));
 }
 
 #[test]
@@ -383,12 +320,7 @@ fn what_is_no_tar_is_called_that() {
     ] {
         let folder = fast_folder();
         let error = unpack_to(folder.path(), bytes).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("this does not look like a tar archive"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("this does not look like a tar archive"), "{error}");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }
@@ -425,15 +357,9 @@ impl MemberSearch for Unwilling {
 #[test]
 fn an_archive_that_never_comes_to_the_point_ends() {
     let size = (1u64 << 50).to_string();
-    let huge = Tape::default()
-        .pax(&[("size", &size)])
-        .entry(&Fields::new(b'0', "other"), b"")
-        .0;
+    let huge = Tape::default().pax(&[("size", &size)]).entry(&Fields::new(b'0', "other"), b"").0;
     let ended = Tape::default().file("other", b"x").end();
-    for (what, head) in [
-        ("a file that nobody wants", huge),
-        ("zeros behind the end", ended),
-    ] {
+    for (what, head) in [("a file that nobody wants", huge), ("zeros behind the end", ended)] {
         let stream = Endless(Some(head.into()));
         match find_file(Box::new(stream), Unwilling) {
             Err(error) => assert!(

@@ -30,10 +30,7 @@ pub(crate) fn snappy(bytes: &[u8]) -> Vec<u8> {
 
 /// In one layer of snappy.
 fn framed() -> ReadOptions {
-    ReadOptions {
-        layers: CompressionLayers::Only(Codec::Snappy),
-        ..ReadOptions::default()
-    }
+    ReadOptions { layers: CompressionLayers::Only(Codec::Snappy), ..ReadOptions::default() }
 }
 
 /// Transfers to a file and to a device full of something else; both must hold `disk`.
@@ -49,21 +46,13 @@ fn clone(body: &[u8], inside: PayloadKind, disk: &[u8]) -> TransferReport {
     )
     .unwrap();
     let mut content = Vec::new();
-    File::open(device.path())
-        .unwrap()
-        .read_to_end(&mut content)
-        .unwrap();
+    File::open(device.path()).unwrap().read_to_end(&mut content).unwrap();
     assert!(content == disk, "the device differs");
 
     let target = file(&folder.path().join("disk"));
-    let report = transfer_image(
-        &Memory::new(body.to_vec()),
-        inside,
-        &target,
-        &framed(),
-        &WriteOptions::default(),
-    )
-    .unwrap();
+    let report =
+        transfer_image(&Memory::new(body.to_vec()), inside, &target, &framed(), &WriteOptions::default())
+            .unwrap();
     assert!(std::fs::read(&target.path).unwrap() == disk, "the file differs");
     assert_eq!(report.facts, on_device.facts);
     assert_eq!(report.facts.format, Format::Raw);
@@ -92,11 +81,7 @@ fn gnu_tar(folder: &Path, flags: &[&str]) -> Vec<u8> {
         .collect();
     names.sort();
     let fixed = ["-c", "-C", folder.to_str().unwrap(), "--"];
-    let args = flags
-        .iter()
-        .copied()
-        .chain(fixed)
-        .chain(names.iter().map(String::as_str));
+    let args = flags.iter().copied().chain(fixed).chain(names.iter().map(String::as_str));
     tools::filter("tar", args, b"")
 }
 
@@ -160,14 +145,8 @@ fn a_volume_becomes_a_directory_with_its_holes() {
 
 fn clone_error(tar: &[u8], target: &datapath::disk::DiskOptions) -> Error {
     let source = Memory::new(snappy(tar));
-    transfer_image(
-        &source,
-        PayloadKind::CloneOfFiles,
-        target,
-        &framed(),
-        &WriteOptions::default(),
-    )
-    .unwrap_err()
+    transfer_image(&source, PayloadKind::CloneOfFiles, target, &framed(), &WriteOptions::default())
+        .unwrap_err()
 }
 
 #[test]
@@ -190,18 +169,12 @@ fn without_a_disk_nothing_is_touched() {
 
 #[test]
 fn a_disk_that_is_too_large_is_refused_before_the_target_is_created() {
-    let target = datapath::disk::DiskOptions {
-        available: 1023,
-        ..file("/nonexistent/disk".as_ref())
-    };
+    let target = datapath::disk::DiskOptions { available: 1023, ..file("/nonexistent/disk".as_ref()) };
     for size in ["1024", "18446744073709551615"] {
         let records = [("GNU.sparse.size", size), ("GNU.sparse.map", "0,0")];
         let tar = Tape::default().pax(&records).file("disk.img", b"").end();
         let error = clone_error(&tar, &target);
-        assert!(
-            matches!(error, Error::Format(FormatError::TooLarge { .. })),
-            "{error}"
-        );
+        assert!(matches!(error, Error::Format(FormatError::TooLarge { .. })), "{error}");
     }
 }
 
@@ -216,10 +189,8 @@ fn a_file_that_resembles_the_disk_is_taken_unless_the_disk_follows() {
     let first = "old-disk.img.bak".to_owned();
     assert_eq!(*refusal(&error), ArchiveErrorKind::TwoDiskImages { first });
     assert!(!target.path.exists());
-    let first_wins = Tape::default()
-        .file("disk.img", &disk)
-        .file("disk.img.bak", b"x")
-        .file("b/disk.img", b"y");
+    let first_wins =
+        Tape::default().file("disk.img", &disk).file("disk.img.bak", b"x").file("b/disk.img", b"y");
     clone(&snappy(&first_wins.end()), PayloadKind::CloneOfFiles, &disk);
 }
 
@@ -236,14 +207,8 @@ fn boundaries(body: &[u8]) -> Vec<usize> {
 #[test]
 fn a_cut_or_damaged_clone_leaves_nothing() {
     let content = disk::sparse_content(7, 1 << 20, 2);
-    let tar = Tape::default()
-        .file("disk.img", &content)
-        .file("rest", &[9; 3000])
-        .end();
-    let bodies = [
-        (snappy(&content), PayloadKind::RAW),
-        (snappy(&tar), PayloadKind::CloneOfFiles),
-    ];
+    let tar = Tape::default().file("disk.img", &content).file("rest", &[9; 3000]).end();
+    let bodies = [(snappy(&content), PayloadKind::RAW), (snappy(&tar), PayloadKind::CloneOfFiles)];
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
     for (body, inside) in bodies {
@@ -259,14 +224,8 @@ fn a_cut_or_damaged_clone_leaves_nothing() {
             }
             let mut damaged = body.clone();
             damaged[place] ^= 0x10;
-            if transfer_image(
-                &Memory::new(damaged),
-                inside,
-                &target,
-                &framed(),
-                &WriteOptions::default(),
-            )
-            .is_ok()
+            if transfer_image(&Memory::new(damaged), inside, &target, &framed(), &WriteOptions::default())
+                .is_ok()
             {
                 // Snappy can say the same in several ways: then it is the same.
                 assert!(std::fs::read(&target.path).unwrap() == content);
@@ -291,20 +250,11 @@ fn what_is_not_snappy_is_refused() {
                 &WriteOptions::default(),
             )
             .unwrap_err();
-            assert!(
-                matches!(error, Error::Decode(DecodeError::Corrupt { .. })),
-                "{error}"
-            );
+            assert!(matches!(error, Error::Decode(DecodeError::Corrupt { .. })), "{error}");
         }
         let empty = snappy(b"");
-        let error = transfer_image(
-            &Memory::new(empty),
-            inside,
-            &target,
-            &framed(),
-            &WriteOptions::default(),
-        )
-        .unwrap_err();
+        let error = transfer_image(&Memory::new(empty), inside, &target, &framed(), &WriteOptions::default())
+            .unwrap_err();
         assert!(matches!(error, Error::Decode(DecodeError::Empty)), "{error}");
         assert!(!target.path.exists());
     }

@@ -26,10 +26,7 @@ fn as_ordinary_user(test: &str, check: impl FnOnce()) {
     let program = folder.path().join("test");
     // Not by this process: what another test starts at the same time has its open files for a moment, and a program that somebody
     // has open for writing cannot be started.
-    let copy = Command::new("cp")
-        .arg(std::env::current_exe().unwrap())
-        .arg(&program)
-        .status();
+    let copy = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status();
     assert!(copy.unwrap().success());
     let output = Command::new(program)
         .args(["--exact", &format!("archive::ordinary_user::{test}")])
@@ -112,45 +109,37 @@ fn a_failed_attempt_leaves_no_closed_directories() {
 
 #[test]
 fn closed_directories_of_the_target_are_as_they_were_after_a_failure() {
-    as_ordinary_user(
-        "closed_directories_of_the_target_are_as_they_were_after_a_failure",
-        || {
-            let folder = fast_folder();
-            let [closed_path, full] = ["closed", "full"].map(|name| folder.path().join(name));
-            fs::create_dir_all(full.join("thing")).unwrap();
-            fs::create_dir_all(closed_path.join("inner")).unwrap();
-            fs::write(closed_path.join("a"), "old").unwrap();
-            let snapshot = || {
-                set_mode(&closed_path, 0o700);
-                let seen = snapshot::without_time_of_root(folder.path());
-                set_mode(&closed_path, 0o0);
-                seen
-            };
-            let before = snapshot();
-            let orders = [
-                [Tape::default().file("full", b"").0, closed().0].concat(),
-                closed().file("full", b"").0,
-            ];
-            for order in orders {
-                let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
-                assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
-                assert_eq!(mode(&closed_path), 0o0);
-                snapshot::assert_same(&snapshot(), &before, "closed");
-            }
-            // Without leave to overwrite, they have to be writable, as they would for anybody else.
-            let error = unpack_beside(folder.path(), &closed().end()).unwrap_err();
-            assert!(error.to_string().ends_with("permission denied"), "{error}");
-            assert_eq!(mode(&closed_path), 0o0);
-            set_mode(&closed_path, 0o500);
-            let error = unpack_beside(folder.path(), &Tape::default().file("closed/x", b"").end());
-            let error = error.unwrap_err().to_string();
-            assert!(
-                error.contains("write to") && error.ends_with("permission denied"),
-                "{error}"
-            );
+    as_ordinary_user("closed_directories_of_the_target_are_as_they_were_after_a_failure", || {
+        let folder = fast_folder();
+        let [closed_path, full] = ["closed", "full"].map(|name| folder.path().join(name));
+        fs::create_dir_all(full.join("thing")).unwrap();
+        fs::create_dir_all(closed_path.join("inner")).unwrap();
+        fs::write(closed_path.join("a"), "old").unwrap();
+        let snapshot = || {
             set_mode(&closed_path, 0o700);
-        },
-    );
+            let seen = snapshot::without_time_of_root(folder.path());
+            set_mode(&closed_path, 0o0);
+            seen
+        };
+        let before = snapshot();
+        let orders =
+            [[Tape::default().file("full", b"").0, closed().0].concat(), closed().file("full", b"").0];
+        for order in orders {
+            let error = unpack_to(folder.path(), &Tape(order).end()).unwrap_err();
+            assert_eq!(*target_refusal(&error), TargetRefusedError::Occupied, "{error}");
+            assert_eq!(mode(&closed_path), 0o0);
+            snapshot::assert_same(&snapshot(), &before, "closed");
+        }
+        // Without leave to overwrite, they have to be writable, as they would for anybody else.
+        let error = unpack_beside(folder.path(), &closed().end()).unwrap_err();
+        assert!(error.to_string().ends_with("permission denied"), "{error}");
+        assert_eq!(mode(&closed_path), 0o0);
+        set_mode(&closed_path, 0o500);
+        let error = unpack_beside(folder.path(), &Tape::default().file("closed/x", b"").end());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("write to") && error.ends_with("permission denied"), "{error}");
+        set_mode(&closed_path, 0o700);
+    });
 }
 
 #[test]
@@ -160,10 +149,7 @@ fn a_root_that_belongs_to_somebody_else_keeps_its_mode() {
         let foreign = Path::new("/dev/shm");
         let before = mode(foreign);
         let name = format!("cdi-archive-test-{}", std::process::id());
-        let tar = Tape::default()
-            .directory("./", 0o700)
-            .file(format!("./{name}"), b"x")
-            .end();
+        let tar = Tape::default().directory("./", 0o700).file(format!("./{name}"), b"x").end();
         unpack_to(foreign, &tar).unwrap();
         let path = foreign.join(name);
         assert_eq!(fs::read(&path).unwrap(), b"x");
@@ -179,10 +165,8 @@ fn a_root_that_the_archive_closes_is_closed_in_the_end() {
         let tar = Tape::default().directory("./", 0o500).file("x", b"x").end();
         unpack_to(dir.path(), &tar).unwrap();
         assert_eq!(mode(dir.path()) & 0o7777, 0o500);
-        let names: Vec<_> = fs::read_dir(dir.path())
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name())
-            .collect();
+        let names: Vec<_> =
+            fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["x"]);
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o700)).unwrap();
     });

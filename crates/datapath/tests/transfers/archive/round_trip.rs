@@ -32,11 +32,7 @@ const ANY: Reach = Reach {
 };
 /// What bsdtar makes of times before 1970 is no number of seconds, or 0, and of sparse files whose names are not UTF-8 it
 /// writes the wrong name.
-const MODERN: Reach = Reach {
-    has_any_bytes: false,
-    has_negative_times: false,
-    ..ANY
-};
+const MODERN: Reach = Reach { has_any_bytes: false, has_negative_times: false, ..ANY };
 const USTAR: Reach = Reach {
     path_bytes: 190,
     name_bytes: 50,
@@ -68,10 +64,7 @@ const WRITERS: [(Writer, Reach); 16] = [
     (Writer::Bsd("ustar"), USTAR),
     (Writer::Python("PAX_FORMAT"), ANY),
     (Writer::Python("GNU_FORMAT"), ANY),
-    (
-        Writer::Gnu(&["--format=pax", "--pax-option=delete=ctime,delete=atime"]),
-        ANY,
-    ),
+    (Writer::Gnu(&["--format=pax", "--pax-option=delete=ctime,delete=atime"]), ANY),
 ];
 
 impl Writer {
@@ -136,11 +129,7 @@ fn check(case: &Case) {
         grow(&root, &mut random, case.reach, "./".len() + name.len());
     }
     let tar = case.writer.pack(&source);
-    assert!(
-        gnu_unpacks(&theirs, &tar),
-        "GNU tar refuses what {:?} wrote",
-        case.writer
-    );
+    assert!(gnu_unpacks(&theirs, &tar), "GNU tar refuses what {:?} wrote", case.writer);
     let report = unpack_to(&ours, &tar).unwrap();
     let seen = snapshot::of(&ours);
     let mut expected = snapshot::of(&theirs);
@@ -165,14 +154,7 @@ fn check(case: &Case) {
 #[test]
 fn random_trees_become_what_gnu_tar_makes_of_them() {
     let cases = (0..TREES / BATCH).zip(WRITERS.into_iter().cycle());
-    check_all(
-        cases.map(|(number, (writer, reach))| Case {
-            number,
-            writer,
-            reach,
-        }),
-        check,
-    );
+    check_all(cases.map(|(number, (writer, reach))| Case { number, writer, reach }), check);
 }
 
 #[test]

@@ -27,19 +27,13 @@ pub(crate) fn of(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut files = HashMap::new();
     let mut waiting = vec![PathBuf::new()];
     while let Some(path) = waiting.pop() {
-        let full = if path.as_os_str().is_empty() {
-            root.to_owned()
-        } else {
-            root.join(&path)
-        };
+        let full = if path.as_os_str().is_empty() { root.to_owned() } else { root.join(&path) };
         let metadata = std::fs::symlink_metadata(&full).unwrap();
         let mut content = Vec::new();
         let mut blocks = 0;
         if metadata.is_dir() {
-            let mut names: Vec<OsString> = std::fs::read_dir(&full)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name())
-                .collect();
+            let mut names: Vec<OsString> =
+                std::fs::read_dir(&full).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             names.sort();
             waiting.extend(names.into_iter().rev().map(|name| path.join(name)));
         } else if metadata.is_symlink() {
@@ -79,13 +73,7 @@ pub(crate) fn assert_same(ours: &BTreeMap<PathBuf, Seen>, theirs: &BTreeMap<Path
     let differences: Vec<String> = paths
         .into_iter()
         .filter(|path| ours.get(*path) != theirs.get(*path))
-        .map(|path| {
-            format!(
-                "{path:?}: {} but should be {}",
-                shown(ours.get(path)),
-                shown(theirs.get(path))
-            )
-        })
+        .map(|path| format!("{path:?}: {} but should be {}", shown(ours.get(path)), shown(theirs.get(path))))
         .take(5)
         .collect();
     assert!(differences.is_empty(), "{what}:\n{}", differences.join("\n"));
@@ -93,13 +81,7 @@ pub(crate) fn assert_same(ours: &BTreeMap<PathBuf, Seen>, theirs: &BTreeMap<Path
 
 fn shown(seen: Option<&Seen>) -> String {
     seen.map_or("missing".into(), |seen| {
-        let Seen {
-            mode,
-            mtime,
-            content,
-            blocks,
-            same_as,
-        } = seen;
+        let Seen { mode, mtime, content, blocks, same_as } = seen;
         let start = content[..content.len().min(40)].escape_ascii();
         format!(
             "{mode:o} {mtime:?} {} bytes `{start}` in {blocks} blocks, same as {same_as:?}",

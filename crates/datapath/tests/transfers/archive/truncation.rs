@@ -22,20 +22,14 @@ fn archive() -> (Vec<u8>, BTreeSet<usize>) {
         &|tape| tape.file("first", &[1; 700]),
         &|tape| tape.directory("d", 0o755),
         &|tape| tape.file("empty", b""),
-        &|tape| {
-            tape.pax(&[("path", "d/renamed"), ("mtime", "1.5")])
-                .file("x", &[2; 512])
-        },
+        &|tape| tape.pax(&[("path", "d/renamed"), ("mtime", "1.5")]).file("x", &[2; 512]),
         &|tape| long_name(tape, &"long-".repeat(30)).file("x", &[3; 1]),
         &|tape| tape.symlink("link", "target"),
         &|tape| tape.hard_link("d/again", "first"),
         &|tape| {
             let data = [&b"1\n512\n3\n"[..], &[0; 504], b"abc"].concat();
-            let records = [
-                ("GNU.sparse.major", "1"),
-                ("GNU.sparse.minor", "0"),
-                ("GNU.sparse.realsize", "1000"),
-            ];
+            let records =
+                [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "1000")];
             tape.pax(&records).file("sparse", &data)
         },
     ];

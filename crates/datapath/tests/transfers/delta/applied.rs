@@ -13,29 +13,17 @@ use crate::common::{Memory, fast_folder};
 use crate::delta::{MIB, apply, assert_applied, base, bytes, copy, rich_delta};
 
 fn one_pass() -> WriteOptions {
-    WriteOptions {
-        route: ReadRoute::OnePass,
-        ..WriteOptions::default()
-    }
+    WriteOptions { route: ReadRoute::OnePass, ..WriteOptions::default() }
 }
 
 /// Every combination of version, cluster size, compression and extended L2 entries, each to a base of the same size, to a
 /// smaller one, and resized later. Sizes are odd numbers of sectors.
 fn matrix() -> Vec<(Spec, u64)> {
     let mut cases = Vec::new();
-    for spec in Spec::matrix()
-        .into_iter()
-        .filter(|spec| spec.content == Content::Sparse)
-    {
+    for spec in Spec::matrix().into_iter().filter(|spec| spec.content == Content::Sparse) {
         let size = 6 * MIB + 7 * 512;
-        let spec = Spec {
-            virtual_size: size,
-            ..spec
-        };
-        let resized = Spec {
-            resized_to: Some(size + 3 * MIB - 512),
-            ..spec.clone()
-        };
+        let spec = Spec { virtual_size: size, ..spec };
+        let resized = Spec { resized_to: Some(size + 3 * MIB - 512), ..spec.clone() };
         cases.extend([(spec.clone(), size), (spec, 5 * MIB - 3 * 512), (resized, size)]);
     }
     cases
@@ -51,31 +39,14 @@ impl std::fmt::Display for Case {
 
 #[test]
 fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
-    let cases = matrix()
-        .into_iter()
-        .map(|(spec, base_size)| Case(spec, base_size));
+    let cases = matrix().into_iter().map(|(spec, base_size)| Case(spec, base_size));
     check_all(cases, |Case(spec, base_size)| {
         let folder = fast_folder();
         let delta = spec.build_delta(*base_size, folder.path(), "delta");
         let routes = [
-            (
-                "ranged",
-                Memory::ranged(bytes(&delta)),
-                WriteOptions::default(),
-                RouteTaken::Ranged,
-            ),
-            (
-                "a pipe",
-                Memory::new(bytes(&delta)),
-                WriteOptions::default(),
-                RouteTaken::OnePass,
-            ),
-            (
-                "one pass",
-                Memory::ranged(bytes(&delta)),
-                one_pass(),
-                RouteTaken::OnePass,
-            ),
+            ("ranged", Memory::ranged(bytes(&delta)), WriteOptions::default(), RouteTaken::Ranged),
+            ("a pipe", Memory::new(bytes(&delta)), WriteOptions::default(), RouteTaken::OnePass),
+            ("one pass", Memory::ranged(bytes(&delta)), one_pass(), RouteTaken::OnePass),
         ];
         for (route, source, options, taken) in routes {
             let target = copy(&delta, folder.path());
@@ -83,10 +54,7 @@ fn every_kind_of_delta_makes_the_disk_that_qemu_img_makes() {
                 apply_delta(&source, &base(&target, &delta), &ReadOptions::default(), &options).unwrap();
             assert_applied(&target, &delta, route);
             assert_eq!(target.metadata().unwrap().len(), delta.virtual_size, "{route}");
-            assert_eq!(
-                (report.facts.route, report.virtual_size),
-                (taken, delta.virtual_size)
-            );
+            assert_eq!((report.facts.route, report.virtual_size), (taken, delta.virtual_size));
             assert_only_differences_were_written(&report, &delta);
         }
     });
@@ -97,11 +65,7 @@ fn assert_only_differences_were_written(report: &DeltaReport, delta: &Delta) {
     let image = delta.qcow2.metadata().unwrap().len();
     // Compressed clusters and zeros take less in the image than on the disk.
     let most = (image * 4).max(delta.virtual_size / 2) + MIB;
-    assert!(
-        report.written_bytes <= most,
-        "{} bytes written for {image}",
-        report.written_bytes
-    );
+    assert!(report.written_bytes <= most, "{} bytes written for {image}", report.written_bytes);
 }
 
 #[test]
@@ -133,10 +97,7 @@ fn devices_of_both_sector_sizes_are_changed_in_place() {
             let mut rest = vec![0; 2 << 20];
             let node = std::fs::File::open(device.path()).unwrap();
             node.read_exact_at(&mut rest, 8 * MIB).unwrap();
-            assert!(
-                rest.iter().all(|byte| *byte == DIRT),
-                "what lies behind the disk was touched"
-            );
+            assert!(rest.iter().all(|byte| *byte == DIRT), "what lies behind the disk was touched");
         }
     }
 }

@@ -16,11 +16,7 @@ fn a_delta_that_breaks_anywhere_can_be_applied_again() {
     let length = bytes(&delta).len();
     // Each attempt breaks somewhere else, on top of what the ones before left.
     for (number, at) in (0..length).step_by(length / 40).enumerate() {
-        let broken = Memory {
-            broken_at: Some(at),
-            ranged: number % 2 == 0,
-            ..Memory::new(bytes(&delta))
-        };
+        let broken = Memory { broken_at: Some(at), ranged: number % 2 == 0, ..Memory::new(bytes(&delta)) };
         apply(&broken, &target, &delta).unwrap_err();
         assert!(target.metadata().unwrap().len() >= 5 * MIB, "the disk was cut");
     }
@@ -38,16 +34,10 @@ fn a_truncated_delta_is_an_error_and_the_disk_is_kept() {
     for ranged in [true, false] {
         for percent in [0, 1, 10, 50, 90, 99] {
             let part = whole[..whole.len() * percent / 100].to_vec();
-            let source = Memory {
-                ranged,
-                ..Memory::new(part)
-            };
+            let source = Memory { ranged, ..Memory::new(part) };
             let target = copy(&delta, folder.path());
             apply(&source, &target, &delta).unwrap_err();
-            assert!(
-                target.metadata().unwrap().len() >= 5 * MIB,
-                "{percent} %: the disk was cut"
-            );
+            assert!(target.metadata().unwrap().len() >= 5 * MIB, "{percent} %: the disk was cut");
         }
     }
 }
@@ -59,17 +49,10 @@ fn a_stopped_delta_leaves_the_disk_in_its_place() {
     let target = copy(&delta, folder.path());
     let stop = CancellationToken::new();
     stop.cancel();
-    let options = ReadOptions {
-        stop,
-        ..ReadOptions::default()
-    };
-    let error = apply_delta(
-        &Memory::new(bytes(&delta)),
-        &base(&target, &delta),
-        &options,
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let options = ReadOptions { stop, ..ReadOptions::default() };
+    let error =
+        apply_delta(&Memory::new(bytes(&delta)), &base(&target, &delta), &options, &WriteOptions::default())
+            .unwrap_err();
     assert!(matches!(error, Error::Stopped), "{error}");
     assert!(target.metadata().unwrap().len() >= 5 * MIB);
 }

@@ -29,17 +29,11 @@ struct Changed {
 impl Changed {
     fn new(disk: &[u8], ranges: &[Range<u64>]) -> Self {
         let at = |offset: u64| usize::try_from(offset).unwrap();
-        let stream: Vec<u8> = ranges
-            .iter()
-            .flat_map(|range| &disk[at(range.start)..at(range.end)])
-            .copied()
-            .collect();
+        let stream: Vec<u8> =
+            ranges.iter().flat_map(|range| &disk[at(range.start)..at(range.end)]).copied().collect();
         let mut stream = Memory::new(stream);
         stream.chunks = vec![100_000, 1, 70_000, 512];
-        Self {
-            stream,
-            changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap(),
-        }
+        Self { stream, changes: ChangedRanges::new(disk.len() as u64, ranges.iter().cloned()).unwrap() }
     }
 }
 
@@ -150,17 +144,10 @@ fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
     let blocks = || std::fs::metadata(&target).unwrap().blocks() * 512;
 
     std::fs::write(&target, &old).unwrap();
-    let preallocated = DeltaBase {
-        preallocated: true,
-        ..base(&target)
-    };
+    let preallocated = DeltaBase { preallocated: true, ..base(&target) };
     assert_apply(&source, &preallocated);
     assert!(blocks() >= DISK_BYTES, "{} bytes are allocated", blocks());
-    assert_eq!(
-        assert_apply(&source, &base(&target)),
-        0,
-        "nothing had to be written"
-    );
+    assert_eq!(assert_apply(&source, &base(&target)), 0, "nothing had to be written");
     assert!(blocks() <= MIB + (64 << 10), "{} bytes are allocated", blocks());
 
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
@@ -168,12 +155,7 @@ fn zeros_become_holes_on_a_file_and_zeros_on_a_device() {
     let bytes = std::fs::read(device.path()).unwrap();
     let (changed, untouched) = (usize::try_from(MIB).unwrap(), usize::try_from(3 * MIB).unwrap());
     assert!(bytes[changed..untouched].iter().all(|byte| *byte == 0));
-    assert!(
-        bytes[..changed]
-            .iter()
-            .chain(&bytes[untouched..])
-            .all(|byte| *byte == 0xFF)
-    );
+    assert!(bytes[..changed].iter().chain(&bytes[untouched..]).all(|byte| *byte == 0xFF));
 }
 
 #[test]
@@ -183,10 +165,7 @@ fn what_looks_like_an_archive_is_data() {
     std::fs::write(&target, vec![0; 1 << 20]).unwrap();
     let mut new = vec![0; 1 << 20];
     new[4096..4100].copy_from_slice(b"\x1f\x8b\x08\x00");
-    assert_apply(
-        &Changed::new(&new, std::slice::from_ref(&(4096..8192))),
-        &base(&target),
-    );
+    assert_apply(&Changed::new(&new, std::slice::from_ref(&(4096..8192))), &base(&target));
     assert!(std::fs::read(&target).unwrap() == new);
 }
 
@@ -200,10 +179,7 @@ fn a_disk_that_has_grown_or_is_missing_is_left_alone() {
 
     std::fs::write(&target, vec![7; 1 << 20]).unwrap();
     let message = refused(&source, &base(&target));
-    assert!(
-        message.contains("has 3145728 bytes") && message.contains("has 1048576"),
-        "{message}"
-    );
+    assert!(message.contains("has 3145728 bytes") && message.contains("has 1048576"), "{message}");
     assert!(std::fs::read(&target).unwrap() == vec![7; 1 << 20]);
 }
 
@@ -217,10 +193,7 @@ fn a_stream_of_another_length_is_no_success() {
         let mut source = Changed::new(&new, std::slice::from_ref(&(0..512)));
         source.stream.bytes = Bytes::copy_from_slice(&new[..length]);
         let message = refused(&source, &base(&target));
-        assert!(
-            message.contains("does not have the 512 bytes that changed"),
-            "{message}"
-        );
+        assert!(message.contains("does not have the 512 bytes that changed"), "{message}");
     }
 }
 
@@ -230,17 +203,8 @@ fn what_changed_is_not_imported_as_a_disk() {
     let target = folder.path().join("disk.img");
     let source = Changed::new(&disk_with(&[1]), std::slice::from_ref(&(0..512)));
     let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
-    let imported = transfer_image(
-        &source,
-        PayloadKind::default(),
-        &file(&target),
-        &reading,
-        &writing,
-    );
+    let imported = transfer_image(&source, PayloadKind::default(), &file(&target), &reading, &writing);
     let message = imported.unwrap_err().to_string();
-    assert!(
-        message.contains("apply it to the one of the earlier checkpoint"),
-        "{message}"
-    );
+    assert!(message.contains("apply it to the one of the earlier checkpoint"), "{message}");
     assert!(!target.exists());
 }

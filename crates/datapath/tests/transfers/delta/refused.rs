@@ -17,10 +17,7 @@ fn refused(source: &Memory, base_of: &DeltaBase, delta: &Delta, sentence: &str) 
         .unwrap_err()
         .to_string();
     assert!(error.contains(sentence), "{error}");
-    let (before, after) = (
-        std::fs::read(&delta.base).unwrap(),
-        std::fs::read(&base_of.path).unwrap(),
-    );
+    let (before, after) = (std::fs::read(&delta.base).unwrap(), std::fs::read(&base_of.path).unwrap());
     assert!(before == after, "a refused delta changed the disk");
 }
 
@@ -29,25 +26,14 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
     let target = copy(&delta, folder.path());
-    let other = DeltaBase {
-        name: "other".into(),
-        ..base(&target, &delta)
-    };
+    let other = DeltaBase { name: "other".into(), ..base(&target, &delta) };
     let ranged = Memory::ranged(bytes(&delta));
     let sentence = "snapshot backing file 'delta.base' does not match expected checkpoint 'other', unable to safely rebase snapshot";
     refused(&ranged, &other, &delta, sentence);
     refused(&Memory::new(bytes(&delta)), &other, &delta, sentence);
 
-    let small = DeltaBase {
-        available: 6 * MIB - 512,
-        ..base(&target, &delta)
-    };
-    refused(
-        &ranged,
-        &small,
-        &delta,
-        "is larger than the reported available storage",
-    );
+    let small = DeltaBase { available: 6 * MIB - 512, ..base(&target, &delta) };
+    refused(&ranged, &small, &delta, "is larger than the reported available storage");
 
     let whole = Spec::new(Content::Sparse).build(folder.path(), "whole");
     let whole = Memory::ranged(std::fs::read(whole.qcow2).unwrap());
@@ -56,17 +42,9 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
     refused(&raw, &base(&target, &delta), &delta, "raw");
     refused(&Memory::new(Vec::new()), &base(&target, &delta), &delta, "");
 
-    let missing = DeltaBase {
-        path: folder.path().join("missing"),
-        ..base(&target, &delta)
-    };
-    let error = apply_delta(
-        &ranged,
-        &missing,
-        &ReadOptions::default(),
-        &WriteOptions::default(),
-    )
-    .unwrap_err();
+    let missing = DeltaBase { path: folder.path().join("missing"), ..base(&target, &delta) };
+    let error =
+        apply_delta(&ranged, &missing, &ReadOptions::default(), &WriteOptions::default()).unwrap_err();
     assert!(matches!(error, Error::Target(_)), "{error}");
     assert!(!missing.path.exists(), "a disk that is not there was made");
 }
@@ -75,16 +53,8 @@ fn what_is_no_delta_to_this_disk_is_refused_before_anything_is_touched() {
 fn only_the_last_part_of_the_bases_name_counts() {
     let folder = fast_folder();
     let delta = rich_delta(folder.path());
-    let wanted = |target: &Path| DeltaBase {
-        name: "checkpoint".into(),
-        ..base(target, &delta)
-    };
-    for name in [
-        "checkpoint",
-        "/etc/checkpoint",
-        "../../checkpoint",
-        "a/b/checkpoint",
-    ] {
+    let wanted = |target: &Path| DeltaBase { name: "checkpoint".into(), ..base(target, &delta) };
+    for name in ["checkpoint", "/etc/checkpoint", "../../checkpoint", "a/b/checkpoint"] {
         delta.rename_base(name);
         let target = copy(&delta, folder.path());
         apply_delta(

@@ -18,10 +18,7 @@ const DEVICE_BYTES: u64 = 8 << 20;
 /// What the device holds, read from itself.
 fn content(device: &LoopDevice) -> Vec<u8> {
     let mut bytes = Vec::new();
-    File::open(device.path())
-        .unwrap()
-        .read_to_end(&mut bytes)
-        .unwrap();
+    File::open(device.path()).unwrap().read_to_end(&mut bytes).unwrap();
     bytes
 }
 
@@ -33,10 +30,7 @@ fn make_dirty(device: &LoopDevice) {
 
 fn assert_hidden(device: &LoopDevice, what: &str) {
     let held = usize::try_from(HELD_BYTES).unwrap();
-    assert!(
-        content(device)[..held].iter().all(|byte| *byte == 0),
-        "{what}: the first MiB is not zero"
-    );
+    assert!(content(device)[..held].iter().all(|byte| *byte == 0), "{what}: the first MiB is not zero");
 }
 
 fn is_untouched(device: &LoopDevice) -> bool {
@@ -58,14 +52,8 @@ fn a_source_that_breaks_leaves_the_first_mib_zero() {
             for (cut, preallocate) in [(3, false), (2, true)] {
                 make_dirty(device);
                 let at = object.bytes.len() * cut / 4;
-                let source = Memory {
-                    broken_at: Some(at),
-                    ..Memory::new(object.bytes.clone())
-                };
-                let target = disk::DiskOptions {
-                    preallocate,
-                    ..file(device.path())
-                };
+                let source = Memory { broken_at: Some(at), ..Memory::new(object.bytes.clone()) };
+                let target = disk::DiskOptions { preallocate, ..file(device.path()) };
                 let error = transfer(&source, &target).unwrap_err();
                 assert!(matches!(error, Error::Source(_)), "{error}");
                 // A codec with large blocks may give nothing before the cut: then the device was not even opened.
@@ -101,16 +89,9 @@ fn a_disk_without_a_fault_arrives_whole_on_old_dirt() {
         for object in objects() {
             for ranged in [false, true] {
                 make_dirty(device);
-                let source = Memory {
-                    ranged,
-                    ..Memory::new(object.bytes.clone())
-                };
+                let source = Memory { ranged, ..Memory::new(object.bytes.clone()) };
                 transfer(&source, &file(device.path())).unwrap();
-                assert!(
-                    content(device)[..object.disk.len()] == object.disk,
-                    "{}",
-                    object.name
-                );
+                assert!(content(device)[..object.disk.len()] == object.disk, "{}", object.name);
             }
         }
     });

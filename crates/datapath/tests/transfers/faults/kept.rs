@@ -35,20 +35,14 @@ fn marks(image: &[u8]) -> Vec<PrefixCrc> {
 /// Writes what an attempt leaves that is killed after `there` bytes: no first MiB, and something behind the end.
 fn leave(path: &Path, image: &[u8], there: u64) {
     let is_file = !datapath::disk::is_block_device(path);
-    let file = File::options()
-        .write(true)
-        .create(is_file)
-        .truncate(is_file)
-        .open(path)
-        .unwrap();
+    let file = File::options().write(true).create(is_file).truncate(is_file).open(path).unwrap();
     if is_file {
         file.set_permissions(Permissions::from_mode(0o600)).unwrap();
     }
     file.write_all_at(&vec![DIRT; at(DEVICE_BYTES)], 0).unwrap();
     file.write_all_at(&vec![0; at(HELD_BYTES)], 0).unwrap();
     let there = at(there.max(HELD_BYTES));
-    file.write_all_at(&image[at(HELD_BYTES)..there], HELD_BYTES)
-        .unwrap();
+    file.write_all_at(&image[at(HELD_BYTES)..there], HELD_BYTES).unwrap();
 }
 
 fn find(path: &Path, marks: &[PrefixCrc]) -> Option<VerifiedPrefix> {
@@ -65,26 +59,10 @@ fn go_on(
 ) -> Result<(), Error> {
     let (first, end) = (at(HELD_BYTES), at(kept.end_offset()));
     let stream = [&image[..first], &image[end..]].concat();
-    let source = Memory {
-        chunks: vec![chunk, 4096],
-        ..Memory::new(stream)
-    };
-    let target = datapath::disk::DiskOptions {
-        preallocate,
-        overwrite: true,
-        ..file(path)
-    };
-    let writing = WriteOptions {
-        kept: Some(Arc::new(kept)),
-        ..WriteOptions::default()
-    };
-    let report = transfer_image(
-        &source,
-        PayloadKind::RAW,
-        &target,
-        &ReadOptions::default(),
-        &writing,
-    )?;
+    let source = Memory { chunks: vec![chunk, 4096], ..Memory::new(stream) };
+    let target = datapath::disk::DiskOptions { preallocate, overwrite: true, ..file(path) };
+    let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
+    let report = transfer_image(&source, PayloadKind::RAW, &target, &ReadOptions::default(), &writing)?;
     assert_eq!(report.virtual_size, image.len() as u64);
     Ok(())
 }
@@ -140,18 +118,9 @@ fn a_stream_that_ends_before_what_is_kept_makes_no_disk() {
     leave(&path, &image, image.len() as u64);
     let kept = find(&path, &marks(&image)).unwrap();
     let source = Memory::new(image[..at(HELD_BYTES) - 1].to_vec());
-    let writing = WriteOptions {
-        kept: Some(Arc::new(kept)),
-        ..WriteOptions::default()
-    };
-    let error = transfer_image(
-        &source,
-        PayloadKind::RAW,
-        &file(&path),
-        &ReadOptions::default(),
-        &writing,
-    )
-    .unwrap_err();
+    let writing = WriteOptions { kept: Some(Arc::new(kept)), ..WriteOptions::default() };
+    let error = transfer_image(&source, PayloadKind::RAW, &file(&path), &ReadOptions::default(), &writing)
+        .unwrap_err();
     assert!(error.to_string().contains("the stream ends before"), "{error}");
     assert!(!path.exists());
 }

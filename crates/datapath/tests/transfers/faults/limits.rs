@@ -42,10 +42,7 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
     for object in objects() {
         let size = object.disk.len() as u64;
         let folder = fast_folder();
-        let target = disk::DiskOptions {
-            available: size - 1,
-            ..file(&folder.path().join("disk"))
-        };
+        let target = disk::DiskOptions { available: size - 1, ..file(&folder.path().join("disk")) };
         let error = transfer(&Memory::new(object.bytes.clone()), &target).unwrap_err();
         let Error::Format(FormatError::TooLarge { available, .. }) = error else {
             panic!("{}: {error}", object.name)
@@ -59,16 +56,10 @@ fn a_stream_that_turns_out_too_large_leaves_nothing() {
 fn a_disk_that_fits_exactly_is_not_too_large() {
     for object in objects() {
         let folder = fast_folder();
-        let target = disk::DiskOptions {
-            available: object.disk.len() as u64,
-            ..file(&folder.path().join("disk"))
-        };
+        let target =
+            disk::DiskOptions { available: object.disk.len() as u64, ..file(&folder.path().join("disk")) };
         transfer(&Memory::new(object.bytes.clone()), &target).unwrap();
-        assert!(
-            std::fs::read(&target.path).unwrap() == object.disk,
-            "{}",
-            object.name
-        );
+        assert!(std::fs::read(&target.path).unwrap() == object.disk, "{}", object.name);
     }
 }
 
@@ -124,10 +115,7 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
             given: AtomicU64::new(0),
         }));
         let folder = fast_folder();
-        let target = disk::DiskOptions {
-            available: 10 << 20,
-            ..file(&folder.path().join("disk"))
-        };
+        let target = disk::DiskOptions { available: 10 << 20, ..file(&folder.path().join("disk")) };
         let error = transfer(&source, &target).unwrap_err();
         let too_large =
             matches!(error, Error::Format(FormatError::TooLarge { available, .. }) if available == 10 << 20);
@@ -136,10 +124,7 @@ fn a_bomb_ends_with_the_size_error_as_soon_as_the_target_is_full() {
         // What is sniffed at the front may be more than one of the small units, and threads that decode xz read ahead.
         let given = source.given.load(Ordering::Relaxed);
         let ahead = if program == "xz" { 6 << 20 } else { 300_000 };
-        assert!(
-            given * source.unit.len() as u64 <= ahead,
-            "{program}: {given} units were read"
-        );
+        assert!(given * source.unit.len() as u64 <= ahead, "{program}: {given} units were read");
     }
 }
 
@@ -149,19 +134,12 @@ fn a_file_that_is_already_there_is_not_touched() {
     let path = folder.path().join("disk");
     std::fs::write(&path, b"precious").unwrap();
     let source = Memory::ranged(objects()[0].bytes.clone());
-    let too_small = disk::DiskOptions {
-        overwrite: true,
-        available: 4096,
-        ..file(&path)
-    };
+    let too_small = disk::DiskOptions { overwrite: true, available: 4096, ..file(&path) };
     for target in [file(&path), too_small] {
         transfer(&source, &target).unwrap_err();
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
-    let replacing = disk::DiskOptions {
-        overwrite: true,
-        ..file(&path)
-    };
+    let replacing = disk::DiskOptions { overwrite: true, ..file(&path) };
     transfer(&source, &replacing).unwrap();
     assert!(std::fs::read(&path).unwrap() == objects()[0].disk);
 }

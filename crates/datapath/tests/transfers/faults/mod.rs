@@ -15,11 +15,7 @@ use testkit::tools;
 
 /// Objects of some ten kilobytes, for faults at every sector of them. All of the disk is in the held first MiB.
 fn small_objects(folder: &Path) -> Vec<Object> {
-    let plain = Spec {
-        cluster_size: 512,
-        virtual_size: 64 << 10,
-        ..Spec::new(Content::Sparse)
-    };
+    let plain = Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Sparse) };
     let plain = objects::image(&plain, folder);
     let packed_clusters = Spec {
         cluster_size: 4096,
@@ -27,11 +23,7 @@ fn small_objects(folder: &Path) -> Vec<Object> {
         virtual_size: 64 << 10,
         ..Spec::new(Content::Dense)
     };
-    let raw = Object {
-        name: "raw".into(),
-        bytes: plain.disk.clone(),
-        disk: plain.disk.clone(),
-    };
+    let raw = Object { name: "raw".into(), bytes: plain.disk.clone(), disk: plain.disk.clone() };
     let mut objects = vec![plain.packed("gzip"), objects::image(&packed_clusters, folder)];
     for program in tools::COMPRESSORS {
         objects.push(raw.packed(program));

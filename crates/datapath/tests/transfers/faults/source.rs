@@ -25,11 +25,7 @@ impl fmt::Display for Cut<'_> {
 }
 
 fn cuts(objects: &[Object], step: usize) -> Vec<Cut<'_>> {
-    let cuts = |object| {
-        (0..object_length(object))
-            .step_by(step)
-            .map(move |at| Cut { object, at })
-    };
+    let cuts = |object| (0..object_length(object)).step_by(step).map(move |at| Cut { object, at });
     objects.iter().flat_map(cuts).collect()
 }
 
@@ -40,18 +36,11 @@ fn object_length(object: &Object) -> usize {
 fn check(cut: &Cut<'_>) {
     let folder = fast_folder();
     let target = file(&folder.path().join("disk"));
-    let source = Memory {
-        broken_at: Some(cut.at),
-        chunks: vec![700],
-        ..Memory::new(cut.object.bytes.clone())
-    };
+    let source =
+        Memory { broken_at: Some(cut.at), chunks: vec![700], ..Memory::new(cut.object.bytes.clone()) };
     let error = transfer(&source, &target).unwrap_err();
     assert!(matches!(error, Error::Source(_)), "{error}");
-    assert_eq!(
-        std::fs::read_dir(folder.path()).unwrap().count(),
-        0,
-        "something is left"
-    );
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "something is left");
 }
 
 #[test]
@@ -73,10 +62,7 @@ fn sha256(object: &Object) -> String {
 }
 
 fn expecting(checksum: &str) -> ReadOptions {
-    ReadOptions {
-        checksum: Some(checksum.parse().unwrap()),
-        ..ReadOptions::default()
-    }
+    ReadOptions { checksum: Some(checksum.parse().unwrap()), ..ReadOptions::default() }
 }
 
 #[test]
@@ -86,14 +72,9 @@ fn a_wrong_checksum_leaves_nothing() {
         for ranged in [false, true] {
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));
-            let source = Memory {
-                ranged,
-                ..Memory::new(object.bytes.clone())
-            };
+            let source = Memory { ranged, ..Memory::new(object.bytes.clone()) };
             let error = transfer_reading(&source, &target, &expecting(&wrong)).unwrap_err();
-            let Error::Checksum { expected, calculated } = error else {
-                panic!("{}: {error}", object.name)
-            };
+            let Error::Checksum { expected, calculated } = error else { panic!("{}: {error}", object.name) };
             assert_eq!((expected, calculated), (wrong.clone(), sha256(object)));
             assert!(!target.path.exists());
         }
@@ -106,17 +87,10 @@ fn a_right_checksum_is_of_the_whole_object_on_every_route() {
         for ranged in [false, true] {
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));
-            let source = Memory {
-                ranged,
-                ..Memory::new(object.bytes.clone())
-            };
+            let source = Memory { ranged, ..Memory::new(object.bytes.clone()) };
             let report = transfer_reading(&source, &target, &expecting(&sha256(object))).unwrap();
             assert_eq!(report.checksum, Some(sha256(object)));
-            assert!(
-                std::fs::read(&target.path).unwrap() == object.disk,
-                "{}",
-                object.name
-            );
+            assert!(std::fs::read(&target.path).unwrap() == object.disk, "{}", object.name);
         }
     }
 }
@@ -133,21 +107,14 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
                 broken_at: Some(image + 300_000),
                 ..Memory::ranged([&object.bytes[..], &[0; 400_000]].concat())
             };
-            let options = ReadOptions {
-                read_all,
-                ..ReadOptions::default()
-            };
+            let options = ReadOptions { read_all, ..ReadOptions::default() };
             let target = file(&folder.path().join("disk"));
             let outcome = transfer_reading(&source, &target, &options);
             assert_eq!(target.path.exists(), outcome.is_ok());
             outcome
         };
         behind += usize::from(transfer_with(false).is_ok());
-        assert!(
-            matches!(transfer_with(true), Err(Error::Source(_))),
-            "{}",
-            object.name
-        );
+        assert!(matches!(transfer_with(true), Err(Error::Source(_))), "{}", object.name);
     }
     assert!(behind > 0, "every source was read to its end anyway");
 }
@@ -156,10 +123,7 @@ fn who_wants_all_of_it_read_hears_of_a_break_behind_the_image() {
 #[test]
 fn tables_that_differ_from_what_the_digest_covers_are_found() {
     let folder = fast_folder();
-    let spec = Spec {
-        resized_to: Some(2 << 30),
-        ..Spec::new(Content::Dense)
-    };
+    let spec = Spec { resized_to: Some(2 << 30), ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "resized");
     let bytes = std::fs::read(&image.qcow2).unwrap();
     // qcow2.rst, "Header": bytes 40-47 are the offset of the L1 table, which moved to the end.
@@ -167,19 +131,14 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     assert!(l1 > 20 << 20, "the L1 table is at {l1:#x}");
     let mut digest = RunningDigest::new(DigestAlgorithm::Sha256);
     digest.update(&bytes);
-    let options = ReadOptions {
-        checksum: Some(digest.finish_digest().parse().unwrap()),
-        ..ReadOptions::default()
-    };
+    let options =
+        ReadOptions { checksum: Some(digest.finish_digest().parse().unwrap()), ..ReadOptions::default() };
     let target = file(&folder.path().join("disk"));
     let honest = Memory::ranged(bytes);
     transfer_reading(&honest, &target, &options).unwrap();
     std::fs::remove_file(&target.path).unwrap();
     // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
-    let source = Memory {
-        wrong_ahead: Some(l1 + 7),
-        ..honest
-    };
+    let source = Memory { wrong_ahead: Some(l1 + 7), ..honest };
     let error = transfer_reading(&source, &target, &options).unwrap_err();
     assert!(error.to_string().contains("its tables were fetched"), "{error}");
     assert!(!target.path.exists());

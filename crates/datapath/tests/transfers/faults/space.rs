@@ -20,10 +20,7 @@ struct SmallFilesystem {
 impl SmallFilesystem {
     fn new(bytes: usize) -> Self {
         let folder = fast_folder();
-        Self {
-            _mount: Tmpfs::on(folder.path(), bytes as u64),
-            folder,
-        }
+        Self { _mount: Tmpfs::on(folder.path(), bytes as u64), folder }
     }
 
     fn target(&self) -> PathBuf {
@@ -37,9 +34,7 @@ impl SmallFilesystem {
 
 fn assert_no_space(source: &Memory, target: &disk::DiskOptions, filesystem: &SmallFilesystem) {
     let error = transfer(source, target).unwrap_err();
-    let Error::Target(error) = error else {
-        panic!("{error}")
-    };
+    let Error::Target(error) = error else { panic!("{error}") };
     assert!(error.is_no_space(), "{error}");
     assert!(error.to_string().ends_with("no space left on device"), "{error}");
     assert!(filesystem.is_empty(), "the partial target is left");
@@ -53,14 +48,8 @@ fn a_full_filesystem_is_no_space_and_leaves_nothing() {
     let raw = noise(4 * MIB, 3);
     for preallocate in [false, true] {
         for ranged in [false, true] {
-            let target = disk::DiskOptions {
-                preallocate,
-                ..file(&filesystem.target())
-            };
-            let source = Memory {
-                ranged,
-                ..Memory::new(raw.clone())
-            };
+            let target = disk::DiskOptions { preallocate, ..file(&filesystem.target()) };
+            let source = Memory { ranged, ..Memory::new(raw.clone()) };
             assert_no_space(&source, &target, &filesystem);
         }
     }
@@ -71,17 +60,10 @@ fn a_full_filesystem_is_no_space_for_images_too() {
     let folder = fast_folder();
     let filesystem = SmallFilesystem::new(2 * MIB);
     for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
-        let spec = Spec {
-            compression,
-            virtual_size: 4 << 20,
-            ..Spec::new(Content::Dense)
-        };
+        let spec = Spec { compression, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
         let image = image(&spec, folder.path());
         for ranged in [false, true] {
-            let source = Memory {
-                ranged,
-                ..Memory::new(image.bytes.clone())
-            };
+            let source = Memory { ranged, ..Memory::new(image.bytes.clone()) };
             assert_no_space(&source, &file(&filesystem.target()), &filesystem);
         }
     }
@@ -97,11 +79,8 @@ fn the_held_first_mib_may_be_what_does_not_fit() {
 #[test]
 fn growing_a_preallocated_disk_may_be_what_does_not_fit() {
     let filesystem = SmallFilesystem::new(2 * MIB);
-    let target = disk::DiskOptions {
-        preallocate: true,
-        size: Some(4 * MIB as u64),
-        ..file(&filesystem.target())
-    };
+    let target =
+        disk::DiskOptions { preallocate: true, size: Some(4 * MIB as u64), ..file(&filesystem.target()) };
     assert_no_space(&Memory::ranged(noise(MIB, 5)), &target, &filesystem);
 }
 
@@ -110,10 +89,7 @@ fn a_sparse_disk_needs_only_what_it_holds() {
     let filesystem = SmallFilesystem::new(2 * MIB);
     let mut raw = vec![0; 8 * MIB];
     raw[7 * MIB..][..MIB / 2].copy_from_slice(&noise(MIB / 2, 9));
-    let target = disk::DiskOptions {
-        size: Some(64 * MIB as u64),
-        ..file(&filesystem.target())
-    };
+    let target = disk::DiskOptions { size: Some(64 * MIB as u64), ..file(&filesystem.target()) };
     let report = transfer(&Memory::new(raw.clone()), &target).unwrap();
     assert_eq!(report.disk_size, 64 * MIB as u64);
     raw.resize(64 * MIB, 0);

@@ -40,14 +40,7 @@ impl Observer for StopAt {
 
 fn stopping_at(point: Point) -> ReadOptions {
     let stop = CancellationToken::new();
-    ReadOptions {
-        observer: Arc::new(StopAt {
-            point,
-            stop: stop.clone(),
-        }),
-        stop,
-        ..ReadOptions::default()
-    }
+    ReadOptions { observer: Arc::new(StopAt { point, stop: stop.clone() }), stop, ..ReadOptions::default() }
 }
 
 #[test]
@@ -55,19 +48,11 @@ fn a_stop_at_any_point_leaves_nothing() {
     for object in objects() {
         let length = object.bytes.len() as u64;
         let bytes = (0..=8).map(|eighth| Point::SourceByte(length * eighth / 8));
-        let phases = [
-            TransferPhase::Info,
-            TransferPhase::Transfer,
-            TransferPhase::Resize,
-        ]
-        .map(Point::Phase);
+        let phases = [TransferPhase::Info, TransferPhase::Transfer, TransferPhase::Resize].map(Point::Phase);
         for point in bytes.chain(phases) {
             let folder = fast_folder();
             let target = file(&folder.path().join("disk"));
-            let source = Memory {
-                chunks: vec![30_000],
-                ..Memory::new(object.bytes.clone())
-            };
+            let source = Memory { chunks: vec![30_000], ..Memory::new(object.bytes.clone()) };
             let error = transfer_reading(&source, &target, &stopping_at(point)).unwrap_err();
             assert!(matches!(error, Error::Stopped), "{}: {error}", object.name);
             assert!(!target.path.exists());
@@ -93,10 +78,7 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
         let folder = fast_folder();
         let target = file(&folder.path().join("disk"));
         let stop = CancellationToken::new();
-        let options = ReadOptions {
-            stop: stop.clone(),
-            ..ReadOptions::default()
-        };
+        let options = ReadOptions { stop: stop.clone(), ..ReadOptions::default() };
         let moment = Duration::from_micros(random.below(6000));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {

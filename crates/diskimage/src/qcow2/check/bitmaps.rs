@@ -46,13 +46,7 @@ pub(super) fn check_directory(
     let Some(place) = &header.bitmaps else {
         return Ok(());
     };
-    clusters.count_references(
-        ClusterUse::Other,
-        place.start,
-        place.end - place.start,
-        1,
-        findings,
-    );
+    clusters.count_references(ClusterUse::Other, place.start, place.end - place.start, 1, findings);
     // To the end of the directory, not to the number in the header: QEMU refuses an image where the two differ.
     let (mut at, mut count) = (0, 0);
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
@@ -116,11 +110,8 @@ impl BitmapEntry {
         let bitmap_bytes = table_entries.checked_mul(header.cluster_size())?;
         let needed = needed_bytes(header, granularity);
         // QEMU reads no bitmap that was not written back, and so does not compare its size with that of the disk.
-        let has_size = if flags & IN_USE == 0 {
-            table_entries == needed.div_ceil(header.cluster_size())
-        } else {
-            true
-        };
+        let has_size =
+            if flags & IN_USE == 0 { table_entries == needed.div_ceil(header.cluster_size()) } else { true };
         let is_right = bytes <= entry.len()
             && extra == 0
             && kind == DIRTY_TRACKING
@@ -131,11 +122,7 @@ impl BitmapEntry {
             && table_offset.is_multiple_of(header.cluster_size())
             && (1..=MAX_BITMAP_BYTES).contains(&bitmap_bytes)
             && has_size;
-        is_right.then_some(Self {
-            bytes,
-            table_offset,
-            table_entries,
-        })
+        is_right.then_some(Self { bytes, table_offset, table_entries })
     }
 }
 

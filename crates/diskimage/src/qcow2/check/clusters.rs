@@ -58,11 +58,7 @@ pub(super) struct ClusterTable {
 
 impl ClusterTable {
     pub(super) fn new(bits: u32, image_length: u64) -> Self {
-        Self {
-            bits,
-            image_end: Host(image_length),
-            clusters: Vec::new(),
-        }
+        Self { bits, image_end: Host(image_length), clusters: Vec::new() }
     }
 
     /// Takes memory for all clusters, if `batch` has room for them.
@@ -164,11 +160,8 @@ impl ClusterTable {
 
 impl fmt::Display for ClusterCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let uses: Vec<&str> = USES
-            .into_iter()
-            .filter(|(used, _)| self.is_used(*used))
-            .map(|(_, name)| name)
-            .collect();
+        let uses: Vec<&str> =
+            USES.into_iter().filter(|(used, _)| self.is_used(*used)).map(|(_, name)| name).collect();
         write!(
             f,
             "{} references (as {}) and a refcount of {}",
@@ -180,7 +173,5 @@ impl fmt::Display for ClusterCounts {
 }
 
 fn use_name(used: ClusterUse) -> &'static str {
-    USES.into_iter()
-        .find(|(known, _)| *known == used)
-        .map_or("", |(_, name)| name)
+    USES.into_iter().find(|(known, _)| *known == used).map_or("", |(_, name)| name)
 }

@@ -42,11 +42,7 @@ pub(super) fn check_entries(
 ) {
     let width = if header.extended_l2 { 16 } else { 8 };
     for at in (0..table.len()).step_by(width) {
-        let bitmap = if header.extended_l2 {
-            be64(table, at + 8).unwrap_or(0)
-        } else {
-            0
-        };
+        let bitmap = if header.extended_l2 { be64(table, at + 8).unwrap_or(0) } else { 0 };
         let entry = L2Entry {
             header,
             uses,
@@ -107,11 +103,7 @@ impl L2Entry<'_> {
             findings.add_error(|| self.error_text("refers to no beginning of a cluster"));
         }
         if self.uses.is_active {
-            let has_data = if self.header.extended_l2 {
-                self.stored != 0
-            } else {
-                !is_zero
-            };
+            let has_data = if self.header.extended_l2 { self.stored != 0 } else { !is_zero };
             findings.data_bytes += if has_data { cluster } else { 0 };
             clusters.compare_flag(host, self.entry, findings);
         }

@@ -56,8 +56,7 @@ impl Qcow2Check {
     fn begin_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) {
         let bytes = self.header.l1_size * 8;
         if bytes > 0 {
-            self.clusters
-                .count_references(ClusterUse::L1, self.header.l1_offset, bytes, 1, findings);
+            self.clusters.count_references(ClusterUse::L1, self.header.l1_offset, bytes, 1, findings);
             tables.push_table(self.header.l1_offset, bytes, L1, 0);
         }
         snapshots::queue_table(&self.header, tables);
@@ -128,8 +127,7 @@ impl Qcow2Check {
                     .add_error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));
                 continue;
             }
-            self.clusters
-                .count_references(ClusterUse::L2, host, self.header.cluster_size(), 1, findings);
+            self.clusters.count_references(ClusterUse::L2, host, self.header.cluster_size(), 1, findings);
             if is_active {
                 self.clusters.compare_flag(host, entry, findings);
             }
@@ -147,19 +145,9 @@ impl Qcow2Check {
 impl ImageCheck for Qcow2Check {
     fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error> {
         self.clusters.allocate_counts(tables);
-        let (host, length) = (
-            self.header.refcount_table_offset,
-            self.header.refcount_table_bytes,
-        );
-        self.clusters.count_references(
-            ClusterUse::Header,
-            Host(0),
-            self.header.cluster_size(),
-            1,
-            findings,
-        );
-        self.clusters
-            .count_references(ClusterUse::Refcounts, host, length, 1, findings);
+        let (host, length) = (self.header.refcount_table_offset, self.header.refcount_table_bytes);
+        self.clusters.count_references(ClusterUse::Header, Host(0), self.header.cluster_size(), 1, findings);
+        self.clusters.count_references(ClusterUse::Refcounts, host, length, 1, findings);
         tables.push_table(host, length, REFCOUNT_TABLE, 0);
         Ok(())
     }

@@ -53,10 +53,7 @@ pub(super) fn check_table(
         let names = [12, 14].map(|place| usize::from(be16(entry, place).unwrap_or(0)));
         at += 40 + extra as usize + names[0] + names[1];
         if at as u64 > MAX_TABLE_BYTES {
-            return Err(snapshots_error(
-                header,
-                format!("{} snapshots take {at} bytes", index + 1),
-            ));
+            return Err(snapshots_error(header, format!("{} snapshots take {at} bytes", index + 1)));
         }
         if !l1_offset.is_multiple_of(header.cluster_size()) || l1_size > MAX_L1_ENTRIES {
             findings.add_error(|| {
@@ -67,13 +64,7 @@ pub(super) fn check_table(
             tables.push_table(l1_offset, l1_size * 8, SNAPSHOT_L1, index.into());
         }
     }
-    clusters.count_references(
-        ClusterUse::Other,
-        header.snapshot_table_offset,
-        at as u64,
-        1,
-        findings,
-    );
+    clusters.count_references(ClusterUse::Other, header.snapshot_table_offset, at as u64, 1, findings);
     Ok(())
 }
 

@@ -18,10 +18,7 @@ fn limits_of_the_header_have_both_sides() {
     assert!(patched(|_| {}).is_ok());
     let put32 = |at: usize, value: u32| patched(|b| b[at..at + 4].copy_from_slice(&value.to_be_bytes()));
     for bits in [8, 22, u32::MAX] {
-        assert!(
-            matches!(put32(20, bits), Err(Error::Header { .. })),
-            "cluster_bits {bits}"
-        );
+        assert!(matches!(put32(20, bits), Err(Error::Header { .. })), "cluster_bits {bits}");
     }
     assert!(put32(4, 4).is_err());
     assert!(put32(96, 6).is_ok());
@@ -31,12 +28,7 @@ fn limits_of_the_header_have_both_sides() {
     assert_eq!(put32(32, 1), Err(Error::Encrypted("AES")));
     assert_eq!(put32(32, 2), Err(Error::Encrypted("LUKS")));
     assert!(put32(36, 4 << 20).is_ok());
-    assert!(
-        put32(36, (4 << 20) + 1)
-            .unwrap_err()
-            .to_string()
-            .contains("L1 size too big")
-    );
+    assert!(put32(36, (4 << 20) + 1).unwrap_err().to_string().contains("L1 size too big"));
     assert!(matches!(put32(36, 0), Err(Error::L1TooSmall { needed: 1, .. })));
     assert!(put32(56, 0).is_err());
     assert!(put32(44, 513).is_err());
@@ -60,10 +52,7 @@ fn references_to_other_files_are_refused_by_name() {
 
 #[test]
 fn unknown_features_are_refused_by_name_or_number() {
-    assert_eq!(
-        patched(|b| b[72] = 0x80),
-        Err(Error::UnknownFeatures("bit 63".into()))
-    );
+    assert_eq!(patched(|b| b[72] = 0x80), Err(Error::UnknownFeatures("bit 63".into())));
     let named = patched(|b| {
         b[78] = 1;
         b[104..112].copy_from_slice(&[0x68, 0x03, 0xf8, 0x57, 0, 0, 0, 48]);
@@ -126,28 +115,17 @@ fn extensions_of_large_clusters_are_waited_for() {
     image[104..108].copy_from_slice(&[0x12; 4]);
     image[108..112].copy_from_slice(&length.to_be_bytes());
     let short = Qcow2Header::parse(&image[..65_536]).unwrap_err();
-    assert!(
-        matches!(short, Error::ShortHeader { needed: 100_112, .. }),
-        "{short}"
-    );
+    assert!(matches!(short, Error::ShortHeader { needed: 100_112, .. }), "{short}");
     assert!(Qcow2Header::parse(&image).is_ok());
     image[108..112].copy_from_slice(&(length + 40_000).to_be_bytes());
-    assert!(
-        Qcow2Header::parse(&image[..65_536])
-            .unwrap_err()
-            .to_string()
-            .contains("extensions end")
-    );
+    assert!(Qcow2Header::parse(&image[..65_536]).unwrap_err().to_string().contains("extensions end"));
 }
 
 #[test]
 fn bitmaps_that_are_up_to_date_have_to_make_sense() {
     let bitmaps = |count: u32, reserved: u32, bytes: u64, offset: u64| {
         let numbers = [count.to_be_bytes(), reserved.to_be_bytes()].concat();
-        extension(
-            0x2385_2875,
-            &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat(),
-        )
+        extension(0x2385_2875, &[numbers, bytes.to_be_bytes().into(), offset.to_be_bytes().into()].concat())
     };
     for (extension, sentence) in [
         (bitmaps(1, 0, 24, 512), ""),
@@ -173,12 +151,7 @@ fn what_is_not_read_is_still_where_it_can_be() {
     let put64 = |at: usize, value: u64| patched(|b| b[at..at + 8].copy_from_slice(&value.to_be_bytes()));
     let snapshots = |count: u32| patched(|b| b[60..64].copy_from_slice(&count.to_be_bytes()));
     assert!(snapshots(65_536).is_ok());
-    assert!(
-        snapshots(65_537)
-            .unwrap_err()
-            .to_string()
-            .contains("the limit is 65536")
-    );
+    assert!(snapshots(65_537).unwrap_err().to_string().contains("the limit is 65536"));
     assert!(put64(64, 1024).is_ok());
     assert!(put64(64, 1025).is_err());
     // QEMU's files end a GiB before 2^63.
@@ -187,16 +160,8 @@ fn what_is_not_read_is_still_where_it_can_be() {
         assert!(put64(at, most - 1024).is_ok(), "{at}");
         assert!(put64(at, most + 512).is_err(), "{at}");
     }
-    assert!(
-        patched(|b| b[95] = 2)
-            .unwrap_err()
-            .to_string()
-            .contains("external data file")
-    );
+    assert!(patched(|b| b[95] = 2).unwrap_err().to_string().contains("external data file"));
     // What is rounded off the size needs an entry as well.
     assert!(put64(24, 64 * 512).is_ok());
-    assert!(matches!(
-        put64(24, 64 * 512 + 1),
-        Err(Error::L1TooSmall { needed: 2, .. })
-    ));
+    assert!(matches!(put64(24, 64 * 512 + 1), Err(Error::L1TooSmall { needed: 2, .. })));
 }

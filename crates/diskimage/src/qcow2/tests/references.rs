@@ -188,10 +188,7 @@ fn two_tables() -> Vec<Guest> {
 #[test]
 fn metadata_first_needs_no_parking() {
     for flags in [0, DIRTY] {
-        let spec = Qcow2 {
-            flags,
-            ..Qcow2::new(SMALL, two_tables())
-        };
+        let spec = Qcow2 { flags, ..Qcow2::new(SMALL, two_tables()) };
         // The refcount table and the block are not looked at if they are not to be trusted.
         let most = if flags == DIRTY { 2 } else { 0 };
         assert_eq!(passed(&spec).most_parked, most);
@@ -201,10 +198,7 @@ fn metadata_first_needs_no_parking() {
 #[test]
 fn l1_at_the_end_parks_everything_and_still_works() {
     // Parts: refcount table, one refcount block, L1 table, …
-    let spec = Qcow2 {
-        order: vec![0, 0, u16::MAX],
-        ..Qcow2::new(SMALL, two_tables())
-    };
+    let spec = Qcow2 { order: vec![0, 0, u16::MAX], ..Qcow2::new(SMALL, two_tables()) };
     assert!(passed(&spec).most_parked >= 200);
 }
 
@@ -261,15 +255,8 @@ fn a_count_that_is_too_low_is_blamed_on_the_count() {
     let mut built = spec.build();
     // All refcounts of 16 bits are 1.
     let counts = built.refcounts..built.refcounts + 40;
-    built.image[counts]
-        .as_chunks_mut()
-        .0
-        .iter_mut()
-        .for_each(|count| *count = [0, 1]);
+    built.image[counts].as_chunks_mut().0.iter_mut().for_each(|count| *count = [0, 1]);
     let refused = one_pass(&built.image, 512).map(|_| ()).unwrap_err();
-    assert!(
-        matches!(refused, Error::RefcountContradiction { .. }),
-        "{refused}"
-    );
+    assert!(matches!(refused, Error::RefcountContradiction { .. }), "{refused}");
     assert!(ranged(&built.image, 512).unwrap().disk == built.disk);
 }

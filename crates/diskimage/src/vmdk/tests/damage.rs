@@ -52,13 +52,9 @@ fn the_offsets_of_this_test_are_right() {
         assert_eq!(kind(at)[..8], first_sector.to_le_bytes());
         assert_ne!(kind(at)[8..12], [0; 4]);
     }
-    for (at, sectors, number) in [
-        (TABLE_1, 1, 1),
-        (TABLE_2, 1, 1),
-        (DIRECTORY, 1, 2),
-        (FOOTER, 1, 3),
-        (END, 0, 0),
-    ] {
+    for (at, sectors, number) in
+        [(TABLE_1, 1, 1), (TABLE_2, 1, 1), (DIRECTORY, 1, 2), (FOOTER, 1, 3), (END, 0, 0)]
+    {
         assert_eq!(kind(at), marker(sectors, number)[..16]);
     }
     assert_eq!(image.len(), END + 512);
@@ -70,21 +66,15 @@ type Damage = fn(&mut Vec<u8>);
 #[test]
 fn a_stream_that_says_two_things_is_refused() {
     let cases: [(&str, Damage); 18] = [
-        ("two markers are of the same grain", |image| {
-            put64(image, GRAINS[1], 0)
-        }),
+        ("two markers are of the same grain", |image| put64(image, GRAINS[1], 0)),
         ("contradicts the markers", |image| put64(image, GRAINS[1], 8)),
         ("where no grain begins", |image| put64(image, GRAINS[1], 17)),
         ("where no grain begins", |image| put64(image, GRAINS[1], 144)),
         ("where no grain begins", |image| put64(image, GRAINS[1], u64::MAX)),
         ("the limit is 8180", |image| put32(image, GRAINS[1] + 8, 8181)),
         ("contradicts the markers", |image| put32(image, TABLE_1 + 512, 0)),
-        ("contradicts the markers", |image| {
-            put32(image, TABLE_1 + 512 + 60, 40)
-        }),
-        ("contradicts the markers", |image| {
-            put32(image, DIRECTORY + 512, 0)
-        }),
+        ("contradicts the markers", |image| put32(image, TABLE_1 + 512 + 60, 40)),
+        ("contradicts the markers", |image| put32(image, DIRECTORY + 512, 0)),
         ("contradicts the markers", |image| {
             let (first, second) = image[DIRECTORY + 512..].split_at_mut(4);
             first.swap_with_slice(&mut second[..4]);
@@ -94,12 +84,8 @@ fn a_stream_that_says_two_things_is_refused() {
         ("sectors for a table", |image| put64(image, TABLE_1, u64::MAX)),
         ("ends without a footer", |image| put32(image, FOOTER + 12, 0)),
         ("did not come", |image| put64(image, FOOTER + 512 + 56, 7)),
-        ("does not say where", |image| {
-            put64(image, FOOTER + 512 + 56, u64::MAX)
-        }),
-        ("the footer contradicts the header", |image| {
-            put64(image, FOOTER + 512 + 12, 100)
-        }),
+        ("does not say where", |image| put64(image, FOOTER + 512 + 56, u64::MAX)),
+        ("the footer contradicts the header", |image| put64(image, FOOTER + 512 + 12, 100)),
         ("1 sectors", |image| put64(image, END, 1)),
     ];
     for (reason, damage) in cases {
@@ -231,15 +217,9 @@ fn limits_of_the_header_have_both_sides() {
             assert!(padded(good).is_ok(), "{at}: {good}");
         } else {
             // More than there is, but not more than there may be.
-            assert!(matches!(
-                padded(good),
-                Err(Error::ShortHeader { needed: 256_512, .. })
-            ));
+            assert!(matches!(padded(good), Err(Error::ShortHeader { needed: 256_512, .. })));
         }
-        assert!(
-            !matches!(padded(bad), Ok(_) | Err(Error::ShortHeader { .. })),
-            "{at}: {bad}"
-        );
+        assert!(!matches!(padded(bad), Ok(_) | Err(Error::ShortHeader { .. })), "{at}: {bad}");
     }
     for at in [12, 28, 36, 56, 64] {
         let refused = patched(at, &(u64::MAX - 1).to_le_bytes());
@@ -268,20 +248,12 @@ fn an_extent_without_a_descriptor_is_a_part_of_a_disk() {
 #[test]
 fn data_in_other_files_is_refused_with_their_names() {
     let mut image = vmdk(Tables::First, false).build();
-    let text = descriptor(
-        "monolithicSparse",
-        &["RW 144 SPARSE \"disk.vmdk\"", "RW 8 FLAT \"/etc/passwd\" 0"],
-    );
+    let text =
+        descriptor("monolithicSparse", &["RW 144 SPARSE \"disk.vmdk\"", "RW 8 FLAT \"/etc/passwd\" 0"]);
     image[512..21 * 512].fill(0);
     image[512..512 + text.len()].copy_from_slice(text.as_bytes());
     let refused = Image::open(Format::Vmdk, &image).map(drop);
-    assert_eq!(
-        refused,
-        Err(Error::ExternalFile {
-            what: "an extent",
-            name: "/etc/passwd".into()
-        })
-    );
+    assert_eq!(refused, Err(Error::ExternalFile { what: "an extent", name: "/etc/passwd".into() }));
 }
 
 /// Two entries for one table or one grain: no program writes that.

@@ -28,11 +28,8 @@ impl GuestSink for Array {
 
     /// As QEMU: a stream with its checksum, not longer than a grain, at least as long as the disk.
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
-        let failed = |reason: String| Error::CompressedCluster {
-            guest,
-            cluster_size: self.grain as u64,
-            reason,
-        };
+        let failed =
+            |reason: String| Error::CompressedCluster { guest, cluster_size: self.grain as u64, reason };
         let mut inflated = Vec::new();
         ZlibDecoder::new(&bytes[..])
             .take(self.grain as u64 + 1)

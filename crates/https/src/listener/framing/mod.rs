@@ -177,10 +177,7 @@ pub(super) struct FramingGuard<S> {
 
 impl<S> FramingGuard<S> {
     pub(super) fn new(stream: S) -> Self {
-        Self {
-            stream,
-            framing: RequestFraming::default(),
-        }
+        Self { stream, framing: RequestFraming::default() }
     }
 }
 

@@ -214,9 +214,7 @@ fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError>
         if missing_bytes(record) > 0 {
             return Ok(Some(at));
         }
-        let payload = record
-            .get(RECORD_HEADER..record_length(record))
-            .unwrap_or_default();
+        let payload = record.get(RECORD_HEADER..record_length(record)).unwrap_or_default();
         // A message may be cut into records anywhere, its header too.
         for (place, byte) in header.iter_mut().skip(length).zip(payload) {
             *place = *byte;

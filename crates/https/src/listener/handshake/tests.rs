@@ -35,9 +35,7 @@ async fn greeted(sent: &[u8]) -> Option<Result<HelloReader<DuplexStream>, String
     client.write_all(sent).await.unwrap();
     let mut wire = HelloReader::new(server);
     let hello = poll_fn(|cx| wire.poll_hello(cx));
-    let ended = tokio::time::timeout(std::time::Duration::from_millis(10), hello)
-        .await
-        .ok()?;
+    let ended = tokio::time::timeout(std::time::Duration::from_millis(10), hello).await.ok()?;
     Some(ended.map(|()| wire).map_err(|error| error.to_string()))
 }
 
@@ -47,11 +45,7 @@ async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
     for bytes in [hello.len(), 700, 100] {
         let sent = in_records(&hello, bytes);
         for length in (0..sent.len()).step_by(37) {
-            assert!(
-                greeted(&sent[..length]).await.is_none(),
-                "{length} of {} bytes",
-                sent.len()
-            );
+            assert!(greeted(&sent[..length]).await.is_none(), "{length} of {} bytes", sent.len());
         }
         let mut wire = greeted(&sent).await.unwrap().unwrap();
         let mut given = vec![0; sent.len()];
@@ -65,28 +59,16 @@ async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
 async fn what_is_no_hello_or_too_long_is_refused() {
     let hello = client_hello();
     let long = [&[CLIENT_HELLO, 0, 0xff, 0xff][..], &[0; 5000]].concat();
-    let fit = [
-        &[CLIENT_HELLO, 0, 0x0f, 0xf7][..],
-        &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER],
-    ]
-    .concat();
-    assert!(
-        greeted(&record(&fit)).await.unwrap().is_ok(),
-        "as long as it may be"
-    );
+    let fit =
+        [&[CLIENT_HELLO, 0, 0x0f, 0xf7][..], &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER]].concat();
+    assert!(greeted(&record(&fit)).await.unwrap().is_ok(), "as long as it may be");
     for (sent, sentence) in [
         (b"GET / HTTP/1.1\r\n".to_vec(), "it is no ClientHello"),
         (vec![21, 3, 1, 0, 2, 1, 0], "it is no ClientHello"),
         (record(&[2, 0, 0, 0]), "it is no ClientHello"),
         ([record(&[1]), vec![23]].concat(), "it is no ClientHello"),
-        (
-            record(&long),
-            "4096 bytes have come, and more than 4096 are not waited for",
-        ),
-        (
-            in_records(&record(&long), 1),
-            "it has come in more than 32 pieces",
-        ),
+        (record(&long), "4096 bytes have come, and more than 4096 are not waited for"),
+        (in_records(&record(&long), 1), "it has come in more than 32 pieces"),
         (record(&[]).repeat(33), "it has come in more than 32 pieces"),
         (in_records(&hello, 5), "it has come in more than 32 pieces"),
     ] {
@@ -97,10 +79,7 @@ async fn what_is_no_hello_or_too_long_is_refused() {
 
 #[tokio::test(start_paused = true)]
 async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
-    let mut wire = greeted(&in_records(&client_hello(), 2000))
-        .await
-        .unwrap()
-        .unwrap();
+    let mut wire = greeted(&in_records(&client_hello(), 2000)).await.unwrap().unwrap();
     let mut buffer = vec![0; 4096];
     assert!(wire.read(&mut buffer).await.unwrap() > 0);
     let (mut client, server) = tokio::io::duplex(1 << 16);
@@ -121,10 +100,7 @@ async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
             Err(error) => break error.to_string(),
         }
     };
-    assert_eq!(
-        error,
-        "12288 bytes have come, and more than 12288 are not waited for"
-    );
+    assert_eq!(error, "12288 bytes have come, and more than 12288 are not waited for");
     // Behind the handshake nothing is looked at.
     wire.is_over = true;
     wire.waiting.clear();

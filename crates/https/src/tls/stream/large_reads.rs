@@ -28,11 +28,7 @@ pub(super) struct LargeReads<S> {
 
 impl<S> LargeReads<S> {
     pub(super) fn new(io: S) -> Self {
-        Self {
-            io,
-            buffer: BytesMut::new(),
-            read_bytes: FIRST_READ_BYTES,
-        }
+        Self { io, buffer: BytesMut::new(), read_bytes: FIRST_READ_BYTES }
     }
 
     /// The connection itself.

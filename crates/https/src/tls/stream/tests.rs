@@ -21,9 +21,7 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
     let server = SelfSigned::generate(NAME).unwrap().server_config().unwrap();
     let mut client = tls::insecure_client_config().unwrap();
     let mut provider = (*program::crypto::crypto_provider()).clone();
-    provider
-        .cipher_suites
-        .retain(|suite| matches!(suite, rustls::SupportedCipherSuite::Tls13(_)) == is_new);
+    provider.cipher_suites.retain(|suite| matches!(suite, rustls::SupportedCipherSuite::Tls13(_)) == is_new);
     let chosen = provider.cipher_suites[suite % provider.cipher_suites.len()];
     provider.cipher_suites = vec![chosen];
     let version = if is_new { &version::TLS13 } else { &version::TLS12 };
@@ -34,11 +32,7 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
     let built = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);
     // A suite whose signatures the certificate has not leaves the default.
     if chosen.usable_for_signature_algorithm(rustls::SignatureAlgorithm::ECDSA) {
-        client = built
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth();
+        client = built.unwrap().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     }
     (Arc::new(client), Arc::new(server))
 }
@@ -102,15 +96,8 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, bytes: &[u8], pa
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(60), future)
-            .await
-            .expect("it hangs")
-    })
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("it hangs") })
 }
 
 fn noise(seed: usize, length: usize) -> Vec<u8> {
@@ -217,11 +204,7 @@ async fn pass(mut left: DuplexStream, mut right: DuplexStream, mut change: impl 
             length = left.read(&mut there) => (true, length),
             length = right.read(&mut back) => (false, length),
         };
-        let (from, to) = if is_there {
-            (&there, &mut right)
-        } else {
-            (&back, &mut left)
-        };
+        let (from, to) = if is_there { (&there, &mut right) } else { (&back, &mut left) };
         let mut bytes = from[..length.unwrap_or_default()].to_vec();
         if bytes.is_empty() {
             return;
@@ -357,10 +340,7 @@ fn an_end_without_goodbye_is_none_and_one_with_it_leaves_the_other_way_open() {
         drop(client);
         let mut question = Vec::new();
         let error = server.read_to_end(&mut question).await.unwrap_err();
-        assert_eq!(
-            (error.kind(), &question[..]),
-            (io::ErrorKind::UnexpectedEof, &b"question"[..])
-        );
+        assert_eq!((error.kind(), &question[..]), (io::ErrorKind::UnexpectedEof, &b"question"[..]));
     });
 }
 

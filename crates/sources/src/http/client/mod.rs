@@ -71,10 +71,7 @@ impl ObjectClient {
         let headers = extra_headers(&config.headers);
         let http = agent::build_client(&config.network, &config.user_agent)?;
         let mut start = config.url.clone();
-        let credentials = config
-            .credentials
-            .clone()
-            .or_else(|| BasicCredentials::of_url(&start));
+        let credentials = config.credentials.clone().or_else(|| BasicCredentials::of_url(&start));
         strip_user_info(&mut start);
         if let Some(secret) = secret_of(credentials.as_ref(), &headers) {
             config.network.policy.check_secret_target(&secret, &start)?;
@@ -123,11 +120,7 @@ impl ObjectClient {
 
     /// A URL for sentences. If the source has a name of its own, paths tell nothing more or are secrets.
     fn display_url(&self, url: &Url) -> String {
-        if self.is_named {
-            url_origin(url)
-        } else {
-            printable_url(url)
-        }
+        if self.is_named { url_origin(url) } else { printable_url(url) }
     }
 
     /// One answer that the dialect has no more to say about, and where it came from.
@@ -184,10 +177,7 @@ impl ObjectClient {
         let failed = |error| transport_failure(error, &self.request_route(url));
         let mut request = request.build().map_err(failed)?;
         if let Some(dialect) = dialect {
-            dialect
-                .authorize(&mut request)
-                .await
-                .map_err(AttemptError::from_error)?;
+            dialect.authorize(&mut request).await.map_err(AttemptError::from_error)?;
         }
         self.http.execute(request).await.map_err(failed)
     }
@@ -197,10 +187,7 @@ impl ObjectClient {
         // Progress, checksum and ranges all count bytes of the object as it is stored.
         headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         if let Some(part) = part {
-            let last = part
-                .end
-                .map(|end| end.saturating_sub(1).to_string())
-                .unwrap_or_default();
+            let last = part.end.map(|end| end.saturating_sub(1).to_string()).unwrap_or_default();
             if let Ok(range) = HeaderValue::try_from(format!("bytes={}-{last}", part.start)) {
                 headers.insert(header::RANGE, range);
             }
@@ -231,10 +218,7 @@ fn extra_headers(extras: &[ExtraHeader]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for extra in extras {
         if RESERVED.contains(&extra.name) {
-            tracing::warn!(
-                "extra header {} is ignored: the importer sets it itself",
-                extra.name
-            );
+            tracing::warn!("extra header {} is ignored: the importer sets it itself", extra.name);
         } else {
             headers.append(&extra.name, extra.value.clone());
         }

@@ -43,10 +43,8 @@ impl ObjectClient {
                 }
             }
         }
-        let message = format!(
-            "stopped after {MAX_REDIRECTS} redirects, the last one to {}",
-            self.display_url(&url)
-        );
+        let message =
+            format!("stopped after {MAX_REDIRECTS} redirects, the last one to {}", self.display_url(&url));
         Err(AttemptError::new_final(SourceErrorKind::Invalid, message))
     }
 
@@ -63,11 +61,7 @@ impl ObjectClient {
 
     /// The headers of the import that the server of `url` gets.
     pub(super) fn own_headers(&self, url: &Url) -> HeaderMap {
-        if self.is_same_origin(url) {
-            self.headers.clone()
-        } else {
-            HeaderMap::new()
-        }
+        if self.is_same_origin(url) { self.headers.clone() } else { HeaderMap::new() }
     }
 
     /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.

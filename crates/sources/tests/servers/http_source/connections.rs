@@ -19,15 +19,9 @@ fn the_body_is_the_same_over_any_number_of_connections() {
     let body = noise(LENGTH);
     for count in [1, 2, 3, 8] {
         let origin = start(Script::new(body.clone()));
-        assert!(
-            fetch_with(&origin, connections(count)).unwrap() == body,
-            "{count}"
-        );
+        assert!(fetch_with(&origin, connections(count)).unwrap() == body, "{count}");
         let asked = ranges_asked(&origin).len();
-        assert!(
-            if count == 1 { asked == 1 } else { asked > 9 },
-            "{count}: {asked}"
-        );
+        assert!(if count == 1 { asked == 1 } else { asked > 9 }, "{count}: {asked}");
     }
 }
 
@@ -43,10 +37,7 @@ fn broken_connections_are_continued_each_by_itself() {
         Fault::ResetAt(9_000_000),
         Fault::Status(503, Some("0".into())),
     ];
-    let origin = start(Script {
-        faults,
-        ..Script::new(body.clone())
-    });
+    let origin = start(Script { faults, ..Script::new(body.clone()) });
     assert!(fetch_with(&origin, connections(4)).unwrap() == body);
 }
 
@@ -54,10 +45,7 @@ fn broken_connections_are_continued_each_by_itself() {
 fn without_ranges_there_is_one_connection() {
     let body = noise(5_000_000);
     for ranges in [Ranges::Refused, Ranges::Claimed, Ranges::Unknown] {
-        let origin = start(Script {
-            ranges,
-            ..Script::new(body.clone())
-        });
+        let origin = start(Script { ranges, ..Script::new(body.clone()) });
         assert!(fetch_with(&origin, connections(4)).unwrap() == body, "{ranges:?}");
         assert!(ranges_asked(&origin).len() <= 2, "{ranges:?}");
     }
@@ -77,10 +65,7 @@ fn another_version_of_the_object_is_an_error() {
 #[test]
 fn a_limit_of_each_connection_is_not_that_of_the_transfer() {
     let body = noise(24 << 20);
-    let script = Script {
-        rate: Some(12 << 20),
-        ..Script::new(body.clone())
-    };
+    let script = Script { rate: Some(12 << 20), ..Script::new(body.clone()) };
     let time = |count| {
         let origin = start(script.clone());
         let start = Instant::now();
@@ -88,14 +73,8 @@ fn a_limit_of_each_connection_is_not_that_of_the_transfer() {
         start.elapsed()
     };
     let (one, four) = (time(1), time(4));
-    assert!(
-        one >= Duration::from_millis(1800),
-        "{one:?}: the limit does not limit"
-    );
-    assert!(
-        four < one * 2 / 3,
-        "{four:?} over four connections, {one:?} over one"
-    );
+    assert!(one >= Duration::from_millis(1800), "{one:?}: the limit does not limit");
+    assert!(four < one * 2 / 3, "{four:?} over four connections, {one:?} over one");
 }
 
 #[test]

@@ -30,9 +30,7 @@ impl ServerDialect for Token {
     }
 
     fn is_same_service(&self, to: &Url) -> bool {
-        self.friend
-            .as_deref()
-            .is_some_and(|friend| to.as_str().starts_with(friend))
+        self.friend.as_deref().is_some_and(|friend| to.as_str().starts_with(friend))
     }
 
     async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict {
@@ -40,27 +38,16 @@ impl ServerDialect for Token {
         let mut refusals = self.refusals.lock().unwrap();
         refusals.push((refusal.status.as_u16(), body));
         *self.text.lock().unwrap() = "new";
-        self.verdict
-            .lock()
-            .unwrap()
-            .pop()
-            .unwrap_or(RefusalVerdict::Plain)
+        self.verdict.lock().unwrap().pop().unwrap_or(RefusalVerdict::Plain)
     }
 }
 
 fn with(verdicts: Vec<RefusalVerdict>) -> Arc<Token> {
-    Arc::new(Token {
-        text: Mutex::new("old"),
-        verdict: Mutex::new(verdicts),
-        ..Token::default()
-    })
+    Arc::new(Token { text: Mutex::new("old"), verdict: Mutex::new(verdicts), ..Token::default() })
 }
 
 fn speaking(url: &str, dialect: &Arc<Token>) -> HttpConfig {
-    HttpConfig {
-        dialect: Some(Arc::clone(dialect) as Arc<dyn ServerDialect>),
-        ..config(url)
-    }
+    HttpConfig { dialect: Some(Arc::clone(dialect) as Arc<dyn ServerDialect>), ..config(url) }
 }
 
 fn fetch_speaking(origin: &Origin, dialect: &Arc<Token>) -> Result<Vec<u8>, SourceError> {
@@ -71,17 +58,11 @@ fn fetch_speaking(origin: &Origin, dialect: &Arc<Token>) -> Result<Vec<u8>, Sour
 fn tokens(origin: &Origin) -> Vec<Option<String>> {
     let requests = origin.requests();
     let token = |header: Option<&str>| header.map(str::to_owned);
-    requests
-        .iter()
-        .map(|recorded| token(recorded.request.header("x-token")))
-        .collect()
+    requests.iter().map(|recorded| token(recorded.request.header("x-token"))).collect()
 }
 
 fn wants_new_token() -> Script {
-    Script {
-        required_header: Some(("x-token".to_owned(), "new".to_owned())),
-        ..Script::new("disk")
-    }
+    Script { required_header: Some(("x-token".to_owned(), "new".to_owned())), ..Script::new("disk") }
 }
 
 #[test]
@@ -99,16 +80,10 @@ fn a_second_refusal_in_a_row_is_one() {
         required_header: Some(("x-token".to_owned(), "never".to_owned())),
         ..Script::new("disk")
     });
-    let dialect = with(vec![
-        RefusalVerdict::Again(None),
-        RefusalVerdict::Again(None),
-        RefusalVerdict::Again(None),
-    ]);
+    let dialect =
+        with(vec![RefusalVerdict::Again(None), RefusalVerdict::Again(None), RefusalVerdict::Again(None)]);
     let error = fetch_speaking(&origin, &dialect).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "expected status code 200, got 403. Status: 403 Forbidden"
-    );
+    assert_eq!(error.to_string(), "expected status code 200, got 403. Status: 403 Forbidden");
     assert_eq!(tokens(&origin).len(), 2);
 }
 
@@ -138,10 +113,7 @@ fn the_words_of_the_server_are_the_error() {
 
 #[test]
 fn what_passes_is_waited_for() {
-    let dialect = with(vec![RefusalVerdict::Described {
-        text: "SlowDown".to_owned(),
-        transient: true,
-    }]);
+    let dialect = with(vec![RefusalVerdict::Described { text: "SlowDown".to_owned(), transient: true }]);
     let body = noise(1 << 20);
     let broken = start(Script {
         faults: vec![Fault::CutAt(1000), Fault::Status(503, None)],
@@ -155,18 +127,13 @@ fn what_passes_is_waited_for() {
 fn strangers_hear_no_token_and_friends_do() {
     let elsewhere = start(Script::new("disk"));
     let target = elsewhere.url("/there");
-    let redirects = || Script {
-        redirects: [("/disk.img".to_owned(), vec![target.clone()])].into(),
-        ..Script::new("")
-    };
+    let redirects =
+        || Script { redirects: [("/disk.img".to_owned(), vec![target.clone()])].into(), ..Script::new("") };
     let dialect = with(Vec::new());
     assert_eq!(fetch_speaking(&start(redirects()), &dialect).unwrap(), b"disk");
     assert_eq!(tokens(&elsewhere), [None]);
-    let friendly = Arc::new(Token {
-        text: Mutex::new("old"),
-        friend: Some(elsewhere.url("/")),
-        ..Token::default()
-    });
+    let friendly =
+        Arc::new(Token { text: Mutex::new("old"), friend: Some(elsewhere.url("/")), ..Token::default() });
     assert_eq!(fetch_speaking(&start(redirects()), &friendly).unwrap(), b"disk");
     assert_eq!(tokens(&elsewhere)[1].as_deref(), Some("old"));
 }
@@ -174,10 +141,7 @@ fn strangers_hear_no_token_and_friends_do() {
 #[test]
 fn a_refusal_may_name_another_place() {
     let body = noise(2 << 20);
-    let elsewhere = start(Script {
-        faults: vec![Fault::CutAt(1 << 20)],
-        ..Script::new(body.clone())
-    });
+    let elsewhere = start(Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) });
     let there = Url::parse(&elsewhere.url("/there")).unwrap();
     let dialect = with(vec![RefusalVerdict::Again(Some(there))]);
     assert!(fetch_speaking(&start(wants_new_token()), &dialect).unwrap() == body);
@@ -199,10 +163,7 @@ fn resumed(continuity: ContinuityProof, script: Script) -> (Result<Vec<u8>, Sour
 #[test]
 fn parts_are_joined_by_what_the_source_trusts() {
     let body = noise(2 << 20);
-    let broken = || Script {
-        faults: vec![Fault::CutAt(1 << 20)],
-        ..Script::new(body.clone())
-    };
+    let broken = || Script { faults: vec![Fault::CutAt(1 << 20)], ..Script::new(body.clone()) };
     for (continuity, expected) in [
         (ContinuityProof::IfRange, Some("if-range: \"v1\"")),
         (ContinuityProof::IfMatch, Some("if-match: \"v1\"")),

@@ -42,10 +42,8 @@ fn config_with(url: &str, tls: Arc<ClientConfig>) -> HttpConfig {
         idle_limit: Duration::from_secs(10),
         ..RetryPolicy::default()
     };
-    let network = Network {
-        patience,
-        ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls)
-    };
+    let network =
+        Network { patience, ..Network::new(RUNTIME.handle().clone(), CancellationToken::new(), tls) };
     HttpConfig::new(url, &Arc::new(network)).unwrap()
 }
 
@@ -96,8 +94,5 @@ fn fetch(origin: &Origin) -> Result<Vec<u8>, SourceError> {
 /// `Range` of every request that was answered, in order.
 fn ranges_asked(origin: &Origin) -> Vec<Option<String>> {
     let requests = origin.requests();
-    requests
-        .iter()
-        .map(|recorded| recorded.request.header("range").map(str::to_owned))
-        .collect()
+    requests.iter().map(|recorded| recorded.request.header("range").map(str::to_owned)).collect()
 }

@@ -45,28 +45,15 @@ fn tls_is_verified_against_the_given_roots() {
 
     let error = open(config(&url)).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
-    assert!(
-        error.to_string().contains(": TLS with 127.0.0.1 port "),
-        "{error}"
-    );
+    assert!(error.to_string().contains(": TLS with 127.0.0.1 port "), "{error}");
 }
 
 #[test]
 fn other_statuses_than_200_are_reported_as_cdi_does() {
-    for (status, reason) in [
-        (404, "404 Not Found"),
-        (204, "204 No Content"),
-        (304, "304 Not Modified"),
-    ] {
-        let origin = start(Script {
-            faults: vec![Fault::Status(status, None)],
-            ..Script::new("x")
-        });
+    for (status, reason) in [(404, "404 Not Found"), (204, "204 No Content"), (304, "304 Not Modified")] {
+        let origin = start(Script { faults: vec![Fault::Status(status, None)], ..Script::new("x") });
         let error = fetch(&origin).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            format!("expected status code 200, got {status}. Status: {reason}")
-        );
+        assert_eq!(error.to_string(), format!("expected status code 200, got {status}. Status: {reason}"));
         assert_eq!(error.kind(), SourceErrorKind::Status(status));
         assert_eq!(origin.requests().len(), 1);
     }
@@ -75,36 +62,24 @@ fn other_statuses_than_200_are_reported_as_cdi_does() {
 #[test]
 fn a_server_that_is_not_ready_is_asked_three_times() {
     for status in [429, 502, 503, 504] {
-        let unready = |times| Script {
-            faults: vec![Fault::Status(status, None); times],
-            ..Script::new("disk")
-        };
+        let unready =
+            |times| Script { faults: vec![Fault::Status(status, None); times], ..Script::new("disk") };
         assert_eq!(fetch(&start(unready(2))).unwrap(), b"disk");
         let origin = start(unready(3));
-        assert_eq!(
-            fetch(&origin).unwrap_err().kind(),
-            SourceErrorKind::Status(status)
-        );
+        assert_eq!(fetch(&origin).unwrap_err().kind(), SourceErrorKind::Status(status));
         assert_eq!(origin.requests().len(), 3);
     }
-    let origin = start(Script {
-        faults: vec![Fault::Refuse],
-        ..Script::new("disk")
-    });
+    let origin = start(Script { faults: vec![Fault::Refuse], ..Script::new("disk") });
     assert_eq!(fetch(&origin).unwrap(), b"disk");
 }
 
 #[test]
 fn retry_after_is_respected_up_to_the_bound() {
-    let origin = start(Script {
-        faults: vec![Fault::Status(503, Some("3600".into()))],
-        ..Script::new("disk")
-    });
+    let origin =
+        start(Script { faults: vec![Fault::Status(503, Some("3600".into()))], ..Script::new("disk") });
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| {
-        network(config).patience.max_delay = Duration::from_millis(200)
-    })
-    .unwrap();
+    let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(200))
+        .unwrap();
     assert_eq!(bytes, b"disk");
     assert!(begin.elapsed() >= Duration::from_millis(200));
 }
@@ -115,9 +90,7 @@ fn a_port_without_a_server_is_named_in_plain_words() {
         let origin = start(Script::new("x"));
         origin.address()
     };
-    let error = open(config(&format!("http://user:secret@{address}/disk?secret")))
-        .err()
-        .unwrap();
+    let error = open(config(&format!("http://user:secret@{address}/disk?secret"))).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Connect);
     assert_eq!(
         error.to_string(),
@@ -160,10 +133,7 @@ fn credentials_and_headers_are_sent() {
     assert_eq!(source.name(), origin.url("/disk"));
     assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), b"disk");
 
-    assert_eq!(
-        fetch(&start(script())).unwrap_err().kind(),
-        SourceErrorKind::Status(401)
-    );
+    assert_eq!(fetch(&start(script())).unwrap_err().kind(), SourceErrorKind::Status(401));
 }
 
 #[test]
@@ -171,23 +141,13 @@ fn a_user_agent_of_the_user_wins_and_framing_headers_are_ours() {
     let origin = start(Script::new("disk"));
     let header = |line| parse_header(line, false).unwrap().unwrap();
     fetch_with(&origin, |config| {
-        config.headers = vec![
-            header("User-Agent: mine"),
-            header("Range: bytes=1-"),
-            header("X-A: 1"),
-            header("X-A: 2"),
-        ];
+        config.headers =
+            vec![header("User-Agent: mine"), header("Range: bytes=1-"), header("X-A: 1"), header("X-A: 2")];
     })
     .unwrap();
     let request = &origin.requests()[0].request;
-    let all = |name| {
-        request
-            .headers
-            .iter()
-            .filter(|(n, _)| n == name)
-            .map(|(_, v)| v.as_str())
-            .collect::<Vec<_>>()
-    };
+    let all =
+        |name| request.headers.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect::<Vec<_>>();
     assert_eq!(all("user-agent"), ["mine"]);
     assert_eq!(all("range"), [] as [&str; 0]);
     assert_eq!(all("x-a"), ["1", "2"]);
@@ -204,11 +164,7 @@ fn content_encodings_are_left_on_the_bytes_or_refused() {
             ..Script::new("disk")
         })
     };
-    for (coding, expected) in [
-        ("identity", None),
-        ("gzip", Some("gzip")),
-        ("X-GZIP", Some("x-gzip")),
-    ] {
+    for (coding, expected) in [("identity", None), ("gzip", Some("gzip")), ("X-GZIP", Some("x-gzip"))] {
         let origin = encoded(coding);
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.content_encoding(), expected);
@@ -226,10 +182,7 @@ fn content_encodings_are_left_on_the_bytes_or_refused() {
 fn bodies_without_a_length_are_read_to_their_end() {
     let body = noise(200_000);
     for framing in [Framing::Chunked, Framing::UntilClose] {
-        let origin = start(Script {
-            framing,
-            ..Script::new(body.clone())
-        });
+        let origin = start(Script { framing, ..Script::new(body.clone()) });
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!((source.total_bytes(), source.is_ranged()), (None, false));
         assert_eq!(read_all(&mut *source.open_body().unwrap()).unwrap(), body);
@@ -238,10 +191,7 @@ fn bodies_without_a_length_are_read_to_their_end() {
 
 #[test]
 fn stop_ends_the_wait_for_an_answer() {
-    let origin = start(Script {
-        latency: Duration::from_secs(60),
-        ..Script::new("disk")
-    });
+    let origin = start(Script { latency: Duration::from_secs(60), ..Script::new("disk") });
     let stop = CancellationToken::new();
     let stopper = stop.clone();
     let stopping = std::thread::spawn(move || {

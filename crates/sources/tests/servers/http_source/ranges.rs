@@ -17,10 +17,7 @@ fn ranges_are_used_only_where_they_work() {
         (Ranges::Claimed, false),
         (Ranges::Unknown, false),
     ] {
-        let origin = start(Script {
-            ranges,
-            ..Script::new(body.clone())
-        });
+        let origin = start(Script { ranges, ..Script::new(body.clone()) });
         let source = open(config(&origin.url("/"))).unwrap();
         assert_eq!(source.is_ranged(), is_ranged, "{ranges:?}");
         assert_eq!(source.is_ranged(), is_ranged);
@@ -30,20 +27,14 @@ fn ranges_are_used_only_where_they_work() {
     for etag in [None, Some("W/\"weak\"")] {
         let mut script = Script::new(body.clone());
         script.object = Object::new(body.clone(), etag);
-        assert!(
-            !open(config(&start(script).url("/"))).is_ok_and(|source| source.is_ranged()),
-            "{etag:?}"
-        );
+        assert!(!open(config(&start(script).url("/"))).is_ok_and(|source| source.is_ranged()), "{etag:?}");
     }
 }
 
 #[test]
 fn a_server_that_serves_one_request_at_a_time_is_read_in_order() {
     let body = noise(1000);
-    let origin = start(Script {
-        faults: vec![Fault::None, Fault::Silence],
-        ..Script::new(body.clone())
-    });
+    let origin = start(Script { faults: vec![Fault::None, Fault::Silence], ..Script::new(body.clone()) });
     let mut config = config(&origin.url("/"));
     network(&mut config).patience.idle_limit = Duration::from_millis(100);
     let source = open(config).unwrap();
@@ -58,23 +49,13 @@ fn ranges_are_read_while_the_body_is_held_open() {
     let source = open(config(&origin.url("/"))).unwrap();
     let mut reader = source.open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
-    for range in [
-        0..1,
-        0..104,
-        5_000_000..9_000_000,
-        19_999_999..20_000_000,
-        7..7,
-        0..20_000_000,
-    ] {
+    for range in [0..1, 0..104, 5_000_000..9_000_000, 19_999_999..20_000_000, 7..7, 0..20_000_000] {
         let bytes = source.read_range(range.start as u64..range.end as u64).unwrap();
         assert_eq!(bytes, body[range.clone()], "{range:?}");
     }
     assert_eq!([first.to_vec(), read_all(&mut *reader).unwrap()].concat(), body);
     let request = &origin.requests()[2].request;
-    assert_eq!(
-        (request.header("range"), request.header("if-range")),
-        (Some("bytes=0-103"), Some("\"v1\""))
-    );
+    assert_eq!((request.header("range"), request.header("if-range")), (Some("bytes=0-103"), Some("\"v1\"")));
 }
 
 #[test]
@@ -85,50 +66,26 @@ fn a_range_is_resumed_too() {
         ..Script::new(body.clone())
     });
     let source = open(config(&origin.url("/"))).unwrap();
-    assert_eq!(
-        source.read_range(500_000..900_000).unwrap(),
-        body[500_000..900_000]
-    );
+    assert_eq!(source.read_range(500_000..900_000).unwrap(), body[500_000..900_000]);
     let asked: Vec<_> = ranges_asked(&origin).into_iter().flatten().collect();
-    assert_eq!(
-        asked,
-        [
-            "bytes=500000-899999",
-            "bytes=600000-899999",
-            "bytes=600000-899999"
-        ]
-    );
+    assert_eq!(asked, ["bytes=500000-899999", "bytes=600000-899999", "bytes=600000-899999"]);
 }
 
 #[test]
 fn a_range_outside_of_the_object_or_of_another_object_is_refused() {
     let body = noise(1000);
-    let origin = start(Script {
-        replaced: Some((1, Object::new(noise(1000), Some("\"v2\"")))),
-        ..Script::new(body)
-    });
+    let origin =
+        start(Script { replaced: Some((1, Object::new(noise(1000), Some("\"v2\"")))), ..Script::new(body) });
     let source = open(config(&origin.url("/"))).unwrap();
-    assert_eq!(
-        source.read_range(0..1001).unwrap_err().kind(),
-        SourceErrorKind::Invalid
-    );
-    assert_eq!(
-        source.read_range(0..10).unwrap_err().kind(),
-        SourceErrorKind::Changed
-    );
+    assert_eq!(source.read_range(0..1001).unwrap_err().kind(), SourceErrorKind::Invalid);
+    assert_eq!(source.read_range(0..10).unwrap_err().kind(), SourceErrorKind::Changed);
 }
 
 #[test]
 fn a_server_that_ignores_a_range_does_not_make_us_read_everything() {
-    let origin = start(Script {
-        ranges: Ranges::Claimed,
-        ..Script::new(noise(1000))
-    });
+    let origin = start(Script { ranges: Ranges::Claimed, ..Script::new(noise(1000)) });
     let source = open(config(&origin.url("/"))).unwrap();
-    assert_eq!(
-        source.read_range(900..1000).unwrap_err().kind(),
-        SourceErrorKind::NotResumable
-    );
+    assert_eq!(source.read_range(900..1000).unwrap_err().kind(), SourceErrorKind::NotResumable);
 }
 
 #[test]
@@ -149,11 +106,7 @@ fn a_small_gap_is_read_and_a_large_one_is_not_fetched() {
     assert!(reader.skip_to(30_000_001).is_err());
     let asked: Vec<_> = ranges_asked(&origin).into_iter().flatten().collect();
     assert_eq!(asked, ["bytes=0-0", "bytes=29000000-"]);
-    assert!(
-        origin.body_bytes() < 15_000_000,
-        "{} bytes sent",
-        origin.body_bytes()
-    );
+    assert!(origin.body_bytes() < 15_000_000, "{} bytes sent", origin.body_bytes());
 }
 
 #[test]
@@ -165,11 +118,7 @@ fn a_large_first_gap_leaves_the_first_response_unread() {
     let mut reader = source.open_body().unwrap();
     reader.skip_to(49_000_000).unwrap();
     assert_eq!(read_all(&mut *reader).unwrap(), body[49_000_000..]);
-    assert!(
-        origin.body_bytes() < 20_000_000,
-        "{} bytes sent",
-        origin.body_bytes()
-    );
+    assert!(origin.body_bytes() < 20_000_000, "{} bytes sent", origin.body_bytes());
 }
 
 #[test]

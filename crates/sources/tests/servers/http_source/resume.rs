@@ -11,10 +11,7 @@ const LENGTH: usize = 1_000_000;
 const DATES: [&str; 2] = ["Sun, 06 Nov 1994 08:49:37 GMT", "Mon, 07 Nov 1994 08:49:37 GMT"];
 
 fn breaking(body: &Bytes, faults: Vec<Fault>) -> Script {
-    Script {
-        faults,
-        ..Script::new(body.clone())
-    }
+    Script { faults, ..Script::new(body.clone()) }
 }
 
 fn without_validator(mut script: Script) -> Script {
@@ -89,14 +86,10 @@ fn a_date_is_a_validator_where_no_strong_tag_is() {
 #[test]
 fn a_stalled_connection_is_replaced() {
     let body = noise(LENGTH);
-    let origin = start(breaking(
-        &body,
-        vec![Fault::StallAt(500_000), Fault::StallAt(500_000)],
-    ));
+    let origin = start(breaking(&body, vec![Fault::StallAt(500_000), Fault::StallAt(500_000)]));
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| {
-        network(config).patience.idle_limit = Duration::from_millis(100)
-    });
+    let bytes =
+        fetch_with(&origin, |config| network(config).patience.idle_limit = Duration::from_millis(100));
     assert_eq!(bytes.unwrap(), body);
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(origin.body_bytes() < LENGTH as u64 * 101 / 100);
@@ -121,74 +114,47 @@ fn a_slow_reader_is_not_a_stalled_connection() {
 fn time_without_a_new_byte_ends_the_transfer() {
     let body = noise(LENGTH);
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 10_000]));
-    let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
-    })
-    .unwrap_err();
+    let error =
+        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
+            .unwrap_err();
     assert!(
-        error
-            .to_string()
-            .starts_with("no new byte for 0.3 s at byte 500000 of 1000000, giving up: "),
+        error.to_string().starts_with("no new byte for 0.3 s at byte 500000 of 1000000, giving up: "),
         "{error}"
     );
 
     let origin = start(breaking(&body, vec![Fault::StallAt(500_000); 100]));
-    let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
-    })
-    .unwrap_err();
+    let error =
+        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
+            .unwrap_err();
     assert_eq!(error.kind(), SourceErrorKind::Stalled);
 }
 
 #[test]
 fn retries_are_counted_from_the_last_new_byte() {
     let body = noise(LENGTH);
-    let origin = start(breaking(
-        &body,
-        (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect(),
-    ));
-    assert_eq!(
-        fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(),
-        body
-    );
+    let origin = start(breaking(&body, (1..10).map(|tenth| Fault::CutAt(tenth * 100_000)).collect()));
+    assert_eq!(fetch_with(&origin, |config| network(config).patience.retries = Some(1)).unwrap(), body);
 
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000); 4]));
-    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.starts_with("giving up at byte 500000 of 1000000 after 3 failures in a row: "),
-        "{error}"
-    );
+    let error =
+        fetch_with(&origin, |config| network(config).patience.retries = Some(2)).unwrap_err().to_string();
+    assert!(error.starts_with("giving up at byte 500000 of 1000000 after 3 failures in a row: "), "{error}");
 }
 
 #[test]
 fn an_object_that_was_replaced_is_refused() {
     let body = noise(LENGTH);
-    for (etag, words) in [
-        (Some("\"v2\""), ["\"v1\"", "\"v2\""]),
-        (None, ["another version", ""]),
-    ] {
+    for (etag, words) in [(Some("\"v2\""), ["\"v1\"", "\"v2\""]), (None, ["another version", ""])] {
         let script = Script {
             replaced: Some((1, Object::new(noise(LENGTH), etag))),
             ..breaking(&body, vec![Fault::CutAt(500_000)])
         };
-        let kind = if etag.is_some() {
-            SourceErrorKind::Changed
-        } else {
-            SourceErrorKind::NotResumable
-        };
+        let kind = if etag.is_some() { SourceErrorKind::Changed } else { SourceErrorKind::NotResumable };
         refused(&start(script), kind, &words);
     }
     let mut script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
     script.object.last_modified = Some(DATES[0].into());
-    script.replaced = Some((
-        1,
-        Object {
-            last_modified: Some(DATES[1].into()),
-            ..script.object.clone()
-        },
-    ));
+    script.replaced = Some((1, Object { last_modified: Some(DATES[1].into()), ..script.object.clone() }));
     refused(&start(script), SourceErrorKind::Changed, &DATES);
 }
 
@@ -206,10 +172,8 @@ fn an_object_that_became_shorter_is_refused() {
 fn a_server_without_ranges_is_read_again_up_to_the_break() {
     let body = noise(LENGTH);
     for ranges in [Ranges::Refused, Ranges::Claimed, Ranges::Unknown] {
-        let origin = start(Script {
-            ranges,
-            ..breaking(&body, vec![Fault::CutAt(500_000), Fault::CutAt(700_000)])
-        });
+        let origin =
+            start(Script { ranges, ..breaking(&body, vec![Fault::CutAt(500_000), Fault::CutAt(700_000)]) });
         assert_eq!(fetch(&origin).unwrap(), body);
         assert_eq!(origin.body_bytes(), 500_000 + 700_000 + LENGTH as u64);
     }
@@ -220,14 +184,10 @@ fn a_server_without_ranges_that_always_breaks_early_is_given_up() {
     let body = noise(LENGTH);
     let mut faults = vec![Fault::CutAt(500_000)];
     faults.resize(10_000, Fault::CutAt(300_000));
-    let origin = start(Script {
-        ranges: Ranges::Refused,
-        ..breaking(&body, faults)
-    });
-    let error = fetch_with(&origin, |config| {
-        network(config).patience.no_progress_limit = Duration::from_millis(300)
-    })
-    .unwrap_err();
+    let origin = start(Script { ranges: Ranges::Refused, ..breaking(&body, faults) });
+    let error =
+        fetch_with(&origin, |config| network(config).patience.no_progress_limit = Duration::from_millis(300))
+            .unwrap_err();
     assert!(error.to_string().contains("at byte 500000 of 1000000"), "{error}");
 }
 
@@ -236,24 +196,14 @@ fn without_a_validator_nothing_is_spliced() {
     let body = noise(LENGTH);
     let script = without_validator(breaking(&body, vec![Fault::CutAt(500_000)]));
     let origin = start(script.clone());
-    refused(
-        &origin,
-        SourceErrorKind::NotResumable,
-        &["500000 bytes", "checksum"],
-    );
+    refused(&origin, SourceErrorKind::NotResumable, &["500000 bytes", "checksum"]);
     assert_eq!(origin.requests().len(), 1);
 
     // A checksum of the whole object proves it afterwards.
     let trusting = |config: &mut HttpConfig| config.is_checked = true;
     assert_eq!(fetch_with(&start(script.clone()), trusting).unwrap(), body);
-    let grown = Script {
-        replaced: Some((1, Object::new(noise(LENGTH + 1), None))),
-        ..script
-    };
-    assert_eq!(
-        fetch_with(&start(grown), trusting).unwrap_err().kind(),
-        SourceErrorKind::Changed
-    );
+    let grown = Script { replaced: Some((1, Object::new(noise(LENGTH + 1), None))), ..script };
+    assert_eq!(fetch_with(&start(grown), trusting).unwrap_err().kind(), SourceErrorKind::Changed);
 }
 
 #[test]
@@ -267,33 +217,19 @@ fn a_break_before_the_first_byte_is_a_new_start() {
 #[test]
 fn a_body_shorter_than_its_length_is_never_an_end() {
     let body = noise(LENGTH);
-    let script = Script {
-        framing: Framing::Lie(LENGTH as u64 + 10),
-        ..Script::new(body)
-    };
-    refused(
-        &start(script.clone()),
-        SourceErrorKind::Changed,
-        &["1000010", "1000000"],
-    );
-    let ignoring_ranges = Script {
-        ranges: Ranges::Refused,
-        ..script
-    };
+    let script = Script { framing: Framing::Lie(LENGTH as u64 + 10), ..Script::new(body) };
+    refused(&start(script.clone()), SourceErrorKind::Changed, &["1000010", "1000000"]);
+    let ignoring_ranges = Script { ranges: Ranges::Refused, ..script };
     let origin = start(ignoring_ranges);
-    let error = fetch_with(&origin, |config| network(config).patience.retries = Some(2))
-        .unwrap_err()
-        .to_string();
+    let error =
+        fetch_with(&origin, |config| network(config).patience.retries = Some(2)).unwrap_err().to_string();
     assert!(error.contains("at byte 1000000 of 1000010"), "{error}");
 }
 
 #[test]
 fn parts_that_end_early_are_continued() {
     let body = noise(LENGTH);
-    let origin = start(Script {
-        part_length: Some(200_000),
-        ..breaking(&body, vec![Fault::CutAt(500_000)])
-    });
+    let origin = start(Script { part_length: Some(200_000), ..breaking(&body, vec![Fault::CutAt(500_000)]) });
     assert_eq!(fetch(&origin).unwrap(), body);
     let asked: Vec<_> = ranges_asked(&origin).into_iter().flatten().collect();
     assert_eq!(asked, ["bytes=500000-", "bytes=700000-", "bytes=900000-"]);
@@ -305,9 +241,7 @@ fn retry_after_is_respected_on_the_way() {
     let unready = Fault::Status(503, Some("3600".into()));
     let origin = start(breaking(&body, vec![Fault::CutAt(500_000), unready]));
     let begin = Instant::now();
-    let bytes = fetch_with(&origin, |config| {
-        network(config).patience.max_delay = Duration::from_millis(300)
-    });
+    let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(300));
     assert_eq!(bytes.unwrap(), body);
     assert!(begin.elapsed() >= Duration::from_millis(300));
 }
@@ -315,10 +249,8 @@ fn retry_after_is_respected_on_the_way() {
 #[test]
 fn a_cut_in_a_chunked_body_is_resumed() {
     let body = noise(LENGTH);
-    let chunked = |offset| Script {
-        framing: Framing::Chunked,
-        ..breaking(&body, vec![Fault::CutAt(offset)])
-    };
+    let chunked =
+        |offset| Script { framing: Framing::Chunked, ..breaking(&body, vec![Fault::CutAt(offset)]) };
     assert_eq!(fetch(&start(chunked(500_000))).unwrap(), body);
     let origin = start(without_validator(chunked(500_000)));
     refused(&origin, SourceErrorKind::NotResumable, &["500000 bytes"]);
@@ -327,11 +259,7 @@ fn a_cut_in_a_chunked_body_is_resumed() {
 #[test]
 fn a_chunked_body_that_only_lacks_its_end_mark_is_complete() {
     let body = noise(LENGTH);
-    let origin = start(Script {
-        framing: Framing::Chunked,
-        cut_end_mark: true,
-        ..Script::new(body.clone())
-    });
+    let origin = start(Script { framing: Framing::Chunked, cut_end_mark: true, ..Script::new(body.clone()) });
     assert_eq!(fetch(&origin).unwrap(), body);
     assert_eq!(origin.requests()[1].status, 416);
 }
@@ -357,10 +285,7 @@ fn a_wrong_content_range_is_refused() {
 #[test]
 fn a_permanent_refusal_of_the_rest_ends_the_transfer() {
     let body = noise(LENGTH);
-    let origin = start(breaking(
-        &body,
-        vec![Fault::CutAt(500_000), Fault::Status(404, None)],
-    ));
+    let origin = start(breaking(&body, vec![Fault::CutAt(500_000), Fault::Status(404, None)]));
     refused(
         &origin,
         SourceErrorKind::Status(404),
@@ -380,15 +305,9 @@ fn stop_ends_a_stalled_read() {
         stop.cancel();
     });
     let begin = Instant::now();
-    assert_eq!(
-        read_all(&mut *reader).unwrap_err().kind(),
-        SourceErrorKind::Stopped
-    );
+    assert_eq!(read_all(&mut *reader).unwrap_err().kind(), SourceErrorKind::Stopped);
     assert!(begin.elapsed() < Duration::from_secs(5));
-    assert_eq!(
-        source.read_range(0..1).unwrap_err().kind(),
-        SourceErrorKind::Stopped
-    );
+    assert_eq!(source.read_range(0..1).unwrap_err().kind(), SourceErrorKind::Stopped);
     stopping.join().unwrap();
 }
 

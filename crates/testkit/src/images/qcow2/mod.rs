@@ -167,11 +167,7 @@ mod tests {
 
     /// Most kinds of references; a cluster and a table have several.
     fn shared(extended_l2: bool) -> Vec<Guest> {
-        let part = if extended_l2 {
-            Guest::Part(7, 0x00ff_0f01)
-        } else {
-            Guest::Data(7)
-        };
+        let part = if extended_l2 { Guest::Part(7, 0x00ff_0f01) } else { Guest::Data(7) };
         let mut guest = vec![
             Guest::Data(1),
             Guest::Data(2),
@@ -217,14 +213,8 @@ mod tests {
             }
         }
         for refcount_order in 0..=3 {
-            check(&Qcow2 {
-                refcount_order,
-                ..Qcow2::new(9, (1..200).map(Guest::Data).collect())
-            });
+            check(&Qcow2 { refcount_order, ..Qcow2::new(9, (1..200).map(Guest::Data).collect()) });
         }
-        check(&Qcow2 {
-            version: 2,
-            ..Qcow2::new(16, vec![Guest::Data(1), Guest::Compressed(2)])
-        });
+        check(&Qcow2 { version: 2, ..Qcow2::new(16, vec![Guest::Data(1), Guest::Compressed(2)]) });
     }
 }

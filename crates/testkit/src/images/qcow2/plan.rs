@@ -112,9 +112,7 @@ impl<'a> Plan<'a> {
 
     fn place(&mut self) {
         let cluster = self.spec.cluster();
-        let l1 = (self.spec.guest.len().div_ceil(self.spec.per_table()) * 8)
-            .div_ceil(cluster)
-            .max(1);
+        let l1 = (self.spec.guest.len().div_ceil(self.spec.per_table()) * 8).div_ceil(cluster).max(1);
         let snapshots = (self.spec.snapshots.len() * SNAPSHOT_BYTES).div_ceil(cluster);
         let packed = self.packed.values().map(|(at, bytes)| at + bytes.len()).max();
         // The length of the last compressed cluster is rounded up to sectors.
@@ -218,18 +216,10 @@ impl<'a> Plan<'a> {
             image,
             disk: self.spec.disk(),
             l1: self.at(self.l1(0)),
-            l2: if self.tables.is_empty() {
-                0
-            } else {
-                self.at(self.l2(0))
-            },
+            l2: if self.tables.is_empty() { 0 } else { self.at(self.l2(0)) },
             refcount_table: self.at(0),
             refcounts: self.at(1),
-            snapshot_table: if self.spec.snapshots.is_empty() {
-                0
-            } else {
-                self.at(self.snapshot_table())
-            },
+            snapshot_table: if self.spec.snapshots.is_empty() { 0 } else { self.at(self.snapshot_table()) },
         }
     }
 
@@ -270,10 +260,7 @@ impl<'a> Plan<'a> {
         let (entry, bitmap) = match guest {
             Guest::Compressed(_) => {
                 let sectors = number((host + length) / 512 - host / 512 - 1);
-                (
-                    COMPRESSED | sectors << (70 - self.spec.cluster_bits) | number(host),
-                    0,
-                )
+                (COMPRESSED | sectors << (70 - self.spec.cluster_bits) | number(host), 0)
             }
             Guest::ZeroAllocated(_) if self.spec.extended_l2 => (number(host) | copied(host), all << 32),
             Guest::ZeroAllocated(_) => (number(host) | copied(host) | ZERO, 0),
@@ -307,10 +294,7 @@ impl<'a> Plan<'a> {
         let bits = 1usize << self.spec.refcount_order;
         let per_block = self.spec.cluster() * 8 / bits;
         for (index, count) in counts.iter().enumerate() {
-            assert!(
-                bits == 64 || *count < 1 << bits,
-                "{count} references in {bits} bits"
-            );
+            assert!(bits == 64 || *count < 1 << bits, "{count} references in {bits} bits");
             let (block, place) = (index / per_block, index % per_block);
             let at = self.at(1 + block) + place * bits / 8;
             match bits {

@@ -15,10 +15,7 @@ impl Server for Glance {
     const CORRUPTION: Option<&'static str> = Some("the source announced sha512:");
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
-        Self(Cloud::start(Script {
-            faults,
-            ..Script::new(object.to_vec())
-        }))
+        Self(Cloud::start(Script { faults, ..Script::new(object.to_vec()) }))
     }
 
     fn source(&self) -> Vec<String> {

@@ -26,11 +26,7 @@ impl Http {
         let write = |name: &str, bytes: &[u8]| std::fs::write(folder.path().join(name), bytes).or_fail(name);
         write("object", object);
         write("passwords", format!("{USER}:{{PLAIN}}{PASSWORD}\n").as_bytes());
-        let guard = if is_guarded {
-            "auth_basic closed; auth_basic_user_file passwords;"
-        } else {
-            ""
-        };
+        let guard = if is_guarded { "auth_basic closed; auth_basic_user_file passwords;" } else { "" };
         let nginx = Nginx::start(folder.path(), false, &format!("root .; {guard}"));
         Self {
             gateway: Gateway::start(nginx.address(), Plan::of(faults)).or_fail("a gateway"),
@@ -53,11 +49,7 @@ impl Server for Http {
     }
 
     fn options(&self, folder: &Path) -> Vec<String> {
-        if self.is_guarded {
-            password_options(folder, USER, PASSWORD)
-        } else {
-            Vec::new()
-        }
+        if self.is_guarded { password_options(folder, USER, PASSWORD) } else { Vec::new() }
     }
 
     fn sent_bytes(&self) -> u64 {

@@ -23,10 +23,7 @@ impl Server for ImageIo {
     const NAME: &'static str = "imageio";
 
     fn start(object: &[u8], faults: Vec<Fault>) -> Self {
-        let contents = Contents {
-            raw: object.to_vec().into(),
-            ..Contents::default()
-        };
+        let contents = Contents { raw: object.to_vec().into(), ..Contents::default() };
         let fault = |fault| match fault {
             Fault::None => origin::Fault::None,
             Fault::Cut(bytes) => origin::Fault::CutAt(bytes),
@@ -53,9 +50,6 @@ impl Server for ImageIo {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        (
-            self.address("no-such-disk"),
-            "the engine answers to \"disks/no-such-disk\"",
-        )
+        (self.address("no-such-disk"), "the engine answers to \"disks/no-such-disk\"")
     }
 }

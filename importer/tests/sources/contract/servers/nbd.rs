@@ -52,9 +52,6 @@ impl Server for Nbd {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        (
-            vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()],
-            "no such file or directory",
-        )
+        (vec!["nbd+unix:///?socket=/nowhere/at/all".to_owned()], "no such file or directory")
     }
 }

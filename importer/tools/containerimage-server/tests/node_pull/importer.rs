@@ -38,10 +38,7 @@ fn pull(scene: &Scene) -> Finished {
     let importing = importer(scene).start();
     // It waits for the ready file.
     importing.wait_for_line("Starting importer");
-    let serving = scene
-        .program()
-        .env("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE", "u1.small")
-        .start();
+    let serving = scene.program().env("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE", "u1.small").start();
     let finished = importing.wait();
     serving.wait().assert_success("the server");
     assert_gone(&scene.ready());
@@ -53,20 +50,12 @@ fn pull(scene: &Scene) -> Finished {
 fn the_importer_gets_the_disk_by_ranges_and_in_one_pass() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = Spec::new(Content::Snapshots).build(folder.path(), "image");
-    let cases = [
-        ("disk.img", image.raw.clone()),
-        ("100% fedora #1?.qcow2", image.qcow2.clone()),
-    ];
+    let cases = [("disk.img", image.raw.clone()), ("100% fedora #1?.qcow2", image.qcow2.clone())];
     for (name, file) in cases {
         let content = std::fs::read(&file).or_fail(name);
         let scene = Scene::new(&[(name, &content)]);
         pull(&scene).assert_success(name);
-        disk::assert_same(
-            &scene.path("root/data/disk.img"),
-            &image.raw,
-            image.virtual_size,
-            name,
-        );
+        disk::assert_same(&scene.path("root/data/disk.img"), &image.raw, image.virtual_size, name);
         let message = std::fs::read_to_string(scene.path("root/dev/termination-log"));
         assert_eq!(message.or_fail(name), COMPLETE);
     }

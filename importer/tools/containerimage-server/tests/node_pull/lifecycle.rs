@@ -18,20 +18,14 @@ fn it_ends_with_the_done_file_and_leaves_nothing_behind() {
     wait_until("the name in the ready file", || {
         fs::read_to_string(scene.ready()).is_ok_and(|name| name == "fedora 40.img")
     });
-    let mode = fs::metadata(scene.ready())
-        .or_fail("the ready file")
-        .permissions()
-        .mode();
+    let mode = fs::metadata(scene.ready()).or_fail("the ready file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let (head, body) = scene.curl(&[], "/fedora%2040.img");
     assert!(head.starts_with("http/1.1 200") && body == b"disk", "{head}");
 
     fs::write(scene.done(), "").or_fail("the done file");
     running.wait().assert_success("done");
-    assert_eq!(
-        fs::read_dir(scene.path("shared")).or_fail("the folder").count(),
-        0
-    );
+    assert_eq!(fs::read_dir(scene.path("shared")).or_fail("the folder").count(), 0);
 }
 
 #[test]
@@ -47,10 +41,9 @@ fn a_signal_ends_it_at_once_and_the_ready_file_goes() {
 
 #[test]
 fn images_that_hold_no_single_disk_are_refused() {
-    for (scene, text) in [
-        (Scene::new(&[]), "holds 0"),
-        (Scene::new(&[("a.img", b"1"), ("b.img", b"2")]), "holds 2"),
-    ] {
+    for (scene, text) in
+        [(Scene::new(&[]), "holds 0"), (Scene::new(&[("a.img", b"1"), ("b.img", b"2")]), "holds 2")]
+    {
         let finished = scene.program().run();
         finished.assert_failure(1, "Invalid container image");
         assert!(finished.stderr.contains(text), "{}", finished.stderr);
@@ -88,16 +81,8 @@ fn what_cannot_work_is_said() {
     first.wait();
     let nowhere = scene.program().arg("-ready-file").arg(scene.path("none/ready"));
     nowhere.run().assert_failure(1, "Failed creating \"ready\" file");
-    scene
-        .program()
-        .args(["-p", "http"])
-        .run()
-        .assert_failure(2, "a port is needed");
-    scene
-        .program()
-        .arg("-image-name=x")
-        .run()
-        .assert_failure(2, "not defined: -image-name");
+    scene.program().args(["-p", "http"]).run().assert_failure(2, "a port is needed");
+    scene.program().arg("-image-name=x").run().assert_failure(2, "not defined: -image-name");
 }
 
 #[test]
@@ -109,9 +94,5 @@ fn it_tells_about_itself() {
     }
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
-    assert!(
-        version.stdout.starts_with("cdi-containerimage-server 0."),
-        "{}",
-        version.stdout
-    );
+    assert!(version.stdout.starts_with("cdi-containerimage-server 0."), "{}", version.stdout);
 }

@@ -29,20 +29,13 @@ fn ranges_are_those_that_curl_asked_for() {
     ] {
         let header = format!("Range: bytes={range}");
         let (head, body) = scene.curl(&["-H", &header], "/disk.img");
-        assert!(
-            head.starts_with(&format!("http/1.1 {status} ")),
-            "{range}: {head}"
-        );
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{range}: {head}");
         let expected = content
             .get(usize::try_from(bytes.start).or_fail(range)..usize::try_from(bytes.end).or_fail(range))
             .or_fail(range);
         assert!(body == expected, "{range}: {} bytes", body.len());
         let said = match status {
-            206 => format!(
-                "content-range: bytes {}-{}/{BYTES}\r\n",
-                bytes.start,
-                bytes.end - 1
-            ),
+            206 => format!("content-range: bytes {}-{}/{BYTES}\r\n", bytes.start, bytes.end - 1),
             416 => format!("content-range: bytes */{BYTES}\r\n"),
             _ => format!("content-length: {BYTES}\r\n"),
         };
@@ -64,9 +57,7 @@ fn a_range_of_another_file_is_the_whole_file() {
     // Where curl puts the body, it repeats the head here.
     assert_eq!(body.to_ascii_lowercase(), head.as_bytes());
     let value = |name: &str| {
-        let line = head
-            .lines()
-            .find_map(|line| line.strip_prefix(&format!("{name}: ")));
+        let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
         line.or_fail(name).trim().to_owned()
     };
     assert_eq!(value("content-length"), "10000");
@@ -81,10 +72,7 @@ fn a_range_of_another_file_is_the_whole_file() {
     ] {
         let condition = format!("If-Range: {validator}");
         let (head, _) = scene.curl(&["-H", "Range: bytes=5-", "-H", &condition], "/disk.img");
-        assert!(
-            head.starts_with(&format!("http/1.1 {status} ")),
-            "{validator}: {head}"
-        );
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{validator}: {head}");
     }
     running.signal(Signal::TERM);
     running.wait();
@@ -119,10 +107,7 @@ fn nothing_but_the_disk_can_be_read() {
     }
     for method in ["POST", "PUT", "DELETE"] {
         let (head, _) = scene.curl(&["-X", method], "/info");
-        assert!(
-            head.starts_with("http/1.1 405 ") && head.contains("allow: get, head"),
-            "{head}"
-        );
+        assert!(head.starts_with("http/1.1 405 ") && head.contains("allow: get, head"), "{head}");
     }
     running.signal(Signal::TERM);
     running.wait();
@@ -138,10 +123,7 @@ fn it_tells_the_environment_of_its_container() {
     let info: serde_json::Value = serde_json::from_slice(&body).or_fail("JSON");
     let variables = info["env"].as_array().or_fail("a list");
     let expected = format!("{label}=fe\"do\\ra=1");
-    assert!(
-        variables.iter().any(|variable| variable == expected.as_str()),
-        "{info}"
-    );
+    assert!(variables.iter().any(|variable| variable == expected.as_str()), "{info}");
     running.signal(Signal::TERM);
     running.wait();
 }
@@ -175,14 +157,7 @@ fn only_the_pod_itself_can_connect() {
 fn it_opens_no_file_of_its_image_but_the_disk() {
     let scene = Scene::new(&[("disk.img", b"disk")]);
     let log = scene.path("trace");
-    let options = [
-        "-f",
-        "-qq",
-        "-e",
-        "trace=open,openat,openat2",
-        "-o",
-        &log.to_string_lossy(),
-    ];
+    let options = ["-f", "-qq", "-e", "trace=open,openat,openat2", "-o", &log.to_string_lossy()];
     let running = scene.begin(scene.program().under("strace", options));
     assert_eq!(scene.curl(&[], "/disk.img").1, b"disk");
     std::fs::write(scene.done(), "").or_fail("the done file");
@@ -193,14 +168,7 @@ fn it_opens_no_file_of_its_image_but_the_disk() {
     assert!(trace.lines().filter(is_own).count() >= 3, "{trace}");
     for line in trace.lines().filter(|line| !is_own(line) && line.contains('"')) {
         // The dynamic linker, which a static program does not have, and the kernel's own files.
-        let allowed = [
-            "\"/lib",
-            "\"/usr/lib",
-            "\"/etc/ld.so",
-            ".so",
-            "\"/proc/",
-            "\"/sys/",
-        ];
+        let allowed = ["\"/lib", "\"/usr/lib", "\"/etc/ld.so", ".so", "\"/proc/", "\"/sys/"];
         assert!(allowed.iter().any(|part| line.contains(part)), "{line}");
     }
 }

@@ -82,15 +82,7 @@ impl Scene {
         std::fs::write(&body, "").or_fail("a file for the body");
         let dump = [head.to_string_lossy(), body.to_string_lossy()];
         let url = self.url(path);
-        let words = [
-            "--silent",
-            "--show-error",
-            "--path-as-is",
-            "-D",
-            &dump[0],
-            "-o",
-            &dump[1],
-        ];
+        let words = ["--silent", "--show-error", "--path-as-is", "-D", &dump[0], "-o", &dump[1]];
         tools::run("curl", words.iter().chain(arguments).chain([&url.as_str()]));
         let head = std::fs::read_to_string(head).or_fail("the head");
         (head.to_lowercase(), std::fs::read(body).or_fail("the body"))

@@ -55,8 +55,7 @@ fn a_device_is_as_large_as_it_is() {
     let (pod, folder) = (Pod::new(), tempfile::tempdir().or_fail("a folder"));
     let device = LoopDevice::new(folder.path(), 7 << 20, 512);
     let path = device.path().display().to_string();
-    pod.run(&["-image-path", &path, "-scheme=file://", "-v=1"])
-        .assert_success("a device");
+    pod.run(&["-image-path", &path, "-scheme=file://", "-v=1"]).assert_success("a device");
     assert_eq!(pod.message().or_fail("a message"), (7 << 20).to_string());
 }
 
@@ -64,33 +63,24 @@ fn a_device_is_as_large_as_it_is() {
 fn exit_codes_tell_what_is_wrong_and_no_size_is_left() {
     let pod = Pod::new();
     let missing = pod.0.path().join("missing");
-    pod.run(&[])
-        .assert_failure(1, "One or more mandatory parameters are missing");
+    pod.run(&[]).assert_failure(1, "One or more mandatory parameters are missing");
     pod.run(&["-image-path="]).assert_failure(1, "mandatory");
     let path = missing.display().to_string();
-    pod.run(&["-image-path", &path, "-scheme", "https://"])
-        .assert_failure(1, "\"https://\"");
-    pod.run(&["-image-size=1"])
-        .assert_failure(2, "not defined: -image-size");
+    pod.run(&["-image-path", &path, "-scheme", "https://"]).assert_failure(1, "\"https://\"");
+    pod.run(&["-image-size=1"]).assert_failure(2, "not defined: -image-size");
     samples::each_broken(|image, case| {
         let refused = pod.detect(image);
         assert_eq!(refused.code(), 2, "{case}: {}", refused.stderr);
-        assert!(
-            refused.stderr.contains("Unable to extract information from '"),
-            "{}",
-            refused.stderr
-        );
+        assert!(refused.stderr.contains("Unable to extract information from '"), "{}", refused.stderr);
         assert_ne!(samples::qemu_info(&[], image).code(), 0, "{case}");
     });
     for path in [&missing, pod.0.path(), Path::new("/dev/null")] {
-        pod.detect(path)
-            .assert_failure(3, "Unable to extract information from '");
+        pod.detect(path).assert_failure(3, "Unable to extract information from '");
     }
     assert_eq!(pod.message(), None);
     std::fs::write(&missing, "disk").or_fail("a disk");
     std::fs::remove_dir(pod.0.path().join("dev")).or_fail("no place for the message");
-    pod.detect(&missing)
-        .assert_failure(4, "cannot write the termination message");
+    pod.detect(&missing).assert_failure(4, "cannot write the termination message");
 }
 
 #[test]
@@ -102,9 +92,7 @@ fn the_first_signal_ends_it_however_long_the_volume_takes() {
     let message = pod.0.path().join("dev/termination-log");
     let made = Program::new("mkfifo").arg(&message).run();
     made.assert_success("mkfifo");
-    let running = pod
-        .program(&["-v=1", "-image-path", &image.display().to_string()])
-        .start();
+    let running = pod.program(&["-v=1", "-image-path", &image.display().to_string()]).start();
     running.wait_for_handlers();
     running.signal(Signal::TERM);
     let finished = running.wait();
@@ -115,16 +103,8 @@ fn the_first_signal_ends_it_however_long_the_volume_takes() {
 fn it_tells_about_itself() {
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
-    assert!(
-        version.stdout.starts_with("cdi-image-size-detection 0."),
-        "{}",
-        version.stdout
-    );
+    assert!(version.stdout.starts_with("cdi-image-size-detection 0."), "{}", version.stdout);
     let help = Program::new(BINARY).arg("-help").run();
     help.assert_success("help");
-    assert!(
-        help.stderr.contains("-image-path") && help.stderr.contains("-scheme"),
-        "{}",
-        help.stderr
-    );
+    assert!(help.stderr.contains("-image-path") && help.stderr.contains("-scheme"), "{}", help.stderr);
 }

@@ -51,9 +51,8 @@ fn people_get_qemus_lines() {
         let qemu = samples::qemu_info(&[], image).stdout;
         for line in ours.stdout.lines() {
             // QEMU also says where a backing file would be looked for.
-            let is_said = qemu
-                .lines()
-                .any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
+            let is_said =
+                qemu.lines().any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
             assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
         }
         assert!(ours.stdout.lines().count() >= 4, "{case}: {}", ours.stdout);
@@ -66,13 +65,7 @@ fn a_format_may_be_asked_for() {
         for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
             let ours = info(&["--output", "json", "-U", "-f", format], image);
             let qemu = samples::qemu_info(&["--output=json", "-f", format], image);
-            assert_eq!(
-                ours.code(),
-                qemu.code(),
-                "{case} as {format}: {}{}",
-                ours.stderr,
-                qemu.stderr
-            );
+            assert_eq!(ours.code(), qemu.code(), "{case} as {format}: {}{}", ours.stderr, qemu.stderr);
             if ours.code() == 0 {
                 let [ours, qemu] =
                     [&ours, &qemu].map(|said| serde_json::from_str::<Value>(&said.stdout).or_fail(case));
@@ -111,35 +104,14 @@ fn what_it_cannot_do_is_said() {
 fn no_other_file_is_opened() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
-    let words = [
-        "create",
-        "-q",
-        "-u",
-        "-f",
-        "qcow2",
-        "-F",
-        "raw",
-        "-b",
-        "/etc/hostname",
-    ];
+    let words = ["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", "/etc/hostname"];
     let image_path = image.display().to_string();
-    testkit::tools::run(
-        "qemu-img",
-        words.iter().copied().chain([image_path.as_str(), "1M"]),
-    );
+    testkit::tools::run("qemu-img", words.iter().copied().chain([image_path.as_str(), "1M"]));
     let log = folder.path().join("trace");
     let options = ["-f", "-qq", "-e", "trace=%file", "-o", &log.to_string_lossy()];
-    let finished = Program::new(BINARY)
-        .args(["info", &image_path])
-        .under("strace", options)
-        .start()
-        .wait();
+    let finished = Program::new(BINARY).args(["info", &image_path]).under("strace", options).start().wait();
     finished.assert_success("a delta");
-    assert!(
-        finished.stdout.contains("backing file: /etc/hostname\n"),
-        "{}",
-        finished.stdout
-    );
+    assert!(finished.stdout.contains("backing file: /etc/hostname\n"), "{}", finished.stdout);
     let trace = std::fs::read_to_string(&log).or_fail("the trace");
     assert!(
         trace.contains(&format!("\"{image_path}\", O_RDONLY")) && !trace.contains("\"/etc/hostname\""),
@@ -154,9 +126,5 @@ fn it_tells_about_itself() {
     assert!(version.stdout.starts_with("qemu-img 0."), "{}", version.stdout);
     let help = Program::new(BINARY).arg("--help").run();
     help.assert_success("help");
-    assert!(
-        help.stdout.contains("This is not QEMU's qemu-img"),
-        "{}",
-        help.stdout
-    );
+    assert!(help.stdout.contains("This is not QEMU's qemu-img"), "{}", help.stdout);
 }

@@ -46,13 +46,8 @@ pub(crate) fn each(check: impl Fn(&Path, &str)) {
     let spec = Spec::new(Content::Snapshots);
     let qcow2 = spec.build(folder.path(), "snapshots").qcow2;
     check(&qcow2, "snapshots");
-    let features = std::fs::File::options()
-        .write(true)
-        .open(&qcow2)
-        .or_fail("an image");
-    features
-        .write_all_at(&1_u64.to_be_bytes(), INCOMPATIBLE_AT)
-        .or_fail("the dirty bit");
+    let features = std::fs::File::options().write(true).open(&qcow2).or_fail("an image");
+    features.write_all_at(&1_u64.to_be_bytes(), INCOMPATIBLE_AT).or_fail("the dirty bit");
     check(&qcow2, "dirty");
     let words = ["create", "-q", "-f", "qcow2", "-F", "raw", "-b", "raw"].map(str::to_owned);
     let delta = path("delta");
@@ -67,9 +62,7 @@ pub(crate) fn each_broken(check: impl Fn(&Path, &str)) {
     std::fs::write(&raw, disk::sparse_content(1, DISK_BYTES, 3)).or_fail("write a disk");
     let image = folder.path().join("image");
     for format in ["qcow2", "vmdk", "vdi", "vhdx"] {
-        let whole = SUBFORMATS
-            .into_iter()
-            .find(|subformat| subformat.format == format);
+        let whole = SUBFORMATS.into_iter().find(|subformat| subformat.format == format);
         whole.or_fail(format).write(&raw, &image);
         let bytes = std::fs::read(&image).or_fail(format);
         std::fs::write(&image, bytes.get(..80).or_fail(format)).or_fail(format);

@@ -33,12 +33,7 @@ pub(super) enum CronError {
     #[error("Failed to connect to Kubernetes: {}", program::report::error_chain(.0))]
     Client(kube::Error),
     #[error("Failed {doing} DataImportCron, cronNamespace {namespace} cronName {name}: {cause}")]
-    Call {
-        doing: &'static str,
-        namespace: String,
-        name: String,
-        cause: String,
-    },
+    Call { doing: &'static str, namespace: String, name: String, cause: String },
 }
 
 /// The part of it that is read.
@@ -76,9 +71,7 @@ impl DataImportCron {
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
         Ok(Self {
-            client: program::cluster::client(config)
-                .map_err(CronError::Client)?
-                .build(),
+            client: program::cluster::client(config).map_err(CronError::Client)?.build(),
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         })
@@ -104,9 +97,7 @@ impl DataImportCron {
     }
 
     async fn get_metadata(&self) -> Result<CronMetadata, CronError> {
-        let asked = self
-            .send_request(Method::GET, "application/json", Vec::new())
-            .await;
+        let asked = self.send_request(Method::GET, "application/json", Vec::new()).await;
         let object = asked.map_err(|error| self.call_error("getting", &error))?;
         Ok(object.metadata)
     }
@@ -126,9 +117,7 @@ impl DataImportCron {
 
     async fn send_patch(&self, changes: &Value) -> kube::Result<()> {
         let body = changes.to_string().into_bytes();
-        self.send_request(Method::PATCH, "application/json-patch+json", body)
-            .await
-            .map(drop)
+        self.send_request(Method::PATCH, "application/json-patch+json", body).await.map(drop)
     }
 
     async fn send_request(
@@ -140,9 +129,7 @@ impl DataImportCron {
         let Self { namespace, name, .. } = self;
         let request = Request::builder()
             .method(method)
-            .uri(format!(
-                "/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"
-            ))
+            .uri(format!("/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/dataimportcrons/{name}"))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, content_type)
             .body(body)

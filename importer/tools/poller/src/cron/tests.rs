@@ -17,10 +17,7 @@ fn steps(changes: &Value) -> Vec<String> {
 
 #[test]
 fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
-    let mut found = CronMetadata {
-        annotations: None,
-        resource_version: "7".to_owned(),
-    };
+    let mut found = CronMetadata { annotations: None, resource_version: "7".to_owned() };
     let all = [
         "test /metadata/resourceVersion",
         "add /metadata/annotations",
@@ -73,10 +70,7 @@ fn who_comes_too_late_looks_again_but_not_for_ever() {
     });
     assert!(late.unwrap());
     let expected = [Method::GET, Method::PATCH];
-    assert_eq!(
-        *methods.lock().unwrap(),
-        expected.iter().cycle().take(6).cloned().collect::<Vec<_>>()
-    );
+    assert_eq!(*methods.lock().unwrap(), expected.iter().cycle().take(6).cloned().collect::<Vec<_>>());
 
     let (never, methods) = run(async {
         let (cron, methods) = cron(usize::MAX);

@@ -20,15 +20,10 @@ fn registry(setup: Setup<'_>) -> DockerRegistry {
 #[test]
 fn a_password_opens_the_registry_and_nothing_else_does() {
     let scene = Scene::new("password");
-    let registry = registry(Setup {
-        auth: Auth::Basic,
-        ..Setup::default()
-    });
+    let registry = registry(Setup { auth: Auth::Basic, ..Setup::default() });
     let program = |user: &str, password: &str| {
         let program = scene.insecure(&registry.reference("a/b:1"));
-        program
-            .env("IMPORTER_ACCESS_KEY_ID", user)
-            .env("IMPORTER_SECRET_KEY", password)
+        program.env("IMPORTER_ACCESS_KEY_ID", user).env("IMPORTER_SECRET_KEY", password)
     };
     for (user, password) in [(USER, "swordfish"), ("", "")] {
         let refused = scene.assert_refused(program(user, password), "401 Unauthorized");
@@ -41,10 +36,7 @@ fn a_password_opens_the_registry_and_nothing_else_does() {
 fn certificates_are_verified_unless_told_otherwise() {
     let scene = Scene::new("certificates");
     let authority = Authority::new().or_fail("an authority");
-    let registry = registry(Setup {
-        authority: Some(&authority),
-        ..Setup::default()
-    });
+    let registry = registry(Setup { authority: Some(&authority), ..Setup::default() });
     let url = registry.reference("a/b:1");
     scene.assert_refused(scene.program(&url), "certificate");
     let other = scene.certificates(&Authority::new().or_fail("another authority"));
@@ -52,11 +44,7 @@ fn certificates_are_verified_unless_told_otherwise() {
     let missing = scene.program(&url).args(["-certdir", "/nowhere"]);
     scene.assert_refused(missing, "/nowhere");
     let known = scene.certificates(&authority);
-    scene.assert_finds(
-        scene.program(&url).args(["-certdir", &known]),
-        &known_digest(),
-        "-certdir",
-    );
+    scene.assert_finds(scene.program(&url).args(["-certdir", &known]), &known_digest(), "-certdir");
     scene.assert_finds(scene.insecure(&url), &known_digest(), "INSECURE_TLS");
 }
 
@@ -64,32 +52,21 @@ fn certificates_are_verified_unless_told_otherwise() {
 fn the_proxy_is_for_the_registry_and_not_for_the_cluster() {
     let scene = Scene::new("proxy");
     let authority = Authority::new().or_fail("an authority");
-    let registry = registry(Setup {
-        authority: Some(&authority),
-        ..Setup::default()
-    });
+    let registry = registry(Setup { authority: Some(&authority), ..Setup::default() });
     let proxy = ForwardProxy::start(registry.address()).or_fail("a proxy");
     let url = format!("docker://{PROXIED_NAME}/a/b:1");
     for names in [["https_proxy", "http_proxy"], ["HTTPS_PROXY", "HTTP_PROXY"]] {
         let before = proxy.requests().len();
-        let program = scene
-            .program(&url)
-            .args(["-certdir", &scene.certificates(&authority)]);
+        let program = scene.program(&url).args(["-certdir", &scene.certificates(&authority)]);
         let address = format!("http://{}", proxy.address());
-        let program = names
-            .iter()
-            .fold(program, |program, name| program.env(name, &address));
+        let program = names.iter().fold(program, |program, name| program.env(name, &address));
         scene.assert_finds(program, &known_digest(), names[0]);
         let requests = proxy.requests();
         assert!(requests.len() > before, "{}", names[0]);
         for request in requests {
             // CDI's functional tests look for this name in the proxy's log.
             assert_eq!(request.target, format!("{PROXIED_NAME}:443"), "{request:?}");
-            assert_eq!(
-                request.header("user-agent"),
-                Some("Go-http-client/1.1"),
-                "{request:?}"
-            );
+            assert_eq!(request.header("user-agent"), Some("Go-http-client/1.1"), "{request:?}");
         }
     }
 }
@@ -100,18 +77,9 @@ fn the_api_server_may_be_named() {
     let registry = registry(Setup::default());
     let url = registry.reference("a/b:1");
     let nowhere = scene.insecure(&url).args(["-server", "https://127.0.0.1:1"]);
-    scene.assert_refused(
-        nowhere,
-        "Failed getting DataImportCron, cronNamespace default cronName server: ",
-    );
+    scene.assert_refused(nowhere, "Failed getting DataImportCron, cronNamespace default cronName server: ");
     let server = format!("https://{}", cluster().address());
-    scene.assert_finds(
-        scene.insecure(&url).args(["-server", &server]),
-        &known_digest(),
-        "-server",
-    );
+    scene.assert_finds(scene.insecure(&url).args(["-server", &server]), &known_digest(), "-server");
     let outside = scene.insecure(&url).env("KUBECONFIG", "");
-    outside
-        .run()
-        .assert_failure(1, "Failed to find the way to Kubernetes: ");
+    outside.run().assert_failure(1, "Failed to find the way to Kubernetes: ");
 }

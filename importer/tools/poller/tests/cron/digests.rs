@@ -13,13 +13,7 @@ fn news_are_noted_and_no_news_only_with_their_time() {
     let url = registry.reference("a/b:latest");
     let first = digest(&registry, "a/b:latest");
     let found = scene.assert_finds(scene.insecure(&url), &first, "first");
-    assert!(
-        found
-            .stdout
-            .contains("Digest updated: DataImportCron default/news\n"),
-        "{}",
-        found.stdout
-    );
+    assert!(found.stdout.contains("Digest updated: DataImportCron default/news\n"), "{}", found.stdout);
 
     let time = scene.annotation(TIME).or_fail("a time");
     // Times have seconds.
@@ -41,10 +35,7 @@ fn an_index_has_its_own_digest_and_other_annotations_stay() {
         "cdi.kubevirt.io/storage.import.sourceDesiredDigest": "sha256:old",
     });
     let scene = Scene::annotated("index", Some(&annotations));
-    let images = ["amd64", "s390x"].map(|architecture| testkit::oci::Image {
-        architecture,
-        ..image(1)
-    });
+    let images = ["amd64", "s390x"].map(|architecture| testkit::oci::Image { architecture, ..image(1) });
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &images)]);
     let index = digest(&registry, "a/b:1");
     scene.assert_finds(scene.insecure(&registry.reference("a/b:1")), &index, "index");
@@ -60,10 +51,7 @@ fn an_index_has_its_own_digest_and_other_annotations_stay() {
 fn what_is_not_there_is_said() {
     let scene = Scene::new("absent");
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &[image(1)])]);
-    scene.assert_refused(
-        scene.insecure(&registry.reference("a/b:2")),
-        "404 Not Found: MANIFEST_UNKNOWN",
-    );
+    scene.assert_refused(scene.insecure(&registry.reference("a/b:2")), "404 Not Found: MANIFEST_UNKNOWN");
     let url = registry.reference("a/b:1");
     scene.assert_refused(
         scene.insecure(&url).args(["-cron", "other"]),
@@ -79,9 +67,6 @@ fn what_is_not_there_is_said() {
         unknown,
         "Failed getting DataImportCron, cronNamespace default cronName absent: Unauthorized",
     );
-    scene.assert_refused(
-        scene.insecure("docker:a"),
-        "Failed getting the digest of docker:a: ",
-    );
+    scene.assert_refused(scene.insecure("docker:a"), "Failed getting the digest of docker:a: ");
     assert_eq!(scene.annotation(DIGEST), None);
 }

@@ -11,27 +11,17 @@ fn namespace_name_and_url_are_needed() {
         let others = flags.iter().enumerate().filter(|(index, _)| *index != left_out);
         let words = others.flat_map(|(_, flag)| flag);
         let refused = Program::new(BINARY).args(words).run();
-        let sentence = format!(
-            "One or more mandatory parameters are missing: {}\n",
-            flags[left_out][0]
-        );
+        let sentence = format!("One or more mandatory parameters are missing: {}\n", flags[left_out][0]);
         refused.assert_failure(1, &sentence);
     }
-    Program::new(BINARY)
-        .arg("-cert=x")
-        .run()
-        .assert_failure(2, "not defined: -cert");
+    Program::new(BINARY).arg("-cert=x").run().assert_failure(2, "not defined: -cert");
 }
 
 #[test]
 fn it_tells_about_itself() {
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
-    assert!(
-        version.stdout.starts_with("cdi-source-update-poller 0."),
-        "{}",
-        version.stdout
-    );
+    assert!(version.stdout.starts_with("cdi-source-update-poller 0."), "{}", version.stdout);
     let help = Program::new(BINARY).arg("--help").run();
     help.assert_success("help");
     for flag in ["-ns text", "-cron", "-url", "-certdir", "-kubeconfig", "-server"] {

@@ -90,11 +90,7 @@ impl Scene {
         assert_eq!(self.annotation(DIGEST).as_deref(), Some(digest), "{case}");
         let time = self.annotation(TIME).or_fail(case);
         assert!(before <= time && time <= now(), "{case}: {before} {time}");
-        assert!(
-            finished.stdout.contains(&format!("Digest is {digest}\n")),
-            "{}",
-            finished.stdout
-        );
+        assert!(finished.stdout.contains(&format!("Digest is {digest}\n")), "{}", finished.stdout);
         finished
     }
 
@@ -103,31 +99,19 @@ impl Scene {
     pub(crate) fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
         let finished = program.run();
         finished.assert_failure(1, sentence);
-        assert_eq!(
-            (self.annotation(DIGEST), self.annotation(TIME)),
-            (None, None),
-            "{sentence}"
-        );
+        assert_eq!((self.annotation(DIGEST), self.annotation(TIME)), (None, None), "{sentence}");
         finished
     }
 }
 
 /// Now, in RFC 3339.
 fn now() -> String {
-    tools::run("date", ["--utc", "+%Y-%m-%dT%H:%M:%SZ"])
-        .trim()
-        .to_owned()
+    tools::run("date", ["--utc", "+%Y-%m-%dT%H:%M:%SZ"]).trim().to_owned()
 }
 
 /// What skopeo says the registry has; it must be one that asks for nothing.
 pub(crate) fn digest(registry: &DockerRegistry, name: &str) -> String {
     let reference = registry.reference(name);
-    let words = [
-        "inspect",
-        "--tls-verify=false",
-        "--format",
-        "{{.Digest}}",
-        &reference,
-    ];
+    let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &reference];
     tools::run("skopeo", words).trim().to_owned()
 }

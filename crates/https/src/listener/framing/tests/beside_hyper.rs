@@ -59,13 +59,7 @@ const PIECES: [&str; 36] = [
 /// A whole request with a body of each kind, in pieces.
 const WHOLE: [&[&str]; 7] = [
     &["GET /N HTTP/1.1\r\n", "Host: a\r\n", "\r\n"],
-    &[
-        "POST /N HTTP/1.1\r\n",
-        "Host: a\r\n",
-        "Content-Length: 5\r\n",
-        "\r\n",
-        "hello",
-    ],
+    &["POST /N HTTP/1.1\r\n", "Host: a\r\n", "Content-Length: 5\r\n", "\r\n", "hello"],
     &[
         "POST /N HTTP/1.1\r\n",
         "Transfer-Encoding: chunked\r\n",
@@ -157,11 +151,8 @@ fn stream() -> impl Strategy<Value = Sent> {
     let requests = prop::collection::vec(0..WHOLE.len(), 1..4);
     let edits = prop::collection::vec((any::<prop::sample::Index>(), edit()), 0..4);
     (requests, edits).prop_map(|(requests, edits)| {
-        let mut pieces: Vec<String> = requests
-            .into_iter()
-            .flat_map(|which| WHOLE[which])
-            .map(|piece| (*piece).to_owned())
-            .collect();
+        let mut pieces: Vec<String> =
+            requests.into_iter().flat_map(|which| WHOLE[which]).map(|piece| (*piece).to_owned()).collect();
         for (at, edit) in edits {
             let at = at.index(pieces.len());
             match edit {
@@ -182,9 +173,7 @@ fn stream() -> impl Strategy<Value = Sent> {
         pieces.extend(WHOLE[6].iter().map(|piece| piece.replace("/N", "/both-N")));
         let mut number = 0;
         for piece in &mut pieces {
-            *piece = piece
-                .replace("ZEROS", &"0".repeat(80))
-                .replace("LONG", &"x".repeat(80));
+            *piece = piece.replace("ZEROS", &"0".repeat(80)).replace("LONG", &"x".repeat(80));
             if piece.contains("N HTTP") {
                 number += 1;
                 *piece = piece.replace("N HTTP", &format!("{number} HTTP"));
@@ -197,10 +186,7 @@ fn stream() -> impl Strategy<Value = Sent> {
 /// The targets of the requests that hyper hands out behind the guard.
 fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (mut client, server) = tokio::io::duplex(1 << 16);
         let noted = Arc::clone(&seen);
@@ -224,11 +210,7 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
             client.read_to_end(&mut Vec::new()).await.ok();
         };
         let both = async { tokio::join!(serving, talking) };
-        tokio::time::timeout(Duration::from_secs(10), both)
-            .await
-            .unwrap()
-            .0
-            .ok();
+        tokio::time::timeout(Duration::from_secs(10), both).await.unwrap().0.ok();
     });
     let seen = seen.lock().unwrap();
     seen.clone()
@@ -259,17 +241,8 @@ fn followed(sent: &[u8]) -> Vec<String> {
 #[track_caller]
 fn compare(sent: &[u8], piece: usize) -> Result<(), TestCaseError> {
     let (handed_out, followed) = (handed_out(sent, piece), followed(sent));
-    prop_assert!(
-        followed.starts_with(&handed_out),
-        "hyper: {:?}, guard: {:?}",
-        handed_out,
-        followed
-    );
-    prop_assert!(
-        !handed_out.iter().any(|target| target.starts_with("/both")),
-        "{:?}",
-        handed_out
-    );
+    prop_assert!(followed.starts_with(&handed_out), "hyper: {:?}, guard: {:?}", handed_out, followed);
+    prop_assert!(!handed_out.iter().any(|target| target.starts_with("/both")), "{:?}", handed_out);
     Ok(())
 }
 
@@ -303,13 +276,8 @@ fn what_was_read_in_two_ways_is_read_in_one() {
 /// A request that has one meaning goes through.
 #[test]
 fn whole_requests_are_all_handed_out() {
-    let all: String = WHOLE[..5]
-        .iter()
-        .flat_map(|request| request.iter().copied())
-        .collect();
-    let all = all
-        .replace("ZEROS", &"0".repeat(80))
-        .replace("LONG", &"x".repeat(80));
+    let all: String = WHOLE[..5].iter().flat_map(|request| request.iter().copied()).collect();
+    let all = all.replace("ZEROS", &"0".repeat(80)).replace("LONG", &"x".repeat(80));
     for piece in [1, 10, 10_000] {
         assert_eq!(handed_out(all.as_bytes(), piece), ["/N"; 5], "pieces of {piece}");
     }

@@ -37,10 +37,7 @@ fn assert_spoiled_at(text: &str, position: usize) {
 #[track_caller]
 fn assert_passed(text: &str) {
     for piece in 1..=text.len() {
-        assert!(
-            seen(text, piece) == text.as_bytes(),
-            "{text:?} in pieces of {piece}"
-        );
+        assert!(seen(text, piece) == text.as_bytes(), "{text:?} in pieces of {piece}");
     }
 }
 
