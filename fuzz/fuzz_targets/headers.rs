@@ -4,7 +4,7 @@
 #![no_main]
 
 use datapath::digest::DigestAlgorithm;
-use datapath::disk::MAX_MARKS;
+use datapath::marks::MAX_MARKS;
 use fuzz::node_pull::wanted;
 use fuzz::source::http::content_range;
 use fuzz::source::registry::challenge;

@@ -28,7 +28,7 @@ fn known(promise: Result<AnnouncedChecksum, AnnouncedChecksumError>) -> Result<O
 
 /// Resumable uploads.
 pub mod resumable {
-    use datapath::disk::PrefixCrc;
+    use datapath::marks::PrefixCrc;
     use http::HeaderMap;
 
     use super::tus;

@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use datapath::disk::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
 use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
 use datapath::inspect::{Inspection, inspect_image, measure_image};
 use datapath::local::{LocalExtent, LocalFile};
+use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
 use datapath::options::{PayloadKind, ReadOptions};
 use diskimage::Format;
 use serde::{Deserialize, Serialize};

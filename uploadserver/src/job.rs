@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use datapath::disk::PrefixCrc;
 use datapath::facts::ImageFacts;
+use datapath::marks::PrefixCrc;
 use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;

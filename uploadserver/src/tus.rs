@@ -1,6 +1,6 @@
 //! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and of ours beside them.
 
-use datapath::disk::{MAX_MARKS, PrefixCrc};
+use datapath::marks::{MAX_MARKS, PrefixCrc};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use program::cdi::MARKS_HEADER;
 

@@ -32,6 +32,7 @@ pub mod decode;
 #[cfg(feature = "targets")]
 pub mod delta;
 pub mod digest;
+#[cfg(feature = "targets")]
 pub mod disk;
 pub mod encode;
 pub mod error;
@@ -42,6 +43,7 @@ pub mod inspect;
 pub mod local;
 #[cfg(feature = "targets")]
 mod lock;
+pub mod marks;
 pub mod memory;
 pub mod meter;
 pub mod min_speed;

@@ -18,7 +18,7 @@ pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 /// Longest id of a resumable upload.
 const MAX_RESUMABLE_ID: usize = 64;
 
-/// Ours: a header of a request that begins a resumable upload of a raw disk. Marks (`datapath::disk::PrefixCrc`), ascending and with
+/// Ours: a header of a request that begins a resumable upload of a raw disk. Marks (`datapath::marks::PrefixCrc`), ascending and with
 /// commas between them, of what an earlier attempt may have left.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
 

@@ -9,8 +9,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 
 use crc_fast::CrcAlgorithm;
-use datapath::disk::HELD_BYTES;
 use datapath::encode::outgoing::{PassedPiece, PieceKind};
+use datapath::marks::HELD_BYTES;
 use serde::{Deserialize, Serialize};
 
 use super::location::UploadLocation;

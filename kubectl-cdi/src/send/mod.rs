@@ -21,8 +21,8 @@ mod watch;
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::disk::PrefixCrc;
 use datapath::encode::Encoding;
+use datapath::marks::PrefixCrc;
 use http_body_util::Empty;
 use parking_lot::Mutex;
 use program::threads;

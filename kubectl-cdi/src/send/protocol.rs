@@ -1,8 +1,8 @@
 //! The requests of an upload that can be continued (docs/uploadserver.md, "Resuming"), and the meaning of their answers.
 
 use bytes::Bytes;
-use datapath::disk::PrefixCrc;
 use datapath::error::ThreadStartError;
+use datapath::marks::PrefixCrc;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use http_body_util::Empty;
 use hyper::body::Body;

@@ -5,10 +5,10 @@ use std::fs::File;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
-use super::marks::HELD_BYTES;
 use super::options::DiskOptions;
 use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
+use crate::marks::HELD_BYTES;
 
 /// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
 /// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone, and syncs it.

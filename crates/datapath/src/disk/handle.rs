@@ -11,10 +11,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::direct::DirectFile;
-use super::marks::HELD_BYTES;
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, TargetError};
+use crate::marks::HELD_BYTES;
 use crate::observe::{ByteCount, Observer, SharedTime, Stage};
 use crate::zeros::{ZERO_BLOCK, data_runs};
 

@@ -7,44 +7,24 @@
 //! device it is zeroed and synced before anything else is written. No disk is mapped into memory, where an I/O error
 //! would be a signal.
 
-#[cfg(feature = "targets")]
 mod batch;
-#[cfg(feature = "targets")]
 mod blank;
-#[cfg(feature = "targets")]
 mod coverage;
-#[cfg(feature = "targets")]
 mod direct;
-#[cfg(feature = "targets")]
 mod handle;
-#[cfg(feature = "targets")]
 mod inflate;
-#[cfg(feature = "targets")]
 mod kind;
-mod marks;
-#[cfg(feature = "targets")]
 mod open;
-#[cfg(feature = "targets")]
 mod options;
-#[cfg(feature = "targets")]
 mod pacer;
-#[cfg(feature = "targets")]
 mod place;
-#[cfg(feature = "targets")]
 mod slices;
-#[cfg(feature = "targets")]
 mod unfinished;
-#[cfg(feature = "targets")]
 mod verified_prefix;
-#[cfg(feature = "targets")]
 mod write;
-#[cfg(feature = "targets")]
 mod writer;
-#[cfg(feature = "targets")]
 mod zeroing;
 
-pub use self::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, PrefixCrcError, marks_of};
-#[cfg(feature = "targets")]
 pub use self::{
     blank::create_blank,
     coverage::Coverage,
@@ -55,5 +35,4 @@ pub use self::{
     verified_prefix::VerifiedPrefix,
     writer::{Writer, with_writer},
 };
-#[cfg(feature = "targets")]
 pub(crate) use self::{inflate::Inflater, pacer::FlushPacer, place::refuse_source};

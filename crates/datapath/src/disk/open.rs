@@ -13,13 +13,13 @@ use rustix::fs::{FallocateFlags, OFlags};
 use super::direct::DirectFile;
 use super::handle::{BusyTimes, Disk, DiskKind};
 use super::kind::{TargetKind, classify_target, inspect_existing, inspect_target};
-use super::marks::HELD_BYTES;
 use super::options::{CacheMode, DiskOptions};
 use super::pacer::FlushPacer;
 use super::unfinished::UnfinishedFile;
 use crate::error::{Error, FormatError, TargetError, TargetRefusedError};
 use crate::facts::MAX_DISK_BYTES;
 use crate::lock::{LockState, lock_file, retry_while_held};
+use crate::marks::HELD_BYTES;
 
 impl Disk {
     /// Opens the target for a disk of `virtual_size` bytes, or of a size that only the end of the stream tells.

@@ -13,11 +13,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::Disk;
 use super::kind::{TargetKind, inspect_target};
-use super::marks::{HELD_BYTES, PrefixCrc, marks_of};
 use super::open::open_existing;
 use super::options::DiskOptions;
 use crate::error::{Error, TargetError};
 use crate::lock::{LockState, lock_file};
+use crate::marks::{HELD_BYTES, PrefixCrc, marks_of};
 
 /// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
 #[derive(Debug)]

@@ -11,10 +11,10 @@ use rustix::io::Errno;
 
 use super::direct::DirectFile;
 use super::handle::Disk;
-use super::marks::HELD_BYTES;
 use super::slices::{copy_to_chunks, sub_slices, total_bytes};
 use crate::buffer::{ChunkBuffer, PAGE};
 use crate::error::TargetError;
+use crate::marks::HELD_BYTES;
 
 /// Most slices that one vectored write takes (`IOV_MAX` of Linux).
 const MAX_SLICES: usize = 1024;

@@ -18,11 +18,11 @@ use super::batch::{BATCH_BYTES, BatchCollector, DiskSegment, SegmentContent, Wri
 use super::coverage::Coverage;
 use super::handle::Disk;
 use super::inflate::Inflater;
-use super::marks::HELD_BYTES;
 use super::slices::sub_slices;
 use super::zeroing::ZeroingFrontier;
 use crate::buffer::{AlignedBuffer, PAGE};
 use crate::error::{Error, FormatError, TargetError, ThreadStartError};
+use crate::marks::HELD_BYTES;
 use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
 

@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::handle::{Disk, DiskKind};
-use super::marks::HELD_BYTES;
 use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
+use crate::marks::HELD_BYTES;
 
 /// Zeroed at once; bounds how long a device can keep a stop request waiting.
 const WINDOW_BYTES: u64 = 1 << 30;

@@ -268,8 +268,8 @@ fn what_a_killed_server_left_is_kept_as_far_as_its_client_has_marks_of_it() {
     disk::write_sparse(&folder.path().join("image"), &bytes);
     let image = File::open(folder.path().join("image")).unwrap();
     let ends = [2, 5, 8].map(|end| end << 20);
-    let marks = datapath::disk::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
-    let marks: Vec<String> = marks.iter().map(datapath::disk::PrefixCrc::to_string).collect();
+    let marks = datapath::marks::marks_of(&image, &ends, &CancellationToken::new()).unwrap();
+    let marks: Vec<String> = marks.iter().map(datapath::marks::PrefixCrc::to_string).collect();
     let server = pod.start();
     let backwards = [&*marks[1], &*marks[0]].join(",");
     for wrong in ["", "x", "4194304:zz", &*backwards, &vec![&*marks[0]; 200].join(",")] {
@@ -315,7 +315,7 @@ fn a_look_at_a_hole_of_tebibytes_is_answered_at_once() {
         file.set_len(8 * TIB).unwrap();
     });
     let file = File::open(pod.disk()).unwrap();
-    let marks = datapath::disk::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
+    let marks = datapath::marks::marks_of(&file, &[7 * TIB], &CancellationToken::new()).unwrap();
     let server = pod.start();
     let response = server.exchange(&begin_with(&marks[0].to_string()), &[]);
     // A server that has not finished its look in 20 s says "later".

@@ -12,8 +12,9 @@ use diskimage::{HeadFacts, Host};
 
 use self::scratch::ScratchFile;
 use self::slots::TargetSlots;
-use crate::disk::{HELD_BYTES, Writer};
+use crate::disk::Writer;
 use crate::error::{Error, FormatError};
+use crate::marks::HELD_BYTES;
 use crate::memory::{HeldMemory, MemoryBudget, MemoryGrant};
 use crate::options::WriteOptions;
 use crate::zeros::is_zero;

@@ -13,8 +13,9 @@ use std::ops::Range;
 
 use bytes::Bytes;
 
-use crate::disk::{HELD_BYTES, Writer};
+use crate::disk::Writer;
 use crate::error::Error;
+use crate::marks::HELD_BYTES;
 
 /// Guest clusters that have their final content: bit sets of 4096 clusters, only where there are any.
 #[derive(Default)]

@@ -6,8 +6,9 @@ use diskimage::Format;
 use super::footer::{EndingKind, SECTOR};
 use super::tail::TailBuffer;
 use crate::chunks::ChunkStream;
-use crate::disk::{HELD_BYTES, Writer};
+use crate::disk::Writer;
 use crate::error::{Error, SourceError, SourceErrorKind};
+use crate::marks::HELD_BYTES;
 
 /// A disk that was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 
-use datapath::disk::HELD_BYTES;
 use datapath::error::FormatError;
+use datapath::marks::HELD_BYTES;
 use datapath::options::ReadOptions;
 use datapath::{Error, disk};
 use testkit::loopdev::{DIRT, LoopDevice};

@@ -5,7 +5,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::sync::Arc;
 
-use datapath::disk::{HELD_BYTES, MARK_BYTES, PrefixCrc, VerifiedPrefix, marks_of};
+use datapath::disk::VerifiedPrefix;
+use datapath::marks::{HELD_BYTES, MARK_BYTES, PrefixCrc, marks_of};
 use datapath::options::{PayloadKind, ReadOptions, WriteOptions};
 use datapath::{Error, transfer_image};
 use proptest::prelude::*;
