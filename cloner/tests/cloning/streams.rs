@@ -26,14 +26,6 @@ const RECORD_BYTES: usize = 10_240;
 /// Random trees that are packed with and without holes.
 const TREES: u64 = 150;
 
-const ANY: Reach = Reach {
-    path_bytes: 1500,
-    name_bytes: 255,
-    target_bytes: 1500,
-    has_any_bytes: true,
-    has_negative_times: true,
-};
-
 fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
     let output =
         Command::new(BINARY).arg("pack").arg(source).args(options).output().or_fail("run cdi-cloner");
@@ -71,7 +63,7 @@ fn assert_same(ours: &[u8], theirs: &[u8], case: &str) {
 fn random_trees_become_the_bytes_that_gnu_tar_makes_of_them() {
     check_all(0..TREES, |seed| {
         let folder = tempfile::tempdir().or_fail("a folder");
-        grow(folder.path(), &mut Random::new(*seed), ANY, 0);
+        grow(folder.path(), &mut Random::new(*seed), Reach::ANY, 0);
         for (sparse, options) in
             [(true, &["--encoding=plain"][..]), (false, &["--encoding=plain", "--no-holes"])]
         {
@@ -135,7 +127,7 @@ fn cdis_library_undoes_the_snappy_framing() {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
     fs::create_dir(&volume).unwrap();
-    grow(&volume, &mut Random::new(7), ANY, 0);
+    grow(&volume, &mut Random::new(7), Reach::ANY, 0);
     let sparse = File::create(volume.join("disk.img")).unwrap();
     sparse.set_len(40 * MIB).unwrap();
     sparse.write_all_at(&disk::content(1, MIB + 5), 9 * MIB).unwrap();

@@ -24,6 +24,17 @@ pub struct Reach {
     pub has_negative_times: bool,
 }
 
+impl Reach {
+    /// Everything that a tar file can hold.
+    pub const ANY: Self = Self {
+        path_bytes: 1500,
+        name_bytes: 255,
+        target_bytes: 1500,
+        has_any_bytes: true,
+        has_negative_times: true,
+    };
+}
+
 /// A name, mostly harmless.
 fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
     let length = match random.below(20) {

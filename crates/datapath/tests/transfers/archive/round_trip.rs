@@ -23,16 +23,9 @@ enum Writer {
     Python(&'static str),
 }
 
-const ANY: Reach = Reach {
-    path_bytes: 1500,
-    name_bytes: 255,
-    target_bytes: 1500,
-    has_any_bytes: true,
-    has_negative_times: true,
-};
 /// What bsdtar makes of times before 1970 is no number of seconds, or 0, and of sparse files whose names are not UTF-8 it
 /// writes the wrong name.
-const MODERN: Reach = Reach { has_any_bytes: false, has_negative_times: false, ..ANY };
+const MODERN: Reach = Reach { has_any_bytes: false, has_negative_times: false, ..Reach::ANY };
 const USTAR: Reach = Reach {
     path_bytes: 190,
     name_bytes: 50,
@@ -49,22 +42,22 @@ const V7: Reach = Reach {
 };
 
 const WRITERS: [(Writer, Reach); 16] = [
-    (Writer::Gnu(&["--format=gnu"]), ANY),
-    (Writer::Gnu(&["--format=gnu", "-S"]), ANY),
-    (Writer::Gnu(&["--format=oldgnu"]), ANY),
-    (Writer::Gnu(&["--format=oldgnu", "-S"]), ANY),
-    (Writer::Gnu(&["--format=pax"]), ANY),
-    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=0.0"]), ANY),
-    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=0.1"]), ANY),
-    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=1.0"]), ANY),
+    (Writer::Gnu(&["--format=gnu"]), Reach::ANY),
+    (Writer::Gnu(&["--format=gnu", "-S"]), Reach::ANY),
+    (Writer::Gnu(&["--format=oldgnu"]), Reach::ANY),
+    (Writer::Gnu(&["--format=oldgnu", "-S"]), Reach::ANY),
+    (Writer::Gnu(&["--format=pax"]), Reach::ANY),
+    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=0.0"]), Reach::ANY),
+    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=0.1"]), Reach::ANY),
+    (Writer::Gnu(&["--format=pax", "-S", "--sparse-version=1.0"]), Reach::ANY),
     (Writer::Gnu(&["--format=ustar"]), USTAR),
     (Writer::Gnu(&["--format=v7"]), V7),
     (Writer::Bsd("pax"), MODERN),
     (Writer::Bsd("gnutar"), MODERN),
     (Writer::Bsd("ustar"), USTAR),
-    (Writer::Python("PAX_FORMAT"), ANY),
-    (Writer::Python("GNU_FORMAT"), ANY),
-    (Writer::Gnu(&["--format=pax", "--pax-option=delete=ctime,delete=atime"]), ANY),
+    (Writer::Python("PAX_FORMAT"), Reach::ANY),
+    (Writer::Python("GNU_FORMAT"), Reach::ANY),
+    (Writer::Gnu(&["--format=pax", "--pax-option=delete=ctime,delete=atime"]), Reach::ANY),
 ];
 
 impl Writer {
