@@ -311,7 +311,8 @@ mod tests {
     }
 
     fn answer(job: &UploadJob) -> Option<Result<(), UploadError>> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         let answer =
             async { tokio::time::timeout(std::time::Duration::from_millis(10), job.wait_for_answer()).await };
         runtime.block_on(answer).ok()

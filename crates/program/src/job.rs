@@ -100,6 +100,7 @@ mod tests {
                 &shutdown,
                 Duration::from_millis(20),
                 || (),
+                // A thread does not see a paused clock: it must really outlast the grace time.
                 || std::thread::sleep(Duration::from_secs(5)),
             )
             .await

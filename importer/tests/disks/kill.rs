@@ -79,6 +79,7 @@ fn kill(round: &Round, image: &Image, target: &Path) -> i32 {
     let moment = Random::new(round.number).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
     let running =
         Program::new(crate::BINARY).args(["import", "-"]).arg(target).stdin(slowly(object.clone())).start();
+    // Another process is hit, wherever it is then.
     std::thread::sleep(Duration::from_micros(moment));
     running.signal(round.signal);
     running.wait().code()
@@ -180,10 +181,12 @@ fn sigterm_ends_a_transfer_that_waits_for_its_source() {
             Ok(())
         })
         .start();
+    // Time to read what has come: nothing tells that it waits for more.
     std::thread::sleep(Duration::from_millis(500));
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    // Long before the pipe ends.
     assert!(finished.wall < Duration::from_secs(5), "it took {:?} to stop", finished.wall);
     assert!(!target.exists(), "a partial file was left behind");
 }

@@ -11,6 +11,7 @@ use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
+use testkit::wait;
 
 const MIB: u64 = 1 << 20;
 
@@ -299,10 +300,11 @@ fn a_signal_stops_an_import_and_removes_what_it_wrote() {
     let folder = folder();
     let (source, target) = raw(folder.path());
     let running = import(text(&source), &target).args(["--limit-rate", "100K", "--progress=none"]).start();
-    std::thread::sleep(Duration::from_millis(700));
+    wait::until(Duration::from_secs(10), || "no target", || target.exists());
     running.signal(Signal::INT);
     let finished = running.wait();
     finished.assert_failure(130, "stopped by SIGINT");
+    // At its rate the import would take half a minute.
     assert!(finished.wall < Duration::from_secs(5), "{:?}", finished.wall);
     assert!(!target.exists());
 }
@@ -317,6 +319,7 @@ fn a_silent_pipe_does_not_hold_up_a_signal() {
             Ok(())
         })
         .start();
+    // Nothing tells that it waits for the pipe by now.
     std::thread::sleep(Duration::from_millis(700));
     running.signal(Signal::TERM);
     let finished = running.wait();

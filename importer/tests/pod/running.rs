@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::{Fault, Script};
+use testkit::wait;
 
 use super::pod::{MIB, Pod, serve};
 
@@ -145,10 +146,11 @@ fn sigterm_ends_an_import_without_a_trace_of_success() {
     let origin = serve(Script { rate: Some(200 << 10), ..Script::new(disk::content(5, 3 * MIB)) });
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
-    std::thread::sleep(Duration::from_secs(1));
+    wait::until(Duration::from_secs(10), || "no disk", || pod.disk().exists());
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    // At its rate the server would send for 15 s.
     assert!(finished.wall < Duration::from_secs(6), "{:?}", finished.wall);
     assert!(!pod.disk().exists());
     assert_eq!(pod.message().as_deref(), Some("Unable to process data: stopped by SIGTERM"));

@@ -235,6 +235,7 @@ fn disturb(import: &Import, blow: Blow, random: &mut Random) {
     for _ in 0..50 {
         let moment = random.below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
         let running = import.pod.program().start();
+        // Other processes are hit, wherever they are then.
         std::thread::sleep(Duration::from_micros(moment));
         if hit(import, blow, running) {
             return;
@@ -270,6 +271,7 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         Blow::Terminated => assert_eq!(finished.code(), 143, "{}", finished.stderr),
         Blow::NbdkitKilled => {
             let message = import.pod.message().unwrap_or_default();
+            // By the clock of the import: it notices the end of nbdkit, and waits for no limit.
             assert!(finished.wall < Duration::from_secs(15), "{:?}: {message}", finished.wall);
             assert!(message.contains("nbdkit"), "{message}");
         }
@@ -350,6 +352,7 @@ fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
     vsphere.habits(|habits| habits.expires = true);
     let started = Instant::now();
     import.assert_succeeds();
+    // To ask for a page again for every area would take far longer.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     disk::assert_same(&import.disk(), &now, bytes, "ten thousand areas");
     let offsets: Vec<u64> = vsphere.take_queries().iter().map(|query| query.offset).collect();

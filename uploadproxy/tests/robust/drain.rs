@@ -40,6 +40,7 @@ fn a_running_upload_finishes_after_a_signal_and_new_ones_are_refused() {
     front.server.signal(Signal::TERM);
     wait_until_refused(&front);
     assert!(idle.is_closed_within(Duration::from_secs(5)).or_fail("a look"), "an idle connection is kept");
+    // No event to wait for: the proof is that nothing ends the upload in this time.
     std::thread::sleep(Duration::from_secs(1));
     upload.send(&content[content.len() / 2..]).or_fail("send");
     upload.response().or_fail("an answer").assert(200, "done");
@@ -60,6 +61,7 @@ fn an_idle_proxy_ends_at_once() {
     front.server.signal(Signal::TERM);
     let finished = front.server.wait();
     assert!(!finished.crashed(), "{}", finished.stderr);
+    // The proxy waits for nobody: a header alone may take ten seconds.
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
 }
 
@@ -73,6 +75,7 @@ fn a_second_signal_ends_everything() {
     let started = Instant::now();
     let finished = front.server.wait();
     assert_ne!(finished.code(), 0);
+    // The upload would keep it for ever: the second signal does not wait.
     assert!(started.elapsed() < Duration::from_secs(8), "{:?}", started.elapsed());
     drop(upload);
 }

@@ -52,6 +52,7 @@ fn uploads_in_excess_are_refused_until_one_ends() {
 
 #[test]
 fn a_stalled_upload_makes_room_when_there_is_none() {
+    // By the clock of the proxy, another process.
     const STALLED: Duration = Duration::from_secs(30);
     let front = front(&["--max-uploads", "2"]);
     // One whose upload server does not read, from a client that is gone, and one that is still
@@ -110,5 +111,6 @@ fn two_uploads_share_a_rate() {
         }
     });
     let took = started.elapsed();
+    // Three seconds at the proxy's rate, less what buffers take ahead.
     assert!(took > Duration::from_millis(1800), "{took:?}");
 }

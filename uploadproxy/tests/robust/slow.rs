@@ -93,6 +93,7 @@ fn a_body_may_take_as_long_as_it_likes() {
     connection.begin(&front.request("POST", PATH).length(16)).or_fail("send");
     for _ in 0..16 {
         connection.send(b"x").or_fail("send");
+        // All of them together: longer than the proxy waits for a header.
         std::thread::sleep(Duration::from_millis(900));
     }
     connection.response().or_fail("an answer").assert(200, "");

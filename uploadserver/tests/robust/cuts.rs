@@ -160,6 +160,7 @@ fn a_second_upload_is_refused_at_once_and_does_not_disturb_the_first() {
         let started = std::time::Instant::now();
         server.post(path, &big).assert(503, "");
         let waited = started.elapsed();
+        // At once, by the clock of a client: the first upload is not waited for.
         assert!(waited < std::time::Duration::from_secs(3), "{path}: {waited:?}");
     }
     upload.send(back).unwrap();

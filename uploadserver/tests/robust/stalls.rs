@@ -25,6 +25,7 @@ fn silent_clients_do_not_stop_an_upload() {
     let content = disk::content(1, 8 << 20);
     let started = Instant::now();
     server.post("/v1beta1/upload", &content).assert(200, "");
+    // The server must not wait for the limits of the silent ones.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // The silent clients are still there, and do not keep the server from its end.
     let finished = server.wait();
@@ -45,6 +46,7 @@ fn a_client_that_stalls_frees_the_server() {
         server.post("/v1beta1/upload", b"x").assert(503, "");
         server.wait_until_idle();
         let waited = started.elapsed();
+        // The two seconds are those of the server, another process.
         assert!((Duration::from_secs(1)..Duration::from_secs(5)).contains(&waited), "freed after {waited:?}");
         assert_eq!(pod.data_names(), [""; 0]);
         drop(stalled);
@@ -82,6 +84,7 @@ fn a_client_that_is_only_slow_is_waited_for() {
     let (front, back) = content.split_at(content.len() - 5);
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), front);
     for byte in back {
+        // Half of what counts as a stall, by the clock of the server.
         std::thread::sleep(Duration::from_secs(1));
         upload.send(&[*byte]).unwrap();
     }

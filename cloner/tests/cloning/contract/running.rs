@@ -33,6 +33,7 @@ fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), 143, "{}", finished.stderr);
+    // The server never answers: the signal, and not the other process's patience, ends it.
     assert!(signalled.elapsed() < Duration::from_secs(5));
     assert_eq!(pod.message(), None);
 }

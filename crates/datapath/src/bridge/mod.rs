@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap()
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
     }
 
     fn bytes_of(byte: u8, len: usize) -> Bytes {

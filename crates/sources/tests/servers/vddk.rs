@@ -224,6 +224,7 @@ fn nbdkit_that_fails_gives_its_reason() {
     std::fs::remove_file(scene.path("disk.raw")).unwrap();
     let start = Instant::now();
     refused(open(&scene.options(&machine.uuid, &machine.disk)), "VixDiskLib_Open: no disk");
+    // The failure of nbdkit, another process, is noticed: no limit is waited for.
     assert!(start.elapsed() < Duration::from_secs(10));
     assert_eq!(running_in(scene.folder.path()), 0);
 }

@@ -35,7 +35,7 @@ pub struct Recorded {
     pub request: Request,
     /// The status of the answer; 0 when the connection was closed instead.
     pub status: u16,
-    /// Bytes of the body that were written so far.
+    /// Bytes of the body that were handed to the connection so far.
     pub body_bytes: u64,
 }
 
@@ -86,7 +86,7 @@ impl Origin {
         self.state.log().requests.clone()
     }
 
-    /// Bytes of all bodies that were written so far.
+    /// Bytes of all bodies that were handed to their connections so far.
     pub fn body_bytes(&self) -> u64 {
         self.state.log().requests.iter().map(|request| request.body_bytes).sum()
     }
@@ -178,6 +178,10 @@ impl State {
             if piece.is_empty() {
                 break;
             }
+            // Before they are written: a client that has all of them may look at once.
+            if let Some(recorded) = self.log().requests.get_mut(index) {
+                recorded.body_bytes += piece.len() as u64;
+            }
             if answer.chunked {
                 stream.write_all(format!("{:x}\r\n", piece.len()).as_bytes()).await?;
             }
@@ -187,9 +191,6 @@ impl State {
             }
             stream.flush().await?;
             offset += piece.len() as u64;
-            if let Some(recorded) = self.log().requests.get_mut(index) {
-                recorded.body_bytes += piece.len() as u64;
-            }
             self.pause_for(piece.len()).await;
         }
         if offset < answer.offset + answer.body.len() as u64 {

@@ -80,6 +80,7 @@ fn a_killed_delta_is_applied_again() {
         let program = program.args(["apply", "--base", &delta.base_name(), "-"]).arg(place.target());
         let running = program.stdin(slowly).start();
         let moment = random.below(u64::try_from(WINDOW.as_micros()).unwrap());
+        // Another process is hit, wherever it is then.
         std::thread::sleep(Duration::from_micros(moment));
         running.signal(if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
         killed += u32::from(running.wait().code() != 0);

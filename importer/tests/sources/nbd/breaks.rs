@@ -113,6 +113,7 @@ fn errors_of_the_disk_pass_or_are_named() {
 
     let mut body = source.open_body().unwrap();
     let healing = std::thread::spawn(move || {
+        // Some reads have failed by then, and tries are left: nbdkit tells of neither.
         std::thread::sleep(Duration::from_millis(300));
         std::fs::remove_file(trigger).unwrap();
     });
@@ -133,12 +134,14 @@ fn a_stop_ends_every_wait() {
     let stop = CancellationToken::new();
     let source = open_with(&server.uri(""), &Network { stop: stop.clone(), ..access() }).unwrap();
     let stopping = std::thread::spawn(move || {
+        // A read waits at nbdkit by then, which tells nobody.
         std::thread::sleep(Duration::from_millis(200));
         stop.cancel();
     });
     let start = Instant::now();
     let error = receive(&mut *source.open_body().unwrap()).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
+    // nbdkit delays the read for a minute.
     assert!(start.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();
 }

@@ -94,6 +94,7 @@ fn a_registry_that_asks_for_patience_gets_it() {
     };
     let started = Instant::now();
     broken.assert_imports(&broken.gateway(is_manifest, vec![busy()]), "429");
+    // The pause is one of the importer, another process.
     assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     let unavailable = || Fault::Status(503, Vec::new());
     broken.assert_imports(&broken.blobs(&[unavailable(), unavailable()]), "503");

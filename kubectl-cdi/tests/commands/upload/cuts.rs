@@ -88,6 +88,7 @@ fn a_token_that_expires_is_renewed() {
     api().tokens.set_lifetime_seconds(2);
     let running = scene.upload(&image).start();
     scene.wait_until_sent(2 * MIB);
+    // Until the token has expired: its times are those of the real clock.
     sleep(Duration::from_secs(3));
     api().tokens.set_lifetime_seconds(300);
     scene.wire.cut();

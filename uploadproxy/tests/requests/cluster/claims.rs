@@ -49,6 +49,7 @@ fn a_claim_that_does_not_get_ready_is_waited_for_ten_seconds() {
     deployed.upload(&server, &disk()).assert(503, "context deadline exceeded");
     let waited = started.elapsed();
     let expected = Duration::from_secs(9)..Duration::from_secs(15);
+    // The ten seconds are those of the proxy, another process.
     assert!(expected.contains(&waited), "{waited:?}");
 }
 
@@ -63,6 +64,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
     let started = Instant::now();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // The proxy looks at the claim meanwhile, time and again.
             std::thread::sleep(delay);
             cluster().annotate_pvc(NAMESPACE, "later", READY.0, Some(READY.1));
         });

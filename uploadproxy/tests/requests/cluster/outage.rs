@@ -75,6 +75,7 @@ fn a_proxy_that_starts_before_the_api_server_waits_for_it() {
     cluster.stop_api();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            // The proxy tries in vain meanwhile: its log can be read when it listens.
             std::thread::sleep(Duration::from_secs(2));
             cluster.restart_api();
         });

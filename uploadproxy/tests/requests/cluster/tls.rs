@@ -65,6 +65,7 @@ fn the_profile_of_cdi_config_takes_effect_without_a_restart() {
 
     // Without the object the last profile holds; a new object counts.
     cluster().delete(CDI_CONFIG);
+    // A watch would have told by now: the proof is that nothing changes.
     std::thread::sleep(PROMPT / 5);
     takes_old(&json!("deleted"), false);
     cluster().create_cdi_config();
@@ -126,6 +127,7 @@ fn half_a_new_certificate_changes_nothing() {
 
     secret.replace(&[("tls.crt", &new_certificate), ("tls.key", "nothing")]);
     let before = deployed.files.front().client_config().unwrap();
+    // No event to wait for: the proof is that nothing changes in this time.
     std::thread::sleep(PROMPT / 2);
     handshake(&server, &before).unwrap();
 

@@ -103,6 +103,7 @@ fn a_client_that_leaves_ends_the_upload() {
         front
             .upstream
             .wait_for("its end", |seen| seen.get(before).and_then(|seen| seen.end()) == Some(End::Aborted));
+        // The proxy must not wait for a limit of its own.
         assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
     }
 }

@@ -232,11 +232,13 @@ fn a_client_that_leaves_costs_no_more_looks_than_one_that_waits() {
     let mut connection = cluster.server.connect();
     let request = Request::post("/v1beta1/upload").header("Authorization", &cluster.proxy.bearer("waits"));
     connection.begin(&request.length(1 << 20)).unwrap();
+    // Time for two looks, a second apart by the proxy's clock.
     std::thread::sleep(Duration::from_millis(1500));
     assert!(cluster.api.reads_of("waits") > 0);
     drop(connection);
     std::thread::sleep(WAIT);
     let reads = cluster.api.reads_of("waits");
+    // No event to wait for: the proof is that nobody looks in this time.
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(cluster.api.reads_of("waits"), reads, "somebody still looks");
 }

@@ -325,6 +325,7 @@ fn many_large_answers_take_no_more_memory() {
             scope.spawn(|| assert_eq!(scene.post(name).status, 503));
         }
         for _ in 0..6 {
+            // The answers grow by real time, in another process.
             std::thread::sleep(Duration::from_secs(1));
             scene.assert_alive("beside large answers");
         }

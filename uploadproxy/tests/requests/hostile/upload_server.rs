@@ -196,6 +196,7 @@ fn answers_without_end_go_as_far_as_their_client_reads() {
     // It does not read. Another one is not disturbed.
     front.upstream.wait_for("the request", |seen| seen.len() == 1);
     front.upstream.follow(Script::answer(OK));
+    // Time in which the proxy could take in all of the answer.
     std::thread::sleep(Duration::from_secs(1));
     let (status, words, waited) = post(&front);
     assert_eq!((status, words.as_str()), (200, "fine"));

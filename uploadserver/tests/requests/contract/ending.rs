@@ -137,6 +137,7 @@ fn a_deadline_without_an_upload_ends_the_server() {
         let pod = pod(&[("DEADLINE", &deadline)]);
         let started = Instant::now();
         let finished = pod.program().start().wait();
+        // The deadline is a date, by the clock of the server.
         assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
         assert_ended(&finished, &pod, 0, Some(DEADLINE_PASSED));
         let lines = ["deadline exceeded, shutting down", "upload not done, process exiting"];
@@ -201,6 +202,7 @@ fn sigterm_ends_an_idle_server_at_once() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    // Less than the ten seconds that the server gives to what still runs.
     assert!(sent.elapsed() < Duration::from_secs(8), "{:?}", sent.elapsed());
 }
 
@@ -214,6 +216,7 @@ fn sigterm_in_the_middle_of_an_upload_leaves_no_disk() {
     server.signal(Signal::TERM);
     let finished = server.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
+    // The client stalls: the signal, and not the server's patience of minutes, ends it.
     assert!(sent.elapsed() < Duration::from_secs(20), "{:?}", sent.elapsed());
     assert!(!finished.crashed(), "{}", finished.stderr);
     assert_eq!(pod.data_names(), [""; 0]);

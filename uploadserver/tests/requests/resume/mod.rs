@@ -165,6 +165,7 @@ fn an_upload_that_nobody_continues_frees_the_server() {
     let started = Instant::now();
     server.wait_until_idle();
     let waited = started.elapsed();
+    // The two seconds are those of the server, another process.
     assert!((Duration::from_secs(1)..Duration::from_secs(6)).contains(&waited), "freed after {waited:?}");
     assert_eq!(pod.data_names(), [""; 0]);
     let gone = server.exchange(&tus("HEAD", &path), &[]).status;
@@ -198,6 +199,8 @@ fn a_second_connection_takes_over_from_one_that_hangs() {
     let mut hanging = server.connect();
     hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
     hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
+    // Else the second request may be the first that the server sees.
+    server.wait_for_status(&["\"received_bytes\":1048576,"]);
     let started = Instant::now();
     let at = offset(&server, &path);
     assert!(at <= 1 << 20, "{at}");
@@ -205,6 +208,7 @@ fn a_second_connection_takes_over_from_one_that_hangs() {
     hanging.send_until_answered(&bytes[..1 << 20]).ok();
     let response = server.exchange(&patch(&path, at), &bytes[at..]);
     assert_eq!(response.status, 204, "{response:?}");
+    // The server must not wait for its patience of minutes with the first one.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     server.wait().assert_success("take over");
     assert!(std::fs::read(pod.disk()).unwrap() == bytes);
@@ -220,6 +224,8 @@ fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
     let mut hanging = server.connect();
     hanging.begin(&patch(&path, 0).length(bytes.len())).unwrap();
     hanging.send_until_answered(&bytes[..1 << 20]).unwrap();
+    // Else the second request may be the first that the server sees.
+    server.wait_for_status(&["\"received_bytes\":1048576,"]);
     let mut asking = server.connect();
     asking.begin(&tus("HEAD", &path)).unwrap();
     // The first one has to let go.
@@ -227,6 +233,7 @@ fn a_client_that_asks_and_goes_away_leaves_an_upload_that_ends() {
     drop(asking);
     let started = Instant::now();
     server.wait_until_idle();
+    // The server's two seconds, and what it takes to notice who is gone.
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
     server.post_last("/v1beta1/upload", &bytes);
 }

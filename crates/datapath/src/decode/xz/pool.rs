@@ -181,6 +181,7 @@ pub(super) mod tests {
     fn waits(pool: &BlockPool, action: impl FnOnce() + Send, release: impl FnOnce(&BlockPool)) {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(action);
+            // No event to wait for: the proof is that it does not return.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
             release(pool);

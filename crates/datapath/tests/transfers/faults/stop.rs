@@ -82,6 +82,7 @@ fn a_stop_at_any_moment_ends_in_a_whole_disk_or_in_none() {
         let moment = Duration::from_micros(random.below(6000));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
+                // Threads read and write meanwhile: only real time hits them at any point.
                 std::thread::sleep(moment);
                 stop.cancel();
             });

@@ -96,7 +96,8 @@ async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, bytes: &[u8], pa
 }
 
 fn run<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async { tokio::time::timeout(Duration::from_secs(60), future).await.expect("it hangs") })
 }
 

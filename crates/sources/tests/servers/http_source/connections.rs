@@ -68,6 +68,7 @@ fn a_limit_of_each_connection_is_not_that_of_the_transfer() {
     let script = Script { rate: Some(12 << 20), ..Script::new(body.clone()) };
     let time = |count| {
         let origin = start(script.clone());
+        // The server's rate is one of real time.
         let start = Instant::now();
         assert!(fetch_with(&origin, connections(count)).unwrap() == body);
         start.elapsed()

@@ -81,6 +81,7 @@ fn retry_after_is_respected_up_to_the_bound() {
     let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(200))
         .unwrap();
     assert_eq!(bytes, b"disk");
+    // Real sockets are asked again: the pause shows only on the clock.
     assert!(begin.elapsed() >= Duration::from_millis(200));
 }
 
@@ -195,12 +196,14 @@ fn stop_ends_the_wait_for_an_answer() {
     let stop = CancellationToken::new();
     let stopper = stop.clone();
     let stopping = std::thread::spawn(move || {
+        // No event to wait for: the server records a request when its latency is over.
         std::thread::sleep(Duration::from_millis(50));
         stopper.cancel();
     });
     let begin = Instant::now();
     let error = HttpSource::open(until(stop, &origin.url("/"))).err().unwrap();
     assert_eq!(error.kind(), SourceErrorKind::Stopped);
+    // Far more than a stop takes, far less than the minute of the server.
     assert!(begin.elapsed() < Duration::from_secs(5));
     stopping.join().unwrap();
 }

@@ -91,6 +91,7 @@ fn a_stalled_connection_is_replaced() {
     let bytes =
         fetch_with(&origin, |config| network(config).patience.idle_limit = Duration::from_millis(100));
     assert_eq!(bytes.unwrap(), body);
+    // With the idle limit of the other tests, one stall alone takes longer.
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert!(origin.body_bytes() < LENGTH as u64 * 101 / 100);
 }
@@ -105,6 +106,7 @@ fn a_slow_reader_is_not_a_stalled_connection() {
     network(&mut config).bridge_bytes = 10_000;
     let mut reader = open(config).unwrap().open_body().unwrap();
     let first = reader.next_chunk().unwrap().unwrap();
+    // Longer than both limits, which are of real time: the reader is slow, not the server.
     std::thread::sleep(Duration::from_millis(400));
     assert_eq!([first.to_vec(), read_all(&mut *reader).unwrap()].concat(), body);
     assert_eq!(origin.requests().len(), 1);
@@ -243,6 +245,7 @@ fn retry_after_is_respected_on_the_way() {
     let begin = Instant::now();
     let bytes = fetch_with(&origin, |config| network(config).patience.max_delay = Duration::from_millis(300));
     assert_eq!(bytes.unwrap(), body);
+    // Real sockets are asked again: the pause shows only on the clock.
     assert!(begin.elapsed() >= Duration::from_millis(300));
 }
 
@@ -301,11 +304,13 @@ fn stop_ends_a_stalled_read() {
     let source = HttpSource::open(until(stop.clone(), &origin.url("/"))).unwrap();
     let mut reader = source.open_body().unwrap();
     let stopping = std::thread::spawn(move || {
+        // The reader has what came, and waits, after that; it tells nobody.
         std::thread::sleep(Duration::from_millis(100));
         stop.cancel();
     });
     let begin = Instant::now();
     assert_eq!(read_all(&mut *reader).unwrap_err().kind(), SourceErrorKind::Stopped);
+    // Less than the idle limit: the stop ends the read, and not the stall.
     assert!(begin.elapsed() < Duration::from_secs(5));
     assert_eq!(source.read_range(0..1).unwrap_err().kind(), SourceErrorKind::Stopped);
     stopping.join().unwrap();
@@ -322,6 +327,7 @@ fn a_body_that_was_stopped_while_it_flows_never_ends_well() {
         let mut body = source.open_body().unwrap();
         let first = body.next_chunk().unwrap().unwrap();
         let stopping = std::thread::spawn(move || {
+            // Each round stops a little later in a flow through real sockets.
             std::thread::sleep(Duration::from_micros(round * 50));
             stop.cancel();
         });
