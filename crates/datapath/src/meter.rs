@@ -25,6 +25,8 @@ pub struct MeterReadings {
     position: AtomicU64,
     /// The digest that is expected, and that of the bytes so far.
     digest: Mutex<Option<(Checksum, HashingThread)>>,
+    /// The media type of the source.
+    content_type: Option<String>,
     /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
     must_read_all: bool,
     /// True if the source is read to its end, though bytes may be skipped.
@@ -55,6 +57,11 @@ impl MeterReadings {
     /// Bytes of the source that were consumed or skipped.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
+    }
+
+    /// The media type that a server gives the source.
+    pub(crate) fn content_type(&self) -> Option<&str> {
+        self.content_type.as_deref()
     }
 
     /// True if what the image does not need has to be read as well.
@@ -99,6 +106,7 @@ impl Meter {
         let readings = Arc::new(MeterReadings {
             position: AtomicU64::new(0),
             digest: Mutex::new(digest),
+            content_type: source.content_type().map(str::to_owned),
             must_read_all,
             must_reach_end: must_read_all || reading.read_all,
             timed: SharedTime::default(),
@@ -236,6 +244,7 @@ mod tests {
     fn the_time_of_a_stage_is_without_that_of_the_stages_it_pulls_from() {
         let told = Arc::new(Told::default());
         let readings = MeterReadings {
+            content_type: None,
             position: AtomicU64::new(0),
             digest: Mutex::new(None),
             must_read_all: false,

@@ -164,12 +164,7 @@ impl ReadOptions {
     pub(crate) fn check_header(&self, head: &[u8]) -> Result<(), DecodeError> {
         match head.len() {
             0 => Err(DecodeError::Empty),
-            bytes if bytes < HEADER_BYTES && self.full_header => {
-                tracing::warn!(
-                    "{bytes} bytes are no image: is the address that of a disk, and not of a folder or a page?"
-                );
-                Err(DecodeError::ShortHeader)
-            }
+            bytes if bytes < HEADER_BYTES && self.full_header => Err(DecodeError::ShortHeader { bytes }),
             _ => Ok(()),
         }
     }

@@ -19,6 +19,11 @@ pub trait Source: Send + Sync {
     /// Bytes in the whole object, if the source knows.
     fn total_bytes(&self) -> Option<u64>;
 
+    /// The media type that a server gives the bytes. It decides nothing: many servers call an image `text/plain`.
+    fn content_type(&self) -> Option<&str> {
+        None
+    }
+
     /// True when [`Source::read_range`] and [`SourceBody::skip_to`] work.
     fn is_ranged(&self) -> bool;
 

@@ -17,7 +17,11 @@ pub const BLOCK_BYTES: u64 = 4096;
 /// Bytes that are compared at once.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// Bytes that look like a file system's: runs of 512 B to 64 KiB of text, noise or one repeated byte, no zero block.
+/// The jump that a boot sector begins with: no text does.
+const BOOT_JUMP: [u8; 3] = [0xEB, 0x63, 0x90];
+
+/// Bytes that look like a file system's: the beginning of a boot sector, then runs of 512 B to 64 KiB of text, noise or one repeated byte,
+/// no zero block.
 pub fn content(seed: u64, length: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = vec![0; to_usize(length)];
@@ -32,6 +36,7 @@ pub fn content(seed: u64, length: u64) -> Vec<u8> {
         }
         rest = next;
     }
+    bytes.iter_mut().zip(BOOT_JUMP).for_each(|(place, byte)| *place = byte);
     bytes
 }
 

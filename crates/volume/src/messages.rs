@@ -54,7 +54,7 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
         ProductKind::Delta => MERGE,
     };
     match error {
-        Error::Decode(DecodeError::Empty | DecodeError::ShortHeader) => format!("{INFO}{error}"),
+        Error::Decode(DecodeError::Empty | DecodeError::ShortHeader { .. }) => format!("{INFO}{error}"),
         Error::Source(_) if phase == TransferPhase::Info => format!("{INFO}{error}"),
         // The controllers search for these words and tell the user that the source is to blame.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
@@ -125,8 +125,9 @@ mod tests {
                 "Unable to obtain information about data source: could not process image header: EOF",
             ),
             (
-                disk(DecodeError::ShortHeader, TransferPhase::Info),
-                "Unable to obtain information about data source: could not process image header: unexpected EOF",
+                disk(DecodeError::ShortHeader { bytes: 64 }, TransferPhase::Info),
+                "Unable to obtain information about data source: could not process image header: unexpected EOF: \
+                 64 bytes are no disk image; is it a page about one?",
             ),
             (disk(cut(), TransferPhase::Info), "Unable to obtain information about data source: cut"),
             (

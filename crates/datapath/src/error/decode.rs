@@ -65,9 +65,14 @@ pub enum DecodeError {
     /// A stream that has no bytes at all.
     #[error("could not process image header: EOF")]
     Empty,
-    /// A stream that ends within the header that an image was to have. The text is upstream's.
-    #[error("could not process image header: unexpected EOF")]
-    ShortHeader,
+    /// A stream that ends within the header that an image was to have. The words before the number are upstream's.
+    #[error(
+        "could not process image header: unexpected EOF: {bytes} bytes are no disk image; is it a page about one?"
+    )]
+    ShortHeader {
+        /// Bytes of the stream.
+        bytes: usize,
+    },
 }
 
 impl DecodeError {
@@ -85,7 +90,7 @@ impl DecodeError {
             Self::Memory { .. } => memory,
             Self::Barren { .. } => barren,
             Self::TooDeep { .. } | Self::Unsupported(_) => unsupported,
-            Self::Empty | Self::ShortHeader => empty,
+            Self::Empty | Self::ShortHeader { .. } => empty,
         }
     }
 }

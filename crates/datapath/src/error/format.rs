@@ -4,12 +4,44 @@ use super::archive::{ArchiveError, ArchiveErrorKind};
 use crate::facts::MAX_DISK_BYTES;
 use crate::memory::MemoryLimitError;
 
+/// A source that is text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TextPayload {
+    /// Its beginning, on one line.
+    pub beginning: String,
+    /// Bytes in all, if that is known.
+    pub bytes: Option<u64>,
+    /// The type that a server gives it.
+    pub content_type: Option<String>,
+}
+
+impl std::fmt::Display for TextPayload {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "this is text, not a disk: it begins with \"{}\"", self.beginning)?;
+        match (&self.content_type, self.bytes) {
+            (Some(content_type), Some(bytes)) => write!(f, " ({content_type}, {bytes} bytes)"),
+            (Some(words), None) => write!(f, " ({words})"),
+            (None, Some(bytes)) => write!(f, " ({bytes} bytes)"),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+/// The way to import what looks like no disk.
+const TAKE_RAW: &str = "to take it as a disk all the same, give --format raw, or put it into a qcow2 by `qemu-img convert -f raw -O qcow2`";
+
 /// A failure of the format stage.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
     /// The image itself is invalid or unsupported.
     #[error(transparent)]
     Image(#[from] diskimage::Error),
+    /// The source is text: a page about a disk, or a refusal.
+    #[error("{0}: check the address, and whether it wants a login; {TAKE_RAW}")]
+    Text(TextPayload),
+    /// The source is a file of a kind that is no disk.
+    #[error("this is {0}, not a disk: check the address; {TAKE_RAW}")]
+    Foreign(&'static str),
     /// The head of the image is larger than there is memory for.
     #[error("the head of the image {0}: give the process more memory")]
     Head(#[source] MemoryLimitError),
@@ -94,7 +126,7 @@ impl FormatError {
     pub(super) fn kind_name(&self) -> &'static str {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
-            Self::Image(_) | Self::Impossible { .. } => image,
+            Self::Image(_) | Self::Text(_) | Self::Foreign(_) | Self::Impossible { .. } => image,
             Self::Archive(_) if !self.is_too_large() => archive,
             Self::Archive(_) | Self::TooLarge { .. } => too_large,
             Self::Head(_) | Self::Tables(_) | Self::Waiting(_) | Self::Parking { .. } => memory,

@@ -9,7 +9,7 @@ mod source;
 pub use self::archive::{ArchiveError, ArchiveErrorKind};
 pub use self::decode::DecodeError;
 pub use self::disk::{TargetError, TargetRefusedError, errno_text};
-pub use self::format::FormatError;
+pub use self::format::{FormatError, TextPayload};
 pub use self::source::{SourceError, SourceErrorKind};
 use crate::observe::Stage;
 

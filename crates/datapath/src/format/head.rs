@@ -3,6 +3,7 @@
 use diskimage::vhd::COOKIE;
 use diskimage::{DETECT_BYTES, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES};
 
+use super::foreign::refuse_foreign;
 use super::raw::EndingKind;
 use crate::error::{Error, FormatError};
 use crate::input::TransferInput;
@@ -32,6 +33,11 @@ impl ImageHead {
             EndingKind::Disk | EndingKind::Sniffed => payload.known_format(),
         };
         let format = Format::resolve_wanted(&head, wanted)?;
+        if format == Format::Raw && wanted.is_none() {
+            let bytes =
+                input.total_bytes().or_else(|| (head.len() < DETECT_BYTES).then_some(head.len() as u64));
+            refuse_foreign(&head, bytes, input.readings().content_type())?;
+        }
         Ok(Self { format, ending })
     }
 }

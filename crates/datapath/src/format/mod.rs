@@ -1,5 +1,6 @@
 //! From the image's bytes to extents on the target: one file for each layout of an image.
 
+mod foreign;
 mod head;
 #[cfg(feature = "targets")]
 mod image;

@@ -61,6 +61,10 @@ impl Source for StoredObject {
         self.http.total_bytes()
     }
 
+    fn content_type(&self) -> Option<&str> {
+        self.http.content_type()
+    }
+
     fn is_ranged(&self) -> bool {
         self.http.is_ranged()
     }

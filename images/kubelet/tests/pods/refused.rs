@@ -57,9 +57,12 @@ fn a_listing_is_no_image() {
     let network = Network::new();
     let nginx = serve_plainly(&network, folder.path(), "root .; index index.json;");
     let ended = refused(&network, CLAIM_BYTES, &url("http", nginx.address(), ""), &[]);
-    let sentence = "Unable to process data: Unable to obtain information about data source: \
-                    could not process image header: unexpected EOF";
-    assert_eq!(ended.import(), Verdict::Failed(sentence.to_owned()), "{}", ended.log);
+    let sentence = format!(
+        "Unable to process data: Unable to obtain information about data source: could not process image header: \
+         unexpected EOF: {} bytes are no disk image; is it a page about one?",
+        LISTING.len()
+    );
+    assert_eq!(ended.import(), Verdict::Failed(sentence), "{}", ended.log);
 }
 
 #[test]

@@ -1,0 +1,171 @@
+//! Files of other kinds, which would become a raw disk since nothing says what they are: a page of a web server, a package, a program.
+//!
+//! The rule has to spare every raw disk. A disk begins with code, a partition table, zeros or the label of a filesystem; none of these is
+//! a page of text, and each magic number here is looked for with all the bits that its format fixes.
+
+use crate::error::{FormatError, TextPayload};
+
+/// Bytes of text that no disk begins with. A file that is shorter is text if all of it is.
+pub(crate) const TEXT_BYTES: usize = 4096;
+
+/// Characters of a text that are quoted.
+const QUOTED_CHARS: usize = 60;
+
+/// The magic number of a tar, and its place (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar has a space behind it).
+const USTAR: &[u8] = b"ustar";
+const USTAR_AT: usize = 257;
+
+/// Fails if `head`, which no format of images claims, is text or a file of a kind that nobody boots. What
+/// somebody may want on a disk as it is, is taken with a warning. `bytes` and `content_type` describe the source, as far as they are known.
+pub(crate) fn refuse_foreign(
+    head: &[u8],
+    bytes: Option<u64>,
+    content_type: Option<&str>,
+) -> Result<(), FormatError> {
+    if is_text(head) {
+        return Err(FormatError::Text(TextPayload {
+            beginning: printable::escape_line(&String::from_utf8_lossy(head), QUOTED_CHARS),
+            bytes,
+            content_type: content_type.map(|name| printable::escape_line(name, QUOTED_CHARS)),
+        }));
+    }
+    if let Some(kind) = foreign_kind(head) {
+        return Err(FormatError::Foreign(kind));
+    }
+    if head.get(USTAR_AT..).is_some_and(|rest| rest.starts_with(USTAR)) {
+        tracing::warn!(
+            "this is a tar, and is stored as it is: --ova takes the disk in an OVA, and an archive fills a directory"
+        );
+    } else if head.starts_with(b"LUKS\xBA\xBE") {
+        tracing::warn!("this disk is encrypted by LUKS: only a guest that has the key can read it");
+    }
+    Ok(())
+}
+
+/// True if the first [`TEXT_BYTES`] of `head`, or all of it, are text: UTF-8 with no control characters but white space.
+fn is_text(head: &[u8]) -> bool {
+    let page = head.get(..TEXT_BYTES).unwrap_or(head);
+    let text = match std::str::from_utf8(page) {
+        Ok(text) => text,
+        // The page may end within a character.
+        Err(error) if error.error_len().is_none() && page.len() == TEXT_BYTES => {
+            let whole = page.get(..error.valid_up_to()).unwrap_or_default();
+            std::str::from_utf8(whole).unwrap_or_default()
+        }
+        Err(_) => return false,
+    };
+    !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_ascii_whitespace())
+}
+
+/// The name of a kind of file that is no disk, by all the bits of its beginning that are fixed.
+fn foreign_kind(head: &[u8]) -> Option<&'static str> {
+    Some(match head {
+        // ELF: class 1 or 2, byte order 1 or 2, version 1 (System V ABI, "ELF Identification").
+        [0x7F, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..] => "a program (ELF)",
+        [b'%', b'P', b'D', b'F', b'-', b'1' | b'2', b'.', ..] => "a PDF document",
+        // The lead of an RPM: version 3 or 4, a binary or a source package.
+        [0xED, 0xAB, 0xEE, 0xDB, 3 | 4, _, 0, 0 | 1, ..] => "an RPM package",
+        // RAR 1.5 to 4 and 5 ("RAR 5.0 archive format", "General archive structure").
+        [b'R', b'a', b'r', b'!', 0x1A, 7, 0, ..] | [b'R', b'a', b'r', b'!', 0x1A, 7, 1, 0, ..] => {
+            "a RAR archive"
+        }
+        // A cabinet: four reserved zeros follow ([MS-CAB] 2.1).
+        [b'M', b'S', b'C', b'F', 0, 0, 0, 0, ..] => "a cabinet (CAB)",
+        [b'!', b'<', b'a', b'r', b'c', b'h', b'>', b'\n', ..] => "a package or library (ar)",
+        // An .lzma of xz: the usual properties, a dictionary of at least 4 KiB, and no size.
+        [0x5D, 0, low, ..] if head.get(5..13) == Some(&[0xFF; 8][..]) && low & 0x0F == 0 => "an .lzma stream",
+        // compress: 9 to 16 bits and the mode with a clear code, reserved bits zero.
+        [0x1F, 0x9D, flags, ..] if flags & 0xE0 == 0x80 && (9..=16).contains(&(flags & 0x1F)) => {
+            "a .Z stream (compress)"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(head: &[u8]) -> Option<String> {
+        refuse_foreign(head, None, None).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn text_is_quoted_with_what_is_known_of_it() {
+        let page =
+            b"<!DOCTYPE html>\r\n<html>\n<head><title>Sign in to \"the\" portal of our company</title>";
+        let error = refuse_foreign(page, Some(21_093), Some("text/html")).unwrap_err().to_string();
+        assert!(
+            error.starts_with(
+                "this is text, not a disk: it begins with \"<!DOCTYPE html> <html> <head><title>Sign in to \"the\" portal …\" \
+                 (text/html, 21093 bytes)"
+            ),
+            "{error}"
+        );
+        assert!(error.contains("--format raw"), "{error}");
+    }
+
+    #[test]
+    fn text_of_any_script_is_text() {
+        for text in
+            ["{\"error\":\"denied\"}", "version https://git-lfs.github.com/spec/v1\n", "ä€🦀\t\x0c\r\n"]
+        {
+            assert!(refused(text.as_bytes()).is_some(), "{text}");
+            let long = text.repeat(TEXT_BYTES);
+            for skipped in 0..4 {
+                // Wherever the page ends, and whatever follows it.
+                let page = [" ".repeat(skipped).as_bytes(), long.as_bytes(), b"\0\xFF"].concat();
+                assert!(refused(&page).is_some(), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_disk_is_not_text() {
+        let mut boot_sector = b"\xEB\x63\x90 GRUB ".to_vec();
+        boot_sector.resize(512, b' ');
+        let mut zeros_behind_text = b"a label".to_vec();
+        zeros_behind_text.resize(TEXT_BYTES, 0);
+        let mut late = vec![b'x'; TEXT_BYTES];
+        late[TEXT_BYTES - 1] = 0;
+        for (what, head) in [
+            ("nothing", Vec::new()),
+            ("zeros", vec![0; 512]),
+            ("a boot sector", boot_sector),
+            ("a label", zeros_behind_text),
+            ("text with a zero at the end of the page", late),
+            ("an escape sequence", b"\x1B[0m".to_vec()),
+            ("half a character at the end of all", b"abc\xC3".to_vec()),
+        ] {
+            assert_eq!(refused(&head), None, "{what}");
+        }
+    }
+
+    #[test]
+    fn files_of_other_kinds_are_named() {
+        for (name, head) in [
+            ("ELF", &b"\x7FELF\x02\x01\x01\0"[..]),
+            ("PDF", b"%PDF-1.7\n%\xE2\xE3"),
+            ("RPM", b"\xED\xAB\xEE\xDB\x03\0\0\0"),
+            ("RAR", b"Rar!\x1A\x07\x01\0"),
+            ("CAB", b"MSCF\0\0\0\0"),
+            ("ar)", b"!<arch>\ndebian-binary   \0"),
+            (".lzma", b"\x5D\0\0\x80\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\0"),
+            (".Z", b"\x1F\x9D\x90ab"),
+        ] {
+            let sentence = refused(head).unwrap_or_else(|| panic!("{name} is taken"));
+            assert!(sentence.contains(name), "{sentence}");
+            for end in 0..3 {
+                refuse_foreign(&head[..end], None, None).ok();
+            }
+        }
+        for (what, head) in [
+            ("ELF of no class", &b"\x7FELF\0\0\0\0"[..]),
+            ("compress with reserved bits", b"\x1F\x9D\xF0"),
+            ("properties of .lzma and a size", b"\x5D\0\0\x80\0\0\0\0\0\0\0\0\x01"),
+            ("LUKS", b"LUKS\xBA\xBE\0\x02"),
+        ] {
+            assert_eq!(refused(head), None, "{what}");
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Files that are no disk: pages, packages, programs.
+
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::origin::{Origin, Script};
+use testkit::process::{Finished, Program};
+use testkit::tools;
+
+const PAGE: &[u8] =
+    b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who are you?</body></html>\n";
+
+/// Imports `source` into a folder of its own, and returns what came of it, and the disk if there is one.
+fn import(source: &str, args: &[&str]) -> (Finished, Option<Vec<u8>>) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    let program =
+        Program::new(crate::BINARY).args(["import", source]).arg(&target).args(args.iter().copied());
+    let finished = program.run();
+    (finished, std::fs::read(&target).ok())
+}
+
+#[test]
+fn a_page_of_a_server_is_refused_and_quoted() {
+    let html = Script {
+        headers: vec![("Content-Type".into(), "text/html".into())],
+        ..Script::new(PAGE.repeat(200))
+    };
+    let origin = Origin::start(html).or_fail("a server");
+    let (finished, disk) = import(&origin.url("/disk.img"), &[]);
+    finished.assert_failure(
+        4,
+        "this is text, not a disk: it begins with \"<!DOCTYPE html> <html><head><title>Sign in",
+    );
+    let described = format!("(text/html, {} bytes): check the address", PAGE.len() * 200);
+    assert!(finished.stderr.contains(&described), "{}", finished.stderr);
+    assert!(finished.stderr.contains("--format raw"), "{}", finished.stderr);
+    assert_eq!(disk, None);
+    // That advice is good.
+    let (finished, disk) = import(&origin.url("/disk.img"), &["--format", "raw"]);
+    finished.assert_success("--format raw");
+    assert!(disk.or_fail("a disk").starts_with(PAGE));
+}
+
+#[test]
+fn what_is_no_disk_is_named_whatever_wraps_it() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let file = folder.path().join("file");
+    let name = file.to_str().or_fail("a path of ASCII");
+    let gzip = |bytes: &[u8]| tools::filter("gzip", ["-c"], bytes);
+    let program = std::fs::read(crate::BINARY).or_fail("a program");
+    for (bytes, sentence) in [
+        (PAGE.to_vec(), "this is text"),
+        (gzip(&PAGE.repeat(100)), "this is text"),
+        (b"{\"message\":\"Not Found\"}".to_vec(), "this is text"),
+        (program[..1 << 16].to_vec(), "this is a program (ELF)"),
+        (gzip(&program[..1 << 16]), "this is a program (ELF)"),
+        (b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100), "this is a PDF document"),
+    ] {
+        std::fs::write(&file, bytes).or_fail("write the file");
+        let (finished, disk) = import(name, &[]);
+        finished.assert_failure(4, sentence);
+        assert_eq!(disk, None, "{sentence}");
+        for command in ["info", "check"] {
+            let finished = Program::new(crate::BINARY).args([command, name]).run();
+            finished.assert_failure(4, sentence);
+        }
+    }
+}
+
+#[test]
+fn what_somebody_may_want_on_a_disk_is_taken() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let file = folder.path().join("file");
+    let name = file.to_str().or_fail("a path of ASCII");
+    let inside = folder.path().join("inside");
+    std::fs::write(&inside, disk::content(1, 100_000)).or_fail("a file");
+    let tar = tools::filter("tar", ["-C", folder.path().to_str().or_fail("ASCII"), "-c", "inside"], b"");
+    let luks = [b"LUKS\xBA\xBE\0\x02".to_vec(), disk::content(2, 8184)].concat();
+    for (bytes, warning) in [
+        (tar, Some("warning: this is a tar, and is stored as it is: --ova takes the disk in an OVA")),
+        (luks, Some("warning: this disk is encrypted by LUKS")),
+        (vec![0; 512], None),
+        (disk::content(3, 4096), None),
+        ([b"a label".to_vec(), vec![0; 505]].concat(), None),
+    ] {
+        std::fs::write(&file, &bytes).or_fail("write the file");
+        let (finished, disk) = import(name, &[]);
+        finished.assert_success(warning.unwrap_or("a disk"));
+        assert!(disk.or_fail("a disk") == bytes);
+        match warning {
+            Some(warning) => assert!(finished.stderr.contains(warning), "{warning:?} in {}", finished.stderr),
+            None => assert!(!finished.stderr.contains("warning"), "{}", finished.stderr),
+        }
+    }
+}
