@@ -111,7 +111,7 @@ async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr
 
 fn metrics_reply(registry: &MetricsRegistry) -> Reply {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
-    let mut reply = reply::typed_reply(StatusCode::OK, content_type, registry.encode_text());
+    let mut reply = reply::typed_reply(StatusCode::OK, content_type, registry.encode_page());
     // A scrape every few seconds is no reason to keep a connection between them.
     let close = HeaderValue::from_static("close");
     reply.headers_mut().insert(header::CONNECTION, close);

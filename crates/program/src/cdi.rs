@@ -6,6 +6,10 @@ pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
 /// Uploads in one request.
 pub const UPLOAD: &str = "/v1beta1/upload";
 
+/// The beginning of every curl line that we print: a refusal is shown, and is an error of curl's too. An upload is sent as POST, which
+/// every version of CDI takes, and with `-T`, which does not read the file into memory first.
+pub const CURL: &str = "curl --fail-with-body -X POST -T IMAGE";
+
 /// Uploads that are answered before they have ended. Each upload server of CDI answers a HEAD of it, whatever it is doing.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
 
@@ -53,6 +57,9 @@ pub const ZSTD: &str = "zstd";
 
 /// Ours: the checksum of an upload or a clone: in a header, or in a trailer that a header announces.
 pub const CHECKSUM_HEADER: &str = "x-cdi-checksum";
+
+/// Ours: in the answer that completes a resumable upload, what has become of it, in one line.
+pub const RESULT_HEADER: &str = "x-cdi-result";
 
 /// The id of the resumable upload at `path`: letters, digits, `-` and `_`, so that whoever chose
 /// it, it leads nowhere else.

@@ -13,10 +13,11 @@ const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not follow the grammar.
-    #[error(
-        "{0:?} is not a Kubernetes quantity: use a number with an optional suffix, such as 500Mi, 10Gi or 1e9"
-    )]
-    Syntax(String),
+    #[error("{text:?} is not a Kubernetes quantity: {}", advice(.text))]
+    Syntax {
+        /// Its beginning.
+        text: String,
+    },
     /// A size below zero.
     #[error("quantity {0:?} is negative: a size must be zero or more")]
     Negative(String),
@@ -25,9 +26,18 @@ pub enum QuantityError {
     TooLarge(String),
 }
 
+/// The way to write what was meant: a suffix of other programs, without its `B`.
+fn advice(text: &str) -> String {
+    let shorter = text.strip_suffix('B').map(|rest| rest.replace('K', "k").replace("ki", "Ki"));
+    match shorter.filter(|shorter| parse_bytes(shorter).is_ok()) {
+        Some(shorter) => format!("write {shorter}"),
+        None => "use a number with an optional suffix, such as 500Mi, 10Gi or 1e9".to_owned(),
+    }
+}
+
 /// The bytes of quantity `text`; fractions round up to the next whole byte.
 pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
-    let syntax = || QuantityError::Syntax(text.chars().take(MAX_LENGTH).collect());
+    let syntax = || QuantityError::Syntax { text: text.chars().take(MAX_LENGTH).collect() };
     if text.len() > MAX_LENGTH {
         return Err(syntax());
     }
@@ -171,9 +181,21 @@ mod tests {
             &longest,
         ] {
             let error = parse_bytes(text).unwrap_err();
-            assert!(matches!(error, QuantityError::Syntax(_)), "{text}: {error}");
+            assert!(matches!(error, QuantityError::Syntax { .. }), "{text}: {error}");
             assert!(text.len() > MAX_LENGTH || error.to_string().contains(&format!("{text:?}")));
         }
+    }
+
+    #[test]
+    fn units_of_other_programs_are_corrected() {
+        for (text, better) in
+            [("4GiB", "4Gi"), ("10GB", "10G"), ("1KB", "1k"), ("1KiB", "1Ki"), ("1.5TB", "1.5T")]
+        {
+            let sentence = parse_bytes(text).unwrap_err().to_string();
+            assert_eq!(sentence, format!("{text:?} is not a Kubernetes quantity: write {better}"));
+        }
+        let sentence = parse_bytes("B").unwrap_err().to_string();
+        assert!(sentence.ends_with("such as 500Mi, 10Gi or 1e9"), "{sentence}");
     }
 
     #[test]

@@ -7,6 +7,11 @@ const COMMIT: Option<&str> = option_env!("CDI_WORKERS_COMMIT");
 /// Version, commit and target of all our programs, as in "0.1.0 (1a2b3c4d5e6f, aarch64-linux)": what `--version` prints, and a pod when it
 /// starts.
 pub static VERSION: LazyLock<String> = LazyLock::new(|| {
-    let commit = COMMIT.unwrap_or("no release");
-    format!("{} ({commit}, {ARCH}-{OS})", env!("CARGO_PKG_VERSION"))
+    let (version, commit) = parts();
+    format!("{version} ({commit}, {ARCH}-{OS})")
 });
+
+/// The version and the commit.
+pub(crate) fn parts() -> (&'static str, &'static str) {
+    (env!("CARGO_PKG_VERSION"), COMMIT.unwrap_or("no release"))
+}

@@ -5,6 +5,7 @@
 //! CDI's controllers read the progress line with a regular expression that allows one label, one
 //! space and no exponent, and a series must not exist before it is touched.
 
+mod process;
 mod progress;
 mod registry;
 

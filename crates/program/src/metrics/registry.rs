@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::process;
 use super::progress::ProgressMetric;
 
 /// All metrics of a process. Clones share them.
@@ -207,6 +208,11 @@ impl MetricsRegistry {
             }
             None => families.push(MetricFamily { name, help, series: vec![series] }),
         }
+    }
+
+    /// The page for Prometheus: all series, and those of the process itself.
+    pub fn encode_page(&self) -> String {
+        self.encode_text() + &process::encode_text()
     }
 
     /// All series that may be shown, as text; a family without any is left out.

@@ -1,0 +1,92 @@
+//! Metrics of the process itself, under the names that all exporters have (Prometheus, "Writing client libraries": process metrics).
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::version;
+
+/// The figures of `/proc/self/stat` behind the name of the process (proc(5)), counted from 0: state, …
+const USER_TICKS: usize = 11;
+const SYSTEM_TICKS: usize = 12;
+const START_TICKS: usize = 19;
+const RESIDENT_PAGES: usize = 21;
+
+/// The series of this process, read now. What the kernel does not tell is left out.
+pub(super) fn encode_text() -> String {
+    let mut text = String::new();
+    let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
+        if let Some(value) = value {
+            text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n{name}{labels} {value}\n"));
+        }
+    };
+    let (version, commit) = version::parts();
+    let labels = format!("{{version=\"{version}\",commit=\"{commit}\"}}");
+    add("cdi_workers_build_info", "gauge", "The version that runs.", &labels, Some("1".to_owned()));
+    let stat = fs::read_to_string("/proc/self/stat").ok();
+    let fields: Vec<u64> = stat.as_deref().map(stat_fields).unwrap_or_default();
+    let ticks_per_second = rustix::param::clock_ticks_per_second();
+    let seconds = |ticks: u64| ticks as f64 / ticks_per_second as f64;
+    let cpu =
+        fields.get(USER_TICKS).zip(fields.get(SYSTEM_TICKS)).map(|(user, system)| seconds(user + system));
+    let help = "Time of processors that the process took.";
+    add("process_cpu_seconds_total", "counter", help, "", cpu.map(|cpu| cpu.to_string()));
+    let resident = fields.get(RESIDENT_PAGES).map(|pages| pages * rustix::param::page_size() as u64);
+    let help = "Memory of the process that is in RAM.";
+    add("process_resident_memory_bytes", "gauge", help, "", resident.map(|bytes| bytes.to_string()));
+    let start = fields.get(START_TICKS).zip(boot_time()).map(|(ticks, boot)| boot + seconds(*ticks));
+    let help = "Start of the process, in seconds since 1970.";
+    add("process_start_time_seconds", "gauge", help, "", start.map(|start| format!("{start:.2}")));
+    let open = fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
+    add("process_open_fds", "gauge", "Open file descriptors.", "", open.map(|count| count.to_string()));
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let help = "File descriptors that may be open.";
+    add("process_max_fds", "gauge", help, "", limit.map(|limit| limit.to_string()));
+    text
+}
+
+/// The numbers behind the name of the process, which may have spaces and parentheses. The state, a letter, and what is negative are 0.
+fn stat_fields(stat: &str) -> Vec<u64> {
+    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    behind.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect()
+}
+
+/// When the machine was started, in seconds since 1970.
+fn boot_time() -> Option<f64> {
+    let uptime = fs::read_to_string("/proc/uptime").ok()?;
+    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    Some(now.as_secs_f64() - uptime)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str, name: &str) -> f64 {
+        let line = text.lines().find(|line| line.starts_with(name)).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    }
+
+    #[test]
+    fn the_process_is_described() {
+        let text = encode_text();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+        let start = value(&text, "process_start_time_seconds ");
+        assert!((now - 3600.0..=now + 1.0).contains(&start), "{start} and now {now}");
+        assert!(value(&text, "process_resident_memory_bytes ") > 1e6);
+        assert!(value(&text, "process_cpu_seconds_total ") < 3600.0);
+        assert!((3.0..1000.0).contains(&value(&text, "process_open_fds ")));
+        assert!(text.contains(concat!(
+            "cdi_workers_build_info{version=\"",
+            env!("CARGO_PKG_VERSION"),
+            "\",commit=\""
+        )));
+    }
+
+    #[test]
+    fn a_name_may_have_parentheses_and_spaces() {
+        let fields = stat_fields("7 (a) (b c) S 1 2 -3 4");
+        assert_eq!(fields, [0, 1, 2, 0, 4]);
+        assert_eq!(stat_fields("nonsense"), [0; 0]);
+    }
+}
