@@ -53,7 +53,16 @@ impl FileSource {
                 FileKind::Pipe(Arc::new(file))
             })
         };
-        let kind = open().map_err(|error| io_error("open", &name, &error))?;
+        let kind = open().map_err(|error| {
+            let failure = io_error("open", &name, &error);
+            match error.kind() == io::ErrorKind::NotFound && begins_like_a_host(&name) {
+                true => {
+                    let words = format!("{failure}; the address of a server begins with https://");
+                    failure.with_plain_words(&words)
+                }
+                false => failure,
+            }
+        })?;
         Ok(Self { name, kind, stop })
     }
 
@@ -64,6 +73,12 @@ impl FileSource {
         let kind = FileKind::Pipe(Arc::new(fd.into()));
         Ok(Self { name, kind, stop })
     }
+}
+
+/// True for a path that was meant as a URL without its scheme: `example.org/disk.qcow2`.
+fn begins_like_a_host(path: &str) -> bool {
+    let host = path.split_once('/').map(|(host, _)| host);
+    host.is_some_and(|host| host.trim_matches('.').contains('.'))
 }
 
 impl Source for FileSource {

@@ -42,6 +42,16 @@ impl AttemptError {
         }
     }
 
+    /// The failure in other words for people on a command line.
+    pub(super) fn with_plain_words(self, words: &str) -> Self {
+        match self {
+            Self::Transient { error, retry_after } => {
+                Self::Transient { error: error.with_plain_words(words), retry_after }
+            }
+            Self::Final(error) => Self::Final(error.with_plain_words(words)),
+        }
+    }
+
     /// The kind of its error.
     pub(super) fn error_kind(&self) -> SourceErrorKind {
         match self {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::ErrorKind;
 
 use datapath::Error;
-use datapath::error::{SourceError, SourceErrorKind};
+use datapath::error::{DecodeError, FormatError, SourceError, SourceErrorKind};
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
@@ -63,6 +63,14 @@ impl fmt::Display for ImporterCommandError {
             Self::Transfer(Error::Target(target)) if target.source.kind() == ErrorKind::AlreadyExists => {
                 format!("{target}: pass --force to replace it")
             }
+            // CDI's words for these are about a pod and its claim.
+            Self::Transfer(Error::Source(source)) => source.plain_words().to_owned(),
+            Self::Transfer(Error::Decode(DecodeError::Empty)) => {
+                "the source is empty: 0 bytes of an image are in it".to_owned()
+            }
+            Self::Transfer(Error::Format(FormatError::TooLarge { virtual_size, available })) => {
+                format!("the disk has {virtual_size} bytes, and the target has room for {available}")
+            }
             Self::Transfer(error) => error.to_string(),
             Self::Signalled(signal) => format!("stopped by {}", signal.name()),
         };
@@ -97,7 +105,7 @@ impl From<SourceError> for ImporterCommandError {
 mod tests {
     use std::io;
 
-    use datapath::error::{DecodeError, FormatError, TargetError};
+    use datapath::error::TargetError;
 
     use super::*;
 

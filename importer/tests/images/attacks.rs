@@ -87,7 +87,7 @@ impl Attack {
     /// The disk is larger than a volume of 1 GiB. (How large a sparse file may be differs between file systems.)
     fn too_large(&self) {
         self.run_with(&["--size", "1Gi"], |finished, target| {
-            finished.assert_failure(5, "is larger than the reported available storage");
+            finished.assert_failure(5, "bytes, and the target has room for ");
             assert!(!target.exists(), "the target was left behind");
         });
     }

@@ -115,11 +115,11 @@ fn every_stage_has_its_own_exit_code_and_one_sentence() {
         (import(&missing, &target), 3, "HTTP request errored: "),
         (import("/does/not/exist", &target), 3, "no such file"),
         (import(text(&cut), &target), 4, "gzip stream is truncated"),
-        (import("/dev/null", &target), 4, "could not process image header: EOF"),
+        (import("/dev/null", &target), 4, "the source is empty: 0 bytes of an image are in it"),
         (
             import(text(&source), &target).args(["--size", "1Mi"]),
             5,
-            "is larger than the reported available storage 1048576. A larger PVC is required",
+            "bytes, and the target has room for 1048576",
         ),
         (
             import(text(&source), &target).args(["--checksum", &wrong]),

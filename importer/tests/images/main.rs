@@ -5,9 +5,11 @@ mod check;
 mod cli;
 mod convert;
 mod endless;
+mod foreign;
 mod formats;
 mod hostile;
 mod oracle;
 mod qcow2_matrix;
+mod sentences;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

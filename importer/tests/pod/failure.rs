@@ -55,7 +55,7 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
         let code = if length <= most - 511 { 5 } else { 4 };
         finished.assert_failure(code, words);
         assert!(!file.exists(), "{length}");
-        import(&url, device.path()).assert_failure(5, "is larger than the reported available storage");
+        import(&url, device.path()).assert_failure(5, "bytes, and the target has room for ");
 
         let pod = Pod::http(&url, &[]);
         let finished = pod.run();
@@ -135,14 +135,21 @@ fn upstreams_silent_exits_leave_no_message() {
     assert_eq!(pod.message(), None);
 }
 
+/// The message about an object of `bytes` bytes.
+fn short_header(bytes: usize) -> String {
+    format!(
+        "Unable to process data: Unable to obtain information about data source: could not process image header: \
+         unexpected EOF: {bytes} bytes are no disk image; is it a page about one?"
+    )
+}
+
 #[test]
 fn bad_images_are_blamed_on_the_right_step() {
     let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(5, MIB));
     let half = gzip.get(..gzip.len() / 2).or_fail("half").to_vec();
     let mut short = vec![0; 511];
     Random::new(1).fill(&mut short);
-    let short_header = "Unable to process data: Unable to obtain information about data source: \
-                        could not process image header: unexpected EOF";
+    let packs_well = testkit::tools::filter("zstd", ["-c"], &[0; 4096]);
     for (body, message) in [
         (
             Vec::new(),
@@ -150,10 +157,21 @@ fn bad_images_are_blamed_on_the_right_step() {
              could not process image header: EOF"
                 .to_owned(),
         ),
-        (LISTING.to_vec(), short_header.to_owned()),
+        (LISTING.to_vec(), short_header(LISTING.len())),
         // One has fewer bytes unpacked, the other one packed.
-        (testkit::tools::filter("gzip", ["-c"], &short), short_header.to_owned()),
-        (testkit::tools::filter("zstd", ["-c"], &[0; 4096]), short_header.to_owned()),
+        (testkit::tools::filter("gzip", ["-c"], &short), short_header(short.len())),
+        (packs_well.clone(), short_header(packs_well.len())),
+        // Long enough for a header.
+        (
+            LISTING.repeat(20),
+            format!(
+                "Unable to process data: Unable to convert source data to target format: this is text, not a disk: it \
+                 begins with \"{}…\" ({} bytes): check the address, and whether it wants a login; to take it as a disk \
+                 all the same, give --format raw, or put it into a qcow2 by `qemu-img convert -f raw -O qcow2`",
+                String::from_utf8_lossy(&LISTING[..60]),
+                20 * LISTING.len()
+            ),
+        ),
         (
             half.clone(),
             format!(
@@ -192,10 +210,8 @@ fn a_source_that_hardly_sends_is_given_up() {
 #[test]
 fn a_page_is_no_archive() {
     let origin = serve(Script::new(LISTING));
-    Pod::http(&origin.url("/folder/"), &[("IMPORTER_CONTENTTYPE", "archive")]).assert_fails_with(
-        "Unable to process data: Unable to obtain information about data source: \
-         could not process image header: unexpected EOF",
-    );
+    Pod::http(&origin.url("/folder/"), &[("IMPORTER_CONTENTTYPE", "archive")])
+        .assert_fails_with(&short_header(LISTING.len()));
 }
 
 #[test]

@@ -74,6 +74,7 @@ const MAX_MESSAGE_CHARS: usize = 2000;
 pub struct SourceError {
     kind: SourceErrorKind,
     message: String,
+    plain: Option<String>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
 
@@ -81,7 +82,8 @@ impl SourceError {
     /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
     /// line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: printable::escape_line(&message.into(), MAX_MESSAGE_CHARS), source: None }
+        let message = printable::escape_line(&message.into(), MAX_MESSAGE_CHARS);
+        Self { kind, message, plain: None, source: None }
     }
 
     /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
@@ -91,7 +93,11 @@ impl SourceError {
         cause: impl Into<Box<dyn Error + Send + Sync>>,
     ) -> Self {
         let cause = cause.into();
-        Self::new(kind, format!("{what}: {cause}")).with_cause(cause)
+        let plain = cause.downcast_ref::<Self>().and_then(|cause| cause.plain.as_ref());
+        let plain = plain.map(|plain| format!("{what}: {plain}"));
+        let error = Self::new(kind, format!("{what}: {cause}"));
+        let error = plain.into_iter().fold(error, |error, plain| error.with_plain_words(&plain));
+        error.with_cause(cause)
     }
 
     /// A failure of `kind` whose sentence is that of `cause`.
@@ -104,6 +110,17 @@ impl SourceError {
     #[must_use]
     pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(cause.into()), ..self }
+    }
+
+    /// Adds the sentence for people on a command line, where the message is CDI's, which its tests and controllers know.
+    #[must_use]
+    pub fn with_plain_words(self, words: &str) -> Self {
+        Self { plain: Some(printable::escape_line(words, MAX_MESSAGE_CHARS)), ..self }
+    }
+
+    /// The sentence for people on a command line.
+    pub fn plain_words(&self) -> &str {
+        self.plain.as_deref().unwrap_or(&self.message)
     }
 
     /// The kind to branch on.

@@ -73,7 +73,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// rustls refused the configuration.
-    #[error("cannot configure TLS: {0}")]
+    #[error("cannot configure TLS: {}", config_words(.0))]
     Config(#[from] rustls::Error),
     /// The trusted certificates cannot be used.
     #[error("cannot configure TLS verification: {0}")]
@@ -81,6 +81,14 @@ pub enum TlsError {
     /// No certificate could be made for a server of our own.
     #[error("cannot make a self-signed certificate: {0}")]
     Generate(#[from] rcgen::Error),
+}
+
+/// The mistake in a configuration, in words that say what to look at.
+fn config_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => "the certificate and the key do not belong together".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 /// A client has no certificate to show.

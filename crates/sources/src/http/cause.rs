@@ -1,12 +1,14 @@
 //! A transport failure in plain words: which server, which way, why.
 
 use std::error::Error;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use std::{io, iter};
 
 use datapath::error::{SourceError, SourceErrorKind, errno_text};
+use http::StatusCode;
 use url::Url;
 
+use super::status::status_text;
 use crate::address::url_origin;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptError;
@@ -48,6 +50,31 @@ impl RequestRoute {
         }
     }
 
+    /// What a status means for a URL of this scheme, and what to do. A proxy in between may have given the answer.
+    pub(super) fn describe_refusal(&self, status: StatusCode, scheme: &str, has_login: bool) -> String {
+        let (shown, code) = (&self.shown, status.as_u16());
+        let text = match code {
+            407 => {
+                let proxy = self.proxy.as_ref().map_or("a proxy", |(proxy, _)| proxy);
+                return format!(
+                    "the proxy {proxy} wants a user name and a password (407): http://NAME:PASSWORD@HOST:PORT in {scheme}_proxy"
+                );
+            }
+            400 if scheme == "http" => format!("{shown} answers {}: is it https://?", status_text(status)),
+            401 if has_login => format!("{shown} does not accept the user name and the password (401)"),
+            401 => format!("{shown} wants a user name and a password (401): give --user and --password-file"),
+            403 => format!(
+                "{shown} may not be read (403): does it need a login, or has a signed address expired?"
+            ),
+            404 | 410 => format!("{shown} does not exist ({code}): is the address right?"),
+            _ => format!("{shown} answers {}", status_text(status)),
+        };
+        match &self.proxy {
+            Some((proxy, _)) => format!("through the proxy {proxy}: {text}"),
+            None => text,
+        }
+    }
+
     /// The error for an answer that has not come to its end in time; parts of it may have.
     pub(super) fn incomplete_error(&self, limit: Duration) -> SourceError {
         let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
@@ -82,16 +109,44 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
     if words.is_empty() { error.to_string() } else { words.join(": ") }
 }
 
-/// Calls `test` for each layer of `error`, the outermost first, until it is true.
-fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
-    let mut layers = iter::successors(Some(error as &(dyn Error + 'static)), |&layer| {
+/// The layers of `error`, the outermost first.
+fn error_layers(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    iter::successors(Some(error as &(dyn Error + 'static)), |&layer| {
         // What an `io::Error` wraps is not its source, but the source's source is.
         match layer.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => layer.source(),
         }
-    });
-    layers.any(test)
+    })
+}
+
+/// True if `test` is, for a layer of `error`.
+fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
+    error_layers(error).any(test)
+}
+
+/// What the user can do about a failure of TLS that has a usual reason.
+fn tls_advice(error: &rustls::Error) -> Option<String> {
+    use rustls::{CertificateError, Error, InvalidMessage};
+    let date = |time: rustls::pki_types::UnixTime| {
+        httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(time.as_secs()))
+    };
+    Some(match error {
+        Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
+            "no authority that is trusted here has signed its certificate; --ca-dir DIR adds authorities"
+                .to_owned()
+        }
+        Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. }) => {
+            format!("its certificate expired on {}: is the clock of this machine right?", date(*not_after))
+        }
+        Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
+            format!("its certificate begins on {}: is the clock of this machine right?", date(*not_before))
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "it does not speak TLS: is it http://?".to_owned()
+        }
+        _ => return None,
+    })
 }
 
 /// The failure and its party: the name of a server, the way to it, or what it is.
@@ -105,9 +160,11 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
         Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
         _ => &route.server,
     };
+    let advice = error_layers(&error).find_map(|layer| tls_advice(layer.downcast_ref()?));
     let cause = plain_cause(error);
     let sentence = if is_tls {
-        format!("TLS with {peer}: {cause}")
+        let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
+        format!("TLS with {peer}: {cause}{advice}")
     } else if is_dns {
         format!("cannot find {peer}: {cause}")
     } else if is_connect && is_io {

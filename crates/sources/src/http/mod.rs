@@ -94,11 +94,6 @@ impl HttpSource {
         })
     }
 
-    /// `Content-Type` of the answer.
-    pub fn content_type(&self) -> Option<&str> {
-        header_text(&self.headers, header::CONTENT_TYPE)
-    }
-
     /// The head of the first answer.
     pub fn response_headers(&self) -> &HeaderMap {
         &self.headers
@@ -127,6 +122,10 @@ impl HttpSource {
 impl Source for HttpSource {
     fn name(&self) -> String {
         self.name.clone()
+    }
+
+    fn content_type(&self) -> Option<&str> {
+        header_text(&self.headers, header::CONTENT_TYPE)
     }
 
     fn total_bytes(&self) -> Option<u64> {
@@ -183,7 +182,10 @@ async fn ask_once(client: &ObjectClient) -> Result<(Response, Url), AttemptError
     let (response, location) = client.follow_redirects(client.start_url(), None).await?;
     match response.status() {
         StatusCode::OK => Ok((response, location)),
-        status => Err(AttemptError::from_status(200, status, response.headers())),
+        status => {
+            let failure = AttemptError::from_status(200, status, response.headers());
+            Err(failure.with_plain_words(&client.describe_refusal(status, &location)))
+        }
     }
 }
 

@@ -37,7 +37,9 @@ impl RegistryImage {
                 ParsedManifest::Index(index) => {
                     let chosen = wanted.choose_image(&index).map_err(|reason| {
                         let message = format!("Error retrieving image: choosing image instance: {reason}");
-                        invalid_error(message)
+                        let platforms = WantedPlatforms::list_platforms(&index);
+                        let words = format!("{reason}; there are: {platforms} (--architecture chooses)");
+                        invalid_error(message).with_plain_words(&words)
                     })?;
                     served = store.read_manifest(chosen).map_err(pull_error)?;
                 }

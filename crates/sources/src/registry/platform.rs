@@ -5,6 +5,9 @@ use super::manifest::{ImageIndex, ImagePlatform, OciDescriptor};
 /// The system that images are made for.
 const OS: &str = "linux";
 
+/// Platforms of an index that are named where none of them fits.
+const SHOWN_PLATFORMS: usize = 16;
+
 /// Variants of an architecture, from the most capable to the one that all others can stand in for (Go's image tools).
 const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("arm64", &["v8"])];
 
@@ -49,6 +52,13 @@ impl WantedPlatforms {
                 index.kind
             )
         })
+    }
+
+    /// The platforms of an index, for a sentence about one in which none fits.
+    pub(super) fn list_platforms(index: &ImageIndex) -> String {
+        let platforms = index.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref());
+        let names = platforms.take(SHOWN_PLATFORMS).map(|it| format!("{}/{}", it.os, it.architecture));
+        names.collect::<Vec<_>>().join(", ")
     }
 
     fn platform_rank(&self, platform: &ImagePlatform) -> Option<usize> {
@@ -136,6 +146,8 @@ mod tests {
                 format!("no image found in {name} for architecture \"absent\", variant \"\", OS \"linux\"")
             );
         }
+        let index = index(IndexKind::Oci, &["linux/amd64/", "windows/arm64/v8"]);
+        assert_eq!(WantedPlatforms::list_platforms(&index), "linux/amd64, windows/arm64");
     }
 
     #[test]

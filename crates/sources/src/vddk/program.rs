@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -29,6 +29,9 @@ const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 
 /// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
 const POLL: Duration = Duration::from_millis(5);
+
+/// Time for a signal that has ended the program to reach us as well.
+const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
 /// The fate of a program that was started.
 pub(super) enum ProgramState {
@@ -104,6 +107,13 @@ impl RunningProgram {
                 return Err(stopped_error());
             }
             if let Some(status) = self.child.try_wait().ok().flatten() {
+                // A signal to all processes of a pod or a terminal may end it before our own handler is told.
+                if status.signal().is_some() {
+                    thread::sleep(SIGNAL_DELAY);
+                    if stop.is_cancelled() {
+                        return Err(stopped_error());
+                    }
+                }
                 return Ok(ProgramState::Ended(status));
             }
             if start.elapsed() > START_LIMIT {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Once};
 
 use datapath::error::{SourceError, SourceErrorKind};
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use parking_lot::Mutex;
 use reqwest::Response;
 use url::{Origin, Url};
@@ -108,6 +108,12 @@ impl ObjectClient {
             shown.push_str(&format!(" (to which {} led)", self.display_url(&self.start)));
         }
         RequestRoute::new(url, shown, &self.network.proxy)
+    }
+
+    /// What a status at `url` means, and what to do.
+    pub(super) fn describe_refusal(&self, status: StatusCode, url: &Url) -> String {
+        let has_login = self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION);
+        self.request_route(url).describe_refusal(status, url.scheme(), has_login)
     }
 
     /// A silent server is named; other failures have named theirs.
