@@ -35,6 +35,9 @@ pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 /// Seconds after which to come again if there are too many uploads.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
+/// The answer to what [`heads::is_proper`] refuses.
+const IMPROPER: &str = "the request needs the header Host, once, and must not be a CONNECT\n";
+
 /// State that all requests share.
 pub(crate) struct ProxyState {
     pub(crate) verifier: TokenVerifier,
@@ -59,7 +62,7 @@ pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: 
     }
     let path = request.uri().path().to_owned();
     let route = routes::find_route(&path);
-    let precedes = precedes_a_part(route, request.method());
+    let precedes = precedes_a_part(route, &request);
     let mut reply = match route {
         ProxyRoute::Health => boxed_reply(reply::text_reply(StatusCode::OK, "OK")),
         ProxyRoute::Ready => boxed_reply(readiness_reply(&proxy).await),
@@ -85,7 +88,7 @@ pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: 
 /// The answer to what cannot be a request, from any sender.
 fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
-        return Some(reply::empty_reply(StatusCode::BAD_REQUEST));
+        return Some(reply::text_reply(StatusCode::BAD_REQUEST, IMPROPER));
     }
     let too_large = body::check_body_size(request.body()).err()?;
     let words = format!("a body of {too_large}\n");
@@ -94,10 +97,13 @@ fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
 
 /// True if a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
 /// silently sends the request again, all of it: from an offset that is long past. On a new connection it reports the cut.
-fn precedes_a_part(route: ProxyRoute<'_>, method: &Method) -> bool {
+fn precedes_a_part(route: ProxyRoute<'_>, request: &Request<Incoming>) -> bool {
     match route {
         ProxyRoute::Page(_) => true,
-        ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => method != Method::PATCH,
+        // Other clients send many small parts, each of which would need another handshake.
+        ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => {
+            request.method() != Method::PATCH || request.headers().contains_key(header::ORIGIN)
+        }
         ProxyRoute::Upload(_) | ProxyRoute::Health | ProxyRoute::Ready | ProxyRoute::Unknown => false,
     }
 }
@@ -209,18 +215,18 @@ fn limit_reply(words: String) -> reply::Reply {
     reply
 }
 
-/// The answer does not tell what is wrong with a token.
 fn refuse_token(proxy: &ProxyState, peer: &Peer, refusal: TokenError, request: Request<Incoming>) -> Reply {
     let address = peer.address;
     match refusal {
         TokenError::Unsuitable(_) => tracing::error!("{refusal} (from {address})"),
-        _ => tracing::debug!("refused a request from {address}: {refusal}"),
+        _ => tracing::info!("refused a request from {address}: {refusal}"),
     }
     proxy.figures.count_outcome(match refusal {
         TokenError::Invalid(_) => RequestOutcome::Unauthorized,
         TokenError::NoToken | TokenError::Unsuitable(_) => RequestOutcome::BadRequest,
     });
-    boxed_reply(reply::refuse_body(reply::empty_reply(refusal.status_code()), request, peer))
+    let answer = reply::text_reply(refusal.status_code(), refusal.advice());
+    boxed_reply(reply::refuse_body(answer, request, peer))
 }
 
 fn admit_upload(
@@ -298,7 +304,9 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
     match failure {
         UpstreamError::Credentials(_) => {
             exchange.note_answer(StatusCode::INTERNAL_SERVER_ERROR, RequestOutcome::NoCredentials);
-            reply::empty_reply(StatusCode::INTERNAL_SERVER_ERROR)
+            let words =
+                "the proxy cannot read its own certificates: an administrator has to look at its log\n";
+            reply::text_reply(StatusCode::INTERNAL_SERVER_ERROR, words)
         }
         UpstreamError::Stalled => {
             exchange.note_answer(StatusCode::TOO_MANY_REQUESTS, RequestOutcome::Limited);

@@ -12,7 +12,7 @@ pub(crate) enum PageAsset {
 }
 
 /// Nothing but the page's own files, and requests only to where it came from (Content Security Policy Level 3).
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 const HEADERS: [(HeaderName, &str); 4] = [

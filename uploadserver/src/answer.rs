@@ -50,7 +50,13 @@ async fn upload(
     let mut request = Some(request);
     let mut reply = match perform(server, peer, endpoint, asked, &mut request).await {
         Ok(reply) => reply,
-        Err(refusal) => refusal.reply(endpoint.is_resumable()),
+        Err(refusal) => {
+            server.figures.count_refusal();
+            if matches!(refusal, RequestRefusal::Client | RequestRefusal::Method(_)) {
+                tracing::warn!("refused a request from {}: {refusal}", peer.address);
+            }
+            refusal.reply(endpoint.is_resumable())
+        }
     };
     if endpoint.is_resumable() {
         resumable::mark_reply(&mut reply);
@@ -71,7 +77,7 @@ async fn perform(
 ) -> Result<Reply, RequestRefusal> {
     let is_open = matches!(
         asked,
-        Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method)
+        Ok(UploadRequest::Presence { .. } | UploadRequest::Capabilities) | Err(RequestRefusal::Method(_))
     );
     if !is_open && !server.config.access.allows(peer) {
         return Err(RequestRefusal::Client);

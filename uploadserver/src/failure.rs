@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use datapath::Error;
-use datapath::error::{FormatError, SourceErrorKind};
+use datapath::error::{DecodeError, FormatError, SourceErrorKind};
 use datapath::observe::TransferPhase;
 use http::StatusCode;
 use volume::messages::{self, ProductKind};
@@ -68,22 +68,25 @@ impl UploadError {
     }
 }
 
-/// The status for an error. 400 if the client's bytes cannot become a disk, also when it sends them again; else 500.
+/// The status for an error. 400 if the client's bytes cannot become a disk, also when it sends them again, and 415 if they are of a kind
+/// that never does; else 500.
 fn error_status(error: &Error) -> StatusCode {
     match error {
-        Error::Format(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
+        Error::Format(FormatError::Text(_) | FormatError::Foreign(_))
+        | Error::Decode(DecodeError::Unsupported(_)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        // More memory may help.
+        Error::Decode(DecodeError::Memory { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
+        Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
         // As soon as there are threads again.
         Error::Thread(_) => StatusCode::SERVICE_UNAVAILABLE,
-        Error::Source(_) | Error::Decode(_) | Error::Target(_) | Error::Stopped => {
-            StatusCode::INTERNAL_SERVER_ERROR
-        }
+        Error::Source(_) | Error::Target(_) | Error::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use datapath::error::{DecodeError, SourceError, TargetError};
+    use datapath::error::{SourceError, TargetError};
 
     use super::*;
 
@@ -157,7 +160,7 @@ mod tests {
                     phase: TransferPhase::Info,
                     ..DOING
                 },
-                500,
+                400,
                 "Saving stream failed: Unable to obtain information about data source: could not process image \
                  header: EOF"
                     .to_owned(),

@@ -21,6 +21,7 @@ pub(crate) struct ServerMetrics {
     registry: MetricsRegistry,
     successes: Counter,
     failures: Counter,
+    refusals: Counter,
     percent: Gauge,
     speed: Gauge,
     states: [(&'static str, Gauge); 6],
@@ -47,6 +48,11 @@ impl Default for ServerMetrics {
         Self {
             successes: outcome("success"),
             failures: outcome("failure"),
+            refusals: registry.add_counter(
+                "cdi_uploadserver_refused_requests_total",
+                "Requests of uploads that were not taken: of another client, with another method, while one is in progress.",
+                &[],
+            ),
             percent: registry.add_gauge(
                 "cdi_uploadserver_progress_percent",
                 "How much of the upload in progress was received; 0 if its length is not known.",
@@ -77,6 +83,11 @@ impl ServerMetrics {
         if is_success { &self.successes } else { &self.failures }.add(1);
     }
 
+    /// A request to a path of uploads was not taken.
+    pub(crate) fn count_refusal(&self) {
+        self.refusals.add(1);
+    }
+
     /// The text for Prometheus, for a server in `state`, whose upload is at `percent`.
     pub(crate) fn encode_metrics(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
         self.percent.set(percent.unwrap_or(0.0));
@@ -85,7 +96,7 @@ impl ServerMetrics {
         for (known, gauge) in &self.states {
             gauge.set(if *known == state { 1.0 } else { 0.0 });
         }
-        self.registry.encode_text()
+        self.registry.encode_page()
     }
 }
 

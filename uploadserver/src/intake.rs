@@ -74,6 +74,12 @@ impl UploadIntake {
         self.sender.await_or_flush(next).await
     }
 
+    /// Hands over what came so far, since nothing may follow for long.
+    pub(crate) async fn flush_bytes(&mut self) {
+        // If the data path is gone, its own error says more than this one.
+        self.sender.flush().await.ok();
+    }
+
     /// Ready when no more bytes are wanted: the upload has failed or was stopped.
     pub(crate) async fn wait_closed(&self) {
         self.sender.closed().await;
@@ -116,15 +122,14 @@ impl UploadIntake {
             )),
             _ => Ok(checksum),
         };
-        // If the data path is gone, its own error says more than this one.
-        self.sender.flush().await.ok();
+        self.flush_bytes().await;
         self.set_end(end);
     }
 
     /// The bytes end here, and some are missing.
     pub(crate) async fn break_off(mut self, error: SourceError) {
         // What came is good, and tells how far the image got.
-        self.sender.flush().await.ok();
+        self.flush_bytes().await;
         self.set_end(Err(error));
     }
 

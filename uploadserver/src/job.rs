@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use datapath::facts::ImageFacts;
 use datapath::marks::PrefixCrc;
 use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
+use diskimage::HEAD_BYTES;
 use tokio::sync::watch::Sender;
 use tokio_util::sync::CancellationToken;
 use tracing::Span;
@@ -17,6 +18,10 @@ use volume::watch::{self, PhaseTracker};
 use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
 use crate::generation::ResumableState;
+
+/// Time for the data path to recognise what it has the head of. It takes a millisecond on an idle machine; a VHDX or VMDK may need more
+/// than the head.
+const RECOGNITION_LIMIT: Duration = Duration::from_secs(2);
 
 /// The wrapping of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,6 +209,19 @@ impl UploadJob {
         outlooks.wait_for(|outlook| matches!(outlook, JobState::Ended(_))).await.ok();
     }
 
+    /// Waits for a moment until the bytes that came are recognised as an image, or refused: whoever sends an image in parts learns with
+    /// the first large one that it is none. Only behind the part that makes them enough, of which `before` bytes had come before.
+    pub(crate) async fn wait_recognised(&self, before: u64) {
+        if !(before..self.progress.received_bytes()).contains(&(HEAD_BYTES as u64)) {
+            return;
+        }
+        let mut outlooks = self.outlook.subscribe();
+        let is_known = |outlook: &JobState| {
+            self.progress.image_facts().is_some() || matches!(outlook, JobState::Ended(_))
+        };
+        tokio::time::timeout(RECOGNITION_LIMIT, outlooks.wait_for(is_known)).await.ok();
+    }
+
     /// True once all bytes are verified.
     pub(crate) fn is_verified(&self) -> bool {
         !matches!(*self.outlook.borrow(), JobState::Running)
@@ -284,6 +302,8 @@ impl Observer for UploadProgress {
     fn record_image(&self, facts: &ImageFacts) {
         watch::log_image(facts);
         self.facts.set(facts.clone()).ok();
+        // For those who wait for it.
+        self.outlook.send_modify(|_| {});
     }
 
     fn record_bytes(&self, count: ByteCount, total: u64) {

@@ -1,6 +1,6 @@
 //! Requests that are not taken, and what their clients are told.
 
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, StatusCode, header};
 use https::body::TooLarge;
 use program::cdi::{CHECKSUM_HEADER, CONTENT_HEADER, ENCODING_HEADER, ZSTD};
 
@@ -15,17 +15,17 @@ use crate::tus::{self, TusHeaderError};
 /// A reason why a request is not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestRefusal {
-    #[error("the path has no such method")]
-    Method,
-    #[error("another client is expected")]
+    #[error("this path takes {0} only: an upload is a POST or a PUT, such as `curl -T IMAGE`")]
+    Method(&'static str),
+    #[error("this server takes uploads of one client only, which shows a certificate: give --cert and --key")]
     Client,
     #[error(transparent)]
     Occupied(#[from] SlotOccupied),
-    #[error("there is no such upload")]
+    #[error("there is no such upload: begin it again")]
     NoUpload,
-    #[error("the request before does not let go of the upload")]
+    #[error("the request before does not let go of the upload: try again in a moment")]
     Locked,
-    #[error("the upload has failed")]
+    #[error("the upload has failed: begin it again")]
     Gone,
     #[error(transparent)]
     Representation(#[from] RepresentationError),
@@ -33,6 +33,10 @@ pub(crate) enum RequestRefusal {
     Checksum(#[from] AnnouncedChecksumError),
     #[error(transparent)]
     Form(#[from] FormError),
+    #[error(
+        "this is a form (multipart/form-data): send it to upload-form, or the image by itself, such as `curl -T IMAGE`"
+    )]
+    FormOnPlainPath,
     #[error(transparent)]
     Tus(#[from] TusHeaderError),
     #[error("a clone in \"{0}\" is not understood: {ENCODING_HEADER} may be {ZSTD}")]
@@ -62,7 +66,8 @@ pub(crate) enum RequestRefusal {
 impl RequestRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            Self::Method | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
+            // Not 405: CDI's own server answers so (contract §2.4).
+            Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
             Self::Client => StatusCode::UNAUTHORIZED,
             Self::Occupied(SlotOccupied::Busy) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Occupied(SlotOccupied::Done) | Self::WrongOffset { .. } => StatusCode::CONFLICT,
@@ -72,7 +77,8 @@ impl RequestRefusal {
             Self::Failed(failure) => failure.status,
             Self::Tus(TusHeaderError::Version) => StatusCode::PRECONDITION_FAILED,
             // RFC 9110 §15.5.16.
-            Self::Tus(TusHeaderError::ContentType)
+            Self::FormOnPlainPath
+            | Self::Tus(TusHeaderError::ContentType)
             | Self::Representation(RepresentationError::Coding { .. }) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             // RFC 9110 §15.5.14.
             Self::TooLarge(_)
@@ -87,12 +93,12 @@ impl RequestRefusal {
     pub(crate) fn reply(&self, is_resumable: bool) -> Reply {
         let status = self.status();
         let mut reply = match self {
-            Self::Method | Self::Client | Self::NoUpload | Self::Locked | Self::Gone => {
-                reply::empty_reply(status)
-            }
             Self::Occupied(occupied) => {
                 tracing::warn!("{occupied}");
-                reply::empty_reply(status)
+                reply::text_reply(status, format!("{}\n", occupied.advice()))
+            }
+            Self::Method(_) | Self::Client | Self::NoUpload | Self::Locked | Self::Gone => {
+                reply::text_reply(status, format!("{self}\n"))
             }
             Self::Failed(failure) => reply::text_reply(status, failure.sentence.clone()),
             _ if is_resumable => reply::text_reply(status, format!("{self}\n")),
@@ -104,6 +110,9 @@ impl RequestRefusal {
         };
         let headers = reply.headers_mut();
         match self {
+            Self::Method(allowed) => {
+                headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
+            }
             Self::Representation(RepresentationError::Coding { coded, .. }) => {
                 headers.extend(coded.accept_encoding());
             }

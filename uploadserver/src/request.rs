@@ -69,7 +69,10 @@ impl<'p> UploadRequest<'p> {
             (Whole(endpoint), &Method::HEAD) if endpoint.is_async => {
                 Ok(Self::Presence { asks_encodings: headers.contains_key(ENCODING_HEADER) })
             }
-            (Whole(endpoint), &Method::POST) => WholeUpload::read(endpoint, headers, body).map(Self::Whole),
+            // PUT is what `curl -T` sends by itself.
+            (Whole(endpoint), &Method::POST | &Method::PUT) => {
+                WholeUpload::read(endpoint, headers, body).map(Self::Whole)
+            }
             (Beginning | Continuation(_), &Method::OPTIONS) => Ok(Self::Capabilities),
             (Beginning, &Method::POST) => {
                 representation::check(headers, body, CodingOwner::Wrapped)?;
@@ -92,8 +95,18 @@ impl<'p> UploadRequest<'p> {
                 Ok(tus::check_version(headers).map(|()| Self::Progress(id))?)
             }
             (Continuation(id), &Method::DELETE) => Ok(tus::check_version(headers).map(|()| Self::End(id))?),
-            _ => Err(RequestRefusal::Method),
+            _ => Err(RequestRefusal::Method(allowed_methods(endpoint))),
         }
+    }
+}
+
+/// The methods of a path, for the header `Allow` (RFC 9110 §10.2.1).
+fn allowed_methods(endpoint: UploadEndpoint<'_>) -> &'static str {
+    match endpoint {
+        UploadEndpoint::Whole(endpoint) if endpoint.is_async => "POST, PUT, HEAD",
+        UploadEndpoint::Whole(_) => "POST, PUT",
+        UploadEndpoint::Beginning => "POST, OPTIONS",
+        UploadEndpoint::Continuation(_) => "PATCH, HEAD, DELETE, OPTIONS",
     }
 }
 
@@ -105,6 +118,10 @@ impl WholeUpload {
             false => CodingOwner::Object,
         };
         representation::check(headers, body, coded)?;
+        // Else the form would become the disk: `-F` is how many people know curl.
+        if !endpoint.is_form && form::form_boundary(headers).is_ok() {
+            return Err(RequestRefusal::FormOnPlainPath);
+        }
         if content.is_clone() && endpoint.is_async {
             return Err(RequestRefusal::AsyncClone);
         }

@@ -12,7 +12,7 @@ use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use https::body;
 use https::listener::Peer;
 use hyper::body::Incoming;
-use program::cdi::{KEPT_HEADER, KEPT_LATER, RESUMABLE};
+use program::cdi::{KEPT_HEADER, KEPT_LATER, RESULT_HEADER, RESUMABLE};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -139,13 +139,20 @@ pub(crate) async fn append(
         // Nobody else sets it: this request has the turn, and takes the bytes now.
         job.progress.total.set(length).ok();
     }
+    let before = job.progress.received_bytes();
     let payload = RequestPayload::from_body(sent.into_body(), peer.hold_active());
     let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
     let feeding = async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
     // A task of its own: what it has taken from the client must not be lost when the connection breaks.
     Ok(match tokio::spawn(feeding.instrument(job.span.clone())).await {
         Ok(true) => completed(job, reply::outcome_reply(job).await),
-        Ok(false) => with_offset(job, reply::empty_reply(StatusCode::NO_CONTENT)),
+        Ok(false) => {
+            job.wait_recognised(before).await;
+            if let Some(Err(failure)) = job.result() {
+                return Err(RequestRefusal::Failed(failure));
+            }
+            with_offset(job, reply::empty_reply(StatusCode::NO_CONTENT))
+        }
         Err(error) => reply::failure_reply(&UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, error)),
     })
 }
@@ -174,6 +181,7 @@ async fn feed(
             if !matches!(end, BodyEnd::Whole(_)) {
                 job.progress.counted.record_retry(Stage::Source);
             }
+            intake.flush_bytes().await;
             let received = intake.received_bytes();
             tracing::info!("the upload waits at byte {received} to be continued");
             *slot = Some(intake);
@@ -241,7 +249,11 @@ fn created(mut reply: Reply, id: &str) -> Reply {
 /// All bytes have come; `outcome` is the answer to that.
 fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     if outcome.status() == StatusCode::OK {
-        *outcome.status_mut() = StatusCode::NO_CONTENT;
+        // A 204 has no body: the line is in a header.
+        outcome = reply::empty_reply(StatusCode::NO_CONTENT);
+        if let Ok(line) = HeaderValue::from_str(reply::success_line(job).trim_end()) {
+            outcome.headers_mut().insert(HeaderName::from_static(RESULT_HEADER), line);
+        }
     }
     with_offset(job, outcome)
 }

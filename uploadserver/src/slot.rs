@@ -33,6 +33,16 @@ pub(crate) enum SlotOccupied {
     Done,
 }
 
+impl SlotOccupied {
+    /// The reason for the client, and what to do.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Self::Busy => "another upload is in progress: try again when it has ended",
+            Self::Done => "an upload has already become the disk: this server takes no other",
+        }
+    }
+}
+
 /// The place for an upload.
 #[derive(Clone)]
 pub(crate) struct UploadSlot {

@@ -90,7 +90,7 @@ fn upload(server: &Server, path: &str, object: &Path) -> Duration {
     }
     connection.send(&back).or_fail("send");
     let sent = Instant::now();
-    connection.response().or_fail("an answer").assert(200, "");
+    connection.response().or_fail("an answer").assert_uploaded();
     sent.elapsed()
 }
 

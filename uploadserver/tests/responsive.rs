@@ -25,7 +25,7 @@ fn health_is_answered_while_xz_is_decoded() {
     let mut waits = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            server.post("/v1beta1/upload", &body).assert(200, "");
+            server.post("/v1beta1/upload", &body).assert_uploaded();
             done.store(true, Ordering::Relaxed);
         });
         server.wait_for_line("Content type header is");

@@ -237,7 +237,7 @@ impl Server {
     /// Posts `body` to `path` and fails the test unless that ends the server with success.
     #[track_caller]
     pub fn post_last(self, path: &str, body: &[u8]) -> Finished {
-        self.post(path, body).assert(200, "");
+        self.post(path, body).assert_uploaded();
         let finished = self.wait();
         finished.assert_success(path);
         finished

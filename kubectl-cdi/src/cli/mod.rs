@@ -13,6 +13,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
+use program::cdi::{CURL, UPLOAD};
 use program::cgroup;
 use program::command_line;
 use program::signal::ShutdownRequest;
@@ -90,8 +91,7 @@ async fn print_token(arguments: TokenArgs) -> Result<(), PluginCommandError> {
     let proxy = proxy.as_str().trim_end_matches('/');
     let token = token.as_str();
     print_text(&format!(
-        "{token}\n\n# For five minutes:\ncurl -H 'Authorization: Bearer {token}' -X POST -T IMAGE {proxy}{}\n",
-        program::cdi::UPLOAD
+        "{token}\n\n# For five minutes:\n{CURL} -H 'Authorization: Bearer {token}' {proxy}{UPLOAD}\n"
     ))
 }
 

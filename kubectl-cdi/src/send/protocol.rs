@@ -216,6 +216,9 @@ where
     }
 }
 
+/// The answers of an upload server that does not like the image.
+const IMAGE_REFUSED: [StatusCode; 2] = [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
+
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {
     let words = || match answer.words.as_str() {
         "" => format!("the server answers {}, at {url}", answer.status),
@@ -236,7 +239,7 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         | StatusCode::SERVICE_UNAVAILABLE
         | StatusCode::GATEWAY_TIMEOUT => Err(UploadRequestError::Passing(words())),
         status => {
-            Err(UploadRequestError::Refused { words: words(), is_image: status == StatusCode::BAD_REQUEST })
+            Err(UploadRequestError::Refused { words: words(), is_image: IMAGE_REFUSED.contains(&status) })
         }
     }
 }

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use https::tls::{AuthorityFiles, ServerFiles};
-use program::cdi::{CLIENT_NAME, UPLOAD};
+use program::cdi::{CLIENT_NAME, CURL, UPLOAD};
 use program::command_line::values::server_url;
 use program::signal::ShutdownRequest;
 use program::start::{self, ProcessStartError};
@@ -96,8 +96,8 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
 fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> String {
     let (ca, url) = (files.ca.display(), server_url(proxy));
     format!(
-        "\nUpload with:\n  curl --cacert {ca} -H 'Authorization: Bearer {token}' -X POST -T IMAGE {url}{UPLOAD}\n\
-         or in a browser that trusts {ca}: {url}/ with the token\n  {token}\n\
+        "\nUpload with:\n  {CURL} --cacert {ca} -H 'Authorization: Bearer {token}' {url}{UPLOAD}\n\
+         or in a browser that trusts {ca}:\n  {url}/#token={token}\n\
          The disk is written to {}. Ctrl-C ends both servers.\n\n",
         dir.join("disk.img").display()
     )

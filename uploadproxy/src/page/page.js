@@ -13,6 +13,12 @@ const LONGEST_PAUSE_S = 30;
 // A connection over which nothing has moved for so long is taken for dead.
 const STALL_MS = 60_000;
 const SPEED_WINDOW_MS = 10_000;
+// Sent first, and answered for: by then the upload server knows whether it can make a disk of the file. A browser shows
+// an answer only when everything is sent, which may take hours.
+const FIRST_BYTES = 1 << 20;
+// Where this tab keeps an upload that a reload or a crash interrupts. It is of no use without a token.
+const INTERRUPTED = "interrupted-upload";
+const TITLE = document.title;
 
 // What passes by itself: a broken connection (0), an answer to fewer bytes than were sent (204), a proxy or server
 // that starts anew.
@@ -24,6 +30,7 @@ const MEANING = {
   404: "There is no upload here any more.",
   409: "The volume has been uploaded to already.",
   410: "The upload server has given up this upload. Begin again.",
+  415: "This file is no disk image.",
   413: "Something on the way does not let an image of this size through.",
   429: "Too many uploads are going on. Try again later.",
   500: "The upload broke off, or the disk could not be written.",
@@ -33,9 +40,11 @@ const MEANING = {
 
 const ENTITIES = { "&lt;": "<", "&gt;": ">", "&amp;": "&", "&#34;": '"', "&#39;": "'" };
 
-const [form, tokenField, fileField, startButton, cancelButton, transfer, bar, figures, status, answer] =
-  ["form", "token", "file", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
+const [form, tokenField, tokenHint, fileField, startButton, cancelButton, transfer, bar, figures, status, answer] =
+  ["form", "token", "token-hint", "file", "start", "cancel", "transfer", "bar", "figures", "status", "answer"]
     .map((id) => document.getElementById(id));
+
+const HINT = tokenHint.textContent;
 
 // The token lives in its field, here, and in the Authorization header only.
 let token = "";
@@ -87,6 +96,7 @@ class Meter {
       parts.push(`${duration((this.total - sent) / speed)} left`);
     }
     bar.value = sent / this.total;
+    document.title = `${percent(sent, this.total)} · ${TITLE}`;
     figures.textContent = parts.join(" · ");
   }
 }
@@ -124,8 +134,8 @@ function pause(seconds) {
   });
 }
 
-/** Sends a request and returns the XMLHttpRequest when it has ended, however it did. */
-function request(method, url, headers = {}, body = null, onSent = null) {
+/** Sends a request and returns the XMLHttpRequest when it has ended, however it did. `onAllSent` is called when the body has left. */
+function request(method, url, headers = {}, body = null, onSent = null, onAllSent = null) {
   return cancellable((resolve) => {
     const xhr = new XMLHttpRequest();
     let watchdog;
@@ -144,7 +154,7 @@ function request(method, url, headers = {}, body = null, onSent = null) {
       xhr.upload.onprogress = (event) => sent(event.loaded);
       xhr.upload.onload = () => {
         clearTimeout(watchdog);
-        say("Everything is sent. Verifying…");
+        onAllSent?.();
       };
       sent(0);
     }
@@ -157,48 +167,83 @@ function request(method, url, headers = {}, body = null, onSent = null) {
   });
 }
 
+/** Uploads `file`, and returns what the server says of the disk. */
 async function upload(file) {
   const meter = new Meter(file.size);
+  const kept = interrupted();
+  if (kept?.name === file.name && kept.size === file.size && kept.lastModified === file.lastModified) {
+    const offset = offsetIn(await request("HEAD", kept.url, TUS));
+    if (offset >= 0) {
+      return uploadResumable(file, meter, kept.url, offset);
+    }
+  }
   const created = await request("POST", RESUMABLE, { ...TUS, "Upload-Length": file.size });
   if ([404, 405, 501].includes(created.status)) {
-    await uploadWhole(file, meter);
-  } else if (created.status === 201) {
-    // Only the last part counts: the token goes nowhere else than where this page came from.
-    const url = `${RESUMABLE}/${created.getResponseHeader("Location").split("/").pop()}`;
-    try {
-      await uploadResumable(file, meter, url);
-    } catch (error) {
-      // Nobody will continue: the server need not wait. If this does not arrive, it does in vain.
-      fetch(url, { method: "DELETE", headers: { ...TUS, Authorization: `Bearer ${token}` } }).catch(() => {});
-      throw error;
-    }
-  } else {
+    return uploadWhole(file, meter);
+  }
+  if (created.status !== 201) {
     throw Failure.of(created);
   }
+  // Only the last part counts: the token goes nowhere else than where this page came from.
+  const url = `${RESUMABLE}/${created.getResponseHeader("Location").split("/").pop()}`;
+  return uploadResumable(file, meter, url, 0);
 }
 
 async function uploadWhole(file, meter) {
   say("Uploading. A broken connection will end this upload: the server cannot continue it.");
-  const xhr = await request("POST", WHOLE, {}, file, (sent) => meter.show(sent));
+  const xhr = await request("POST", WHOLE, {}, file, (sent) => meter.show(sent), sayVerifying);
   if (xhr.status !== 200) {
     throw Failure.of(xhr);
+  }
+  return xhr.responseText;
+}
+
+function sayVerifying() {
+  say("Everything is sent. Verifying…");
+}
+
+/** The upload that this tab began and did not end, if there is one. */
+function interrupted() {
+  return JSON.parse(sessionStorage.getItem(INTERRUPTED));
+}
+
+/** Sends `file` from `offset` on to the upload at `url`, which a reload of the page does not end. */
+async function uploadResumable(file, meter, url, offset) {
+  const { name, size, lastModified } = file;
+  sessionStorage.setItem(INTERRUPTED, JSON.stringify({ url, name, size, lastModified }));
+  try {
+    return await sendAll(file, meter, url, offset);
+  } catch (error) {
+    // Nobody will continue: the server need not wait. If this does not arrive, it does in vain.
+    fetch(url, { method: "DELETE", headers: { ...TUS, Authorization: `Bearer ${token}` } }).catch(() => {});
+    throw error;
+  } finally {
+    sessionStorage.removeItem(INTERRUPTED);
   }
 }
 
 /** Sends what is missing until the server has it all. After each cut the server is asked how much it has. */
-async function uploadResumable(file, meter, url) {
-  const patch = (offset, body, onSent) => request("PATCH", url, {
+async function sendAll(file, meter, url, offset) {
+  const patch = (offset, body, onSent, onAllSent) => request("PATCH", url, {
     ...TUS,
     "Content-Type": "application/offset+octet-stream",
     "Upload-Offset": offset,
-  }, body, onSent);
-  const sendFrom = async (offset) => patch(offset, await rest(file, offset), (sent) => meter.show(offset + sent));
-  say("Uploading…");
-  let xhr = await sendFrom(0);
-  for (let [offset, failures] = [0, 0]; offsetIn(xhr) !== file.size;) {
+  }, body, onSent, onAllSent);
+  const sendFrom = async (offset, end = file.size) => patch(offset, await part(file, offset, end),
+    (sent) => meter.show(offset + sent), end === file.size ? sayVerifying : null);
+  say(offset ? `Continuing at ${percent(offset, file.size)}…` : "Uploading…");
+  let xhr;
+  if (offset < FIRST_BYTES && FIRST_BYTES < file.size) {
+    xhr = await sendFrom(offset, FIRST_BYTES);
+    offset = offsetIn(xhr) === FIRST_BYTES ? FIRST_BYTES : offset;
+  }
+  if (!xhr || offset === FIRST_BYTES) {
+    xhr = await sendFrom(offset);
+  }
+  for (let failures = 0; offsetIn(xhr) !== file.size;) {
     if (meter.sent === file.size && xhr.status === 503 && xhr.responseText.includes("already finished uploading")) {
       // Only the answer to the last byte was lost, and the upload server has ended since.
-      return;
+      return "";
     }
     if (xhr.status === 401) {
       await askForToken();
@@ -217,6 +262,7 @@ async function uploadResumable(file, meter, url) {
       xhr = await sendFrom(offset);
     }
   }
+  return xhr.getResponseHeader("X-Cdi-Result") ?? "";
 }
 
 /** How much the server has, by its answer; NaN if that does not say. */
@@ -230,19 +276,40 @@ async function ask(url, patchNothing) {
   return xhr.status >= 400 && xhr.status !== 401 ? patchNothing() : xhr;
 }
 
-/** What comes after `offset`. A file that was changed is not read, which looks like a cut to XMLHttpRequest. */
-async function rest(file, offset) {
+/** What lies between. A file that was changed is not read, which looks like a cut to XMLHttpRequest. */
+async function part(file, offset, end) {
   try {
     await file.slice(offset, offset + 1).arrayBuffer();
   } catch {
     throw new Failure("The file cannot be read: was it changed, moved or taken away? Choose it again.");
   }
-  return file.slice(offset);
+  return file.slice(offset, end);
+}
+
+/** The token in its field, without what people copy along. */
+function typedToken() {
+  return tokenField.value.trim().replace(/^Bearer\s+/i, "");
+}
+
+/** Says what a token is for: its middle part is readable, and only the server can tell whether it is good. */
+function describeToken() {
+  let words = HINT;
+  try {
+    const claims = typedToken().split(".")[1].replace(/-/g, "+").replace(/_/g, "/");
+    const { namespace, name, exp } = JSON.parse(new TextDecoder().decode(Uint8Array.from(atob(claims), (c) => c.charCodeAt(0))));
+    const until = new Date(exp * 1000);
+    words = until < new Date()
+      ? `This token was for ${namespace}/${name}, and has expired at ${until.toLocaleTimeString()}. Ask for a new one.`
+      : `For the claim ${namespace}/${name}, until ${until.toLocaleTimeString()}.`;
+  } catch {
+    // No token yet.
+  }
+  tokenHint.textContent = words;
 }
 
 /** Takes the token from its field. False, with a sentence for the user, if there is none. */
 function takeToken() {
-  token = tokenField.value.trim().replace(/^Bearer\s+/i, "");
+  token = typedToken();
   const isToken = /^[\w.~+/-]+$/.test(token);
   if (!isToken) {
     say("Paste the upload token: one long word of letters, digits, dots, hyphens and underscores.", "failed");
@@ -271,7 +338,7 @@ function askForToken() {
 
 function say(words, kind = "") {
   status.textContent = words;
-  status.dataset.kind = kind;
+  status.dataset.kind = answer.dataset.kind = bar.dataset.kind = kind;
 }
 
 function showIdle(isIdle) {
@@ -279,6 +346,12 @@ function showIdle(isIdle) {
   cancelButton.hidden = isIdle;
   startButton.textContent = "Upload";
   onSubmit = start;
+}
+
+/** Shows the server's own words. */
+function showAnswer(words) {
+  answer.textContent = words;
+  answer.hidden = !words;
 }
 
 async function start() {
@@ -298,16 +371,18 @@ async function start() {
   transfer.hidden = false;
   say("Asking the server…");
   try {
-    await upload(file);
+    const said = await upload(file);
     tokenField.value = "";
+    describeToken();
     say(`Done. ${file.name} is on the volume.`, "done");
+    showAnswer(said);
   } catch (error) {
     say(cancellation.signal.aborted ? "Cancelled." : error.message, "failed");
-    answer.textContent = error.said ?? "";
-    answer.hidden = !error.said;
+    showAnswer(error.said ?? "");
   }
   token = "";
   cancellation = null;
+  document.title = TITLE;
   showIdle(true);
   startButton.focus();
 }
@@ -318,12 +393,31 @@ form.onsubmit = (event) => {
 };
 cancelButton.onclick = () => cancellation.abort();
 addEventListener("beforeunload", (event) => cancellation && event.preventDefault());
-addEventListener("dragover", (event) => event.preventDefault());
+addEventListener("dragover", (event) => {
+  event.preventDefault();
+  document.body.classList.add("dragging");
+});
+addEventListener("dragleave", (event) => document.body.classList.toggle("dragging", event.relatedTarget !== null));
 addEventListener("drop", (event) => {
   event.preventDefault();
-  if (!cancellation && event.dataTransfer.files.length > 0) {
-    fileField.files = event.dataTransfer.files;
+  document.body.classList.remove("dragging");
+  const { files } = event.dataTransfer;
+  if (!cancellation && files.length > 1) {
+    say("One volume takes one image: drop one file.", "failed");
+  } else if (!cancellation && files.length === 1) {
+    fileField.files = files;
+    say("");
   }
 });
+tokenField.addEventListener("input", describeToken);
 
 showIdle(true);
+// A link may bring the token, which then leaves the address: the part behind # is sent to no server.
+if (location.hash.startsWith("#token=")) {
+  tokenField.value = decodeURIComponent(location.hash.slice("#token=".length));
+  history.replaceState(null, "", location.pathname);
+}
+describeToken();
+if (interrupted()) {
+  say(`The upload of ${interrupted().name} was interrupted. Choose that file again, and it continues.`);
+}

@@ -33,7 +33,18 @@ pub(crate) enum TokenError {
 }
 
 impl TokenError {
-    /// The status that CDI's clients know. The body is empty: a forger does not learn what is wrong with a token.
+    /// The reason for the client, and what to do. A forger does not learn what is wrong with a token.
+    pub(crate) fn advice(self) -> &'static str {
+        match self {
+            Self::NoToken => "there is no token: send the header \"Authorization: Bearer TOKEN\"\n",
+            Self::Invalid(_) => {
+                "the token has expired, or is not of this cluster: tokens are good for five minutes, ask for a new one\n"
+            }
+            Self::Unsuitable(_) => "the token is not for an upload to a claim (PVC): ask for a new one\n",
+        }
+    }
+
+    /// The status that CDI's clients know.
     pub(crate) fn status_code(self) -> StatusCode {
         match self {
             Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,

@@ -13,11 +13,11 @@ use crate::config::{RESUME, STALL};
 const EXAMPLES: &str = "\
 Examples:
   cdi-uploadserver serve --dir . --insecure --self-signed certs
-  curl --cacert certs/ca.crt --data-binary @disk.qcow2 https://localhost:8443/v1beta1/upload
+  curl --fail-with-body --cacert certs/ca.crt -T disk.qcow2 https://localhost:8443/v1beta1/upload
 
   cdi-uploadserver serve --device /dev/vg0/vm1 --self-signed certs --once
-  curl --cacert certs/ca.crt --cert certs/client.crt --key certs/client.key \\
-       -T disk.raw.xz -X POST https://localhost:8443/v1beta1/upload
+  curl --fail-with-body --cacert certs/ca.crt --cert certs/client.crt --key certs/client.key \\
+       -T disk.raw.xz https://localhost:8443/v1beta1/upload
 
 Paths:
   /v1beta1/upload              a disk image in any supported format and compression

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::disk;
 use https::tls::{AuthorityFiles, ServerFiles, TlsError, TlsProfile};
-use program::cdi::UPLOAD;
+use program::cdi::{CURL, UPLOAD};
 use program::command_line::values::server_url;
 use program::command_line::{FailedCommand, print_error, print_stdout};
 use program::exit::ExitReason;
@@ -93,10 +93,7 @@ fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
         } else {
             String::new()
         };
-        format!(
-            "Upload with: curl --http1.1 --cacert {}{client} -X POST -T IMAGE {url}{UPLOAD}",
-            ca.display()
-        )
+        format!("Upload with: {CURL} --http1.1 --cacert {}{client} {url}{UPLOAD}", ca.display())
     }
 }
 

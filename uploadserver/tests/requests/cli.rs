@@ -107,3 +107,48 @@ fn wrong_flags_are_refused_with_a_sentence() {
         finished.assert_failure(2, sentence);
     }
 }
+
+/// With the lines that the program prints: success and failure must not look the same.
+#[test]
+fn curl_tells_success_from_failure_and_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
+    let running =
+        serve().arg("--dir").arg(folder.path()).arg("--insecure").arg("--self-signed").arg(&certs).start();
+    let address = address(&running);
+    let curl = |scheme: &str, args: &[&str], path: &str, bytes: &[u8]| {
+        std::fs::write(&image, bytes).unwrap();
+        let program = Program::new("curl").args(["-sS", "--fail-with-body", "--max-time", "60", "--cacert"]);
+        let program = program.arg(certs.join("ca.crt")).args(args.iter().copied());
+        program.arg(format!("{scheme}://{address}{path}")).run()
+    };
+    let file = image.to_str().unwrap();
+    let form = format!("file=@{file}");
+    let raw = disk::content(1, 1 << 20);
+    let page = b"<!DOCTYPE html><html><head><title>Sign in</title>";
+    let (upload, put) = ("/v1beta1/upload", ["-T", file]);
+
+    let taken = curl("https", &put, upload, &raw);
+    taken.assert_success("PUT");
+    assert_eq!(taken.stdout, "received 1048576 bytes (raw), a disk of 1048576 bytes\n");
+    for (args, path, bytes, sentence) in [
+        (
+            &["-F", &form][..],
+            upload,
+            &raw[..],
+            "this is a form (multipart/form-data): send it to upload-form",
+        ),
+        (&[][..], upload, &raw, "an upload is a POST or a PUT"),
+        (&put, upload, page, "this is text, not a disk: it begins with \"<!DOCTYPE html>"),
+        (&put, upload, b"PK\x03\x04\x14\0\0\0\x08\0", "zip compression is not supported"),
+        (&put, upload, b"", "could not process image header: EOF"),
+        (&put, "/v1beta1/nothing", &raw, "404 page not found"),
+    ] {
+        let refused = curl("https", args, path, bytes);
+        assert_eq!(refused.code(), 22, "{path} {args:?}: {}", refused.stdout);
+        assert!(refused.stdout.contains(sentence), "{sentence:?} in {:?}", refused.stdout);
+    }
+    assert!(!folder.path().join("disk.img").exists(), "a refused image leaves no disk");
+    let plain = curl("http", &put, upload, &raw);
+    assert_eq!((plain.code(), plain.stdout.as_str()), (22, "this port speaks HTTPS only: use https://\n"));
+}

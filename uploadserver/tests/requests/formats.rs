@@ -33,7 +33,7 @@ fn every_format_makes_the_disk_that_qemu_img_makes() {
             };
             let server = pod.start();
             let response = server.exchange(&Request::post("/v1beta1/upload"), &image);
-            response.assert(200, "");
+            response.assert_uploaded();
             server.wait().assert_success("upload");
             let target = device.as_ref().map_or(pod.disk(), |device| device.path().to_owned());
             disk::assert_same(&target, &path("raw"), oracle.virtual_size, "upload");

@@ -18,7 +18,7 @@ fn check(name: &str, request: &Request, body: &[u8], raw: &Path, length: u64) {
     std::fs::create_dir(pod.path("scratch")).or_fail(name);
     let log = pod.path("strace.log");
     let server = pod.serve(syscalls::watched(pod.program(), &log));
-    server.exchange(request, body).assert(200, "");
+    server.exchange(request, body).assert_uploaded();
     server.wait().assert_success(name);
     let allowed = [pod.disk(), pod.path("dev/termination-log")];
     let calls = syscalls::created(&log);

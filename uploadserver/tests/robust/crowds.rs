@@ -59,7 +59,7 @@ fn a_client_that_waits_for_its_answer_is_not_closed_for_others() {
         for number in 0..2 * CONNECTIONS {
             crowd.join(source(number), server.address(), 1, b"");
         }
-        upload.response().or_fail("an answer").assert(200, "");
+        upload.response().or_fail("an answer").assert_uploaded();
         server.wait().assert_success("an upload beside a crowd");
         let written = if is_archive { pod.path("data/disk.img") } else { pod.disk() };
         assert!(std::fs::read(written).unwrap() == content, "{path}");
@@ -97,7 +97,7 @@ fn ten_of_ten_uploads_succeed_in_a_storm_of_connections() {
         );
         let mut upload = server.begin_upload("/v1beta1/upload", qcow2.len(), &[]);
         upload.send_until_answered(&qcow2).or_fail("send");
-        upload.response().or_fail(format!("answer {round}")).assert(200, "");
+        upload.response().or_fail(format!("answer {round}")).assert_uploaded();
         drop(storm);
         server.wait().assert_success("an upload in a storm");
         disk::assert_same(&pod.disk(), &image.raw, image.virtual_size, "an upload in a storm");

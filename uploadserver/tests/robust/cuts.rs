@@ -158,13 +158,13 @@ fn a_second_upload_is_refused_at_once_and_does_not_disturb_the_first() {
     let big = vec![1; 32 << 20];
     for path in ["/v1beta1/upload", "/v1beta1/upload-async", "/v1beta1/upload-archive"] {
         let started = std::time::Instant::now();
-        server.post(path, &big).assert(503, "");
+        server.post(path, &big).assert_refused(503, "another upload is in progress");
         let waited = started.elapsed();
         // At once, by the clock of a client: the first upload is not waited for.
         assert!(waited < std::time::Duration::from_secs(3), "{path}: {waited:?}");
     }
     upload.send(back).unwrap();
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
     server.wait().assert_success("upload");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

@@ -41,7 +41,7 @@ fn a_malformed_form_is_refused_and_the_server_stays_usable() {
         }
     }
     let request = Request::post("/v1beta1/upload-form").header("Content-Type", &content_type);
-    server.exchange(&request, &good).assert(200, "");
+    server.exchange(&request, &good).assert_uploaded();
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
@@ -61,7 +61,7 @@ fn a_form_that_ends_within_the_file_is_no_success() {
     }
     // What lies behind the file does not matter, a missing end included.
     let tail = form(&[Part::file(&content), Part::field("behind", "x")]);
-    server.exchange(&request, &tail[..tail.len() - 20]).assert(200, "");
+    server.exchange(&request, &tail[..tail.len() - 20]).assert_uploaded();
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
@@ -76,7 +76,7 @@ fn bytes_that_resemble_the_boundary_belong_to_the_disk() {
     let pod = UploadPod::new(BINARY);
     let server = pod.start();
     let request = Request::post("/v1beta1/upload-form").header("Content-Type", &form_content_type());
-    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert_uploaded();
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }
@@ -98,7 +98,7 @@ fn what_comes_before_the_file_is_bounded() {
         assert!(response.text().contains("bytes before the part named"), "{response:?}");
     }
     // The file itself may be larger than that.
-    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert_uploaded();
     server.wait().assert_success("a form");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

@@ -24,7 +24,7 @@ fn silent_clients_do_not_stop_an_upload() {
         .collect();
     let content = disk::content(1, 8 << 20);
     let started = Instant::now();
-    server.post("/v1beta1/upload", &content).assert(200, "");
+    server.post("/v1beta1/upload", &content).assert_uploaded();
     // The server must not wait for the limits of the silent ones.
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     // The silent clients are still there, and do not keep the server from its end.
@@ -43,7 +43,7 @@ fn a_client_that_stalls_frees_the_server() {
     for sent in [0, 100, 700_000] {
         let stalled = server.begin_upload("/v1beta1/upload", content.len(), &content[..sent]);
         let started = Instant::now();
-        server.post("/v1beta1/upload", b"x").assert(503, "");
+        server.post("/v1beta1/upload", b"x").assert_refused(503, "another upload is in progress");
         server.wait_until_idle();
         let waited = started.elapsed();
         // The two seconds are those of the server, another process.
@@ -88,7 +88,7 @@ fn a_client_that_is_only_slow_is_waited_for() {
         std::thread::sleep(Duration::from_secs(1));
         upload.send(&[*byte]).unwrap();
     }
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
     server.wait().assert_success("a slow upload");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

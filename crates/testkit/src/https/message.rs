@@ -110,6 +110,21 @@ impl Response {
     pub fn assert(&self, status: u16, body: &str) {
         assert_eq!((self.status, self.text().as_str()), (status, body));
     }
+
+    /// Fails the test unless an upload server has taken an upload, and says so.
+    #[track_caller]
+    pub fn assert_uploaded(&self) {
+        let is_line = self.text().starts_with("received ") && self.text().ends_with('\n');
+        assert!(self.status == 200 && is_line, "{self:?}");
+    }
+
+    /// Fails the test unless the request was refused with this status and one line that has `words` in it.
+    #[track_caller]
+    pub fn assert_refused(&self, status: u16, words: &str) {
+        let text = self.text();
+        assert_eq!(self.status, status, "{text}");
+        assert!(text.contains(words) && text.lines().count() == 1, "{words:?} in {text:?}");
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ fn a_killed_upload_pod_leaves_nothing_and_serves_again() {
     let mut running = pod::start(&network, &pod, &objects);
     running.wait_until_ready();
     let content = std::fs::read(&path).or_fail("the disk");
-    certificates.send(&network, &running, "/v1beta1/upload", &content).assert(200, "");
+    certificates.send(&network, &running, "/v1beta1/upload", &content).assert_uploaded();
     let ended = running.wait("cdi-upload-server");
     assert_succeeded(&ended.upload(), &ended, "Upload Complete");
     assert_disk(&claim, &path, MIB);

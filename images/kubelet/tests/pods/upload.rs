@@ -56,7 +56,7 @@ impl Upload {
         } else {
             (request, content.to_vec())
         };
-        self.certificates.exchange(&self.network, &running, request, &body).assert(200, "");
+        self.certificates.exchange(&self.network, &running, request, &body).assert_uploaded();
         running.wait("cdi-upload-server")
     }
 }

@@ -197,7 +197,7 @@ fn a_body_that_breaks_leaves_the_pod_ready_for_another() {
     pair.upload_server.wait_for_state("uploading");
     drop(connection);
     pair.upload_server.wait_until_idle();
-    pair.front.exchange(&request, &content).assert(200, "");
+    pair.front.exchange(&request, &content).assert_uploaded();
     pair.upload_server.wait().assert_success("the second attempt");
     assert!(std::fs::read(pair.pod.disk()).unwrap() == content);
 }
@@ -208,7 +208,7 @@ fn a_second_upload_to_a_pod_that_is_gone_is_a_bad_gateway() {
     let content = disk::content(1, 1 << 20);
     let request = testkit::https::Request::post("/v1beta1/upload");
     let request = request.header("Authorization", &pair.proxy.bearer(PVC));
-    pair.front.exchange(&request, &content).assert(200, "");
+    pair.front.exchange(&request, &content).assert_uploaded();
     pair.upload_server.wait().assert_success("the first upload");
     let response = pair.front.exchange(&request, &content);
     assert_eq!(response.status, 502, "{response:?}");

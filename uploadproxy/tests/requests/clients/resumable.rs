@@ -107,7 +107,7 @@ fn the_status_of_an_upload_is_seen_through_the_proxy() {
     }
     assert_eq!(status()["state"], "uploading");
     upload.send(back).unwrap();
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn an_upload_begins_when_its_claim_gets_ready() {
             std::thread::sleep(delay);
             cluster().annotate_pvc(NAMESPACE, "later", READY.0, Some(READY.1));
         });
-        deployed.upload(&server, &disk()).assert(200, "");
+        deployed.upload(&server, &disk()).assert_uploaded();
     });
     let waited = started.elapsed();
     assert!((delay..delay + Duration::from_secs(5)).contains(&waited), "{waited:?}");
@@ -97,7 +97,7 @@ fn a_claim_for_files_gets_the_files_of_an_archive() {
     let pod = deployed.pod();
     let upload_server = pod.start();
     let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &std::fs::read(tar).unwrap()).assert(200, "");
+    deployed.upload(&server, &std::fs::read(tar).unwrap()).assert_uploaded();
     upload_server.wait().assert_success("the upload server");
     assert_eq!(std::fs::read_to_string(pod.path("data/greeting")).unwrap(), "hello");
 }

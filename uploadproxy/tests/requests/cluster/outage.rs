@@ -40,7 +40,7 @@ fn uploads_go_on_while_the_api_server_is_away_and_begin_again_when_it_is_back() 
     server.exchange(&Request::new("GET", "/healthz"), b"").assert(200, "OK");
 
     upload.send(&disk).unwrap();
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
     upload_server.wait().assert_success("the upload server");
     assert_disk(&pod, &disk);
 

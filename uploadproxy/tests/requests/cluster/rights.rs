@@ -11,7 +11,7 @@ fn its_own_account_is_enough_for_an_upload() {
     let pod = deployed.pod();
     let upload_server = pod.start();
     let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &disk()).assert(200, "");
+    deployed.upload(&server, &disk()).assert_uploaded();
     upload_server.wait().assert_success("the upload server");
     assert_disk(&pod, &disk());
     server.wait_for_line("Received valid token: pvc: rights, namespace: default");
@@ -41,7 +41,7 @@ fn in_its_pod_it_finds_the_api_server_by_what_kubelet_mounts() {
             ["--mount".as_ref(), "sh".as_ref(), "-c".as_ref(), mount.as_ref(), run.path().as_os_str()],
         );
     let server = deployed.files.serve(program);
-    deployed.upload(&server, &disk()).assert(200, "");
+    deployed.upload(&server, &disk()).assert_uploaded();
     upload_server.wait().assert_success("the upload server");
     assert_disk(&pod, &disk());
 }
@@ -73,8 +73,8 @@ fn without_the_config_map_there_is_no_client_and_no_word() {
     let pod = deployed.pod();
     let upload_server = pod.start();
     let server = deployed.start(upload_server.address());
-    deployed.upload(&server, &disk()).assert(500, "");
+    deployed.upload(&server, &disk()).assert_refused(500, "an administrator has to look");
     server.wait_for_line("Error creating http client");
     cluster().set_ca_bundle("bundle", &deployed.files.cluster().pem());
-    deployed.upload(&server, &disk()).assert(200, "");
+    deployed.upload(&server, &disk()).assert_uploaded();
 }

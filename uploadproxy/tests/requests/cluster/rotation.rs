@@ -44,7 +44,7 @@ fn new_authorities_are_used_and_old_ones_are_not() {
     let first_server = first_pod.start();
     let address = first_server.address();
     let server = deployed.start(address);
-    deployed.upload(&server, &disk()).assert(200, "");
+    deployed.upload(&server, &disk()).assert_uploaded();
     first_server.wait().assert_success("the first upload server");
 
     // The next pod has a certificate of the next authority, and knows clients of that one.

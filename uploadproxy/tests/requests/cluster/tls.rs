@@ -107,7 +107,7 @@ fn a_new_certificate_is_shown_at_once_and_drops_no_upload() {
     }
 
     upload.send(rest).unwrap();
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
     upload_server.wait().assert_success("the upload server");
     assert_disk(&pod, &disk);
 }

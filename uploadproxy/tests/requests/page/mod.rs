@@ -16,7 +16,7 @@ use testkit::relay::Relay;
 const MIB: u64 = 1 << 20;
 
 /// What the page may do: talk to where it came from.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; \
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
 /// Seconds by which clocks may differ: tokens count so much longer.
@@ -44,6 +44,8 @@ fn an_upload_shows_how_far_it_is_and_makes_the_disk() {
     let figures = scene.browser.find("#figures").text();
     assert!(figures.starts_with("32.0 MiB of 32.0 MiB · 100 % · "), "{figures}");
     assert_eq!(scene.wait_for_end("done"), "Done. disk.raw is on the volume.");
+    let said = scene.browser.find("#answer").text();
+    assert_eq!(said, "received 33554432 bytes (raw), a disk of 33554432 bytes");
     assert_eq!(scene.browser.find("#token").property("value"), "");
     // Neither the policy nor a missing file has made the browser complain.
     assert_eq!(scene.browser.log(), [""; 0]);
@@ -82,6 +84,67 @@ fn what_the_server_says_is_shown_in_its_words() {
     assert!(words.contains("the volume is too small. (400)"), "{words}");
     let said = scene.browser.find("#answer").text();
     assert!(said.contains("is larger than the reported available storage"), "{said}");
+}
+
+#[test]
+fn a_file_that_is_no_disk_costs_its_first_bytes() {
+    let scene = Scene::start();
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(64 * MIB);
+    let mut zip = std::fs::read(&image).unwrap();
+    zip[..10].copy_from_slice(b"PK\x03\x04\x14\0\0\0\x08\0");
+    std::fs::write(&image, zip).unwrap();
+    scene.upload(&relay.url(), &scene.token(), &image);
+    let words = scene.wait_for_end("failed");
+    assert_eq!(words, "This file is no disk image. (415)");
+    let said = scene.browser.find("#answer").text();
+    assert!(said.contains("zip compression is not supported"), "{said}");
+    assert!(relay.sent() < 2 * MIB, "{} bytes were sent", relay.sent());
+}
+
+#[test]
+fn an_upload_goes_on_after_the_page_was_loaded_again() {
+    let scene = Scene::throttled(8 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image(48 * MIB);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.5);
+    let title = scene.browser.run("return document.title;", &[]);
+    assert!(title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")), "{title}");
+    // As a crash would: the page is not asked whether it may go.
+    scene.browser.run(
+        "window.addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true);",
+        &[],
+    );
+    scene.upload_server.wait_for_status(&["\"state\":\"uploading\""]);
+    scene.choose(&relay.url(), &image);
+    scene.browser.wait_for_text("#status", "disk.raw was interrupted", PATIENCE);
+    let before = relay.sent();
+    scene.submit(&scene.token());
+    scene.wait_for_end("done");
+    let again = relay.sent() - before;
+    // The browser and the sockets had taken more than the server by then.
+    assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");
+    scene.assert_uploaded(&image);
+}
+
+#[test]
+fn a_token_says_what_it_is_for_and_may_come_by_a_link() {
+    let scene = Scene::start();
+    let hint = |scene: &Scene| scene.browser.find("#token-hint").text();
+    scene.browser.open(&format!("{}#token={}", scene.front.url("/"), scene.token()));
+    let said = hint(&scene);
+    assert!(said.starts_with(&format!("For the claim {NAMESPACE}/{PVC}, until ")), "{said}");
+    assert_eq!(scene.browser.run("return location.href;", &[]), json!(scene.front.url("/")));
+    let token = scene.browser.find("#token");
+    token.clear();
+    token.send_keys("x");
+    assert!(hint(&scene).starts_with("It is valid for five minutes"), "{}", hint(&scene));
+    let mut claims = tokens::claims(PVC, NAMESPACE);
+    claims["exp"] = json!(tokens::now() - 60);
+    token.clear();
+    token.send_keys(&scene.proxy.key().sign("PS256", &claims));
+    assert!(hint(&scene).contains("has expired at "), "{}", hint(&scene));
 }
 
 #[test]
@@ -125,7 +188,16 @@ fn a_file_may_be_dropped() {
     let drop = "const dataTransfer = new DataTransfer();
         dataTransfer.items.add(new File([new Uint8Array(3 << 20).fill(7)], 'dropped.raw'));
         document.body.dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true, cancelable: true }));";
+    let twice = drop
+        .replace("document.body", "dataTransfer.items.add(new File(['x'], 'another.raw')); document.body");
+    scene.browser.run(&twice, &[]);
+    let words = scene.wait_for_end("failed");
+    assert_eq!(words, "One volume takes one image: drop one file.");
+    let drag = "document.body.dispatchEvent(new DragEvent('dragover', { bubbles: true, cancelable: true }));
+        return document.body.className;";
+    assert_eq!(scene.browser.run(drag, &[]), "dragging");
     scene.browser.run(drop, &[]);
+    assert_eq!(scene.browser.run("return document.body.className;", &[]), "");
     scene.browser.find("#start").click();
     assert_eq!(scene.wait_for_end("done"), "Done. dropped.raw is on the volume.");
     scene.upload_server.wait().assert_success("a dropped file");

@@ -47,9 +47,10 @@ enum Client {
     Python(&'static str),
 }
 
-const CLIENTS: [(&str, Client, &str); 14] = [
+const CLIENTS: [(&str, Client, &str); 15] = [
     ("--data-binary", Client::Curl(&["--data-binary", "@@"]), "upload"),
     ("--data-binary without Expect", Client::Curl(&["--data-binary", "@@", "-H", "Expect:"]), "upload-async"),
+    ("-T, which is a PUT", Client::Curl(&["-T", "@"]), "upload"),
     ("-T -X POST", Client::Curl(&["-T", "@", "-X", "POST"]), "upload"),
     (
         "-T with Expect",
@@ -205,7 +206,7 @@ fn chunks_of_any_size_make_the_same_disk() {
         let pod = UploadPod::new(BINARY);
         let server = pod.start();
         let response = server.exchange(&Request::post("/v1beta1/upload").chunked(), &body);
-        response.assert(200, "");
+        response.assert_uploaded();
         server.wait().assert_success("chunks");
         let disk = std::fs::read(pod.disk()).unwrap();
         assert!(disk.starts_with(content), "chunks of {chunk_bytes}");
@@ -227,7 +228,7 @@ fn virtctl_asks_by_head_and_sends_on_the_same_connection() {
         .header("User-Agent", "Go-http-client/1.1")
         .header("Authorization", "Bearer token")
         .header("Accept-Encoding", "gzip");
-    connection.exchange(&request, &content).unwrap().assert(200, "");
+    connection.exchange(&request, &content).unwrap().assert_uploaded();
     server.wait().assert_success("virtctl");
     assert!(std::fs::read(pod.disk()).unwrap() == content);
 }

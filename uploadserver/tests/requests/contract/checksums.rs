@@ -69,7 +69,7 @@ fn a_checksum_is_verified_wherever_it_stands() {
             server.exchange(&request.header(case.header, &case.value), &body)
         };
         if case.matches {
-            response.assert(200, "");
+            response.assert_uploaded();
             server.wait().assert_success("upload");
             assert!(std::fs::read(pod.disk()).or_fail("the disk") == content);
         } else {

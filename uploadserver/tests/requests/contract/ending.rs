@@ -40,7 +40,7 @@ fn an_upload_is_logged_and_reported_step_by_step() {
     let server = pod.start();
     let request = Request::post("/v1beta1/upload").header("x-cdi-content-type", "whatever");
     let content = disk::content(1, MIB);
-    server.exchange(&request, &content).assert(200, "");
+    server.exchange(&request, &content).assert_uploaded();
     let finished = server.wait();
     assert_ended(&finished, &pod, 0, Some(UPLOADED));
     let wrote = format!("Wrote data to {}", pod.disk().display());
@@ -73,7 +73,7 @@ fn an_asynchronous_upload_answers_before_it_ends() {
     ]);
     let server = pod.start();
     let request = Request::post("/v1alpha1/upload-form-async").header("Content-Type", &form_content_type());
-    server.exchange(&request, &body).assert(200, "");
+    server.exchange(&request, &body).assert_uploaded();
     let finished = server.wait();
     assert_ended(&finished, &pod, 0, Some(UPLOADED));
     assert_logged(
@@ -107,7 +107,7 @@ fn preallocation_is_done_and_reported() {
     let content = vec![0; 4 << 20];
     let pod = pod(&[("PREALLOCATION", "true")]);
     let server = pod.start();
-    server.exchange(&request, &form(&[Part::file(&content)])).assert(200, "");
+    server.exchange(&request, &form(&[Part::file(&content)])).assert_uploaded();
     assert_ended(&server.wait(), &pod, 0, Some(PREALLOCATED));
     let blocks = std::os::unix::fs::MetadataExt::blocks(&pod.disk().metadata().unwrap());
     assert!(blocks * 512 >= 4 * MIB, "{blocks} blocks");
@@ -172,7 +172,7 @@ fn an_upload_in_flight_is_finished_after_the_deadline() {
     let mut upload = server.begin_upload("/v1beta1/upload", content.len(), &content[..1000]);
     server.wait_for_line("waiting for upload to finish");
     upload.send(&content[1000..]).unwrap();
-    upload.response().unwrap().assert(200, "");
+    upload.response().unwrap().assert_uploaded();
     let finished = server.wait();
     assert_ended(&finished, &pod, 0, Some(UPLOADED));
     assert_logged(&finished.stderr, &["deadline exceeded, shutting down"]);

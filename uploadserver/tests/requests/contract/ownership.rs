@@ -59,7 +59,7 @@ fn a_directory_that_another_process_fills_is_left_to_it() {
     assert!(answer.text().contains(IN_USE), "{}", answer.text());
     assert_eq!(std::fs::read(&unfinished).or_fail("the other's file"), b"half of it");
     drop(other);
-    server.post("/v1beta1/upload-archive", &tar).assert(200, "");
+    server.post("/v1beta1/upload-archive", &tar).assert_uploaded();
     assert_eq!(pod.data_names(), ["file"]);
 }
 

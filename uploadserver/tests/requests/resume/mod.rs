@@ -141,7 +141,7 @@ fn the_server_waits_and_says_so_and_takes_no_other_upload_meanwhile() {
     assert_eq!(status["state"], "waiting", "{status}");
     assert_eq!(status["received_bytes"], at, "{status}");
     assert_eq!(status["total_bytes"], bytes.len(), "{status}");
-    server.post("/v1beta1/upload", b"x").assert(503, "");
+    server.post("/v1beta1/upload", b"x").assert_refused(503, "another upload is in progress");
     let second = tus("POST", CREATE).header("Upload-Length", "100").length(0);
     assert_eq!(server.exchange(&second, &[]).status, 503);
     // A wrong offset changes nothing.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use rustls::ServerConfig;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
@@ -41,6 +41,14 @@ const CLIENT_HELLO: u8 = 1;
 /// Records of a handshake at most: those of our clients have less than ten, and each costs two calls of the system.
 const MAX_RECORDS: usize = 32;
 
+/// The answer to a client that speaks HTTP without TLS.
+const PLAIN_HTTP_REPLY: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\n\
+    Connection: close\r\n\r\nthis port speaks HTTPS only: use https://\n";
+
+/// Bytes that such a client may still send until it has read its answer: closing the connection before would reset it.
+const PLAIN_HTTP_BYTES: u64 = 1 << 20;
+
 /// Bytes that are read at once.
 const PIECE_BYTES: usize = 1024;
 
@@ -55,7 +63,12 @@ pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     config: &watch::Receiver<Arc<ServerConfig>>,
 ) -> io::Result<tls::Stream<HelloReader<S>>> {
     let mut wire = HelloReader::new(stream);
-    poll_fn(|cx| wire.poll_hello(cx)).await?;
+    let hello = poll_fn(|cx| wire.poll_hello(cx)).await;
+    if hello.is_err() && wire.begins_like_http() {
+        wire.answer_plain_http().await.ok();
+        return Err(HandshakeError::PlainHttp.into());
+    }
+    hello?;
     let config = Arc::clone(&config.borrow());
     // In a box: it is needed for a moment, and large.
     let mut stream = Box::pin(tls::Stream::accept(wire, config)).await?;
@@ -90,6 +103,8 @@ enum HandshakeError {
     Records,
     #[error("it is no ClientHello")]
     NoHello,
+    #[error("it speaks plain HTTP")]
+    PlainHttp,
 }
 
 impl From<HandshakeError> for io::Error {
@@ -186,6 +201,21 @@ impl<S: AsyncRead + Unpin> AsyncRead for HelloReader<S> {
         }
         this.copy_waiting(buffer);
         Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> HelloReader<S> {
+    /// True if a method of HTTP comes where a ClientHello should.
+    fn begins_like_http(&self) -> bool {
+        self.waiting.first().is_some_and(u8::is_ascii_uppercase)
+    }
+
+    /// Says that TLS is wanted here.
+    async fn answer_plain_http(&mut self) -> io::Result<()> {
+        self.stream.write_all(PLAIN_HTTP_REPLY).await?;
+        self.stream.shutdown().await?;
+        let mut rest = (&mut self.stream).take(PLAIN_HTTP_BYTES);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(drop)
     }
 }
 
