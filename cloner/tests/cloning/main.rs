@@ -1,5 +1,6 @@
 //! The cloner as a whole program: what it sends of a volume, whole clones, and what CDI sees of its pod.
 
+mod cli;
 mod clone;
 mod contract;
 mod streams;

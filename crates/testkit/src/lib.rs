@@ -38,6 +38,7 @@ pub mod random;
 pub mod relay;
 pub mod secret_volume;
 mod serving;
+pub mod shells;
 pub mod storm;
 pub mod syscalls;
 pub mod tmpfs;

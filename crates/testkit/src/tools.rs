@@ -15,8 +15,9 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 42] = [
+const PACKAGES: [(&str, &str); 45] = [
     ("addpart", "util-linux"),
+    ("bash", "bash"),
     ("bsdtar", "libarchive-tools"),
     ("bzip2", "bzip2"),
     ("chromedriver", "chromium-driver"),
@@ -28,6 +29,7 @@ const PACKAGES: [(&str, &str); 42] = [
     ("du", "coreutils"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
+    ("fish", "fish"),
     ("gcc", "gcc"),
     ("go", "golang-go"),
     ("gzip", "gzip"),
@@ -57,6 +59,7 @@ const PACKAGES: [(&str, &str); 42] = [
     ("umount", "mount"),
     ("unshare", "util-linux"),
     ("xz", "xz-utils"),
+    ("zsh", "zsh"),
     ("zstd", "zstd"),
 ];
 

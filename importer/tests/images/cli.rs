@@ -11,6 +11,7 @@ use testkit::fail::OrFail;
 use testkit::images::{Compression, Content, Image, Spec};
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
+use testkit::shells::assert_completion;
 use testkit::wait;
 
 const MIB: u64 = 1 << 20;
@@ -328,17 +329,32 @@ fn a_silent_pipe_does_not_hold_up_a_signal() {
 }
 
 #[test]
-fn completions_and_the_manual_are_generated() {
-    for (arguments, word) in [
-        (&["completions", "bash"][..], "--limit-rate"),
-        (&["completions", "zsh"][..], "--limit-rate"),
-        (&["completions", "fish"][..], "limit-rate"),
-        (&["man"][..], ".TH cdi-importer"),
+fn shells_complete_subcommands_options_and_values() {
+    let commands = ["apply", "check", "completions", "convert", "help", "import", "info", "man", "unpack"];
+    let formats = ["qcow2", "raw", "vdi", "vhd", "vhdx", "vmdk"];
+    for (words, expected) in [
+        (&[""][..], &commands[..]),
+        (&["imp"], &["import"]),
+        (&["import", "--ch"], &["--checkpoint", "--checksum"]),
+        (&["--memory", "1Gi", "import", "a.qcow2", "--ch"], &["--checkpoint", "--checksum"]),
+        (&["import", "--progress", ""], &["auto", "bar", "json", "none", "plain"]),
+        (&["import", "--format", ""], &formats),
+        (&["import", "Cargo"], &["Cargo.toml"]),
+        (&["import", "--password-file", "Cargo"], &["Cargo.toml"]),
+        (&["import", "https://example.org/a", "Cargo"], &["Cargo.toml"]),
+        (&["import", "--scratch", "sr"], &["src"]),
+        (&["import", "--user", ""], &[]),
+        (&["completions", "z"], &["zsh"]),
     ] {
-        let printed = Program::new(crate::BINARY).args(arguments).run();
-        printed.assert_success("print");
-        assert!(printed.stdout.contains(word), "{arguments:?}");
+        assert_completion(crate::BINARY, words, expected);
     }
+}
+
+#[test]
+fn the_manual_is_generated() {
+    let printed = importer(["man"]).run();
+    printed.assert_success("print");
+    assert!(printed.stdout.contains(".TH cdi-importer"));
 }
 
 #[test]

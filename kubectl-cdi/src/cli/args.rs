@@ -63,7 +63,7 @@ pub(super) struct UploadArgs {
     pub(super) image: PathBuf,
 
     /// The volume: `dv/NAME` or `pvc/NAME`
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
     /// The image is a tar, whose files the volume is to hold
@@ -107,7 +107,7 @@ pub(super) struct ClusterImportArgs {
     pub(super) url: String,
 
     /// The volume: `dv/NAME` or `pvc/NAME`
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
     /// The server of an s3:// address, such as https://minio.example.org:9000 [default:
@@ -148,7 +148,7 @@ pub(super) struct ClusterImportArgs {
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     /// One volume: `dv/NAME` or `pvc/NAME` [default: all DataVolumes of the namespace]
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: Option<VolumeTarget>,
 
     #[command(flatten)]
@@ -158,7 +158,7 @@ pub(super) struct StatusArgs {
 #[derive(Debug, Args)]
 pub(super) struct TokenArgs {
     /// The volume: `dv/NAME` or `pvc/NAME`
-    #[arg(value_name = "TARGET")]
+    #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
     #[command(flatten)]

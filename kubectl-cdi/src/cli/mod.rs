@@ -1,7 +1,6 @@
 //! The command line: what each command does.
 
 mod args;
-mod complete;
 mod failure;
 mod import;
 mod upload;
@@ -9,13 +8,13 @@ mod view;
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
 use program::cdi::{CURL, UPLOAD};
 use program::cgroup;
-use program::command_line;
+use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
 
@@ -24,33 +23,40 @@ use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
 use crate::cluster::status::format_table;
 use crate::cluster::volume::{build_manifest, to_yaml};
-use crate::cluster::{CdiConfig, Cluster, ContentSource, VolumeTarget, WantedVolume};
+use crate::cluster::{CdiConfig, Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
 
 /// The name in front of error lines.
 const PROGRAM: &str = "kubectl-cdi";
+
+/// The name under which kubectl looks for a program that completes what follows `kubectl cdi`.
+const NAME_FOR_KUBECTL: &str = "kubectl_complete-cdi";
 
 /// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     // Images and the answers of an API server share what a cgroup allows.
     let allowed = cgroup::memory_bytes().unwrap_or(PROCESS_BYTES);
     MemoryBudget::limit_process(allowed.min(PROCESS_BYTES));
-    if Path::new(name).file_name() == Some(OsStr::new(complete::NAME_FOR_KUBECTL)) {
-        return complete::print_completions(arguments);
-    }
-    match arguments.split_first() {
-        Some((first, words)) if first == complete::COMMAND => complete::print_completions(words),
-        _ => command_line::main_with_scripts(
-            PROGRAM,
-            arguments,
-            complete::completion_script,
-            |cli: PluginCli| match cli.command {
-                PluginCommand::Upload(own) => upload::run_upload(*own, arguments),
-                PluginCommand::Import(own) => import::run_import(*own),
-                PluginCommand::Status(own) => run_quietly(print_status(own)),
-                PluginCommand::Token(own) => run_quietly(print_token(own)),
-            },
-        ),
-    }
+    let is_asked_by_kubectl = Path::new(name).file_name() == Some(OsStr::new(NAME_FOR_KUBECTL));
+    let prefix = is_asked_by_kubectl.then(|| OsString::from(command_line::COMPLETE));
+    let arguments: Vec<OsString> = prefix.into_iter().chain(arguments.iter().cloned()).collect();
+    command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| match cli.command {
+        PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
+        PluginCommand::Import(own) => import::run_import(*own),
+        PluginCommand::Status(own) => run_quietly(print_status(own)),
+        PluginCommand::Token(own) => run_quietly(print_token(own)),
+    })
+}
+
+/// The names of DataVolumes and claims, to complete a target on `line`. Empty if the cluster cannot be asked: a shell shows only
+/// candidates.
+fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
+    let options = ClusterOptions {
+        kubeconfig: line.option_value("kubeconfig").map(PathBuf::from),
+        context: line.option_value("context").map(str::to_owned),
+        namespace: line.option_value("namespace").map(str::to_owned),
+    };
+    let listing = run_quietly(async { Ok(Cluster::connect(&options).await?.list_targets().await) });
+    listing.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
 /// Runs `job` until it ends or a signal comes.

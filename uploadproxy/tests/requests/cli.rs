@@ -16,6 +16,7 @@ use crate::BINARY;
 use rustix::process::Signal;
 use testkit::fail::OrFail;
 use testkit::process::{Program, Running};
+use testkit::shells::assert_completion;
 use testkit::upload_proxy::{beside, development};
 use testkit::{disk, tools};
 
@@ -174,7 +175,6 @@ fn the_program_of_the_image_only_prints_what_it_is() {
         (&["--help"][..], "APISERVER_PUBLIC_KEY"),
         (&["--version"], "cdi-uploadproxy"),
         (&["man"], ".TH cdi-uploadproxy"),
-        (&["completions", "bash"], "complete -F _cdi__uploadproxy"),
     ] {
         let finished = run(arguments);
         finished.assert_success(words);
@@ -184,4 +184,11 @@ fn the_program_of_the_image_only_prints_what_it_is() {
     for command in ["serve", "token", "dev"] {
         run(&[command]).assert_failure(2, "unrecognized subcommand");
     }
+}
+
+#[test]
+fn shells_complete_what_the_program_has() {
+    assert_completion(BINARY, &[""], &["completions", "help", "man"]);
+    assert_completion(BINARY, &["completions", "--h"], &["--help"]);
+    assert_completion(BINARY, &["completions", "f"], &["fish"]);
 }

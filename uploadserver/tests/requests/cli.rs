@@ -4,6 +4,7 @@ use std::path::Path;
 
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Program, Running};
+use testkit::shells::assert_completion;
 use testkit::{disk, tools};
 
 fn serve() -> Program {
@@ -151,4 +152,17 @@ fn curl_tells_success_from_failure_and_why() {
     assert!(!folder.path().join("disk.img").exists(), "a refused image leaves no disk");
     let plain = curl("http", &put, upload, &raw);
     assert_eq!((plain.code(), plain.stdout.as_str()), (22, "this port speaks HTTPS only: use https://\n"));
+}
+
+#[test]
+fn shells_complete_subcommands_options_and_values() {
+    for (words, expected) in [
+        (&[""][..], &["completions", "help", "man", "serve"][..]),
+        (&["serve", "--tls"], &["--tls-cert", "--tls-key"]),
+        (&["serve", "--tls-cert", "Cargo"], &["Cargo.toml"]),
+        (&["serve", "--dir", "sr"], &["src"]),
+        (&["completions", "b"], &["bash"]),
+    ] {
+        assert_completion(crate::BINARY, words, expected);
+    }
 }

@@ -1,5 +1,6 @@
 //! The clap frame: how every command line looks, what it can print about itself, how much it says, and how a command fails.
 
+mod completion;
 mod tls;
 pub mod values;
 
@@ -13,7 +14,8 @@ use crate::logging::{self, LogFormat, LogOptions};
 use crate::panics;
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
-pub use clap_complete::Shell;
+use clap_complete::Shell;
+pub use completion::{COMPLETE, CompletionLine, names_subcommand};
 pub use tls::TlsArgs;
 use tracing_subscriber::fmt::MakeWriter;
 
@@ -61,14 +63,14 @@ where
     P: Parser,
     E: FailedCommand,
 {
-    main_with_scripts(program, arguments, |_| None, run)
+    main_with_values(program, arguments, |_| Vec::new(), run)
 }
 
-/// [`main`] of a program that has completion scripts of its own for some shells.
-pub fn main_with_scripts<P, E>(
+/// [`main`] of a program that lists values for completion: those of the arguments whose hint is `ValueHint::Other`.
+pub fn main_with_values<P, E>(
     program: &'static str,
     arguments: &[OsString],
-    script: impl FnOnce(Shell) -> Option<&'static str>,
+    list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
     run: impl FnOnce(P) -> Result<(), E>,
 ) -> ExitCode
 where
@@ -76,7 +78,11 @@ where
     E: FailedCommand,
 {
     panics::install_hook();
-    panics::catch_panic(|| parse_and_run(program, arguments, script, run)).unwrap_or_else(|panicked| {
+    let work = || match arguments.split_first() {
+        Some((first, words)) if first == COMPLETE => completion::print_completions::<P>(words, list_values),
+        _ => parse_and_run(program, arguments, run),
+    };
+    panics::catch_panic(work).unwrap_or_else(|panicked| {
         print_error(program, panicked);
         ExitReason::Internal.into()
     })
@@ -85,7 +91,6 @@ where
 fn parse_and_run<P, E>(
     program: &'static str,
     arguments: &[OsString],
-    script: impl FnOnce(Shell) -> Option<&'static str>,
     run: impl FnOnce(P) -> Result<(), E>,
 ) -> ExitCode
 where
@@ -105,7 +110,7 @@ where
             print_error(program, &failed);
             failed.exit_reason()
         }),
-        Ok(Err(common)) => print_stdout(&common.output_text::<P>(program, script)).map_err(|error| {
+        Ok(Err(common)) => print_stdout(&common.output_text::<P>(program)).map_err(|error| {
             print_error(program, format_args!("cannot write to stdout: {error}"));
             ExitReason::Internal
         }),
@@ -141,17 +146,13 @@ fn add_common_help(own: Command) -> Command {
 }
 
 impl CommonCommand {
-    /// The text that `program` prints, whose command line is `P`, and whose own completion scripts are those of `script`.
-    fn output_text<P: CommandFactory>(
-        &self,
-        program: &str,
-        script: impl FnOnce(Shell) -> Option<&'static str>,
-    ) -> Vec<u8> {
+    /// The text that `program` prints, whose command line is `P`.
+    fn output_text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
         // Anew: in a command that has parsed something `help` has no subcommands.
         let mut command = build_command::<P>();
         let mut text = Vec::new();
         match self {
-            Self::Completions { shell } => match script(*shell) {
+            Self::Completions { shell } => match completion::completion_script(program, *shell) {
                 Some(script) => text.extend_from_slice(script.as_bytes()),
                 None => clap_complete::generate(*shell, &mut command, program, &mut text),
             },
@@ -269,6 +270,8 @@ pub fn print_error(program: &str, sentence: impl Display) {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
     #[test]
@@ -320,11 +323,36 @@ mod tests {
     }
 
     #[test]
-    fn a_completion_script_knows_what_help_can_be_asked_for() {
-        let completions = CommonCommand::Completions { shell: Shell::Bash };
-        let script = String::from_utf8(completions.output_text::<Cli>("one", |_| None)).unwrap();
-        for subcommand in ["do", "completions", "man"] {
-            assert!(script.contains(&format!("help,{subcommand})")), "{subcommand}: {script}");
+    fn an_option_before_a_subcommand_does_not_hide_it() {
+        #[derive(Parser)]
+        struct Cli {
+            #[arg(long, global = true)]
+            _memory: Option<String>,
+            #[command(subcommand)]
+            _command: Own,
+        }
+        for (words, is_named) in [
+            (&["do"][..], true),
+            (&["--memory", "100Mi", "do"], true),
+            (&["--memory=100Mi", "help"], true),
+            (&["-v", "do", "x"], true),
+            (&["--memory", "do"], false),
+            (&["--memory=do"], false),
+            (&["-v=1", "done"], false),
+            (&["--", "do"], false),
+        ] {
+            let words: Vec<OsString> = words.iter().map(Into::into).collect();
+            assert_eq!(names_subcommand::<Cli>(&words), is_named, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn every_shell_has_a_script_for_the_program() {
+        for shell in Shell::value_variants() {
+            let script = CommonCommand::Completions { shell: *shell }.output_text::<Cli>("some-program");
+            let script = String::from_utf8(script).unwrap();
+            let is_filled_in = !script.contains("@PROGRAM@") && !script.contains("@FUNCTION@");
+            assert!(script.contains("some-program") && is_filled_in, "{shell}: {script}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use datapath::options::PayloadKind;
 use diskimage::Format;
@@ -111,8 +112,8 @@ pub struct SourceArgs {
 /// How the content of a source is taken.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// The format, if the content shall not decide
-    #[arg(long, value_name = "FORMAT", help_heading = "Source", help = format!("Take the image for this format ({}) instead of recognizing it by content", Format::list_readable(Format::flag_name)))]
+    /// Take the image for this format instead of recognizing it by content
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), help_heading = "Source")]
     pub format: Option<Format>,
 
     /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
@@ -125,6 +126,13 @@ impl ContentArgs {
     pub fn payload_kind(&self) -> PayloadKind {
         if self.ova { PayloadKind::Appliance(self.format) } else { PayloadKind::Image(self.format) }
     }
+}
+
+/// Reads a format by one of its names.
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    let names = Format::readable_formats()
+        .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
 }
 
 /// All schemes, for the help.

@@ -6,8 +6,9 @@ use std::path::Path;
 use serde_json::json;
 use testkit::fail::OrFail;
 use testkit::process::Program;
+use testkit::shells::{Shell, assert_completion};
 
-use crate::upload::{BINARY, PATIENCE, api};
+use crate::upload::{BINARY, api};
 
 const SPACE: &str = "completed";
 
@@ -19,35 +20,26 @@ fn volumes() {
     cluster.create_upload_pvc(SPACE, "disk1", &[]);
 }
 
-/// What bash completes on a line that readline has broken into these words.
-fn in_bash(words: &[&str]) -> Vec<String> {
-    let script = "\
-        source <(kubectl-cdi completions bash); COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
-        complete -p kubectl-cdi | grep -q _kubectl_cdi && _kubectl_cdi kubectl-cdi; printf '%s\\n' \"${COMPREPLY[@]}\"";
-    let folder = Path::new(BINARY).parent().or_fail("a folder");
-    let path = format!("{}:/usr/bin:/bin", folder.display());
-    let finished = Program::new("bash")
-        .args(["--norc", "-c", script, "bash"])
-        .args(words.iter().copied())
-        .env("PATH", path)
-        .env("KUBECONFIG", api().cluster.administrator())
-        .timeout(PATIENCE)
-        .run();
-    finished.assert_success("bash");
-    finished.stdout.lines().map(str::to_owned).collect()
-}
-
 #[test]
-fn bash_and_kubectl_complete_the_names_of_volumes() {
+fn shells_and_kubectl_complete_the_names_of_volumes() {
     volumes();
-    let all = ["dv/fedora", "pvc/disk1"];
-    assert_eq!(in_bash(&["kubectl-cdi", "status", "-n", SPACE, ""]), all);
-    // bash breaks words at : and =.
-    let url = ["https", ":", "//example.org/a"];
-    let line = [&["kubectl-cdi", "import", "--namespace", "=", SPACE][..], &url, &["dv/"]].concat();
-    assert_eq!(in_bash(&line), ["dv/fedora"]);
-    assert_eq!(in_bash(&["kubectl-cdi", "upload", "a.raw", "--dry-run", "="]), ["client"]);
-    assert_eq!(in_bash(&["kubectl-cdi", "st"]), ["status"]);
+    let administrator = api().cluster.administrator();
+    let config = administrator.to_str().or_fail("a path of ASCII");
+    let url = "https://example.org/a";
+    for (words, expected) in [
+        (&["status", "--kubeconfig", config, "-n", SPACE, ""][..], &["dv/fedora", "pvc/disk1"][..]),
+        (&["upload", "--kubeconfig", config, "-n", SPACE, "a.raw", "pv"], &["pvc/disk1"]),
+        (&["token", "--kubeconfig", config, "-n", SPACE, "dv/"], &["dv/fedora"]),
+        (&["import", "--kubeconfig", config, "--namespace=completed", url, "dv/"], &["dv/fedora"]),
+        (&["st"], &["status"]),
+        (&["upload", "--dr"], &["--dry-run"]),
+        (&["upload", "a.raw", "--dry-run", ""], &["client"]),
+        (&["upload", "Cargo"], &["Cargo.toml"]),
+    ] {
+        assert_completion(BINARY, words, expected);
+    }
+    // Readline completes what follows the equals sign.
+    assert_eq!(Shell::Bash.candidates(Path::new(BINARY), &["upload", "a.raw", "--dry-run="]), ["client"]);
 
     // kubectl runs a program of this name with the words behind `kubectl cdi`.
     let folder = tempfile::tempdir().or_fail("a folder");

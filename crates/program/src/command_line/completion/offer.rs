@@ -1,12 +1,9 @@
 //! The place of an unfinished word on a command line, and what may stand there.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, ValueHint};
-
-use crate::cluster::ClusterOptions;
 
 /// What may stand in the place of a word.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,12 +12,14 @@ pub(super) enum CompletionOffer {
     Words(Vec<String>),
     /// The path of a file.
     Files,
-    /// A DataVolume or a claim.
-    Targets,
+    /// The path of a folder.
+    Folders,
+    /// A value that the program lists by itself.
+    ListedValues,
 }
 
 /// A line up to the word that is not finished.
-pub(super) struct CompletionLine<'a> {
+pub struct CompletionLine<'a> {
     /// The command whose arguments these are.
     command: &'a Command,
     /// Flags that are given, with their values.
@@ -32,7 +31,7 @@ pub(super) struct CompletionLine<'a> {
     /// True behind `--`: there are no flags any more.
     is_literal: bool,
     /// The word that is not finished.
-    pub(super) last: &'a str,
+    last: &'a str,
 }
 
 impl<'a> CompletionLine<'a> {
@@ -127,11 +126,11 @@ impl<'a> CompletionLine<'a> {
     }
 
     fn value_offer(&self, argument: &Arg, prefix: &str) -> CompletionOffer {
-        if argument.get_id() == "target" {
-            return CompletionOffer::Targets;
-        }
-        if argument.get_value_hint() == ValueHint::FilePath {
-            return CompletionOffer::Files;
+        match argument.get_value_hint() {
+            ValueHint::FilePath | ValueHint::AnyPath => return CompletionOffer::Files,
+            ValueHint::DirPath => return CompletionOffer::Folders,
+            ValueHint::Other => return CompletionOffer::ListedValues,
+            _ => {}
         }
         let values = argument.get_possible_values();
         let values = values.iter().filter(|value| !value.is_hide_set());
@@ -159,17 +158,21 @@ impl<'a> CompletionLine<'a> {
         CompletionOffer::Words(fitting.map(|(word, help)| candidate_line(&word, help)).collect())
     }
 
-    /// The way to the cluster, as the flags on the line say it.
-    pub(super) fn cluster_options(&self) -> ClusterOptions {
-        let value = |name: &str| {
-            let mut given = self.given.iter().filter(|(flag, _)| flag.get_id() == name);
-            given.next_back().map(|&(_, value)| value.to_owned())
-        };
-        ClusterOptions {
-            kubeconfig: value("kubeconfig").map(PathBuf::from),
-            context: value("context"),
-            namespace: value("namespace"),
-        }
+    /// True if a word in front of the last one names a subcommand of `program`.
+    pub(super) fn is_below(&self, program: &Command) -> bool {
+        self.command.get_name() != program.get_name()
+    }
+
+    /// The value of the option `id`, if it is on the line; the last one counts.
+    pub fn option_value(&self, id: &str) -> Option<&'a str> {
+        let mut given = self.given.iter().filter(|(flag, _)| flag.get_id() == id);
+        given.next_back().map(|&(_, value)| value)
+    }
+
+    /// The lines for those of `values` that begin as the last word does.
+    pub(super) fn matching_values(&self, values: Vec<String>) -> Vec<String> {
+        let fitting = values.into_iter().filter(|value| value.starts_with(self.last));
+        fitting.map(|value| candidate_line(&value, None)).collect()
     }
 }
 
@@ -183,13 +186,60 @@ fn candidate_line(word: &str, help: Option<&StyledStr>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use program::command_line;
+    use std::path::PathBuf;
 
-    use super::super::super::args::PluginCli;
+    use clap::{Args, Parser, Subcommand, ValueEnum};
+
+    use super::super::super::build_command;
     use super::*;
 
+    /// A program with arguments of each kind.
+    #[derive(Parser)]
+    struct Cli {
+        /// For all commands
+        #[arg(long, global = true)]
+        _memory: Option<u64>,
+        #[command(subcommand)]
+        _command: Own,
+    }
+
+    #[derive(Subcommand)]
+    enum Own {
+        /// Send an image
+        Upload(Upload),
+        /// Tell how far it is
+        Status,
+        /// For programs
+        #[command(hide = true)]
+        Internal,
+    }
+
+    #[derive(Args)]
+    struct Upload {
+        #[arg(value_hint = ValueHint::FilePath)]
+        _image: PathBuf,
+        #[arg(value_hint = ValueHint::Other)]
+        _target: String,
+        #[arg(short, long)]
+        _namespace: Option<String>,
+        #[arg(short, long)]
+        _quiet: bool,
+        #[arg(short, long, action = ArgAction::Count)]
+        _verbose: u8,
+        #[arg(long, value_hint = ValueHint::DirPath)]
+        _scratch: Option<PathBuf>,
+        #[arg(long, value_enum)]
+        _route: Option<Route>,
+    }
+
+    #[derive(Clone, Copy, ValueEnum)]
+    enum Route {
+        Auto,
+        OnePass,
+    }
+
     fn read<T>(words: &[&str], look: impl FnOnce(&CompletionLine<'_>) -> T) -> T {
-        let mut command = command_line::build_command::<PluginCli>();
+        let mut command = build_command::<Cli>();
         command.build();
         let words: Vec<_> = words.iter().map(|word| Cow::Borrowed(*word)).collect();
         look(&CompletionLine::parse_words(&command, &words))
@@ -209,26 +259,25 @@ mod tests {
     }
 
     #[test]
-    fn targets_are_completed_where_a_command_has_one() {
+    fn the_kind_of_the_argument_decides() {
         for words in [
-            &["status", ""][..],
-            &["token", "dv/"],
-            &["token", "-n", "vms", "dv/"],
-            &["upload", "a.raw", ""],
-            &["upload", "--insecure", "a.raw", "--size", "1Gi", "pv"],
-            &["upload", "--size=1Gi", "-qvn", "vms", "a.raw", ""],
-            &["upload", "--", "-a.raw", ""],
-            &["import", "https://example.org/a", "--secret", "s", ""],
+            &["upload", "a.raw", ""][..],
+            &["upload", "a.raw", "--namespace", "vms", "pv"],
+            &["upload", "-qvn", "vms", "a.raw", "--route=auto", ""],
+            &["--memory", "5", "upload", "--", "-a.raw", ""],
         ] {
-            assert_eq!(offer(words), CompletionOffer::Targets, "{words:?}");
+            assert_eq!(offer(words), CompletionOffer::ListedValues, "{words:?}");
         }
-        for words in [&["upload", ""][..], &["upload", "./a"], &["status", "--kubeconfig", ""]] {
+        for words in [&["upload", ""][..], &["upload", "./a"]] {
             assert_eq!(offer(words), CompletionOffer::Files, "{words:?}");
+        }
+        for words in [&["upload", "--scratch", ""][..], &["upload", "--scratch=/t"]] {
+            assert_eq!(offer(words), CompletionOffer::Folders, "{words:?}");
         }
         for words in [
             &["upload", "a.raw", "dv/a", ""][..],
-            &["status", "--namespace", ""],
-            &["import", ""],
+            &["upload", "--namespace", ""],
+            &["status", ""],
             &["status", "--nothing="],
         ] {
             assert_eq!(offer(words), CompletionOffer::Words(Vec::new()), "{words:?}");
@@ -237,30 +286,31 @@ mod tests {
 
     #[test]
     fn commands_flags_and_values_are_completed_by_what_they_begin_with() {
-        assert_eq!(candidates(&[""]), ["upload", "import", "status", "token", "completions", "man", "help"]);
-        assert_eq!(candidates(&["im"]), ["import"]);
+        assert_eq!(candidates(&[""]), ["upload", "status", "completions", "man", "help"]);
+        assert_eq!(candidates(&["up"]), ["upload"]);
         assert_eq!(candidates(&["help", "st"]), ["status"]);
         assert_eq!(candidates(&["completions", "b"]), ["bash"]);
-        assert_eq!(candidates(&["upload", "--dr"]), ["--dry-run"],);
-        assert_eq!(candidates(&["upload", "--dry-run", ""]), ["client"]);
-        assert_eq!(candidates(&["upload", "--dry-run="]), ["--dry-run=client"]);
-        assert_eq!(candidates(&["upload", "--insecure", "--ins"]), ["--instancetype"]);
-        assert!(candidates(&["upload", "-"]).contains(&"--help".to_owned()));
+        assert_eq!(candidates(&["upload", "--ro"]), ["--route"]);
+        assert_eq!(candidates(&["upload", "--me"]), ["--memory"]);
+        assert_eq!(candidates(&["upload", "--route", ""]), ["auto", "one-pass"]);
+        assert_eq!(candidates(&["upload", "--route=o"]), ["--route=one-pass"]);
+        let after = candidates(&["upload", "-q", "-v", "-"]);
+        assert!(!after.contains(&"--quiet".to_owned()) && after.contains(&"--verbose".to_owned()));
+        assert!(after.contains(&"--help".to_owned()));
         let CompletionOffer::Words(lines) = offer(&["sta"]) else {
             panic!("no words");
         };
-        assert_eq!(lines, ["status\tShow how far DataVolumes are, and what is in their way\n"]);
+        assert_eq!(lines, ["status\tTell how far it is\n"]);
     }
 
     #[test]
-    fn the_cluster_is_that_of_the_line() {
-        let words = ["token", "--context=lab", "-nvms", "--kubeconfig", "/k", ""];
-        read(&words, |line| {
-            let reach = line.cluster_options();
-            assert_eq!(reach.context.as_deref(), Some("lab"));
-            assert_eq!(reach.namespace.as_deref(), Some("vms"));
-            assert_eq!(reach.kubeconfig, Some(PathBuf::from("/k")));
+    fn a_program_lists_its_values_by_the_options_of_the_line() {
+        read(&["upload", "-nvms", "a.raw", "dv/a"], |line| {
+            assert_eq!(line.option_value("_namespace"), Some("vms"));
+            assert_eq!(line.option_value("_scratch"), None);
+            let all = ["dv/ab", "pvc/a"].map(str::to_owned).to_vec();
+            assert_eq!(line.matching_values(all), ["dv/ab\n"]);
         });
-        read(&[], |line| assert_eq!((line.last, line.cluster_options().namespace), ("", None)));
+        read(&[], |line| assert_eq!((line.last, line.option_value("_namespace")), ("", None)));
     }
 }

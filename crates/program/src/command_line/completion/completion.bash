@@ -1,5 +1,5 @@
-# Completion of kubectl-cdi for bash: source <(kubectl-cdi completions bash)
-_kubectl_cdi() {
+# Completion of @PROGRAM@ for bash: source <(@PROGRAM@ completions bash)
+_@FUNCTION@() {
     local piece line current prefix glue='' count=0
     local -a words=()
     # bash breaks words at : and =, which are in the middle of ours.
@@ -18,12 +18,13 @@ _kubectl_cdi() {
     while IFS= read -r line; do
         case $line in
         :4) compopt +o default 2>/dev/null ;;
+        :16) compopt +o default -o dirnames 2>/dev/null ;;
         :*) ;;
         *)
             line=${line%%$'\t'*}
             COMPREPLY+=("${line#"$prefix"}")
             ;;
         esac
-    done < <("$1" complete "${words[@]}" 2>/dev/null)
+    done < <("${1/#~\//$HOME/}" complete "${words[@]}" 2>/dev/null)
 }
-complete -o default -F _kubectl_cdi kubectl-cdi
+complete -o default -F _@FUNCTION@ @PROGRAM@

@@ -1,0 +1,16 @@
+//! The command line: what shells complete.
+
+use testkit::shells::assert_completion;
+
+#[test]
+fn shells_complete_subcommands_options_and_values() {
+    for (words, expected) in [
+        (&[""][..], &["clone", "completions", "help", "man", "pack"][..]),
+        (&["clone", "--ca"], &["--ca"]),
+        (&["clone", "--encoding", ""], &["auto", "snappy", "zstd"]),
+        (&["pack", "--encoding", ""], &["plain", "snappy", "zstd"]),
+        (&["clone", "--cert", "Cargo"], &["Cargo.toml"]),
+    ] {
+        assert_completion(crate::BINARY, words, expected);
+    }
+}

@@ -1,0 +1,67 @@
+//! Completes command lines in shells. The scripts for bash, fish and zsh, and kubectl for its plugin, run the program with the words of
+//! the line, the last of which is unfinished. The program prints one candidate per line, and at the end one of cobra's directives, which
+//! tells whether files are candidates too.
+//!
+//! The scripts ask the program because those of `clap_complete` do not complete bash lines behind the subcommand of a program whose name
+//! has a hyphen, and know neither hidden subcommands nor values that only the program can list.
+
+mod offer;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+use clap_complete::Shell;
+
+pub use self::offer::CompletionLine;
+use self::offer::CompletionOffer;
+
+/// The first argument by which scripts ask for candidates. clap does not know it: it would take `--help` among the words for itself.
+pub const COMPLETE: &str = "complete";
+
+/// Cobra's directives.
+const WITH_FILES: &str = ":0";
+const WITHOUT_FILES: &str = ":4";
+const WITH_FOLDERS: &str = ":16";
+
+/// The completion script of `program` for `shell`; `None` for shells that have to do with what `clap_complete` writes.
+pub(super) fn completion_script(program: &str, shell: Shell) -> Option<String> {
+    let template = match shell {
+        Shell::Bash => include_str!("completion.bash"),
+        Shell::Fish => include_str!("completion.fish"),
+        Shell::Zsh => include_str!("completion.zsh"),
+        _ => return None,
+    };
+    Some(template.replace("@PROGRAM@", program).replace("@FUNCTION@", &program.replace('-', "_")))
+}
+
+/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values` lists the values of arguments with the hint
+/// `ValueHint::Other`.
+pub(super) fn print_completions<P: CommandFactory>(
+    words: &[OsString],
+    list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
+) -> ExitCode {
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let mut command = super::build_command::<P>();
+    command.build();
+    let line = CompletionLine::parse_words(&command, &words);
+    let (candidates, directive) = match line.last_word_offer() {
+        CompletionOffer::Files => (Vec::new(), WITH_FILES),
+        CompletionOffer::Folders => (Vec::new(), WITH_FOLDERS),
+        CompletionOffer::Words(candidates) => (candidates, WITHOUT_FILES),
+        CompletionOffer::ListedValues => (line.matching_values(list_values(&line)), WITHOUT_FILES),
+    };
+    match super::print_stdout(format!("{}{directive}\n", candidates.concat()).as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// True if one of `arguments` stands where clap takes it for the name of a subcommand of `P`.
+pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
+    let mut command = super::build_command::<P>();
+    command.build();
+    // The last word of a line is unfinished, so an empty one follows.
+    let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
+    CompletionLine::parse_words(&command, &words).is_below(&command)
+}
