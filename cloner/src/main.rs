@@ -18,5 +18,5 @@ fn main() -> ExitCode {
     if pod::is_script(&name) && !asks {
         return pod::main(&[], &ProcessEnv);
     }
-    program_mode::run_program(pod::MODE_VARIABLE, cli::main, pod::main)
+    program_mode::run_program(pod::MODE_VARIABLE, cli::names_subcommand, cli::main, pod::main)
 }

@@ -14,6 +14,11 @@ use program::command_line;
 #[command(name = crate::PROGRAM)]
 struct Cli {}
 
+/// True if `arguments` (without the program's name) name a subcommand.
+pub fn names_subcommand(arguments: &[OsString]) -> bool {
+    command_line::names_subcommand::<Cli>(arguments)
+}
+
 /// Runs the command that `arguments` (without the program's name) ask for: one of those that every
 /// program has.
 pub fn main(arguments: &[OsString]) -> ExitCode {

@@ -35,6 +35,11 @@ use datapath::encode::outgoing::EncodedStream;
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-cloner";
 
+/// True if `arguments` (without the program's name) name a subcommand.
+pub fn names_subcommand(arguments: &[OsString]) -> bool {
+    command_line::names_subcommand::<ClonerCli>(arguments)
+}
+
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: ClonerCli| match cli.command {

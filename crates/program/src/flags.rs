@@ -122,6 +122,12 @@ pub fn parse_flags(
     Ok(flags)
 }
 
+/// True if `argument` is a flag of klog whose value is the next word, whatever that word looks like.
+pub fn takes_next_word(argument: &str) -> bool {
+    let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
+    FLAGS.iter().any(|(known, kind, _)| *kind == FlagKind::Text && Some(*known) == name)
+}
+
 /// klog's flags and the program's.
 fn known_flags(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, FlagKind, &'static str)> {
     let own = own.iter().map(|flag| (flag.name, FlagKind::Text, flag.purpose));

@@ -4,15 +4,18 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::env::{NamedStrings, ProcessEnv};
+use crate::flags::takes_next_word;
 
-/// The `main` of a program: runs the face that was asked for. A `variable` that is always a part of a pod's environment tells it.
+/// The `main` of a program: runs the face that was asked for. A `variable` that is always a part of a pod's environment tells it, and
+/// `names_subcommand` says whether arguments name a subcommand of the command line.
 pub fn run_program(
     variable: &str,
+    names_subcommand: impl FnOnce(&[OsString]) -> bool,
     command_line: impl FnOnce(&[OsString]) -> ExitCode,
     pod: impl FnOnce(&[OsString], &dyn NamedStrings) -> ExitCode,
 ) -> ExitCode {
     let arguments = program_arguments();
-    match ProgramMode::from_arguments(&arguments, &ProcessEnv, variable) {
+    match ProgramMode::from_arguments(&arguments, &ProcessEnv, variable, names_subcommand) {
         ProgramMode::CommandLine => command_line(&arguments),
         ProgramMode::Pod => pod(&arguments, &ProcessEnv),
     }
@@ -39,15 +42,33 @@ pub enum ProgramMode {
 
 impl ProgramMode {
     /// The face that `arguments` ask for. Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment,
-    /// of which `variable` is always a part; whatever else comes first was typed.
-    pub fn from_arguments(arguments: &[OsString], env: &dyn NamedStrings, variable: &str) -> Self {
+    /// of which `variable` is always a part; other first words, and flags with a subcommand behind them, were typed.
+    pub fn from_arguments(
+        arguments: &[OsString],
+        env: &dyn NamedStrings,
+        variable: &str,
+        names_subcommand: impl FnOnce(&[OsString]) -> bool,
+    ) -> Self {
         match arguments.first().and_then(|first| first.to_str()) {
             Some("-h" | "--help" | "-V" | "--version") => Self::CommandLine,
-            Some(flag) if flag.starts_with('-') => Self::Pod,
+            Some(flag) if flag.starts_with('-') && !names_subcommand(&without_klog_values(arguments)) => {
+                Self::Pod
+            }
             None if arguments.is_empty() && env.get(variable).is_some() => Self::Pod,
             Some(_) | None => Self::CommandLine,
         }
     }
+}
+
+/// `arguments` without the texts behind klog's flags, one of which may look like a subcommand (`-log_dir import`).
+fn without_klog_values(arguments: &[OsString]) -> Vec<OsString> {
+    let mut is_value = false;
+    let mut is_word = |argument: &&OsString| {
+        let is_skipped = is_value;
+        is_value = !is_skipped && argument.to_str().is_some_and(takes_next_word);
+        !is_skipped
+    };
+    arguments.iter().filter(|argument| is_word(argument)).cloned().collect()
 }
 
 #[cfg(test)]
@@ -60,7 +81,8 @@ mod tests {
         let arguments: Vec<OsString> = arguments.iter().map(Into::into).collect();
         let env: HashMap<String, String> =
             source.map(|value| ("IMPORTER_SOURCE".to_owned(), value.to_owned())).into_iter().collect();
-        ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE")
+        let names_import = |words: &[OsString]| words.iter().any(|word| word == "import");
+        ProgramMode::from_arguments(&arguments, &env, "IMPORTER_SOURCE", names_import)
     }
 
     #[test]
@@ -68,6 +90,16 @@ mod tests {
         assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), ProgramMode::Pod);
         assert_eq!(face(&["--v=3"], None), ProgramMode::Pod);
         assert_eq!(face(&[], Some("http")), ProgramMode::Pod);
+        assert_eq!(face(&["-log_dir", "import", "-v", "3"], Some("http")), ProgramMode::Pod);
+    }
+
+    #[test]
+    fn a_subcommand_behind_options_is_for_people() {
+        for line in
+            [&["-v", "import", "a"][..], &["--memory", "1Gi", "import"], &["-log_dir", "-v", "import"]]
+        {
+            assert_eq!(face(line, Some("http")), ProgramMode::CommandLine, "{line:?}");
+        }
     }
 
     #[test]

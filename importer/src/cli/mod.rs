@@ -31,6 +31,11 @@ use self::open::JobContext;
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-importer";
 
+/// True if `arguments` (without the program's name) name a subcommand.
+pub fn names_subcommand(arguments: &[OsString]) -> bool {
+    command_line::names_subcommand::<ImporterCli>(arguments)
+}
+
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, run)

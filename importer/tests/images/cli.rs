@@ -103,6 +103,26 @@ fn usage_errors_are_told_from_all_others() {
 }
 
 #[test]
+fn options_before_a_subcommand_are_the_command_line() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let imported = importer(["--memory", "100Mi", "import", text(&source), text(&target)]).run();
+    imported.assert_success("--memory in front");
+    disk::assert_same(&target, &source, 3 * MIB, "--memory in front");
+    for arguments in [["-v", "import", "x", "y"], ["-vv", "import", "x", "y"]] {
+        let refused = importer(arguments).env("IMPORTER_SOURCE", "http").run();
+        refused.assert_failure(2, "unexpected argument '-v' found");
+        assert!(refused.stderr.contains("options of a subcommand follow its name"), "{}", refused.stderr);
+    }
+    // The pod's: no subcommand is there, or it is the value of an option.
+    importer(["-v", "high"]).run().assert_failure(2, "invalid value \"high\" for flag -v");
+    importer(["--memory", "import", "-v=1"])
+        .run()
+        .assert_failure(2, "flag provided but not defined: -memory");
+    importer(["-log_dir", "import", "-v", "high"]).run().assert_failure(2, "invalid value \"high\"");
+}
+
+#[test]
 fn every_stage_has_its_own_exit_code_and_one_sentence() {
     let folder = folder();
     let (source, target) = raw(folder.path());

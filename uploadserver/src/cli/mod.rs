@@ -13,6 +13,11 @@ use self::args::{ServerCli, ServerCommand};
 /// The name in front of error lines.
 const PROGRAM: &str = "cdi-uploadserver";
 
+/// True if `arguments` (without the program's name) name a subcommand.
+pub fn names_subcommand(arguments: &[OsString]) -> bool {
+    command_line::names_subcommand::<ServerCli>(arguments)
+}
+
 /// Runs the command that `arguments` (without the program's name) ask for.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: ServerCli| match cli.command {

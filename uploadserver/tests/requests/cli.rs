@@ -166,3 +166,9 @@ fn shells_complete_subcommands_options_and_values() {
         assert_completion(crate::BINARY, words, expected);
     }
 }
+
+#[test]
+fn an_option_before_the_subcommand_is_the_command_line() {
+    let refused = Program::new(crate::BINARY).args(["-v", "serve"]).env("TLS_KEY_FILE", "x").run();
+    refused.assert_failure(2, "options of a subcommand follow its name");
+}

@@ -12,7 +12,9 @@ use std::process::ExitCode;
 
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::panics;
+use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 pub use completion::{COMPLETE, CompletionLine, names_subcommand};
@@ -114,7 +116,11 @@ where
             print_error(program, format_args!("cannot write to stdout: {error}"));
             ExitReason::Internal
         }),
-        Err(error) => {
+        Err(mut error) => {
+            if error.kind() == ErrorKind::UnknownArgument && is_before_subcommand::<P>(&error, arguments) {
+                let tip = StyledStr::from("options of a subcommand follow its name");
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+            }
             // Help asked for goes to stdout and is a success, everything else to stderr.
             let error = error.format(&mut command);
             error.print().ok();
@@ -122,6 +128,15 @@ where
         }
     };
     exit.err().unwrap_or(ExitReason::Done).into()
+}
+
+/// True if the argument that `error` is about comes first, and a subcommand follows.
+fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsString]) -> bool {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
+        return false;
+    };
+    let first = arguments.first().and_then(|first| first.to_str());
+    first.is_some_and(|first| first.starts_with(unknown)) && names_subcommand::<P>(arguments)
 }
 
 /// The command line `P` with what those of all programs have.
