@@ -12,6 +12,7 @@ use super::args::ApplyArgs;
 use super::failure::ImporterCommandError;
 use super::job;
 use super::open::JobContext;
+use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // The disk stays, whatever happens: the delta can be applied again.
@@ -27,6 +28,7 @@ fn apply_delta(
     context: &JobContext,
     observer: Arc<dyn Observer>,
 ) -> Result<DeltaReport, ImporterCommandError> {
+    target::check_target(&arguments.target)?;
     let limits = &arguments.source.limits;
     let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();

@@ -20,6 +20,7 @@ use super::failure::ImporterCommandError;
 use super::job;
 use super::open::JobContext;
 use super::progress::{TransferView, bytes_per_second};
+use super::target;
 use super::watch::TransferWatch;
 
 /// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
@@ -105,6 +106,7 @@ fn run_transfer(
 }
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOptions, ImporterCommandError> {
+    target::check_target(path)?;
     if arguments.size.is_some() && disk::is_block_device(path) {
         return Err(ImporterCommandError::Usage(
             "--size is for files: a block device has its own size".to_owned(),

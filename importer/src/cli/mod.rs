@@ -12,6 +12,7 @@ mod job;
 mod open;
 mod openstack;
 mod progress;
+mod target;
 mod unpack;
 mod watch;
 

@@ -13,6 +13,7 @@ use super::failure::ImporterCommandError;
 use super::job;
 use super::open::JobContext;
 use super::progress::bytes_per_second;
+use super::target;
 
 pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // What is not complete is not visible, and the next attempt removes it.
@@ -28,6 +29,7 @@ fn unpack_archive(
     context: &JobContext,
     observer: Arc<dyn Observer>,
 ) -> Result<UnpackReport, ImporterCommandError> {
+    target::check_target(&arguments.dir)?;
     let limits = &arguments.source.limits;
     let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
     let is_checked = reading.checksum.is_some();

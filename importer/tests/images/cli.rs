@@ -123,6 +123,27 @@ fn options_before_a_subcommand_are_the_command_line() {
 }
 
 #[test]
+fn a_mistyped_device_is_not_made_a_file() {
+    let folder = folder();
+    let (source, _) = raw(folder.path());
+    let source = text(&source);
+    for target in ["/dev/no-such-device", "/dev/no-such-group/volume", "/dev/shm/../no-such-device"] {
+        for command in ["import", "convert"] {
+            importer([command, source, target])
+                .run()
+                .assert_failure(2, &format!("there is no device {target}"));
+            assert!(!Path::new(target).exists(), "{target}");
+        }
+    }
+    let shared = tempfile::tempdir_in("/dev/shm").or_fail("a folder in memory");
+    import(source, &shared.path().join("disk.img")).run().assert_success("shared memory");
+    for command in ["import", "convert", "apply", "unpack"] {
+        importer([command, source, "-"]).run().assert_failure(2, "the target cannot be standard output");
+    }
+    assert!(!Path::new("-").exists());
+}
+
+#[test]
 fn every_stage_has_its_own_exit_code_and_one_sentence() {
     let folder = folder();
     let (source, target) = raw(folder.path());

@@ -1,0 +1,50 @@
+//! Targets that can only be a mistake of the command line.
+
+use std::fs;
+use std::path::Path;
+
+use super::failure::ImporterCommandError;
+
+/// The folder of devices. A file there lies in memory, so a disk that is written to it uses up the machine's and is gone at the next boot.
+const DEVICES: &str = "/dev";
+
+/// The folder below it for files in memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
+/// Refuses `-`, and files among the devices: both would be made by the name that was typed.
+pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
+    if path == Path::new("-") {
+        let what = "the target cannot be standard output, since it is not written in order: name a file, a device or a directory";
+        return Err(ImporterCommandError::Usage(what.to_owned()));
+    }
+    let is_file = fs::metadata(path).map_or(true, |found| found.is_file());
+    if is_file && is_below_devices(path) {
+        return Err(ImporterCommandError::Usage(format!("there is no device {}", path.display())));
+    }
+    Ok(())
+}
+
+fn is_below_devices(path: &Path) -> bool {
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let folder = absolute.parent().unwrap_or(&absolute);
+    // The folder of a volume group that does not exist either has no links to follow.
+    let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    folder.starts_with(DEVICES) && !folder.starts_with(SHARED_MEMORY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_among_devices_and_standard_output_are_refused() {
+        for path in
+            ["-", "/dev/nosuchdev", "/dev/no-group/volume", "/dev/../dev/nosuchdev", "/dev/shm/../nosuch"]
+        {
+            check_target(Path::new(path)).unwrap_err();
+        }
+        for path in ["./-", "disk.img", "/dev/null", "/dev/shm/nosuchfile", "/device/nosuchfile"] {
+            check_target(Path::new(path)).unwrap();
+        }
+    }
+}
