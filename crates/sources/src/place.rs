@@ -12,19 +12,20 @@ use tracing::Span;
 use url::Url;
 
 use crate::checkpoints::Checkpoints;
+use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
 use crate::file::FileSource;
 use crate::gcs;
 use crate::glance::{self, GlanceAccess, GlanceOptions};
 use crate::http::{ExtraHeader, HttpConfig, HttpSource, parse_endpoint};
-use crate::imageio::{ImageIoSource, disk_of_engine};
+use crate::imageio::{self, ImageIoSource, disk_of_engine};
 use crate::nbd::NbdSource;
 use crate::network::Network;
 use crate::objects::{ObjectOptions, ObjectStoreKind};
 use crate::registry::{self, RegistryOptions, RegistrySource};
 use crate::s3;
 use crate::scheme::{SourceKind, find_scheme, listed_schemes};
-use crate::vddk::{VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
+use crate::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOptions};
 
 /// All kinds of object stores.
 pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
@@ -134,6 +135,17 @@ impl SourceLocation {
                 "sources of scheme {scheme} are not supported: use {}, a path or -",
                 listed_schemes().join(", ")
             ))),
+        }
+    }
+
+    /// Fails if no server could make sense of a request for this location: the name of an image is malformed, or nobody is said to ask.
+    /// [`open_source`] finds the same; a command line asks before, to tell its user's mistakes from failures of the source.
+    pub fn check_request(&self, credentials: Option<&BasicCredentials>) -> Result<(), SourceError> {
+        match self {
+            Self::Registry { reference, .. } => registry::check_reference(reference),
+            Self::ImageIo { .. } => imageio::require_credentials(credentials).map(drop),
+            Self::Vddk(_) => vddk::require_credentials(credentials).map(drop),
+            _ => Ok(()),
         }
     }
 

@@ -4,13 +4,14 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
 
 use clap::Args;
-use datapath::memory::{MemoryBudget, PROCESS_BYTES};
+use datapath::memory::{MemoryBudget, PROCESS_BYTES, RESERVE_BYTES};
 use datapath::min_speed::{self, SpeedLimit};
 use datapath::observe::Observer;
 use datapath::options::ReadOptions;
 use program::cgroup;
 use program::command_line::values::{DurationValue, byte_rate};
 use program::env::EnvReader;
+use program::quantity;
 use tokio_util::sync::CancellationToken;
 
 /// Ours: bytes a second that a source or client has to send on average; 0 for none.
@@ -49,10 +50,20 @@ pub fn left_bytes() -> u64 {
     held.saturating_sub(FRESH.get_or_init(|| held) + KEPT_BYTES)
 }
 
+/// Reads a value of `--memory`. The process itself takes what is kept for it, however small the image.
+pub fn memory_limit(text: &str) -> Result<u64, String> {
+    let bytes = quantity::parse_bytes(text).map_err(|error| error.to_string())?;
+    if bytes < RESERVE_BYTES {
+        return Err(format!("the process itself needs {}Mi", RESERVE_BYTES >> 20));
+    }
+    Ok(bytes)
+}
+
 /// The help of `--memory`.
 pub fn memory_help() -> String {
     format!(
-        "Memory that the whole process may take; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
+        "Memory that the whole process may take, at least {}Mi; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
+        RESERVE_BYTES >> 20,
         PROCESS_BYTES >> 20
     )
 }
@@ -136,6 +147,13 @@ mod tests {
         assert!((LEFT_BYTES / 2..=LEFT_BYTES).contains(&(first - second)), "{first} {second}");
         drop(left);
         assert_eq!(limit(), first);
+    }
+
+    #[test]
+    fn a_process_has_at_least_the_memory_that_it_needs_itself() {
+        assert_eq!(memory_limit("64Mi"), Ok(RESERVE_BYTES));
+        assert_eq!(memory_limit("63Mi"), Err("the process itself needs 64Mi".to_owned()));
+        memory_limit("much").unwrap_err();
     }
 
     #[test]

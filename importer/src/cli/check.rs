@@ -12,6 +12,10 @@ use super::args::CheckArgs;
 use super::failure::ImporterCommandError;
 
 pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
+    if arguments.source.content.ova {
+        let what = "--ova is for import, convert and info: a check reads an image in place, so extract it with tar first";
+        return Err(ImporterCommandError::Usage(what.to_owned()));
+    }
     arguments.log.begin_logging(super::PROGRAM);
     let is_json = arguments.json;
     let (name, report) = super::on_runtime(move |context| {

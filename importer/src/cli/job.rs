@@ -60,8 +60,10 @@ pub(super) fn open_source(
     is_checked: bool,
     what: &str,
 ) -> Result<Box<dyn Source>, ImporterCommandError> {
-    if arguments.content.format.is_some() {
-        return Err(ImporterCommandError::Usage(format!("--format is for images: {what}")));
+    let content = &arguments.content;
+    let options = [(content.format.is_some(), "--format"), (content.ova, "--ova")];
+    if let Some((_, option)) = options.into_iter().find(|(is_given, _)| *is_given) {
+        return Err(ImporterCommandError::Usage(format!("{option} is for images: {what}")));
     }
     let source = context.open_source(arguments, is_checked)?;
     tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");

@@ -23,7 +23,7 @@ use sources::{Checkpoints, Network, RetryPolicy, SourceLocation, SourceOptions};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::args::SourceArgs;
+use super::args::{SourceArgs, check_options};
 use super::failure::ImporterCommandError;
 use super::openstack;
 
@@ -57,6 +57,8 @@ impl JobContext {
             ..source_options(arguments)
         };
         let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(usage_error)?;
+        check_options(arguments, place.kind()).map_err(usage_error)?;
+        place.check_request(credentials.as_ref()).map_err(usage_error)?;
         if let SourceLocation::File(path) = &place {
             return self.open_local(path);
         }

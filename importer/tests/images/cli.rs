@@ -144,6 +144,45 @@ fn a_mistyped_device_is_not_made_a_file() {
 }
 
 #[test]
+fn options_without_effect_are_refused() {
+    let folder = folder();
+    let (source, target) = raw(folder.path());
+    let (source, target) = (text(&source), text(&target));
+    let url = "http://127.0.0.1:1/disk";
+    for (arguments, sentence) in [
+        (
+            &["import", "--checkpoint", "c1", url, target][..],
+            "--checkpoint is for ovirt and vddk sources, not for http and https",
+        ),
+        (&["import", "--thumbprint", "AA", url, target], "--thumbprint is for vddk sources"),
+        (&["info", "--vddk-library", "/l", url], "--vddk-library is for vddk sources"),
+        (&["info", "--region", "r", "gs://b/k"], "--region is for s3 sources, not for gs"),
+        (&["info", "--anonymous", source], "--anonymous is for s3 and gs sources, not for files"),
+        (&["check", "--key-file", "/k", url], "--key-file is for gs sources"),
+        (
+            &["info", "--architecture", "arm64", url],
+            "--architecture is for docker, oci and oci-archive sources",
+        ),
+        (&["info", "--token-service", "h", url], "--token-service is for docker"),
+        (&["import", "--insecure", source, target], "--insecure is for sources on a server, not for files"),
+        (&["unpack", "--checkpoint", "c1", url, "."], "--checkpoint is for ovirt and vddk sources"),
+        (&["unpack", "--ova", source, "."], "--ova is for images"),
+        (&["apply", "--ova", source, target], "--ova is for images"),
+        (&["check", "--ova", source], "--ova is for import, convert and info"),
+        (&["import", "--scratch", "/nope", source, target], "'--scratch <DIR>': No such file"),
+        (&["import", "--memory", "1Mi", source, target], "the process itself needs 64Mi"),
+        (&["import", "-q", "-v", source, target], "cannot be used with"),
+        (&["import", "docker://UPPER/x:y:z", target], "invalid reference"),
+        (&["import", "ovirt+https://engine/ovirt-engine/api/disks/1", target], "oVirt needs a user name"),
+        (&["import", "vddk+https://v/?vm=1&disk=d", target], "vSphere"),
+    ] {
+        let refused = Program::new(crate::BINARY).args(arguments.iter().copied()).run();
+        refused.assert_failure(2, sentence);
+    }
+    assert!(!Path::new(target).exists());
+}
+
+#[test]
 fn every_stage_has_its_own_exit_code_and_one_sentence() {
     let folder = folder();
     let (source, target) = raw(folder.path());

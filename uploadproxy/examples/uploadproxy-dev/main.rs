@@ -38,7 +38,12 @@ enum CommandFailed {
 
 impl FailedCommand for CommandFailed {
     fn exit_reason(&self) -> ExitReason {
-        ExitReason::Internal
+        let is_usage = match self {
+            Self::Serve(failed) | Self::Dev(dev::DevFailed::Serve(failed)) => failed.is_about_files(),
+            Self::Token(failed) => failed.is_about_files(),
+            Self::Dev(_) => false,
+        };
+        if is_usage { ExitReason::Usage } else { ExitReason::Internal }
     }
 }
 

@@ -35,6 +35,17 @@ pub(super) enum ServeFailed {
     Process(#[from] ProcessStartError),
 }
 
+impl ServeFailed {
+    /// True if a file of the command line is missing or cannot be used.
+    pub(super) fn is_about_files(&self) -> bool {
+        match self {
+            Self::File(failed) => failed.is_about_files(),
+            Self::Key { .. } | Self::Routes(_) | Self::Tls(_) | Self::Start(ProxyStartError::Tls(_)) => true,
+            Self::Start(_) | Self::Process(_) => false,
+        }
+    }
+}
+
 /// Serves as `arguments` say.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     arguments.server.output.begin_logging(PROGRAM);

@@ -21,6 +21,13 @@ pub(super) enum TokenFailed {
     Print(#[from] io::Error),
 }
 
+impl TokenFailed {
+    /// True if the file with the key is missing or cannot be used.
+    pub(super) fn is_about_files(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Key { .. })
+    }
+}
+
 /// Prints a token.
 pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
     let grant = UploadGrant { namespace: arguments.namespace.clone(), pvc: arguments.pvc.clone() };

@@ -158,7 +158,7 @@ fn what_is_wrong_is_said_in_a_sentence() {
             "cannot use the key",
         ),
     ] {
-        finished.assert_failure(1, words);
+        finished.assert_failure(2, words);
         assert_eq!(finished.stderr.lines().count(), 1, "{}", finished.stderr);
     }
     let usage = Program::new(development(BINARY)).args(["token", "--pvc", "a/b", "--key", &key]).run();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 use program::cdi::CLIENT_NAME;
-use program::command_line::values::{DurationValue, LISTEN, listen};
+use program::command_line::values::{DurationValue, LISTEN, listen, writable_folder};
 use program::command_line::{ServerOutputArgs, TlsArgs};
 use volume::limits::TransferLimits;
 
@@ -86,7 +86,7 @@ pub(super) struct ServeArgs {
     pub(super) preallocate: bool,
 
     /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Target")]
+    #[arg(long, value_name = "DIR", value_parser = writable_folder, value_hint = ValueHint::DirPath, help_heading = "Target")]
     pub(super) scratch: Option<PathBuf>,
 
     /// Address and port to listen on; port 0 takes a free one
@@ -114,7 +114,7 @@ pub(super) struct ServeArgs {
     pub(super) limits: TransferLimits,
 
     /// The limit of its memory.
-    #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Server")]
+    #[arg(long, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = volume::limits::memory_limit, help_heading = "Server")]
     pub(super) memory: Option<u64>,
 
     /// The certificate that clients are shown.

@@ -46,9 +46,11 @@ impl FailedCommand for UploadServeError {
     fn exit_reason(&self) -> ExitReason {
         match self {
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
-            Self::Usage(_) => ExitReason::Usage,
+            Self::Usage(_) | Self::Tls(_) | Self::Start(ServerStartError::Tls(_)) => ExitReason::Usage,
             Self::Target { .. } => ExitReason::Target,
-            Self::Tls(_) | Self::Start(_) | Self::Process(_) | Self::Broken(_) => ExitReason::Internal,
+            Self::Start(ServerStartError::Listen(_)) | Self::Process(_) | Self::Broken(_) => {
+                ExitReason::Internal
+            }
         }
     }
 }

@@ -103,6 +103,9 @@ fn wrong_flags_are_refused_with_a_sentence() {
         (&["serve", "--dir", "/nonexistent", "--insecure"], "--tls-cert"),
         (&["serve", "--dir", "/tmp", "--device", "/dev/null"], "--device"),
         (&["serve", "--dir", "/tmp", "--self-signed", "/tmp", "--size", "large"], "--size"),
+        (&["serve", "--dir", "/tmp", "--self-signed", "/tmp", "--scratch", "/nope"], "--scratch"),
+        (&["serve", "--dir", "/tmp", "--self-signed", "/tmp", "--memory", "1Mi"], "the process itself needs"),
+        (&["serve", "--dir", "/tmp", "--insecure", "--tls-cert", "/nope", "--tls-key", "/nope"], "/nope"),
     ] {
         let finished = Program::new(crate::BINARY).args(args.iter().copied()).run();
         finished.assert_failure(2, sentence);

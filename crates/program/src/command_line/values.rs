@@ -1,10 +1,15 @@
 //! Values, as people write them on command lines.
 
 use std::fmt;
+use std::fs;
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU64;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use rustix::fs::{Access, access};
 
 use crate::quantity;
 
@@ -29,6 +34,17 @@ pub fn server_url(address: SocketAddr) -> String {
         ip => ip,
     };
     format!("https://{}", SocketAddr::new(host, address.port()))
+}
+
+/// A folder that exists and in which this process may make files.
+pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let metadata = fs::metadata(&path).map_err(|error| error.to_string())?;
+    if !metadata.is_dir() {
+        return Err("it is not a directory".to_owned());
+    }
+    access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| io::Error::from(errno).to_string())?;
+    Ok(path)
 }
 
 /// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
@@ -100,6 +116,13 @@ mod tests {
         for text in ["", "m", "0", "1d", "-1s", "18446744073709551615h"] {
             text.parse::<DurationValue>().unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_folder_has_to_be_there() {
+        assert_eq!(writable_folder("/").unwrap(), PathBuf::from("/"));
+        assert_eq!(writable_folder("/dev/null").unwrap_err(), "it is not a directory");
+        assert!(writable_folder("/nope").unwrap_err().starts_with("No such file"));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use url::Url;
 use self::body::ImageIoBody;
 use self::extents::{ImageIoExtent, described_bytes};
 use self::session::OvirtSession;
+pub(crate) use self::session::require_credentials;
 use self::ticket::{ReadActivity, TicketKeeper};
 use self::transfer::{ImageTransfer, TransferFormat};
 use super::engine::ObjectRegions;

@@ -46,6 +46,13 @@ impl From<OvirtError> for SourceError {
     }
 }
 
+/// `given`, without which oVirt answers nothing.
+pub(crate) fn require_credentials(
+    given: Option<&BasicCredentials>,
+) -> Result<&BasicCredentials, SourceError> {
+    given.ok_or_else(|| invalid_error("oVirt needs a user name and a password, such as admin@internal"))
+}
+
 impl OvirtSession {
     /// Exchanges user and password for a token.
     pub(super) async fn open(api: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
@@ -53,9 +60,7 @@ impl OvirtSession {
         if !api.path().ends_with('/') {
             api.set_path(&format!("{}/", api.path()));
         }
-        let Some(credentials) = network.credentials.clone() else {
-            return Err(invalid_error("oVirt needs a user name and a password, such as admin@internal"));
-        };
+        let credentials = require_credentials(network.credentials.as_ref())?.clone();
         network.policy.check_secret_target("the password of the oVirt engine", &api)?;
         let session =
             Self { token: Mutex::default(), agent: HttpAgent::new(network, USER_AGENT)?, api, credentials };

@@ -111,6 +111,11 @@ pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String,
     Ok(store.read_root().map_err(pull_error)?.digest.to_string())
 }
 
+/// Fails if `reference` is malformed.
+pub(crate) fn check_reference(reference: &str) -> Result<(), SourceError> {
+    ImageEndpoint::parse(reference).map(drop)
+}
+
 /// The server that `reference` names; none for what is on this machine.
 pub(crate) fn registry_host(reference: &str) -> Option<String> {
     match ImageEndpoint::parse(reference) {

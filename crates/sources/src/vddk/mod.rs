@@ -36,6 +36,7 @@ pub use self::nbdkit::{RUN_WITH_PARENT, VddkInstallation};
 use self::pin::Thumbprint;
 pub use self::program::END_LIMIT;
 use self::soap::VsphereSession;
+pub(crate) use self::soap::require_credentials;
 use super::nbd::{NbdSource, NbdUri};
 use super::network::Network;
 use super::retry::with_lookup_limit;
@@ -127,9 +128,7 @@ impl VddkSource {
         if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
             return Err(invalid_error("previous checkpoint set without current"));
         }
-        let Some(credentials) = &network.credentials else {
-            return Err(invalid_error("vSphere needs a user name and a password"));
-        };
+        let credentials = require_credentials(network.credentials.as_ref())?;
         let tls = tls_config(options, network)?;
         let network = network.clone_with(|network| network.tls = tls);
         let (found, changes) = network.block_on(locate_disk(options, &network))?;

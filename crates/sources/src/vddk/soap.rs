@@ -34,12 +34,17 @@ pub(super) struct VsphereSession {
 /// The fault of a call after the session has ended, half an hour after its last call or when an administrator ends it.
 const EXPIRED: &str = "NotAuthenticated";
 
+/// `given`, without which vSphere answers nothing.
+pub(crate) fn require_credentials(
+    given: Option<&BasicCredentials>,
+) -> Result<&BasicCredentials, SourceError> {
+    given.ok_or_else(|| invalid_error("vSphere needs a user name and a password"))
+}
+
 impl VsphereSession {
     /// Logs in at `endpoint` with the credentials of `network`.
     pub(super) async fn open(endpoint: &Url, network: &Arc<Network>) -> Result<Self, SourceError> {
-        let Some(credentials) = &network.credentials else {
-            return Err(invalid_error("vSphere needs a user name and a password"));
-        };
+        let credentials = require_credentials(network.credentials.as_ref())?;
         network.policy.check_secret_target("the password of vSphere", endpoint)?;
         let mut session = Self {
             agent: HttpAgent::new(network, USER_AGENT)?,

@@ -2,6 +2,7 @@
 
 mod help;
 mod source;
+mod source_options;
 mod write;
 
 use std::ffi::OsString;
@@ -11,11 +12,13 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use program::command_line::LogArgs;
 use sources::vddk::RUN_WITH_PARENT;
 use volume::limits::TransferLimits;
+use volume::limits::memory_limit;
 
 use self::help::{
     APPLY_EXAMPLES, CHECK_EXAMPLES, CONVERT_EXAMPLES, IMPORT_EXAMPLES, INFO_EXAMPLES, UNPACK_EXAMPLES,
 };
 pub use self::source::{ContentArgs, SourceArgs};
+pub(super) use self::source_options::check_options;
 pub use self::write::{JobArgs, RouteOption, TransferArgs, WriteArgs};
 
 /// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
@@ -32,7 +35,7 @@ pub const DEFAULT_OVERHEAD: f64 = 0.06;
 #[command(name = "cdi-importer")]
 pub struct ImporterCli {
     /// The limit of its memory.
-    #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Transfer")]
+    #[arg(long, global = true, help = volume::limits::memory_help(), value_name = "QUANTITY", value_parser = memory_limit, help_heading = "Transfer")]
     pub memory: Option<u64>,
 
     /// The command.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
 use program::command_line::OutputArgs;
+use program::command_line::values::writable_folder;
 use program::progress::ProgressArgs;
 
 /// The options of every transfer.
@@ -56,7 +57,7 @@ pub struct WriteArgs {
     pub route: RouteOption,
 
     /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Transfer")]
+    #[arg(long, value_name = "DIR", value_parser = writable_folder, value_hint = ValueHint::DirPath, help_heading = "Transfer")]
     pub scratch: Option<PathBuf>,
 
     /// Verbosity.

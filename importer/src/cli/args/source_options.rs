@@ -1,0 +1,133 @@
+//! Options that only some kinds of sources obey, in one table.
+
+use sources::scheme::{SCHEMES, SourceKind};
+
+use super::SourceArgs;
+
+/// An option of [`SourceArgs`], and the kinds of sources that obey it.
+struct SourceOption {
+    name: &'static str,
+    kinds: &'static [SourceKind],
+    is_given: fn(&SourceArgs) -> bool,
+}
+
+const fn option(
+    name: &'static str,
+    kinds: &'static [SourceKind],
+    is_given: fn(&SourceArgs) -> bool,
+) -> SourceOption {
+    SourceOption { name, kinds, is_given }
+}
+
+const SNAPSHOTS: &[SourceKind] = &[SourceKind::ImageIo, SourceKind::Vddk];
+const STORES: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs];
+const CLOUDS: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs, SourceKind::Glance];
+
+/// All kinds but files.
+const SERVERS: &[SourceKind] = &[
+    SourceKind::Http,
+    SourceKind::S3,
+    SourceKind::Gcs,
+    SourceKind::Registry,
+    SourceKind::Nbd,
+    SourceKind::ImageIo,
+    SourceKind::Vddk,
+    SourceKind::Glance,
+];
+
+/// Options that are not listed make sense for every source.
+const OPTIONS: [SourceOption; 15] = [
+    option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
+    option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
+    option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
+    option("--vddk-library", &[SourceKind::Vddk], |given| given.vddk_library.is_some()),
+    option("--region", &[SourceKind::S3], |given| given.region.is_some()),
+    option("--anonymous", STORES, |given| given.anonymous),
+    option("--key-file", &[SourceKind::Gcs], |given| given.key_file.is_some()),
+    option("--ambient-identity", CLOUDS, |given| given.ambient_identity),
+    option("--architecture", &[SourceKind::Registry], |given| given.architecture.is_some()),
+    option("--token-service", &[SourceKind::Registry], |given| !given.token_services.is_empty()),
+    option("--header", &[SourceKind::Http], |given| !given.headers.is_empty()),
+    option("--secret-header-file", &[SourceKind::Http], |given| !given.secret_header_files.is_empty()),
+    option("--user", SERVERS, |given| given.user.is_some()),
+    option("--ca-dir", SERVERS, |given| given.ca_dir.is_some()),
+    option("--insecure", SERVERS, |given| given.insecure),
+];
+
+/// Refuses an option of `arguments` that has no effect on a source of `kind`: a user who asks for a snapshot should not get the disk as
+/// it is now.
+pub(in super::super) fn check_options(arguments: &SourceArgs, kind: SourceKind) -> Result<(), String> {
+    let stray = |option: &&SourceOption| !option.kinds.contains(&kind) && (option.is_given)(arguments);
+    let Some(option) = OPTIONS.iter().find(stray) else {
+        return Ok(());
+    };
+    // A list of nearly all kinds would hide what the sentence says.
+    let right = match option.kinds {
+        SERVERS => "sources on a server".to_owned(),
+        kinds => format!("{} sources", scheme_names(kinds)),
+    };
+    let own = if kind == SourceKind::File { "files".to_owned() } else { scheme_names(&[kind]) };
+    Err(format!("{} is for {right}, not for {own}", option.name))
+}
+
+/// The schemes of `kinds`, as help lists them, without the protocol below (`ovirt` of `ovirt+https`).
+fn scheme_names(kinds: &[SourceKind]) -> String {
+    let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed && kinds.contains(&scheme.kind));
+    let names: Vec<_> = listed.filter_map(|scheme| scheme.name.split('+').next()).collect();
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        source: SourceArgs,
+    }
+
+    fn check(options: &str, kind: SourceKind) -> Result<(), String> {
+        let words = ["job", "source"].into_iter().chain(options.split_whitespace());
+        check_options(&Cli::try_parse_from(words).unwrap().source, kind)
+    }
+
+    #[test]
+    fn an_option_of_another_source_says_where_it_belongs() {
+        for (options, kind, sentence) in [
+            (
+                "--checkpoint c",
+                SourceKind::Http,
+                "--checkpoint is for ovirt and vddk sources, not for http and https",
+            ),
+            ("--thumbprint AA", SourceKind::ImageIo, "--thumbprint is for vddk sources, not for ovirt"),
+            ("--key-file k", SourceKind::S3, "--key-file is for gs sources, not for s3"),
+            (
+                "--architecture amd64",
+                SourceKind::Nbd,
+                "--architecture is for docker, oci and oci-archive sources, not for nbd",
+            ),
+            ("--insecure", SourceKind::File, "--insecure is for sources on a server, not for files"),
+        ] {
+            assert_eq!(check(options, kind).unwrap_err(), sentence);
+        }
+    }
+
+    #[test]
+    fn an_option_of_this_source_or_of_all_is_taken() {
+        for (options, kind) in [
+            ("", SourceKind::File),
+            ("--retries 3 --connections 2", SourceKind::Http),
+            ("--checkpoint c --vddk-library /l", SourceKind::Vddk),
+            ("--region r --anonymous", SourceKind::S3),
+            ("--insecure", SourceKind::Nbd),
+        ] {
+            assert_eq!(check(options, kind), Ok(()), "{options}");
+        }
+    }
+}
