@@ -75,8 +75,9 @@ pub struct RetryPolicy {
     pub idle_limit: Duration,
     /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
     pub retries: Option<u32>,
-    /// Times that the first request is sent before its failure is reported.
-    pub first_attempts: u32,
+    /// Times that the first request is sent before its failure is reported; `None` leaves it to the other limits, which the time limit
+    /// is one of only then.
+    pub first_attempts: Option<u32>,
     /// Bound of the first pause between attempts; each further one doubles it.
     pub first_delay: Duration,
     /// Bound of every pause, also of one that the server asks for.
@@ -91,7 +92,7 @@ impl Default for RetryPolicy {
             retries: None,
             // Within about three seconds: enough for a service that is just being moved; longer waits are the business of
             // those who started the import.
-            first_attempts: 3,
+            first_attempts: Some(3),
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
         }
@@ -111,14 +112,9 @@ impl RetryPolicy {
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay).mul_f64(random)
     }
 
-    /// Pauses between the times that something is asked first: 1 s and 2 s by default. Without jitter: the start of an import is
-    /// spread by what started it.
-    pub(crate) fn first_pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        let attempts = self
-            .retries
-            .map_or(self.first_attempts, |retries| self.first_attempts.min(retries.saturating_add(1)));
-        let first_delay = self.first_delay;
-        (1..attempts).map(move |attempt| first_delay.saturating_mul(1 << attempt))
+    /// The failures of the first request, before there is one.
+    pub(crate) fn first_contact(&self) -> FirstContact<'_> {
+        FirstContact { policy: self, started: Instant::now(), failures: 0 }
     }
 
     /// The result of `ask`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
@@ -128,21 +124,48 @@ impl RetryPolicy {
         passes: impl Fn(&SourceError) -> bool,
         mut ask: impl AsyncFnMut() -> Result<T, AttemptError>,
     ) -> Result<T, SourceError> {
-        let mut pauses = (1..).zip(self.first_pauses());
+        let mut contact = self.first_contact();
         loop {
             let (error, retry_after) = match ask().await {
                 Ok(brought) => return Ok(brought),
                 Err(AttemptError::Transient { error, retry_after }) if passes(&error) => (error, retry_after),
                 Err(failed) => return Err(failed.into_error()),
             };
-            let Some((attempt, pause)) = pauses.next() else {
+            let Some(pause) = contact.next_pause(retry_after.unwrap_or_default()) else {
                 return Err(error);
             };
             observer.record_retry(Stage::Source);
+            let attempt = contact.failures;
             tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
-            let asked = retry_after.unwrap_or_default();
-            tokio::time::sleep(pause.max(asked).min(self.max_delay)).await;
+            tokio::time::sleep(pause).await;
         }
+    }
+}
+
+/// The attempts to get a first answer.
+pub(crate) struct FirstContact<'a> {
+    policy: &'a RetryPolicy,
+    started: Instant,
+    failures: u32,
+}
+
+impl FirstContact<'_> {
+    /// The pause after another failure, or `None` to give up: 1 s and 2 s by default, more if the server has `asked` for it. Without
+    /// jitter: the start of an import is spread by what started it.
+    pub(crate) fn next_pause(&mut self, asked: Duration) -> Option<Duration> {
+        let policy = self.policy;
+        self.failures += 1;
+        let retries = policy.retries.map(|retries| retries.saturating_add(1));
+        if [policy.first_attempts, retries].into_iter().flatten().any(|allowed| self.failures >= allowed) {
+            return None;
+        }
+        let doubled = policy.first_delay.saturating_mul(1 << self.failures.min(16));
+        let pause = doubled.max(asked).min(policy.max_delay);
+        if policy.first_attempts.is_some() {
+            return Some(pause);
+        }
+        let left = policy.no_progress_limit.saturating_sub(self.started.elapsed());
+        (!left.is_zero()).then(|| pause.min(left))
     }
 }
 
@@ -313,5 +336,36 @@ mod tests {
         assert!(attempts.record_failure(broken(), "at byte 5").is_ok());
         let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
         assert_eq!(error, "giving up at byte 5 after 3 failures in a row: connection reset");
+    }
+    /// The pauses of a first contact, in seconds, if each takes no time.
+    fn first_pauses(policy: &RetryPolicy) -> Vec<u64> {
+        let mut contact = policy.first_contact();
+        std::iter::from_fn(|| contact.next_pause(Duration::ZERO))
+            .take(9)
+            .map(|pause| pause.as_secs())
+            .collect()
+    }
+
+    #[test]
+    fn a_first_contact_ends_soon_unless_limits_are_set_for_it() {
+        let retries = |retries| RetryPolicy { retries: Some(retries), ..patience() };
+        assert_eq!(first_pauses(&patience()), [1, 2]);
+        assert_eq!(first_pauses(&retries(1)), [1]);
+        assert_eq!(first_pauses(&retries(8)), [1, 2]);
+        let unlimited = |policy| RetryPolicy { first_attempts: None, ..policy };
+        assert!(first_pauses(&unlimited(retries(0))).is_empty());
+        assert_eq!(first_pauses(&unlimited(retries(6))), [1, 2, 4, 8, 16, 30]);
+        assert_eq!(first_pauses(&unlimited(patience())).len(), 9);
+    }
+
+    #[test]
+    fn the_time_limit_ends_a_first_contact_that_has_no_limit_of_attempts() {
+        let policy =
+            RetryPolicy { first_attempts: None, no_progress_limit: Duration::from_secs(10), ..patience() };
+        let mut contact = policy.first_contact();
+        let long = Duration::from_secs(60);
+        assert!(contact.next_pause(long).unwrap() <= Duration::from_secs(10));
+        contact.started = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        assert_eq!(contact.next_pause(long), None);
     }
 }

@@ -101,17 +101,25 @@ impl JobContext {
             insecure: arguments.insecure,
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
             connections: arguments.connections.and_then(|number| NonZeroUsize::new(number.into())),
-            patience: RetryPolicy {
-                no_progress_limit: arguments.no_progress_timeout.0,
-                retries: arguments.retries,
-                ..RetryPolicy::default()
-            },
+            patience: retry_policy(arguments),
             // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine, unless
             // --ambient-identity says so.
             policy: ImportPolicy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             ..Network::new(self.handle.clone(), self.stop.clone(), Arc::new(tls))
         })
+    }
+}
+
+/// The limits of retries. A mistyped host should not be waited for, so limits hold for the first contact only if they are given.
+fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
+    let default = RetryPolicy::default();
+    let is_limited = arguments.retries.is_some() || arguments.no_progress_timeout.is_some();
+    RetryPolicy {
+        no_progress_limit: arguments.no_progress_timeout.map_or(default.no_progress_limit, |time| time.0),
+        retries: arguments.retries,
+        first_attempts: default.first_attempts.filter(|_| !is_limited),
+        ..default
     }
 }
 

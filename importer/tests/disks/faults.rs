@@ -93,6 +93,24 @@ fn resets_stalls_and_busy_servers_are_overcome() {
     disk::assert_same(&target, &raw.raw, DISK_BYTES, "six faults");
 }
 
+#[test]
+fn limits_that_are_given_hold_for_the_first_contact_too() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let target = folder.path().join("disk.img");
+    let run = |options: &[&str]| {
+        let faults = vec![Fault::Status(503, None); 3];
+        let origin = start(Script { faults, ..Script::new(disk::content(1, 2 << 20)) });
+        importer(&origin.url("/object"), &target).args(options.iter().copied()).run()
+    };
+    run(&[]).assert_failure(3, "503");
+    run(&["--retries", "2"]).assert_failure(3, "503");
+    run(&["--retries", "3"]).assert_success("a third retry");
+    let target = folder.path().join("other.img");
+    let refused = importer("http://127.0.0.1:1/object", &target).args(["--no-progress-timeout", "5"]).run();
+    refused.assert_failure(3, "connect");
+    assert!((5..20).contains(&refused.wall.as_secs()), "{:?}", refused.wall);
+}
+
 /// The transfer fails with exit code 3 and one of `sentences`, and leaves no target.
 fn fails(script: Script, path: &str, sentences: &[&str]) {
     let folder = tempfile::tempdir().or_fail("a folder");

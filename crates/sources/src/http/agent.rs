@@ -12,7 +12,7 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::cause::{RequestRoute, plain_cause, transport_failure};
-use super::status::{MAX_ASKED_PAUSE, passes_soon, retry_after_now};
+use super::status::{passes_soon, retry_after_now};
 use crate::address::url_origin;
 use crate::error::invalid_error;
 use crate::network::Network;
@@ -76,8 +76,10 @@ impl HttpAgent {
         make: impl Fn() -> RequestBuilder,
         limit: usize,
     ) -> Result<AgentResponse, SourceError> {
-        // However many retries of a download are wanted.
-        let mut pauses = RetryPolicy::default().first_pauses();
+        // The limits of a download hold for these requests only if they are meant for the first contact too.
+        let own = &self.network.patience;
+        let policy = if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
+        let mut contact = policy.first_contact();
         loop {
             let result = self.send(make(), limit).await;
             let asked = match &result {
@@ -87,11 +89,11 @@ impl HttpAgent {
                 Err(error) if passes_soon(error) => Duration::ZERO,
                 _ => return result,
             };
-            let Some(pause) = pauses.next() else {
+            let Some(pause) = contact.next_pause(asked) else {
                 return result;
             };
             self.network.observer.record_retry(Stage::Source);
-            tokio::time::sleep(pause.max(asked.min(MAX_ASKED_PAUSE))).await;
+            tokio::time::sleep(pause).await;
         }
     }
 }

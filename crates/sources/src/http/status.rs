@@ -7,9 +7,6 @@ use http::{HeaderMap, StatusCode, header};
 
 use crate::retry::AttemptError;
 
-/// Longest pause that a server may ask for while a document is fetched.
-pub(super) const MAX_ASKED_PAUSE: Duration = Duration::from_secs(30);
-
 impl AttemptError {
     /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
     /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.

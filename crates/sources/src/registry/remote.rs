@@ -65,7 +65,7 @@ impl RemoteRegistry {
         }
         Ok(Self {
             network: network.clone_with(|network| {
-                network.patience.first_attempts = ATTEMPTS;
+                network.patience.first_attempts = network.patience.first_attempts.and(Some(ATTEMPTS));
                 network.patience.first_delay = FIRST_DELAY;
                 network.patience.max_delay = MAX_DELAY;
             }),

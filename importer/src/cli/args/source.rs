@@ -92,7 +92,8 @@ pub struct SourceArgs {
     #[arg(long, help_heading = "Source")]
     pub cleartext_secrets: bool,
 
-    /// Attempts in a row without a new byte before giving up [default: only the time limit counts]
+    /// Give up after this many retries in a row without a new byte [default: only the time limit counts, and at the first contact two
+    /// retries within 3 s]
     #[arg(long, value_name = "N", help_heading = "Source")]
     pub retries: Option<u32>,
 
@@ -100,9 +101,9 @@ pub struct SourceArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
     pub connections: Option<u8>,
 
-    /// Give up after this time without a new byte (90s, 10m, 2h)
-    #[arg(long, value_name = "TIME", default_value_t = DurationValue(RetryPolicy::default().no_progress_limit), help_heading = "Source")]
-    pub no_progress_timeout: DurationValue,
+    /// Give up after this time without a new byte.
+    #[arg(long, value_name = "TIME", help = no_progress_help(), help_heading = "Source")]
+    pub no_progress_timeout: Option<DurationValue>,
 
     /// Limits of the transfer.
     #[command(flatten, next_help_heading = "Source")]
@@ -133,6 +134,15 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
     let names = Format::readable_formats()
         .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
+}
+
+/// The help of `--no-progress-timeout`.
+fn no_progress_help() -> String {
+    let default = DurationValue(RetryPolicy::default().no_progress_limit);
+    format!(
+        "Give up after this time without a new byte (90s, 10m, 2h). This or --retries, if given, is also the limit of the first contact \
+         [default: {default}]"
+    )
 }
 
 /// All schemes, for the help.
