@@ -155,6 +155,8 @@ fn curl_tells_success_from_failure_and_why() {
     assert!(!folder.path().join("disk.img").exists(), "a refused image leaves no disk");
     let plain = curl("http", &put, upload, &raw);
     assert_eq!((plain.code(), plain.stdout.as_str()), (22, "this port speaks HTTPS only: use https://\n"));
+    running.signal(rustix::process::Signal::TERM);
+    assert_eq!(running.wait().code(), 143);
 }
 
 #[test]
