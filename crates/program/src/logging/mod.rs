@@ -36,6 +36,9 @@ const OUR_CRATES: [&str; 18] = [
     "volume",
 ];
 
+/// The client of Kubernetes. All its failures come back as errors, and our sentences about them are enough for people.
+const CLUSTER_CLIENT: &str = "kube_client";
+
 /// The shape of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -91,6 +94,9 @@ where
     let shows = move |metadata: &Metadata<'_>| {
         let limit = match is_ours(metadata.module_path(), metadata.target()) {
             true => options.level_filter(),
+            false if options.verbosity == 0 && crate_of(metadata.target()) == CLUSTER_CLIENT => {
+                LevelFilter::OFF
+            }
             false => LevelFilter::WARN,
         };
         *metadata.level() <= limit
@@ -178,6 +184,14 @@ mod tests {
             tracing::warn!(target: "hyper::client", "careful");
         });
         assert_eq!(text, "cdi-importer: warning: careful\n");
+    }
+
+    #[test]
+    fn the_client_of_kubernetes_speaks_from_the_first_v_on() {
+        for (verbosity, lines) in [(0, 0), (1, 1)] {
+            let emit = || tracing::error!(target: "kube_client::client::tls", "failed");
+            assert_eq!(logged(LogFormat::Plain, verbosity, emit).lines().count(), lines);
+        }
     }
 
     #[test]
