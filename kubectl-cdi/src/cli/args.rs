@@ -31,6 +31,22 @@ Examples:
   # From a bucket of a server with the protocol of S3
   kubectl cdi import s3://images/a.img dv/a --size 5Gi --secret keys --endpoint http://minio.storage:9000";
 
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  # All DataVolumes of the namespace, until Ctrl-C
+  kubectl cdi status --watch
+
+  # For a script
+  kubectl cdi status dv/fedora -o json";
+
+const TOKEN_EXAMPLES: &str = "\
+Examples:
+  # The token alone
+  TOKEN=$(kubectl cdi token dv/fedora -o name)
+
+  # The command that uploads
+  kubectl cdi token dv/fedora -o curl";
+
 /// Uploads and imports disk images into volumes of a Kubernetes cluster with KubeVirt CDI.
 ///
 /// Found in PATH, it is a plugin of kubectl: `kubectl cdi`. It needs no kubectl, only a kubeconfig.
@@ -51,8 +67,10 @@ pub(super) enum PluginCommand {
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ClusterImportArgs>),
     /// Show how far DataVolumes are, and what is in their way
+    #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
     /// Print a token for an upload with curl, and the command
+    #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
 }
 
@@ -151,8 +169,27 @@ pub(super) struct StatusArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: Option<VolumeTarget>,
 
+    /// Show those of all namespaces
+    #[arg(short = 'A', long, conflicts_with_all = ["target", "namespace"])]
+    pub(super) all_namespaces: bool,
+
+    /// Show changes until Ctrl-C
+    #[arg(short, long)]
+    pub(super) watch: bool,
+
+    /// Form of the output [default: a table]
+    #[arg(short, long, value_name = "FORM", value_enum)]
+    pub(super) output: Option<StatusFormat>,
+
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
+}
+
+/// `status -o`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum StatusFormat {
+    /// A JSON array; with --watch one a line
+    Json,
 }
 
 #[derive(Debug, Args)]
@@ -161,8 +198,31 @@ pub(super) struct TokenArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
+    /// Form of the output [default: the token, and the command]
+    #[arg(short, long, value_name = "FORM", value_enum)]
+    pub(super) output: Option<TokenFormat>,
+
+    /// The upload proxy [default: that of CDI's configuration]
+    #[arg(long, value_name = "URL")]
+    pub(super) uploadproxy_url: Option<String>,
+
+    /// Certificates (PEM) for the command [default: those of CDI's configuration]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(super) cacert: Option<PathBuf>,
+
     #[command(flatten)]
     pub(super) cluster: ClusterArgs,
+}
+
+/// `token -o`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TokenFormat {
+    /// The token alone
+    Name,
+    /// A JSON object
+    Json,
+    /// The command alone
+    Curl,
 }
 
 /// What is made.
@@ -252,6 +312,20 @@ pub(super) struct ClusterArgs {
     /// A namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
+}
+
+impl ClusterArgs {
+    /// The flags as they were given, for a command that is printed.
+    pub(super) fn to_words(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
+        let flags = [
+            ("--kubeconfig", file.as_ref()),
+            ("--context", self.context.as_ref()),
+            ("--namespace", self.namespace.as_ref()),
+        ];
+        let given = flags.into_iter().filter_map(|(flag, value)| Some((flag, value?)));
+        given.map(|(flag, value)| format!(" {flag} {}", super::shell_word(value))).collect()
+    }
 }
 
 impl From<ClusterArgs> for ClusterOptions {

@@ -3,6 +3,8 @@
 mod args;
 mod failure;
 mod import;
+mod status;
+mod token;
 mod upload;
 mod view;
 
@@ -12,16 +14,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
-use program::cdi::{CURL, UPLOAD};
 use program::cgroup;
 use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
 
-use self::args::{DryRun, PluginCli, PluginCommand, StatusArgs, TokenArgs, VolumeArgs};
+use self::args::{DryRun, PluginCli, PluginCommand, VolumeArgs};
 use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
-use crate::cluster::status::format_table;
 use crate::cluster::volume::{build_manifest, to_yaml};
 use crate::cluster::{CdiConfig, Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
 
@@ -42,8 +42,8 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     command_line::main_with_values(PROGRAM, &arguments, list_targets, |cli: PluginCli| match cli.command {
         PluginCommand::Upload(own) => upload::run_upload(*own, &arguments),
         PluginCommand::Import(own) => import::run_import(*own),
-        PluginCommand::Status(own) => run_quietly(print_status(own)),
-        PluginCommand::Token(own) => run_quietly(print_token(own)),
+        PluginCommand::Status(own) => run_quietly(status::print_status(own)),
+        PluginCommand::Token(own) => run_quietly(token::print_token(own)),
     })
 }
 
@@ -78,32 +78,18 @@ fn run_quietly<T>(job: impl Future<Output = Result<T, PluginCommandError>>) -> R
     under_signals(job, PluginCommandError::from_signal)
 }
 
-async fn print_status(arguments: StatusArgs) -> Result<(), PluginCommandError> {
-    let cluster = Cluster::connect(&arguments.cluster.into()).await?;
-    let rows = cluster.list_status(arguments.target.as_ref()).await?;
-    print_text(&format_table(&rows))
-}
-
-async fn print_token(arguments: TokenArgs) -> Result<(), PluginCommandError> {
-    let cluster = Cluster::connect(&arguments.cluster.into()).await?;
-    let target = &arguments.target;
-    let token = cluster.request_token(target.name()).await?;
-    // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its
-    // own: the right to look is another one.
-    if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
-        return Err(cluster.not_found(target).into());
-    }
-    let proxy = cluster.cdi_config().await?.proxy_url()?;
-    let proxy = proxy.as_str().trim_end_matches('/');
-    let token = token.as_str();
-    print_text(&format!(
-        "{token}\n\n# For five minutes:\n{CURL} -H 'Authorization: Bearer {token}' {proxy}{UPLOAD}\n"
-    ))
-}
-
 fn print_text(text: &str) -> Result<(), PluginCommandError> {
     command_line::print_stdout(text.as_bytes())
         .map_err(|error: io::Error| PluginCommandError::Output(error.to_string()))
+}
+
+/// A word of a command that is printed, as a shell reads it.
+fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
 }
 
 /// The size of a volume for a disk of so many bytes, where no `--size` says it.
@@ -152,4 +138,18 @@ fn print_dry_run(wanted: &WantedVolume, arguments: &VolumeArgs) -> Result<bool, 
     let text =
         to_yaml(&build_manifest(wanted)).map_err(|error| PluginCommandError::Output(error.to_string()))?;
     print_text(&text).map(|()| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_of_a_command_is_one_word_to_a_shell() {
+        for (word, expected) in
+            [("a/b-c.raw", "a/b-c.raw"), ("", "''"), ("a b", "'a b'"), ("it's", r"'it'\''s'")]
+        {
+            assert_eq!(shell_word(word), expected);
+        }
+    }
 }

@@ -16,6 +16,7 @@ const MAX_STATUS_BYTES: u64 = 1 << 20;
 pub(crate) struct ApiQuery<'a> {
     pub(crate) verb: RbacVerb,
     pub(crate) resource: ResourceKind,
+    /// Empty for a list of all namespaces.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
@@ -29,7 +30,7 @@ impl ApiQuery<'_> {
             "" => format!("/api/{version}"),
             group => format!("/apis/{group}/{version}"),
         };
-        let namespace = match is_namespaced {
+        let namespace = match is_namespaced && !self.namespace.is_empty() {
             true => format!("/namespaces/{}", self.namespace),
             false => String::new(),
         };
@@ -63,7 +64,8 @@ impl ApiQuery<'_> {
             403 if words.contains("is forbidden: User ") => ClusterError::Denied {
                 verb: self.verb.name(),
                 resource: self.resource.to_string(),
-                namespace: self.resource.is_namespaced.then(|| self.namespace.to_owned()),
+                namespace: Some(self.namespace.to_owned())
+                    .filter(|namespace| self.resource.is_namespaced && !namespace.is_empty()),
             },
             404 if object::text_at(&status, "/details/kind") == Some("namespaces") => {
                 ClusterError::NoNamespace(self.namespace.to_owned())

@@ -20,6 +20,8 @@ pub struct ImportProgress {
     pub phase: String,
     /// The part that is done, of 100.
     pub percent: Option<f64>,
+    /// Bytes of the disk that is filled.
+    pub disk_bytes: Option<u64>,
     /// How often the pod has begun again.
     pub restarts: u64,
     /// What the pod says, or what is being waited for.
@@ -37,9 +39,20 @@ impl ImportProgress {
         Self {
             phase: printable_line(phase.unwrap_or("Pending")),
             percent: progress.and_then(parse_percent),
+            disk_bytes: found.disk_bytes(),
             restarts: found.restart_count(),
             sentence: found.last_message(),
         }
+    }
+
+    /// Bytes of the disk that are done, as far as both numbers are known.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the value is not negative, and not more than `disk_bytes`"
+    )]
+    pub fn filled_bytes(&self) -> Option<u64> {
+        Some((self.disk_bytes? as f64 * self.percent? / 100.0) as u64)
     }
 
     /// True while bytes are fetched.

@@ -1,5 +1,6 @@
 //! What is there: a DataVolume and its claim, as CDI's controllers see them.
 
+use k8s_openapi::jiff::Timestamp;
 use program::names::is_subdomain;
 use serde_json::Value;
 
@@ -180,6 +181,39 @@ impl TargetObjects {
     /// The last sentence of the pod that fills.
     pub(crate) fn last_message(&self) -> Option<String> {
         printable_text(self.running_condition("/message", ".message"))
+    }
+
+    /// The time since which the pod that fills runs, as the DataVolume says.
+    pub(crate) fn running_since(&self) -> Option<Timestamp> {
+        let running = find_condition(self.data_volume.as_ref()?, "Running")?;
+        let since = text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
+        since.parse().ok()
+    }
+
+    /// The time at which the DataVolume was made, or else the claim.
+    pub(crate) fn created(&self) -> Option<Timestamp> {
+        let object = self.data_volume.as_ref().or(self.claim.as_ref())?;
+        text_at(object, "/metadata/creationTimestamp")?.parse().ok()
+    }
+
+    /// The namespace of both.
+    pub(crate) fn namespace(&self) -> Option<&str> {
+        text_at(self.data_volume.as_ref().or(self.claim.as_ref())?, "/metadata/namespace")
+    }
+
+    /// The word for where the content comes from, such as `http` or `upload`.
+    pub(crate) fn source_name(&self) -> Option<String> {
+        let source = self.data_volume.as_ref().and_then(|volume| volume.pointer("/spec/source")?.as_object());
+        let of_volume = source.and_then(|source| source.keys().next()).map(String::as_str);
+        let reference = || text_at(self.data_volume.as_ref()?, "/spec/sourceRef/kind");
+        let upload = || self.is_upload().then_some("upload");
+        let populator = || text_at(self.claim.as_ref()?, "/spec/dataSourceRef/kind");
+        let name = of_volume
+            .or_else(reference)
+            .or_else(|| self.of_claim("storage.import.source"))
+            .or_else(upload)
+            .or_else(populator);
+        name.map(printable_line)
     }
 
     /// A field of the condition `Running`, of the DataVolume or else of the claim.

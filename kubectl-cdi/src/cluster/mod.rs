@@ -77,6 +77,7 @@ pub struct Cluster {
     client: Client,
     /// Host and port of the API server, for sentences.
     host: String,
+    /// Empty for all.
     namespace: String,
 }
 
@@ -105,7 +106,13 @@ impl Cluster {
         Ok(Self { client, host, namespace })
     }
 
-    /// The namespace of everything that is asked for.
+    /// The same cluster, seen from all namespaces: for lists.
+    pub fn in_all_namespaces(mut self) -> Self {
+        self.namespace.clear();
+        self
+    }
+
+    /// The namespace of everything that is asked for; empty for all.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }

@@ -1,4 +1,4 @@
-//! The average rate at which an import fills its volume.
+//! The average rate at which an import fills its volume, and the time that is left.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -13,30 +13,52 @@ pub(crate) const PODS_OF_CDI: &str = "app=containerized-data-importer";
 /// The name of the container that imports.
 const IMPORTER: &str = "importer";
 
-/// Bytes of the volume that were filled a second since its pod runs, where that can be told: the pod says how much of the whole volume
-/// is done, and since when it runs.
-pub(crate) fn fill_rate(found: &TargetObjects, pod: &Value, now: Timestamp) -> Option<u64> {
-    let progress = ImportProgress::from_objects(found);
-    // Of a warm import the percentage is that of what has changed.
-    let is_whole = found.checkpoints().is_empty();
-    let percent = progress.percent.filter(|_| progress.is_running() && is_whole)?;
+/// The speed of an import so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FillPace {
+    /// Bytes of the volume that were filled a second.
+    pub(crate) rate: Option<u64>,
+    /// Seconds to its end, if it goes on like that.
+    pub(crate) seconds_left: Option<u64>,
+}
+
+impl FillPace {
+    /// The pace since the pod runs, where that can be told: CDI says how much of the whole volume is done. Without a look at the pod,
+    /// the DataVolume tells since when it runs.
+    pub(crate) fn measure(found: &TargetObjects, pod: &Value, now: Timestamp) -> Option<Self> {
+        let progress = ImportProgress::from_objects(found);
+        // Of a warm import the percentage is that of what has changed.
+        let is_whole = found.checkpoints().is_empty();
+        let percent = progress.percent.filter(|_| progress.is_running() && is_whole)?;
+        let started = importer_start(pod).or_else(|| found.running_since())?;
+        // Clocks of two machines: a second is the least that can mean anything.
+        let seconds = seconds_between(started, now).filter(|seconds| *seconds > 0)?;
+        Some(Self {
+            rate: progress.filled_bytes().and_then(|filled| filled.checked_div(seconds)),
+            seconds_left: seconds_left(percent, seconds),
+        })
+    }
+}
+
+/// The time at which the container that imports has started.
+fn importer_start(pod: &Value) -> Option<Timestamp> {
     let containers = list_at(pod, "/status/containerStatuses").iter();
     let mut importers = containers.filter(|container| text_at(container, "/name") == Some(IMPORTER));
-    let started = text_at(importers.next()?, "/state/running/startedAt")?;
-    let started: Timestamp = started.parse().ok()?;
-    // Clocks of two machines: a second is the least that can mean anything.
-    let seconds = u64::try_from(now.as_second().checked_sub(started.as_second())?).ok()?;
-    let filled = percentage_of(found.disk_bytes()?, percent);
-    filled.checked_div(seconds)
+    text_at(importers.next()?, "/state/running/startedAt")?.parse().ok()
+}
+
+/// Seconds from `start` to `now`; `None` if that is in the future.
+pub(crate) fn seconds_between(start: Timestamp, now: Timestamp) -> Option<u64> {
+    u64::try_from(now.as_second().checked_sub(start.as_second())?).ok()
 }
 
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "the value is not negative, and not more than `bytes`"
+    reason = "the value is not negative, and `as` saturates"
 )]
-fn percentage_of(bytes: u64, percent: f64) -> u64 {
-    (bytes as f64 * percent / 100.0) as u64
+fn seconds_left(percent: f64, seconds: u64) -> Option<u64> {
+    (percent > 0.0).then(|| (seconds as f64 * (100.0 - percent) / percent).ceil() as u64)
 }
 
 #[cfg(test)]
@@ -61,6 +83,27 @@ mod tests {
     fn pod(container: &str, state: &Value) -> Value {
         let server = json!({"name": "server", "state": {"running": {"startedAt": "2025-01-01T00:00:00Z"}}});
         json!({"status": {"containerStatuses": [server, {"name": container, "state": state}]}})
+    }
+
+    fn fill_rate(found: &TargetObjects, pod: &Value, now: Timestamp) -> Option<u64> {
+        FillPace::measure(found, pod, now)?.rate
+    }
+
+    #[test]
+    fn the_time_that_is_left_is_that_of_the_rest() {
+        for (progress, left) in [("25.00%", Some(300)), ("100.00%", Some(0)), ("0.00%", None)] {
+            let pace = FillPace::measure(&import(progress), &running(), after(100)).unwrap();
+            assert_eq!(pace.seconds_left, left, "{progress}");
+        }
+        // Who may not look at pods is told by the DataVolume.
+        let mut found = import("50.00%");
+        let running =
+            |status: &str| json!([{"type": "Running", "status": status, "lastTransitionTime": START}]);
+        found.data_volume.as_mut().unwrap()["status"]["conditions"] = running("True");
+        let pace = FillPace { rate: Some(1 << 20), seconds_left: Some(512) };
+        assert_eq!(FillPace::measure(&found, &Value::Null, after(512)), Some(pace));
+        found.data_volume.as_mut().unwrap()["status"]["conditions"] = running("False");
+        assert_eq!(FillPace::measure(&found, &Value::Null, after(512)), None);
     }
 
     fn running() -> Value {

@@ -1,9 +1,11 @@
 //! One screen about what is being filled.
 
+use std::collections::HashMap;
+
 use datapath::memory::MemoryGrant;
 use indicatif::BinaryBytes;
 use k8s_openapi::jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
@@ -12,7 +14,7 @@ use super::follow::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{printable_line, printable_text, text_at};
 use super::pods;
-use super::rate::{PODS_OF_CDI, fill_rate};
+use super::rate::{FillPace, PODS_OF_CDI, seconds_between};
 use super::resource::ResourceKind;
 use super::waiting::WaitReason;
 
@@ -34,6 +36,7 @@ pub struct ClusterEvent {
     pub message: String,
     /// The name alone.
     name: String,
+    namespace: String,
 }
 
 impl ClusterEvent {
@@ -48,6 +51,7 @@ impl ClusterEvent {
             reason: at("/reason").unwrap_or_default(),
             message: printable_text(text_at(event, "/message"))?,
             name,
+            namespace: at("/involvedObject/namespace").unwrap_or_default(),
         })
     }
 }
@@ -57,12 +61,20 @@ impl ClusterEvent {
 pub struct StatusRow {
     /// The volume.
     pub target: VolumeTarget,
+    /// Its namespace, where volumes of several are shown.
+    pub namespace: Option<String>,
+    /// The word for where its content comes from, such as `http`.
+    pub source: Option<String>,
+    /// Seconds since it was made.
+    pub age: Option<u64>,
     /// How far it is.
     pub progress: ImportProgress,
-    /// The size of its claim.
+    /// The size of its claim, or of the disk before there is a claim.
     pub bytes: Option<u64>,
     /// Bytes of the disk that were filled a second since the pod runs, where that can be told.
     pub rate: Option<u64>,
+    /// Seconds to its end at this rate.
+    pub seconds_left: Option<u64>,
     /// The newest warnings about it, its claims and its pod, the newest first.
     pub events: Vec<ClusterEvent>,
 }
@@ -95,6 +107,7 @@ impl Cluster {
         let mut rows = Vec::new();
         for (target, found) in all {
             let mut row = status_row(target, &found, &warnings, &pods, now);
+            row.namespace = found.namespace().filter(|_| self.namespace().is_empty()).map(printable_line);
             if self.waits_for_consumer(&found).await {
                 row.progress.sentence = Some(WaitReason::FirstConsumer(row.target.clone()).to_string());
             }
@@ -109,18 +122,19 @@ impl Cluster {
         memory: &mut MemoryGrant,
     ) -> Result<Vec<(VolumeTarget, TargetObjects)>, ClusterError> {
         let volumes = self.list_within(memory, ResourceKind::DATA_VOLUMES, None).await?;
-        let mut claims = self.list_within(memory, ResourceKind::CLAIMS, None).await?;
-        let name_of = |object: &Value| text_at(object, "/metadata/name").unwrap_or_default().to_owned();
+        let claims = self.list_within(memory, ResourceKind::CLAIMS, None).await?;
+        let key = |object: &Value| {
+            let at = |pointer| text_at(object, pointer).unwrap_or_default().to_owned();
+            (at("/metadata/namespace"), at("/metadata/name"))
+        };
+        let mut claims: HashMap<_, _> = claims.into_iter().map(|claim| (key(&claim), claim)).collect();
         let mut all = Vec::new();
         for volume in volumes {
-            let name = name_of(&volume);
-            let claim = claims.iter().position(|claim| name_of(claim) == name);
-            let found =
-                TargetObjects { data_volume: Some(volume), claim: claim.map(|at| claims.swap_remove(at)) };
-            all.extend(VolumeTarget::new(VolumeTargetKind::DataVolume, &name).map(|target| (target, found)));
+            let key = key(&volume);
+            let found = TargetObjects { data_volume: Some(volume), claim: claims.remove(&key) };
+            all.extend(VolumeTarget::new(VolumeTargetKind::DataVolume, &key.1).map(|target| (target, found)));
         }
-        for claim in claims {
-            let name = name_of(&claim);
+        for ((_, name), claim) in claims {
             let found = TargetObjects { data_volume: None, claim: Some(claim) };
             let is_filled_by_cdi = ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
             // The claims of populators are details of those that they fill.
@@ -130,7 +144,9 @@ impl Cluster {
                 all.extend(VolumeTarget::new(VolumeTargetKind::Claim, &name).map(|target| (target, found)));
             }
         }
-        all.sort_by_key(|(target, _)| target.to_string());
+        all.sort_by_cached_key(|(target, found)| {
+            (found.namespace().unwrap_or_default().to_owned(), target.to_string())
+        });
         Ok(all)
     }
 
@@ -161,28 +177,51 @@ fn status_row(
     names.extend(found.claim.iter().map(|claim| pods::pod_name(claim, found.is_upload())));
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
-    let events = warnings.iter().filter(|event| is_named(&event.name));
-    let mut pods = pods.iter().filter(|pod| text_at(pod, "/metadata/name").is_some_and(is_named));
+    // Objects of another namespace may have the same names.
+    let is_beside = |namespace: &str| found.namespace().is_none_or(|own| own == namespace);
+    let events = warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
+    let mut pods = pods.iter().filter(|pod| {
+        let at = |pointer| text_at(pod, pointer).unwrap_or_default();
+        is_named(at("/metadata/name")) && is_beside(at("/metadata/namespace"))
+    });
+    let pace = pods
+        .find_map(|pod| FillPace::measure(found, pod, now))
+        .or_else(|| FillPace::measure(found, &Value::Null, now));
     StatusRow {
-        rate: pods.find_map(|pod| fill_rate(found, pod, now)),
+        namespace: None,
+        source: found.source_name(),
+        age: found.created().and_then(|created| seconds_between(created, now)),
+        rate: pace.and_then(|pace| pace.rate),
+        seconds_left: pace.and_then(|pace| pace.seconds_left),
         events: events.take(MOST_EVENTS).cloned().collect(),
         progress: ImportProgress::from_objects(found),
-        bytes: found.claim_bytes(),
+        bytes: found.claim_bytes().or_else(|| found.disk_bytes()),
         target,
     }
 }
 
+/// Columns of the table; the first is only there for rows of several namespaces.
+const COLUMNS: [&str; 10] =
+    ["NAMESPACE", "NAME", "PHASE", "PROGRESS", "RATE", "LEFT", "RESTARTS", "SIZE", "SOURCE", "AGE"];
+
 /// The screen: a table, and below each line what was said. No line has characters that control a terminal.
 pub fn format_table(rows: &[StatusRow]) -> String {
-    let head = ["NAME", "PHASE", "PROGRESS", "RATE", "RESTARTS"].map(str::to_owned);
-    let lines: Vec<[String; 5]> = std::iter::once(head).chain(rows.iter().map(row_cells)).collect();
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let (name, phase, progress, rate) = (width(0), width(1), width(2), width(3));
+    let lines: Vec<_> =
+        std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(row_cells)).collect();
+    let first = usize::from(rows.iter().all(|row| row.namespace.is_none()));
+    let width = |column: usize| {
+        let cells = lines.iter().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (first..COLUMNS.len()).map(width).collect();
     let mut screen = String::new();
     // Nothing is said below the head.
     let said = std::iter::once(Vec::new()).chain(rows.iter().map(row_messages));
-    for ([a, b, c, d, e], said) in lines.iter().zip(said) {
-        screen.push_str(&format!("{a:name$}  {b:phase$}  {c:progress$}  {d:rate$}  {e}\n"));
+    for (line, said) in lines.iter().zip(said) {
+        let cells = line.iter().skip(first).zip(&widths);
+        let cells: Vec<String> = cells.map(|(cell, width)| format!("{cell:width$}")).collect();
+        screen.push_str(cells.join("  ").trim_end());
+        screen.push('\n');
         for line in said {
             screen.push_str(&format!("  {line}\n"));
         }
@@ -190,15 +229,61 @@ pub fn format_table(rows: &[StatusRow]) -> String {
     screen
 }
 
-fn row_cells(row: &StatusRow) -> [String; 5] {
+fn row_cells(row: &StatusRow) -> [String; COLUMNS.len()] {
     let known = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     [
+        known(row.namespace.clone()),
         row.target.to_string(),
         row.progress.phase.clone(),
         known(row.progress.percent.map(|percent| format!("{percent:.2} %"))),
         known(row.rate.map(|rate| format!("{}/s", BinaryBytes(rate)))),
+        known(row.seconds_left.map(short_duration)),
         row.progress.restarts.to_string(),
+        known(row.bytes.map(|bytes| BinaryBytes(bytes).to_string())),
+        known(row.source.clone()),
+        known(row.age.map(short_duration)),
     ]
+}
+
+/// A time in its largest unit of which there are two, as kubectl prints ages.
+fn short_duration(seconds: u64) -> String {
+    let units = [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60)];
+    match units.into_iter().find(|(_, unit)| seconds >= 2 * unit) {
+        Some((name, unit)) => format!("{}{name}", seconds / unit),
+        None => format!("{seconds}s"),
+    }
+}
+
+impl StatusRow {
+    /// The row as JSON. Documented in `docs/kubectl-cdi.md`.
+    pub fn to_json(&self, namespace: &str) -> Value {
+        let warnings = self.events.iter().map(|event| {
+            let ClusterEvent { time, object, reason, message, .. } = event;
+            json!({"time": time, "object": object, "reason": reason, "message": message})
+        });
+        json!({
+            "namespace": self.namespace.as_deref().unwrap_or(namespace),
+            "target": self.target.to_string(),
+            "phase": self.progress.phase,
+            "percent": self.progress.percent,
+            "bytes": self.bytes,
+            "source": self.source,
+            "bytes_per_second": self.rate,
+            "seconds_left": self.seconds_left,
+            "age_seconds": self.age,
+            "restarts": self.progress.restarts,
+            "message": self.progress.sentence,
+            "warnings": warnings.collect::<Vec<_>>(),
+        })
+    }
+
+    /// True if nothing has changed since `earlier` but times.
+    pub fn has_state_of(&self, earlier: &Self) -> bool {
+        self.target == earlier.target
+            && self.namespace == earlier.namespace
+            && self.progress == earlier.progress
+            && self.events == earlier.events
+    }
 }
 
 fn row_messages(row: &StatusRow) -> Vec<String> {
@@ -224,12 +309,16 @@ mod tests {
 
     #[test]
     fn one_screen_says_it_all() {
-        let volume = json!({"status": {
-            "phase": "ImportInProgress",
-            "progress": "9.5%",
-            "restartCount": 1,
-            "conditions": [{"type": "Running", "message": "not\u{1b}[2J found"}],
-        }});
+        let volume = json!({
+            "metadata": {"creationTimestamp": "2025-12-31T23:58:00Z"},
+            "spec": {"source": {"http": {}}},
+            "status": {
+                "phase": "ImportInProgress",
+                "progress": "9.5%",
+                "restartCount": 1,
+                "conditions": [{"type": "Running", "message": "not\u{1b}[2J found"}],
+            },
+        });
         let claim = json!({
             "metadata": {"name": "a", "annotations": {"cdi.kubevirt.io/storage.populator.pvcPrime": "prime-1"}},
             "spec": {"resources": {"requests": {"storage": "1Gi"}}},
@@ -250,12 +339,30 @@ mod tests {
         assert_eq!(rows[0].bytes, Some(1 << 30));
         assert_eq!(
             format_table(&rows),
-            "NAME        PHASE             PROGRESS  RATE        RESTARTS\n\
-             dv/a        ImportInProgress  9.50 %    9.73 MiB/s  1\n  \
+            "NAME        PHASE             PROGRESS  RATE        LEFT  RESTARTS  SIZE      SOURCE  AGE\n\
+             dv/a        ImportInProgress  9.50 %    9.73 MiB/s  96s   1         1.00 GiB  http    2m\n  \
                not\\u{1b}[2J found\n  \
                2026-01-01T00:00:00Z Pod/importer-prime-1 Odd: a b\n\
-             pvc/longer  Pending           -         -           0\n"
+             pvc/longer  Pending           -         -           -     0         -         -       -\n"
         );
+        let json = rows[0].to_json("vms");
+        assert_eq!((&json["namespace"], &json["target"]), (&json!("vms"), &json!("dv/a")));
+        assert_eq!((&json["seconds_left"], &json["age_seconds"]), (&json!(96), &json!(130)));
+        assert_eq!(json["warnings"][0]["message"], "a b");
+        let mut row = rows[0].clone();
+        row.age = None;
+        assert!(row.has_state_of(&rows[0]) && !rows[1].has_state_of(&rows[0]));
+        row.namespace = Some("vms".to_owned());
+        assert!(format_table(&[row]).starts_with("NAMESPACE  NAME  PHASE "));
+    }
+
+    #[test]
+    fn times_are_short() {
+        for (seconds, text) in
+            [(0, "0s"), (119, "119s"), (120, "2m"), (7200, "2h"), (90_000, "25h"), (200_000, "2d")]
+        {
+            assert_eq!(short_duration(seconds), text);
+        }
     }
 
     #[test]

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use serde_json::json;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
 
 use super::Cluster;
 use super::error::ClusterError;
@@ -17,6 +20,13 @@ impl UploadToken {
     /// The token itself.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The time at which it expires, as it says itself (RFC 7519, section 4.1.4).
+    pub fn expires(&self) -> Option<Timestamp> {
+        let claims = URL_SAFE_NO_PAD.decode(self.0.split('.').nth(1)?).ok()?;
+        let claims: Value = serde_json::from_slice(&claims).ok()?;
+        Timestamp::from_second(claims["exp"].as_i64()?).ok()
     }
 }
 
@@ -55,6 +65,16 @@ fn is_token(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_says_when_it_expires() {
+        let claims = URL_SAFE_NO_PAD.encode(r#"{"exp": 1767225600}"#);
+        let expires = |token: String| UploadToken(token).expires().map(|time| time.to_string());
+        assert_eq!(expires(format!("e30.{claims}.sig")).as_deref(), Some("2026-01-01T00:00:00Z"));
+        for token in ["", "a.b.c", "opaque", "e30.e30.sig"] {
+            assert_eq!(expires(token.to_owned()), None, "{token}");
+        }
+    }
 
     #[test]
     fn a_token_is_not_shown() {

@@ -32,7 +32,7 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     let cluster = administrator(namespace).await;
     assert_eq!(
         format_table(&cluster.list_status(None).await.unwrap()),
-        "NAME  PHASE  PROGRESS  RATE  RESTARTS\n"
+        "NAME  PHASE  PROGRESS  RATE  LEFT  RESTARTS  SIZE  SOURCE  AGE\n"
     );
     cluster.create_volume(&wanted("dv/one")).await.unwrap();
     cluster.create_volume(&wanted("pvc/two")).await.unwrap();
@@ -59,13 +59,17 @@ async fn all_that_cdi_fills_is_on_the_screen() {
         });
         api().create(&format!("/api/v1/namespaces/{namespace}/events"), &event);
     }
+    let mut rows = cluster.list_status(None).await.unwrap();
+    for row in &mut rows {
+        assert!(row.age.take().unwrap() < 60);
+    }
     assert_eq!(
-        format_table(&cluster.list_status(None).await.unwrap()),
-        "NAME     PHASE             PROGRESS  RATE  RESTARTS\n\
-         dv/one   ImportInProgress  45.20 %   -     3\n  \
+        format_table(&rows),
+        "NAME     PHASE             PROGRESS  RATE  LEFT  RESTARTS  SIZE      SOURCE  AGE\n\
+         dv/one   ImportInProgress  45.20 %   -     -     3         1.00 GiB  upload  -\n  \
            Unable to connect\\u{1b}[2J\n  \
            2026-01-01T00:00:00Z Pod/importer-one BackOff: Back-off restarting\n\
-         pvc/two  Pending           -         -     0\n"
+         pvc/two  Pending           -         -     -     0         1.00 GiB  upload  -\n"
     );
     run_importer(namespace, "importer-one", 100);
     let one = cluster.list_status(Some(&target("dv/one"))).await.unwrap();
@@ -73,6 +77,8 @@ async fn all_that_cdi_fills_is_on_the_screen() {
     // 45.20 % of 1 GiB in 100 s, and the time of the request.
     let rate = one[0].rate.unwrap();
     assert!((4_000_000..=4_853_313).contains(&rate), "{rate}");
+    let left = one[0].seconds_left.unwrap();
+    assert!((122..200).contains(&left), "{left}");
     let none = cluster.list_status(Some(&target("dv/none"))).await.unwrap_err();
     assert_eq!(none.to_string(), "there is no dv/none in namespace status: check the name and --namespace");
     let names = cluster.list_targets().await;

@@ -6,6 +6,7 @@ mod cuts;
 mod failures;
 mod filesystems;
 mod imports;
+mod outputs;
 mod refused;
 mod volumes;
 

@@ -1,0 +1,74 @@
+//! `kubectl cdi status`.
+
+use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::time::Duration;
+
+use program::command_line;
+use serde_json::Value;
+use tokio::time::sleep;
+
+use super::args::{StatusArgs, StatusFormat};
+use super::failure::PluginCommandError;
+use super::{PROGRAM, print_text};
+use crate::cluster::status::format_table;
+use crate::cluster::{Cluster, StatusRow};
+
+/// Time between two looks of `--watch`.
+const WATCH_PERIOD: Duration = Duration::from_secs(2);
+
+/// Puts the cursor into the first column of the first line, and clears what is below (ECMA-48, CUP and ED).
+const CLEAR: &str = "\x1b[H\x1b[J";
+
+pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginCommandError> {
+    let mut cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+    if arguments.all_namespaces {
+        cluster = cluster.in_all_namespaces();
+    }
+    if arguments.watch {
+        return watch_status(&cluster, &arguments).await;
+    }
+    let rows = cluster.list_status(arguments.target.as_ref()).await?;
+    print_text(&match arguments.output {
+        Some(StatusFormat::Json) => format!("{:#}\n", to_json(&rows, &cluster)),
+        None => format_table(&rows),
+    })
+}
+
+/// Prints the status again and again: on a terminal one screen, else what has changed. Ends when nobody reads any more.
+async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginCommandError> {
+    let is_screen = arguments.output.is_none() && io::stdout().is_terminal();
+    let mut shown: Option<Vec<StatusRow>> = None;
+    loop {
+        match cluster.list_status(arguments.target.as_ref()).await {
+            Ok(rows) => {
+                let is_same = shown.as_ref().is_some_and(|shown| has_same_state(shown, &rows));
+                let text = match arguments.output {
+                    _ if is_same && !is_screen => String::new(),
+                    Some(StatusFormat::Json) => format!("{}\n", to_json(&rows, cluster)),
+                    None if is_screen => format!("{CLEAR}{}", format_table(&rows)),
+                    None => format_table(&rows),
+                };
+                let mut stdout = io::stdout();
+                match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(()),
+                    written => written.map_err(|error| PluginCommandError::Output(error.to_string()))?,
+                }
+                shown = Some(rows);
+            }
+            // The first look tells whether there is a cluster at all.
+            Err(error) if error.may_pass() && shown.is_some() => {
+                command_line::print_error(PROGRAM, format_args!("warning: {error}"));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        sleep(WATCH_PERIOD).await;
+    }
+}
+
+fn has_same_state(earlier: &[StatusRow], rows: &[StatusRow]) -> bool {
+    earlier.len() == rows.len() && rows.iter().zip(earlier).all(|(row, earlier)| row.has_state_of(earlier))
+}
+
+fn to_json(rows: &[StatusRow], cluster: &Cluster) -> Value {
+    rows.iter().map(|row| row.to_json(cluster.namespace())).collect()
+}
