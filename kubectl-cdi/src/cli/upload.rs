@@ -199,7 +199,7 @@ async fn prepare_volume(
 ) -> Result<UploadVolume, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
-        let found = cluster.find_target(target).await?;
+        let found = cluster.find_existing(target).await?;
         found.takes_upload(target, arguments.archive)?;
         check_room(&found, config, arguments, image)?;
         return Ok(UploadVolume::Found);

@@ -172,7 +172,9 @@ impl Cluster {
         };
         if (200..300).contains(&code) {
             return json::parse(&answer, memory).map_err(|error| match error {
-                ParseError::Json(source) => ClusterError::Answer { host: self.host.clone(), source },
+                ParseError::Json(error) => {
+                    self.not_kubernetes(format!("it does not answer in JSON ({error})"))
+                }
                 ParseError::Memory(MemoryLimitError { limit, .. }) => {
                     self.too_much(verb, resource, &ReplyTooLarge::Memory(limit))
                 }
@@ -183,7 +185,26 @@ impl Cluster {
         if matches!(refused, ClusterError::Denied { .. }) && resource.is_of_cdi() && !self.has_cdi().await? {
             return Err(ClusterError::NoCdi);
         }
+        if matches!(refused, ClusterError::NoCdi) && !self.is_kubernetes().await? {
+            return Err(self.not_kubernetes("it does not know the path /version".to_owned()));
+        }
         Err(refused)
+    }
+
+    /// False for a server of another kind. Everybody may ask for the version of Kubernetes, unless an administrator has forbidden it,
+    /// which an object of the kind Status says.
+    async fn is_kubernetes(&self) -> Result<bool, ClusterError> {
+        let Some((_, answer)) = self.exchange_request(Method::GET, "/version", None).await? else {
+            return Ok(false);
+        };
+        let mut memory = MemoryBudget::new(MAX_OBJECT_BYTES).empty_grant();
+        let answer = json::parse(&answer, &mut memory).unwrap_or_default();
+        Ok(object::text_at(&answer, "/gitVersion").is_some()
+            || object::text_at(&answer, "/kind") == Some("Status"))
+    }
+
+    fn not_kubernetes(&self, words: String) -> ClusterError {
+        ClusterError::NotKubernetes { host: self.host.clone(), words }
     }
 
     /// False if CDI's API is unknown here, which everybody may ask.

@@ -30,14 +30,24 @@ pub enum ClusterError {
     },
     /// No connection to the API server.
     #[error(
-        "the API server at {host} cannot be reached: {}; check the network, or choose another cluster by --context",
-        printable_line(&program::report::error_chain(source))
+        "the API server at {host} cannot be reached: {words}; check the network, or choose another cluster by --context"
     )]
     Unreachable {
         /// The API server.
         host: String,
         /// What went wrong.
-        source: Box<kube::Error>,
+        words: String,
+    },
+    /// An API server whose certificate no trusted authority has signed.
+    #[error(
+        "the certificate of the API server at {host} is not trusted: {words}; name the file of its authority in the kubeconfig: kubectl \
+         config set-cluster NAME --certificate-authority FILE"
+    )]
+    Untrusted {
+        /// The API server.
+        host: String,
+        /// The words of TLS.
+        words: String,
     },
     /// A connection to the API server, and no answer.
     #[error("the API server at {host} does not answer within {seconds} s: try again later")]
@@ -55,15 +65,15 @@ pub enum ClusterError {
         /// Its words.
         words: String,
     },
-    /// An answer that is no object.
+    /// An answer that no API server gives.
     #[error(
-        "what answers at {host} is no API server of Kubernetes ({source}): choose another cluster by --context"
+        "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster by --context"
     )]
-    Answer {
+    NotKubernetes {
         /// The server.
         host: String,
-        /// What is wrong with it.
-        source: serde_json::Error,
+        /// What is wrong with its answer.
+        words: String,
     },
     /// More than an API server may answer.
     #[error(
@@ -272,7 +282,13 @@ impl ClusterError {
                     "it, or HTTPS_PROXY, names a proxy of a kind that is not known here".to_owned(),
                 )
             }
-            source => Self::Unreachable { host, source: Box::new(source) },
+            source => {
+                let words = printable_line(&program::report::error_chain(&source));
+                match words.split_once(UNTRUSTED) {
+                    Some((_, reason)) => Self::Untrusted { host, words: format!("{UNTRUSTED}{reason}") },
+                    None => Self::Unreachable { host, words: without_layers(&words).to_owned() },
+                }
+            }
         }
     }
 
@@ -280,6 +296,15 @@ impl ClusterError {
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Silent { .. } | Self::Busy { .. })
     }
+}
+
+/// The words of rustls about a certificate; kube's error keeps nothing else of it.
+const UNTRUSTED: &str = "invalid peer certificate: ";
+
+/// The words of an error without the names of the libraries that passed it on.
+fn without_layers(words: &str) -> &str {
+    let layers = ["ServiceError: ", "client error (Connect): ", "tcp connect error: "];
+    layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words))
 }
 
 /// What went wrong with a login, without what a plugin has printed to stdout: that may be a token.

@@ -247,6 +247,15 @@ impl Cluster {
         Ok(TargetObjects { data_volume, claim })
     }
 
+    /// Looks at a target that has to be there. Some versions of CDI delete a DataVolume that has succeeded: what is filled counts.
+    pub async fn find_existing(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
+        let found = self.find_target(target).await?;
+        match found.has_target(target) || found.is_filled() {
+            true => Ok(found),
+            false => Err(self.not_found(target)),
+        }
+    }
+
     /// The error that a target is not there.
     pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
         ClusterError::NotFound { object: target.to_string(), namespace: self.namespace().to_owned() }

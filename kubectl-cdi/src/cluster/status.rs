@@ -85,13 +85,7 @@ impl Cluster {
         // The objects stay until the screen is made.
         let mut memory = MemoryGrant::default();
         let all = match target {
-            Some(target) => {
-                let found = self.find_target(target).await?;
-                if !found.has_target(target) {
-                    return Err(self.not_found(target));
-                }
-                vec![(target.clone(), found)]
-            }
+            Some(target) => vec![(target.clone(), self.find_existing(target).await?)],
             None => self.list_all(&mut memory).await?,
         };
         let warnings = self.list_events("type=Warning").await;
