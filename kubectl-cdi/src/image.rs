@@ -2,7 +2,8 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use datapath::encode::PIECE_BYTES;
@@ -14,6 +15,7 @@ use datapath::options::{PayloadKind, ReadOptions};
 use diskimage::Format;
 use serde::{Deserialize, Serialize};
 use sources::file::FileSource;
+use sources::scheme::find_scheme;
 use tokio_util::sync::CancellationToken;
 
 /// The facts by which a file is known to be the same one, unchanged.
@@ -40,8 +42,14 @@ pub(crate) struct ImageFile {
 pub(crate) enum ImageFileError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{} is no file: an upload reads it from any place, so pipes and folders cannot be sent", .0.display())]
+    #[error("{} is not a regular file; uploads need random access, so pipes and directories are not supported", .0.display())]
     NoFile(PathBuf),
+    #[error("an upload from standard input is not supported: write the image to a file, and upload that")]
+    StandardInput,
+    #[error("{0} is not a file of this machine: let the cluster fetch it by kubectl cdi import {0} TARGET")]
+    Address(String),
+    #[error("{} is not a tar archive but {what}: leave out --archive", path.display())]
+    NotArchive { path: PathBuf, what: String },
     #[error("{0}")]
     Refused(#[from] datapath::Error),
     #[error("{}: {reason}", path.display())]
@@ -56,19 +64,30 @@ pub(crate) enum ImageFileError {
 impl ImageFile {
     /// Opens a file; of an image its head and tables are looked at.
     pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
-        let unreadable = |error| ImageFileError::Unreadable { path: path.to_owned(), error };
+        if path == Path::new("-") {
+            return Err(ImageFileError::StandardInput);
+        }
+        let unreadable = |error| match remote_address(path) {
+            Some(address) => ImageFileError::Address(address.to_owned()),
+            None => ImageFileError::Unreadable { path: path.to_owned(), error },
+        };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
         let file = File::open(&absolute).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(ImageFileError::NoFile(path.to_owned()));
         }
         let identity = file_identity(absolute, &file).map_err(unreadable)?;
-        if is_archive {
-            return Ok(Self { file, identity, facts: None });
-        }
         let source =
             FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
-        let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default())?;
+        let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
+        if is_archive {
+            // Whatever else is wrong with an archive, the server says.
+            return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
+                Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
+                None => Ok(Self { file, identity, facts: None }),
+            };
+        }
+        let facts = facts?;
         match facts.refused {
             Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
             None => Ok(Self { file, identity, facts: Some(facts) }),
@@ -195,6 +214,37 @@ impl KeptPrefix {
     }
 }
 
+/// The address that a cluster could fetch, if that is what stands in the place of a file.
+fn remote_address(path: &Path) -> Option<&str> {
+    let address = path.to_str()?;
+    let scheme = find_scheme(address.split_once("://")?.0)?;
+    scheme.is_for_clusters.then_some(address)
+}
+
+/// The name of what `file` is, if that is not a tar. Of a compressed file only images are told from a tar.
+fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
+    if facts.format != Format::Raw {
+        return Some(format!("an image of the format {}", facts.format));
+    }
+    let mut header = [0; TAR_HEADER_BYTES];
+    let is_plain = facts.layers.is_empty() && file.read_exact_at(&mut header, 0).is_ok();
+    (is_plain && !is_tar_header(&header)).then(|| "a raw disk, or another kind of file".to_owned())
+}
+
+/// Bytes of a header, and the place of its checksum (POSIX.1-2024, pax, "ustar Interchange Format").
+const TAR_HEADER_BYTES: usize = 512;
+const TAR_CHECKSUM: Range<usize> = 148..156;
+
+/// True for a header whose checksum is right, and for the zeros of an empty archive. Tars older than POSIX have no magic number.
+fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
+    let digits: String = header[TAR_CHECKSUM].iter().map(|byte| char::from(*byte)).collect();
+    let stored = u32::from_str_radix(digits.trim_matches([' ', '\0']), 8);
+    let bytes = header.iter().enumerate();
+    // The sum counts the checksum's own field as spaces.
+    let sum = bytes.map(|(at, byte)| u32::from(if TAR_CHECKSUM.contains(&at) { b' ' } else { *byte })).sum();
+    stored == Ok(sum) || header.iter().all(|byte| *byte == 0)
+}
+
 fn file_identity(path: PathBuf, file: &File) -> io::Result<FileIdentity> {
     let metadata = file.metadata()?;
     let changed = metadata.mtime().saturating_mul(1_000_000_000);
@@ -251,6 +301,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_is_no_file_or_no_tar_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let tar = testkit::oci::tar(&[("a", b"content")]);
+        let packed = testkit::tools::filter("gzip", ["-1c"], &tar);
+        for (name, content, is_tar) in [
+            ("tar", tar, true),
+            ("packed", packed, true),
+            ("raw", vec![7; 4096], false),
+            ("zero", vec![0; 1024], true),
+        ] {
+            let path = folder.path().join(name);
+            fs::write(&path, content).unwrap();
+            assert_eq!(ImageFile::open(&path, true).is_ok(), is_tar, "{name}");
+        }
+        let said = |path: &str| ImageFile::open(Path::new(path), false).unwrap_err().to_string();
+        assert!(said("https://h/d.img").ends_with("by kubectl cdi import https://h/d.img TARGET"));
+        assert!(said("-").starts_with("an upload from standard input is not supported"));
+        assert!(said("ftp://h/d.img").starts_with("cannot read ftp://h/d.img: "));
+        assert!(said("/").contains("is not a regular file"));
     }
 
     #[test]

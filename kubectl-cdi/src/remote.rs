@@ -3,15 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use datapath::error::SourceError;
+use datapath::error::{SourceError, SourceErrorKind};
 use datapath::inspect::{Inspection, inspect_image};
 use datapath::options::{PayloadKind, ReadOptions};
+use datapath::source::Source;
 use https::tls::{self, TlsError, TrustedRoots};
 use program::env::{NamedStrings, ProcessEnv};
 use program::threads;
 use sources::Network;
 use sources::http::{HttpConfig, HttpSource};
 use sources::proxy::ProxyConfig;
+use sources::registry::{RegistryOptions, RegistrySource};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,12 +21,18 @@ use tokio_util::sync::CancellationToken;
 /// Time for the look: a few short requests, and what a slow server takes for them. A person waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The beginning of the address of a container image in a registry.
+const REGISTRY: &str = "docker://";
+
 /// A disk whose size is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskSizeError {
     /// It cannot be looked at.
     #[error("how large the disk is cannot be told from here: {0}; give --size")]
     Unknown(String),
+    /// A server that has no such image.
+    #[error("there is no image at that address: {0}; check the URL")]
+    NotFound(String),
     /// An image that no import takes.
     #[error("the image would be refused: {0}")]
     Refused(String),
@@ -42,6 +50,9 @@ impl From<TlsError> for DiskSizeError {
 impl From<datapath::Error> for DiskSizeError {
     fn from(error: datapath::Error) -> Self {
         match error {
+            datapath::Error::Source(error) if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) => {
+                Self::NotFound(error.to_string())
+            }
             datapath::Error::Source(error) => Self::Unknown(error.to_string()),
             error => Self::Refused(error.to_string()),
         }
@@ -56,8 +67,9 @@ impl From<SourceError> for DiskSizeError {
 
 /// Bytes of the disk in the image at `url`, which is trusted by the system's authorities.
 pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
-    if !["http://", "https://"].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(DiskSizeError::Unknown("only http:// and https:// are looked at".to_owned()));
+    // The others want credentials, which are in a Secret of the cluster.
+    if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
+        return Err(DiskSizeError::Unknown("only http://, https:// and docker:// are looked at".to_owned()));
     }
     let stop = CancellationToken::new();
     // Ends the thread, whatever ends the wait for it.
@@ -79,6 +91,10 @@ fn inspect_source(url: &str, handle: Handle, stop: CancellationToken) -> Result<
     let tls = Arc::new(tls::client_config(TrustedRoots::from_system())?);
     let mut network = Network::new(handle, stop.clone(), tls);
     network.proxy = ProxyConfig::from_env(|name| ProcessEnv.get(name))?;
-    let source = HttpSource::open(HttpConfig::new(url, &Arc::new(network))?)?;
-    Ok(inspect_image(&source, PayloadKind::default(), &ReadOptions::with_stop(stop))?)
+    let network = Arc::new(network);
+    let source: Box<dyn Source> = match url.starts_with(REGISTRY) {
+        true => Box::new(RegistrySource::open(url, &network, &RegistryOptions::default())?),
+        false => Box::new(HttpSource::open(HttpConfig::new(url, &network)?)?),
+    };
+    Ok(inspect_image(&*source, PayloadKind::default(), &ReadOptions::with_stop(stop))?)
 }

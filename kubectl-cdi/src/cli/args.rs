@@ -7,7 +7,7 @@ use program::command_line::values::DurationValue;
 use program::progress::ProgressArgs;
 use url::Url;
 
-use crate::cluster::{ClusterOptions, VolumeMode, VolumeTarget};
+use crate::cluster::{ClusterOptions, VolumeMode, VolumeTarget, parse_access_mode};
 
 const UPLOAD_EXAMPLES: &str = "\
 Examples:
@@ -241,8 +241,8 @@ pub(super) struct VolumeArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) storage_class: Option<String>,
 
-    /// Access mode, such as ReadWriteMany [default: what the storage can do]
-    #[arg(long, value_name = "MODE")]
+    /// Access mode, such as ReadWriteMany or RWX [default: what the storage can do]
+    #[arg(long, value_name = "MODE", value_parser = parse_access_mode)]
     pub(super) access_mode: Option<String>,
 
     /// Filesystem or Block [default: what suits the storage]
@@ -266,7 +266,7 @@ pub(super) struct VolumeArgs {
     pub(super) preference: Option<String>,
 
     /// Print the object that would be made, as YAML, and make none
-    #[arg(long, value_name = "WHERE", value_enum)]
+    #[arg(long, value_name = "WHERE", value_enum, conflicts_with = "no_create")]
     pub(super) dry_run: Option<DryRun>,
 
     /// The form of that: yaml is all there is
@@ -277,7 +277,7 @@ pub(super) struct VolumeArgs {
 /// `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DryRun {
-    /// Without asking the cluster to make it
+    /// Here: the cluster is only asked how much of a volume its file systems take, if it answers
     Client,
 }
 
@@ -350,7 +350,55 @@ fn endpoint(text: &str) -> Result<Url, String> {
     }
 }
 
-/// A quantity of Kubernetes, in bytes.
+/// A quantity of Kubernetes, in bytes, also as people type it: 10GB are 10G, and 10GiB are 10Gi.
 fn size(text: &str) -> Result<u64, String> {
-    program::quantity::parse_bytes(text).map_err(|error| error.to_string())
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text.strip_prefix(number).unwrap_or_default();
+    let unit = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
+    let unit = match unit {
+        "K" => "k",
+        // Kubernetes takes m for a thousandth, and no other small letter but k.
+        "ki" | "m" | "mi" | "g" | "gi" | "t" | "ti" | "p" | "pi" => {
+            let letter = unit.trim_end_matches('i').to_uppercase();
+            let decimal = if letter == "K" { "k" } else { &letter };
+            return Err(format!(
+                "{text:?} has an unknown unit: write {number}{decimal} or {number}{letter}i"
+            ));
+        }
+        known => known,
+    };
+    program::quantity::parse_bytes(&format!("{number}{unit}")).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_taken_as_people_type_them() {
+        for (text, bytes) in [
+            ("10Gi", 10 << 30),
+            ("10GiB", 10 << 30),
+            ("10GB", 10_000_000_000),
+            ("10G", 10_000_000_000),
+            ("1.5TB", 1_500_000_000_000),
+            ("3KB", 3000),
+            ("512B", 512),
+            ("1e9", 1_000_000_000),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for (text, words) in [
+            ("10g", "write 10G or 10Gi"),
+            ("10gb", "write 10G or 10Gi"),
+            ("10m", "write 10M or 10Mi"),
+            ("4ki", "write 4k or 4Ki"),
+            ("ten", "is not a Kubernetes quantity"),
+            ("GB", "is not a Kubernetes quantity"),
+            ("", "is not a Kubernetes quantity"),
+        ] {
+            let said = size(text).unwrap_err();
+            assert!(said.contains(words), "{text}: {said}");
+        }
+    }
 }

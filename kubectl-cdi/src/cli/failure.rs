@@ -29,11 +29,11 @@ pub(super) enum PluginCommandError {
     Send(#[from] UploadSendError),
     #[error("cannot write to stdout: {0}")]
     Output(String),
-    #[error("stopped by {}{}", signal.name(), continuation_text(continuation))]
+    #[error("stopped by {}{}", signal.name(), advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}")))]
     Signalled {
         signal: StopSignal,
-        /// The command that continues.
-        continuation: Option<String>,
+        /// What goes on, and by which command.
+        advice: Option<String>,
     },
     #[error(transparent)]
     Start(#[from] ProcessStartError),
@@ -41,19 +41,15 @@ pub(super) enum PluginCommandError {
     Internal(String),
 }
 
-fn continuation_text(command: &Option<String>) -> String {
-    command.as_ref().map_or_else(String::new, |command| format!("; this goes on where it was: {command}"))
-}
-
 impl PluginCommandError {
     /// Stopped, with nothing to be continued.
     pub(super) fn from_signal(shutdown: &ShutdownRequest) -> Self {
-        Self::with_continuation(shutdown, None)
+        Self::with_advice(shutdown, None)
     }
 
-    /// Stopped; the `continuation` goes on.
-    pub(super) fn with_continuation(shutdown: &ShutdownRequest, continuation: Option<String>) -> Self {
-        Self::Signalled { signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate), continuation }
+    /// Stopped; the `advice` says what to do next.
+    pub(super) fn with_advice(shutdown: &ShutdownRequest, advice: Option<String>) -> Self {
+        Self::Signalled { signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate), advice }
     }
 }
 
@@ -68,13 +64,17 @@ impl FailedCommand for PluginCommandError {
                 ExitReason::Usage
             }
             Self::Size(DiskSizeError::Refused(_)) => ExitReason::Image,
+            Self::Size(DiskSizeError::NotFound(_)) => ExitReason::Source,
             Self::Cluster(error) | Self::Send(UploadSendError::Cluster(error)) => error.exit_reason(),
             Self::Image(error) | Self::Send(UploadSendError::Image(error)) => match error {
+                ImageFileError::StandardInput | ImageFileError::Address(_) => ExitReason::Usage,
                 ImageFileError::Unreadable { .. }
                 | ImageFileError::NoFile(_)
                 | ImageFileError::Changed(_)
                 | ImageFileError::Gone(_) => ExitReason::Source,
-                ImageFileError::Useless { .. } | ImageFileError::Refused(_) => ExitReason::Image,
+                ImageFileError::Useless { .. }
+                | ImageFileError::NotArchive { .. }
+                | ImageFileError::Refused(_) => ExitReason::Image,
             },
             Self::Send(UploadSendError::Refused(_)) => ExitReason::Image,
             Self::Send(UploadSendError::TooSmall(_)) => ExitReason::NoSpace,

@@ -1,25 +1,33 @@
 //! `kubectl cdi import`.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
+use datapath::digest::Checksum;
 use program::command_line::FailedCommand;
 use program::progress::ProgressDisplay;
 
 use super::args::ClusterImportArgs;
 use super::failure::PluginCommandError;
 use super::view::{UploadEvent, UploadView};
-use super::{PROGRAM, print_dry_run, size_for, under_signals, wanted_volume};
-use crate::cluster::{Cluster, ClusterImport, ContentSource};
+use super::{PROGRAM, dry_run_file_system, print_manifest, size_for, under_signals, wanted_volume};
+use crate::cluster::size::FileSystem;
+use crate::cluster::{Cluster, ClusterImport, ContentSource, WantedVolume};
 use crate::remote;
-use crate::send::UploadWatch;
 
 pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginCommandError> {
     let display = ProgressDisplay::from_args(PROGRAM, arguments.shown.progress, &arguments.shown.output);
     let view = UploadView::default();
     let target = arguments.target.to_string();
-    let importing = import_volume(arguments, Arc::clone(&view.watch));
+    let look = format!("kubectl cdi status {target}{}", arguments.cluster.to_words());
+    let importing = import_volume(arguments, view.clone());
     // What was made stays, and the cluster goes on with it.
-    let result = display.run_watched(view, || under_signals(importing, PluginCommandError::from_signal));
+    let result = display.run_watched(view.clone(), || {
+        under_signals(importing, |shutdown| {
+            let is_begun = view.has_volume.load(Ordering::Relaxed);
+            let advice = || format!("the import goes on in the cluster; how far it is: {look}");
+            PluginCommandError::with_advice(shutdown, is_begun.then(advice))
+        })
+    });
     match &result {
         Ok(None) => {}
         Ok(Some(summary)) => {
@@ -36,7 +44,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
 /// Imports; `None` if nothing was to be done, else what was.
 async fn import_volume(
     arguments: ClusterImportArgs,
-    watch: Arc<UploadWatch>,
+    view: UploadView,
 ) -> Result<Option<String>, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     let source = ClusterImport {
@@ -46,28 +54,47 @@ async fn import_volume(
         ..ClusterImport::new(&arguments.url, arguments.endpoint.as_ref())?
     };
     source.check_fields()?;
-    let cluster = Cluster::connect(&arguments.cluster.into()).await?;
-    if !volume.no_create {
-        let config = cluster.cdi_config().await?;
-        let size = match volume.size {
-            Some(size) => size,
-            None => {
-                watch.set_wait_reason("looking how large the disk is");
-                let disk_bytes = remote::disk_bytes(&arguments.url).await?;
-                size_for(&cluster, &config, target, volume, disk_bytes).await
-            }
-        };
-        let wanted = wanted_volume(target, ContentSource::Import(source), volume, false, size);
-        if print_dry_run(&wanted, volume)? {
-            return Ok(None);
-        }
-        cluster.create_volume(&wanted).await?;
+    if let Some(checksum) = &arguments.checksum {
+        let checked: Result<Checksum, _> = checksum.parse();
+        checked.map_err(|error| PluginCommandError::Usage(format!("--checksum: {error}")))?;
     }
+    let class = volume.storage_class.as_deref();
+    if volume.dry_run.is_some() {
+        let file_system = async || dry_run_file_system(&arguments.cluster, class).await;
+        print_manifest(&planned_volume(&arguments, source, &view, file_system).await?)?;
+        return Ok(None);
+    }
+    let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
+    if volume.no_create {
+        cluster.find_existing(target).await?;
+    } else {
+        let config = cluster.cdi_config().await?;
+        let file_system = async || cluster.file_system(&config, class).await;
+        cluster.create_volume(&planned_volume(&arguments, source, &view, file_system).await?).await?;
+    }
+    view.has_volume.store(true, Ordering::Relaxed);
     if arguments.no_wait {
         return Ok(Some(format!("{target} is made; kubectl cdi status {target} shows how far it is")));
     }
-    cluster
-        .follow_import(target, arguments.timeout.0, |progress| watch.set_wait_reason(progress.to_string()))
-        .await?;
+    cluster.follow_import(target, arguments.timeout.0, |progress| view.show_import(progress)).await?;
     Ok(Some(format!("{} imported into {target}", arguments.url)))
+}
+
+/// The volume that would be made.
+async fn planned_volume(
+    arguments: &ClusterImportArgs,
+    source: ClusterImport,
+    view: &UploadView,
+    file_system: impl AsyncFnOnce() -> FileSystem,
+) -> Result<WantedVolume, PluginCommandError> {
+    let (target, volume) = (&arguments.target, &arguments.volume);
+    let size = match volume.size {
+        Some(size) => size,
+        None => {
+            view.watch.set_wait_reason("looking how large the disk is");
+            let disk_bytes = remote::disk_bytes(&arguments.url).await?;
+            size_for(target, volume, disk_bytes, file_system).await
+        }
+    };
+    Ok(wanted_volume(target, ContentSource::Import(source), volume, false, size))
 }

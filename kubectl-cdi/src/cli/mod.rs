@@ -12,24 +12,31 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use datapath::memory::{MemoryBudget, PROCESS_BYTES};
 use program::cgroup;
 use program::command_line::{self, CompletionLine};
 use program::signal::ShutdownRequest;
 use program::start;
+use tokio::time::timeout;
 
-use self::args::{DryRun, PluginCli, PluginCommand, VolumeArgs};
+use self::args::{ClusterArgs, PluginCli, PluginCommand, VolumeArgs};
 use self::failure::PluginCommandError;
 use crate::cluster::size::{FileSystem, request_bytes};
 use crate::cluster::volume::{build_manifest, to_yaml};
-use crate::cluster::{CdiConfig, Cluster, ClusterOptions, ContentSource, VolumeTarget, WantedVolume};
+use crate::cluster::{
+    Cluster, ClusterError, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
+};
 
 /// The name in front of error lines.
 const PROGRAM: &str = "kubectl-cdi";
 
 /// The name under which kubectl looks for a program that completes what follows `kubectl cdi`.
 const NAME_FOR_KUBECTL: &str = "kubectl_complete-cdi";
+
+/// Time for the cluster to answer a dry run, which does without.
+const DRY_RUN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
@@ -92,19 +99,37 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// The size of a volume for a disk of so many bytes, where no `--size` says it.
+/// The size of a volume for a disk of so many bytes, where no `--size` says it. Only volumes with a `file_system` need to know of it.
 async fn size_for(
-    cluster: &Cluster,
-    config: &CdiConfig,
     target: &VolumeTarget,
     arguments: &VolumeArgs,
     disk_bytes: u64,
+    file_system: impl AsyncFnOnce() -> FileSystem,
 ) -> u64 {
-    let class = arguments.storage_class.as_deref();
-    let file_system =
-        FileSystem { overhead: config.class_overhead(class), is_xfs: cluster.is_xfs(class).await };
     let mode = arguments.volume_mode.unwrap_or_default();
+    let file_system = match mode {
+        VolumeMode::Filesystem => file_system().await,
+        VolumeMode::Block => FileSystem::default(),
+    };
     request_bytes(target.kind(), disk_bytes, mode, file_system)
+}
+
+/// The file systems of the wanted class for a dry run: CDI's defaults, if the cluster does not answer at once.
+async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> FileSystem {
+    let asking = async {
+        let cluster = Cluster::connect(&arguments.clone().into()).await?;
+        let config = cluster.cdi_config().await?;
+        Ok::<_, ClusterError>(cluster.file_system(&config, class).await)
+    };
+    let reason = match timeout(DRY_RUN_PATIENCE, asking).await {
+        Ok(Ok(file_system)) => return file_system,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => format!("the cluster does not answer within {} s", DRY_RUN_PATIENCE.as_secs()),
+    };
+    let file_system = FileSystem::default();
+    let percent = file_system.overhead * 100.0;
+    tracing::warn!("the size counts on CDI's default of {percent} % for file systems, since {reason}");
+    file_system
 }
 
 /// The volume that the flags ask for, of so many bytes.
@@ -130,14 +155,11 @@ fn wanted_volume(
     }
 }
 
-/// Prints what would be made, if that is all that is asked for.
-fn print_dry_run(wanted: &WantedVolume, arguments: &VolumeArgs) -> Result<bool, PluginCommandError> {
-    if arguments.dry_run != Some(DryRun::Client) {
-        return Ok(false);
-    }
+/// Prints what would be made.
+fn print_manifest(wanted: &WantedVolume) -> Result<(), PluginCommandError> {
     let text =
         to_yaml(&build_manifest(wanted)).map_err(|error| PluginCommandError::Output(error.to_string()))?;
-    print_text(&text).map(|()| true)
+    print_text(&text)
 }
 
 #[cfg(test)]

@@ -17,10 +17,12 @@ use tokio_util::sync::CancellationToken;
 use super::args::{EncodingOption, UploadArgs};
 use super::failure::PluginCommandError;
 use super::view::{UploadEvent, UploadView};
-use super::{PROGRAM, print_dry_run, size_for, under_signals, wanted_volume};
-use crate::cluster::size::check_fits;
+use super::{
+    PROGRAM, dry_run_file_system, print_manifest, shell_word, size_for, under_signals, wanted_volume,
+};
+use crate::cluster::size::{FileSystem, check_fits};
 use crate::cluster::{
-    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget,
+    CdiConfig, Cluster, ClusterError, ContentSource, ObjectUid, TargetObjects, VolumeTarget, WantedVolume,
 };
 use crate::image::ImageFile;
 use crate::send::{
@@ -37,7 +39,8 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
         under_signals(uploading, |shutdown| {
             // Before the volume is there, there is nothing to go on with.
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            PluginCommandError::with_continuation(shutdown, is_begun.then(|| continuation_command(words)))
+            let advice = || format!("this goes on where it was: {}", continuation_command(words));
+            PluginCommandError::with_advice(shutdown, is_begun.then(advice))
         })
     });
     match &result {
@@ -74,11 +77,7 @@ fn continuation_command(words: &[OsString]) -> String {
     let words = words.iter().map(|word| word.to_string_lossy());
     for word in words.filter(|word| word != "--no-create").chain(["--no-create".into()]) {
         command.push(' ');
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
-        match !word.is_empty() && word.chars().all(is_plain) {
-            true => command.push_str(&word),
-            false => command.push_str(&format!("'{}'", word.replace('\'', r"'\''"))),
-        }
+        command.push_str(&shell_word(&word));
     }
     command
 }
@@ -93,26 +92,16 @@ async fn upload_image(
     let opened = threads::run_blocking(move || ImageFile::open(&path, is_archive)).await;
     let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
+    if arguments.volume.dry_run.is_some() {
+        let class = arguments.volume.storage_class.as_deref();
+        let file_system = async || dry_run_file_system(&arguments.cluster, class).await;
+        print_manifest(&planned_volume(&arguments, &image, &view, file_system).await?)?;
+        return Ok(None);
+    }
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let config = cluster.cdi_config().await?;
-    // Before a volume is made in vain.
-    let proxy = match arguments.volume.dry_run {
-        Some(_) => None,
-        None => {
-            let proxy = proxy_client(&arguments, &config)?;
-            if !arguments.volume.no_create {
-                proxy.check_certificate().await?;
-            }
-            Some(proxy)
-        }
-    };
-    let made = match prepare_volume(&cluster, &config, &arguments, &image, &view).await? {
-        UploadVolume::Shown | UploadVolume::Found => None,
-        UploadVolume::Made(uid) => Some(uid),
-    };
-    let Some(proxy) = proxy else {
-        return Ok(None);
-    };
+    let proxy = proxy_client(&arguments, &config)?;
+    let made = prepare_volume(&cluster, &config, &arguments, &image, &view, &proxy).await?;
     view.has_volume.store(true, Ordering::Relaxed);
     let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
@@ -179,31 +168,38 @@ async fn fill_volume(
     Ok(sent)
 }
 
-/// The volume of an upload.
-enum UploadVolume {
-    /// Only printed.
-    Shown,
-    /// It was there.
-    Found,
-    /// With this UID.
-    Made(ObjectUid),
-}
-
-/// Makes the volume, or looks whether the one that is there will do.
+/// Makes the volume and returns its UID, or looks whether the one that is there will do.
 async fn prepare_volume(
     cluster: &Cluster,
     config: &CdiConfig,
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
     view: &UploadView,
-) -> Result<UploadVolume, PluginCommandError> {
+    proxy: &ProxyClient,
+) -> Result<Option<ObjectUid>, PluginCommandError> {
     let (target, volume) = (&arguments.target, &arguments.volume);
     if volume.no_create {
         let found = cluster.find_existing(target).await?;
         found.takes_upload(target, arguments.archive)?;
         check_room(&found, config, arguments, image)?;
-        return Ok(UploadVolume::Found);
+        return Ok(None);
     }
+    // Before a volume is made in vain.
+    proxy.check_certificate().await?;
+    let class = volume.storage_class.as_deref();
+    let file_system = async || cluster.file_system(config, class).await;
+    let wanted = planned_volume(arguments, image, view, file_system).await?;
+    Ok(Some(cluster.create_volume(&wanted).await?))
+}
+
+/// The volume that would be made.
+async fn planned_volume(
+    arguments: &UploadArgs,
+    image: &Arc<ImageFile>,
+    view: &UploadView,
+    file_system: impl AsyncFnOnce() -> FileSystem,
+) -> Result<WantedVolume, PluginCommandError> {
+    let (target, volume) = (&arguments.target, &arguments.volume);
     let size = match (volume.size, image.disk_bytes()) {
         (Some(size), Some(disk)) if size < disk => {
             return Err(PluginCommandError::Usage(format!(
@@ -222,14 +218,10 @@ async fn prepare_volume(
                 Some(disk) => disk,
                 None => measure_disk(image, view).await?,
             };
-            size_for(cluster, config, target, volume, disk_bytes).await
+            size_for(target, volume, disk_bytes, file_system).await
         }
     };
-    let wanted = wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size);
-    if print_dry_run(&wanted, volume)? {
-        return Ok(UploadVolume::Shown);
-    }
-    Ok(UploadVolume::Made(cluster.create_volume(&wanted).await?))
+    Ok(wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size))
 }
 
 /// Reads the image to its end, where the size of its disk is told.

@@ -7,6 +7,7 @@ use indicatif::BinaryBytes;
 use program::progress::{WatchedJob, emit_event};
 use serde::Serialize;
 
+use crate::cluster::ImportProgress;
 use crate::send::UploadWatch;
 
 /// A line of `--progress json`. Documented in `docs/kubectl-cdi.md`.
@@ -38,6 +39,15 @@ pub(super) struct UploadView {
     pub(super) total: Arc<AtomicU64>,
     /// True from the moment on at which there is a volume that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,
+}
+
+impl UploadView {
+    /// Shows how far CDI is with an import: as bytes of the disk, and in words.
+    pub(super) fn show_import(&self, progress: &ImportProgress) {
+        self.total.store(progress.disk_bytes.unwrap_or(0), Ordering::Relaxed);
+        self.watch.set_position(progress.filled_bytes().unwrap_or(0));
+        self.watch.set_wait_reason(progress.to_string());
+    }
 }
 
 impl WatchedJob for UploadView {

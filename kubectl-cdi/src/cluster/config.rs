@@ -9,6 +9,7 @@ use super::Cluster;
 use super::error::ClusterError;
 use super::object::{printable_line, text_at};
 use super::resource::ResourceKind;
+use super::size::FileSystem;
 
 /// The name of the object.
 const NAME: &str = "config";
@@ -82,6 +83,11 @@ impl Cluster {
         let config = self.get_object(ResourceKind::CDI_CONFIGS, NAME).await?;
         // CDI's operator makes it before anything else works.
         Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
+    }
+
+    /// What is known of the file systems of a class, or of the default classes.
+    pub async fn file_system(&self, config: &CdiConfig, class: Option<&str>) -> FileSystem {
+        FileSystem { overhead: config.class_overhead(class), is_xfs: self.is_xfs(class).await }
     }
 
     /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far

@@ -48,7 +48,7 @@ pub use error::ClusterError;
 pub use follow::ImportProgress;
 pub use import::{ClusterImport, ImportError};
 pub use look::TargetObjects;
-pub use mode::VolumeMode;
+pub use mode::{VolumeMode, parse_access_mode};
 pub(crate) use object::printable_line;
 pub use status::StatusRow;
 pub use token::UploadToken;

@@ -1,7 +1,28 @@
-//! The form of a volume.
+//! The form of a volume, and who may use it at once.
 
 use std::fmt;
 use std::str::FromStr;
+
+/// Access modes of Kubernetes, and the short names that kubectl prints.
+const ACCESS_MODES: [(&str, &str); 4] = [
+    ("ReadWriteOnce", "RWO"),
+    ("ReadOnlyMany", "ROX"),
+    ("ReadWriteMany", "RWX"),
+    ("ReadWriteOncePod", "RWOP"),
+];
+
+/// The name of an access mode in Kubernetes, by that name or the short one.
+pub fn parse_access_mode(text: &str) -> Result<String, String> {
+    let is_meant =
+        |(name, short): &(&str, &str)| text.eq_ignore_ascii_case(name) || text.eq_ignore_ascii_case(short);
+    match ACCESS_MODES.into_iter().find(is_meant) {
+        Some((name, _)) => Ok(name.to_owned()),
+        None => {
+            let names = ACCESS_MODES.map(|(name, short)| format!("{name} ({short})"));
+            Err(format!("use {}", names.join(", ")))
+        }
+    }
+}
 
 /// The form of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,5 +52,19 @@ impl FromStr for VolumeMode {
             "Block" | "block" => Ok(Self::Block),
             _ => Err("use Filesystem or Block"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn access_modes_have_two_names() {
+        for text in ["RWX", "rwx", "ReadWriteMany", "readwritemany"] {
+            assert_eq!(parse_access_mode(text).as_deref(), Ok("ReadWriteMany"), "{text}");
+        }
+        let said = parse_access_mode("RWM").unwrap_err();
+        assert!(said.starts_with("use ReadWriteOnce (RWO), "), "{said}");
     }
 }

@@ -12,6 +12,9 @@ const MIB: u64 = 1 << 20;
 /// The size of the smallest volume that `mkfs.xfs` formats (since xfsprogs 5.19).
 const XFS_MIN_BYTES: u64 = 300 * MIB;
 
+/// CDI's overhead where its configuration says nothing else.
+const DEFAULT_OVERHEAD: f64 = 0.06;
+
 /// What a storage class says about its file systems.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FileSystem {
@@ -19,6 +22,12 @@ pub struct FileSystem {
     pub overhead: f64,
     /// True if volumes are known to be formatted with xfs.
     pub is_xfs: bool,
+}
+
+impl Default for FileSystem {
+    fn default() -> Self {
+        Self { overhead: DEFAULT_OVERHEAD, is_xfs: false }
+    }
 }
 
 /// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the

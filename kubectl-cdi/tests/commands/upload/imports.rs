@@ -3,9 +3,14 @@
 
 use std::path::Path;
 
+use rustix::process::Signal;
+use testkit::adversary::{Adversary, Reply};
+use testkit::certs::Authority;
 use testkit::disk;
+use testkit::docker_registry::{DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::objects::{ACCESS_KEY, BUCKET, Kind, SECRET_KEY, Store};
+use testkit::oci::{Compression, Image};
 use testkit::origin::{Origin, Ranges, Script};
 use testkit::process::{Finished, Program};
 use testkit::tools;
@@ -78,7 +83,7 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
         (packed.url("/disk.gz"), "all of the image would have to be read; give --size"),
         (locked.url("/disk"), "401"),
         (format!("http://{nobody}/disk"), "refused"),
-        ("docker://example.org/disk".to_owned(), "only http:// and https:// are looked at; give --size"),
+        ("s3://images/disk".to_owned(), "only http://, https:// and docker:// are looked at; give --size"),
     ] {
         let finished = import(&url);
         finished.assert_failure(2, ask);
@@ -90,6 +95,68 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
     let delta = qcow2(folder.path(), &["-u", "-F", "raw", "-b", "base.raw"]);
     let origin = origin(|_| (), delta);
     import(&origin.url("/delta")).assert_failure(4, "the image would be refused: ");
+}
+
+#[test]
+fn an_image_that_is_not_there_needs_no_size() {
+    let missing = Adversary::start(|_, _| Reply::status(404, "no such image"));
+    let finished = import(&missing.url("/disk"));
+    finished.assert_failure(3, "there is no image at that address: ");
+    let said = &finished.stderr;
+    assert!(said.contains("404") && said.contains("; check the URL") && !said.contains("--size"), "{said}");
+}
+
+#[test]
+fn a_volume_is_as_large_as_the_disk_in_a_registry() {
+    let authority = Authority::new().or_fail("an authority");
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = Image::of_disk(&qcow2(folder.path(), &[]), Compression::Gzip);
+    let setup = Setup { authority: Some(&authority), ..Setup::default() };
+    let registry = DockerRegistry::start_with(setup, &[("vms/disk:1", &[image])]);
+    let roots = folder.path().join("roots.pem");
+    std::fs::write(&roots, authority.pem()).or_fail("roots");
+    let import = |url: &str| {
+        Program::new(BINARY)
+            .args(["import", url, "dv/imported", "--dry-run", "client", "--volume-mode", "Block"])
+            .env("SSL_CERT_FILE", &roots)
+            .run()
+    };
+    let finished = import(&registry.reference("vms/disk:1"));
+    finished.assert_success("a dry run");
+    assert!(finished.stdout.contains("storage: 64Mi"), "{}", finished.stdout);
+    let finished = import(&registry.reference("vms/none:1"));
+    finished.assert_failure(3, "there is no image at that address: ");
+    assert!(!finished.stderr.contains("--size"), "{}", finished.stderr);
+}
+
+#[test]
+fn whoever_stops_an_import_is_told_that_it_goes_on() {
+    let cluster = &api().cluster;
+    let kubeconfig = cluster.administrator();
+    let running = Program::new(BINARY)
+        .args(["import", "https://example.org/d", "dv/followed", "--size", "1Gi", "--progress", "plain"])
+        .args(["--namespace", NAMESPACE, "--kubeconfig"])
+        .arg(&kubeconfig)
+        .start();
+    running.wait_for_line("waiting for CDI to make the claim");
+    let status = serde_json::json!({"phase": "ImportInProgress", "progress": "45.20%"});
+    cluster.set_data_volume_status(NAMESPACE, "followed", &status);
+    running.wait_for_line("ImportInProgress 45.20 %");
+    running.signal(Signal::INT);
+    let finished = running.wait();
+    finished.assert_failure(130, "stopped by SIGINT; the import goes on in the cluster; how far it is: ");
+    let command = format!("kubectl cdi status dv/followed --kubeconfig {}", kubeconfig.display());
+    assert!(finished.stderr.contains(&command), "{}", finished.stderr);
+
+    // For a bar and for programs the percentage is one of bytes.
+    let running = Program::new(BINARY)
+        .args(["import", "https://example.org/d", "dv/followed", "--no-create", "--progress", "json"])
+        .args(["--timeout", "3s", "--namespace", NAMESPACE, "--kubeconfig"])
+        .arg(&kubeconfig)
+        .run();
+    running.assert_failure(7, "dv/followed is not there after 3 s: ImportInProgress 45.20 %");
+    let part = r#""image_bytes":485331304,"image_total":1073741824"#;
+    assert!(running.stdout.contains(part), "{}", running.stdout);
 }
 
 /// `kubectl cdi import` of a source that nobody looks at.

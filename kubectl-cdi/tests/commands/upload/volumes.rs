@@ -137,6 +137,22 @@ fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
 }
 
 #[test]
+fn a_volume_that_never_was_has_not_been_deleted() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    let image = image.to_string_lossy();
+    for target in ["pvc/never", "dv/never"] {
+        let sentence = format!("there is no {target} in namespace {NAMESPACE}: check the name");
+        for words in [
+            &["upload", &*image, target, "--no-create", PROXY][..],
+            &["import", "https://example.org/a", target, "--no-create"],
+        ] {
+            scene.program(words).run().assert_failure(7, &sentence);
+        }
+    }
+}
+
+#[test]
 fn what_would_be_made_is_shown_and_not_made() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 3 << 20));
