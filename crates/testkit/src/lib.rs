@@ -41,6 +41,7 @@ mod serving;
 pub mod shells;
 pub mod storm;
 pub mod syscalls;
+pub mod terminal;
 pub mod tmpfs;
 pub mod tokens;
 pub mod tools;

@@ -15,6 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::fail::OrFail;
 use crate::output::Output;
+use crate::terminal::Terminal;
 use crate::{tools, wait};
 
 pub use finished::Finished;
@@ -165,6 +166,19 @@ impl Program {
 
     /// Starts the program and leaves it running, for a test that sends signals or talks to it.
     pub fn start(self) -> Running {
+        self.start_with(None)
+    }
+
+    /// The same on `terminal`, of which its standard output has all that is written.
+    pub fn start_on(self, terminal: &Terminal) -> Running {
+        let mut program = self;
+        // In front: a test may have set another one.
+        program.env.insert(0, ("TERM".to_owned(), "xterm".into()));
+        program.start_with(Some(terminal))
+    }
+
+    fn start_with(self, terminal: Option<&Terminal>) -> Running {
+        let output = || terminal.map_or_else(Stdio::piped, |terminal| terminal.program_side().into());
         let words: Vec<OsString> =
             self.wrapper.into_iter().chain([self.path.into_os_string()]).chain(self.args).collect();
         let name = words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
@@ -175,16 +189,19 @@ impl Program {
             // A signal to the group stops the wrapper and the program.
             .process_group(0)
             .stdin(if self.feed.is_some() { Stdio::piped() } else { Stdio::null() })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+            .stdout(output())
+            .stderr(output())
             .spawn()
             .or_fail(&name);
         if let (Some(feed), Some(mut pipe)) = (self.feed, child.stdin.take()) {
             // EPIPE is the program's right; whether it should have read on shows in its exit code.
             std::thread::spawn(move || feed(&mut pipe).ok());
         }
-        let stdout = child.stdout.take().map(Output::collect).or_fail("a piped standard output");
-        let stderr = child.stderr.take().map(Output::collect).or_fail("a piped standard error");
+        let (stdout, stderr) = match (terminal, child.stdout.take(), child.stderr.take()) {
+            (Some(terminal), ..) => (Output::collect(terminal.reader()), Output::collect(std::io::empty())),
+            (None, Some(stdout), Some(stderr)) => (Output::collect(stdout), Output::collect(stderr)),
+            _ => panic!("{name} has no pipes"),
+        };
         Running {
             name,
             child,
