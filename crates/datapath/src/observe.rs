@@ -9,12 +9,16 @@
 //!
 //! What a server is doing when no transfer runs is neither: an upload server has a state, the label of `cdi_uploadserver_state`.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::facts::ImageFacts;
+
+/// Shortest time of a stage that is worth a remark.
+const SLOW_PART: Duration = Duration::from_secs(1);
 
 /// The parts of a transfer, which work at the same time; each failure is one's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -125,6 +129,62 @@ impl ByteCount {
     }
 }
 
+/// An attempt that failed, and the pause before the next one.
+#[derive(Debug, Clone)]
+pub struct RetryPause<'a> {
+    /// The reason why it failed, in few words and without secrets: `connection refused`.
+    pub cause: &'a str,
+    /// The number of the next attempt; the first, which failed, has 1.
+    pub next_attempt: u32,
+    /// Time until that.
+    pub pause: Duration,
+}
+
+/// The time that each stage of a transfer took. Stages and threads overlap.
+#[derive(Debug, Default)]
+pub struct StageTimes([SharedTime; Stage::ALL.len()]);
+
+impl StageTimes {
+    /// Adds `time` to that of `stage`.
+    pub fn add_time(&self, stage: Stage, time: Duration) {
+        self.0[stage as usize].add_time(time);
+    }
+
+    /// The time of each stage so far.
+    pub fn all_times(&self) -> [(Stage, Duration); Stage::ALL.len()] {
+        Stage::ALL.map(|stage| (stage, self.0[stage as usize].total_time()))
+    }
+
+    /// The seconds of each stage, by its name.
+    pub fn seconds_by_name(&self) -> BTreeMap<&'static str, f64> {
+        self.all_times().into_iter().map(|(stage, time)| (stage.name(), time.as_secs_f64())).collect()
+    }
+
+    /// `summary` of a transfer, with another line if one stage took most of its time.
+    pub fn add_slow_part(&self, summary: String) -> String {
+        match self.slow_part() {
+            Some(slow_part) => format!("{summary}\n{slow_part}"),
+            None => summary,
+        }
+    }
+
+    /// The stages that took a time, and the one that took most of it: `source 3.0 s, target 0.2 s:
+    /// the source is the slow part`. `None` if no stage stands out, or all of them were quick.
+    fn slow_part(&self) -> Option<String> {
+        let times = self.all_times();
+        let (slowest, longest) = times.into_iter().max_by_key(|(_, time)| *time)?;
+        let others: Duration =
+            times.iter().filter(|(stage, _)| *stage != slowest).map(|(_, time)| *time).sum();
+        if longest < SLOW_PART || longest < others * 2 {
+            return None;
+        }
+        let used = times.iter().filter(|(_, time)| !time.is_zero());
+        let listed: Vec<_> =
+            used.map(|(stage, time)| format!("{stage} {:.1} s", time.as_secs_f64())).collect();
+        Some(format!("{}: the {slowest} is the slow part", listed.join(", ")))
+    }
+}
+
 /// Receives events from the threads of a transfer and of its source; every method must return at once.
 pub trait Observer: Send + Sync {
     /// A new phase began.
@@ -137,6 +197,10 @@ pub trait Observer: Send + Sync {
     fn record_bytes(&self, _count: ByteCount, _total: u64) {}
     /// An attempt of `stage` failed and is made again.
     fn record_retry(&self, _stage: Stage) {}
+    /// The source waits before it is asked again.
+    fn begin_wait(&self, _pause: &RetryPause<'_>) {}
+    /// The source brings bytes again, or was given up.
+    fn end_wait(&self) {}
     /// `stage` took `time` more. Called per chunk.
     fn record_time(&self, _stage: Stage, _time: Duration) {}
 }
@@ -157,5 +221,23 @@ impl NoObserver {
     /// The shared form, as options hold it.
     pub fn new_shared() -> Arc<dyn Observer> {
         Arc::new(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stage_that_takes_most_of_the_time_is_named() {
+        let times = StageTimes::default();
+        assert_eq!(times.slow_part(), None);
+        times.add_time(Stage::Target, Duration::from_millis(900));
+        assert_eq!(times.slow_part(), None, "too quick to matter");
+        times.add_time(Stage::Source, Duration::from_secs(1));
+        assert_eq!(times.slow_part(), None, "nothing stands out");
+        times.add_time(Stage::Source, Duration::from_secs(2));
+        let sentence = "source 3.0 s, target 0.9 s: the source is the slow part";
+        assert_eq!(times.slow_part().as_deref(), Some(sentence));
     }
 }

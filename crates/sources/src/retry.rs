@@ -6,9 +6,12 @@
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::{Observer, Stage};
+use datapath::observe::{Observer, RetryPause, Stage};
+use http::StatusCode;
 use tokio::time::Instant;
 use tracing::Span;
+
+use crate::http::status_text;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]
@@ -125,6 +128,7 @@ impl RetryPolicy {
         mut ask: impl AsyncFnMut() -> Result<T, AttemptError>,
     ) -> Result<T, SourceError> {
         let mut contact = self.first_contact();
+        let mut waiting = WaitReport::new(observer);
         loop {
             let (error, retry_after) = match ask().await {
                 Ok(brought) => return Ok(brought),
@@ -137,7 +141,50 @@ impl RetryPolicy {
             observer.record_retry(Stage::Source);
             let attempt = contact.failures;
             tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
+            waiting.begin(&short_cause(&error), attempt, pause);
             tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+/// Tells an observer of the pauses between attempts, and of their end when it is dropped.
+pub(super) struct WaitReport<'a> {
+    observer: &'a dyn Observer,
+    is_begun: bool,
+}
+
+impl<'a> WaitReport<'a> {
+    pub(super) fn new(observer: &'a dyn Observer) -> Self {
+        Self { observer, is_begun: false }
+    }
+
+    /// The attempt number `failed` ended because of `cause`; the next begins after `pause`.
+    pub(super) fn begin(&mut self, cause: &str, failed: u32, pause: Duration) {
+        self.is_begun = true;
+        let next_attempt = failed.saturating_add(1);
+        self.observer.begin_wait(&RetryPause { cause, next_attempt, pause });
+    }
+}
+
+impl Drop for WaitReport<'_> {
+    fn drop(&mut self) {
+        if self.is_begun {
+            self.observer.end_wait();
+        }
+    }
+}
+
+/// The last part of a sentence, which is its cause: a line of progress has no room for the way to
+/// it.
+pub(super) fn short_cause(error: &SourceError) -> String {
+    match error.kind() {
+        SourceErrorKind::Status(code) => match StatusCode::from_u16(code) {
+            Ok(status) => format!("HTTP {}", status_text(status)),
+            Err(_) => format!("status {code}"),
+        },
+        _ => {
+            let sentence = error.to_string();
+            sentence.rsplit(": ").next().unwrap_or_default().to_owned()
         }
     }
 }
@@ -146,7 +193,8 @@ impl RetryPolicy {
 pub(crate) struct FirstContact<'a> {
     policy: &'a RetryPolicy,
     started: Instant,
-    failures: u32,
+    /// Attempts that failed so far.
+    pub(crate) failures: u32,
 }
 
 impl FirstContact<'_> {
@@ -173,7 +221,7 @@ impl FirstContact<'_> {
 /// the counters.
 pub(super) struct RetryAttempts<'a> {
     patience: &'a RetryPolicy,
-    observer: &'a dyn Observer,
+    waiting: WaitReport<'a>,
     waiting_since: Instant,
     failures: u32,
     /// Cause of the first failure: later ones may only tell that the time was up.
@@ -185,7 +233,7 @@ impl<'a> RetryAttempts<'a> {
     pub(super) fn new(patience: &'a RetryPolicy, observer: &'a dyn Observer) -> Self {
         Self {
             patience,
-            observer,
+            waiting: WaitReport::new(observer),
             waiting_since: Instant::now(),
             failures: 0,
             first_cause: None,
@@ -244,8 +292,9 @@ impl<'a> RetryAttempts<'a> {
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay =
             self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
-        self.observer.record_retry(Stage::Source);
+        self.waiting.observer.record_retry(Stage::Source);
         tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
+        self.waiting.begin(&short_cause(&error), self.failures, delay);
         Ok(delay)
     }
 
@@ -283,6 +332,7 @@ pub(super) async fn with_time_limit<T>(
 #[cfg(test)]
 mod tests {
     use datapath::observe::NoObserver;
+    use parking_lot::Mutex;
 
     use super::*;
 
@@ -326,6 +376,52 @@ mod tests {
         assert_eq!(attempts.waiting_since, since);
         attempts.record_repeated(101);
         assert!(attempts.waiting_since > since);
+    }
+
+    #[test]
+    fn a_cause_is_short_enough_for_a_line_of_progress() {
+        for (kind, sentence, cause) in [
+            (
+                SourceErrorKind::Status(503),
+                "expected status code 200, got 503",
+                "HTTP 503 Service Unavailable",
+            ),
+            (
+                SourceErrorKind::Connect,
+                "http://h: cannot connect to h port 80: connection refused",
+                "connection refused",
+            ),
+            (
+                SourceErrorKind::Length,
+                "the body ended after 5 of 9 bytes",
+                "the body ended after 5 of 9 bytes",
+            ),
+        ] {
+            assert_eq!(short_cause(&SourceError::new(kind, sentence)), cause);
+        }
+    }
+
+    #[test]
+    fn an_observer_hears_of_pauses_and_of_their_end() {
+        #[derive(Default)]
+        struct Heard(Mutex<Vec<String>>);
+        impl Observer for Heard {
+            fn begin_wait(&self, pause: &RetryPause<'_>) {
+                self.0.lock().push(format!("{} before attempt {}", pause.cause, pause.next_attempt));
+            }
+
+            fn end_wait(&self) {
+                self.0.lock().push("end".to_owned());
+            }
+        }
+        let (heard, patience) = (Heard::default(), patience());
+        drop(RetryAttempts::new(&patience, &heard));
+        let mut attempts = RetryAttempts::new(&patience, &heard);
+        attempts.record_failure(broken(), "at byte 5").unwrap();
+        attempts.record_failure(broken(), "at byte 5").unwrap();
+        drop(attempts);
+        let lines = ["connection reset before attempt 2", "connection reset before attempt 3", "end"];
+        assert_eq!(*heard.0.lock(), lines);
     }
 
     #[test]

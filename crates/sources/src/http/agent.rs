@@ -12,11 +12,11 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::cause::{RequestRoute, plain_cause, transport_failure};
-use super::status::{passes_soon, retry_after_now};
+use super::status::{passes_soon, retry_after_now, status_text};
 use crate::address::url_origin;
 use crate::error::invalid_error;
 use crate::network::Network;
-use crate::retry::{AttemptError, RetryPolicy};
+use crate::retry::{AttemptError, RetryPolicy, WaitReport, short_cause};
 
 /// Longest wait for one connection, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
@@ -61,13 +61,18 @@ impl HttpAgent {
         let request = request
             .map_err(|error| invalid_error(format!("a request cannot be made: {}", plain_cause(error))))?;
         self.network.policy.check_url(request.url())?;
-        let route = RequestRoute::new(request.url(), url_origin(request.url()), &self.network.proxy);
+        let origin = url_origin(request.url());
+        let (method, shown) = (request.method().clone(), origin.clone());
+        let route = RequestRoute::new(request.url(), origin, &self.network.proxy);
         let received =
             tokio::time::timeout(ANSWER_LIMIT, receive_response(&http, request, limit, &route)).await;
-        received.map_or_else(
+        let answer = received.map_or_else(
             |_| Err(route.incomplete_error(ANSWER_LIMIT)),
             |received| received.map_err(AttemptError::into_error),
-        )
+        )?;
+        // Without the path: it may hold a name or a token that is nobody's business.
+        tracing::debug!(status = status_text(answer.status), bytes = answer.body.len(), "{method} {shown}");
+        Ok(answer)
     }
 
     /// Like [`HttpAgent::send`], tried again while no server answers or it asks for patience.
@@ -80,19 +85,22 @@ impl HttpAgent {
         let own = &self.network.patience;
         let policy = if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
         let mut contact = policy.first_contact();
+        let mut waiting = WaitReport::new(&*self.network.observer);
         loop {
             let result = self.send(make(), limit).await;
-            let asked = match &result {
-                Ok(answer) if is_passing(answer.status) => {
-                    retry_after_now(&answer.headers).unwrap_or_default()
-                }
-                Err(error) if passes_soon(error) => Duration::ZERO,
+            let (cause, asked) = match &result {
+                Ok(answer) if is_passing(answer.status) => (
+                    format!("HTTP {}", status_text(answer.status)),
+                    retry_after_now(&answer.headers).unwrap_or_default(),
+                ),
+                Err(error) if passes_soon(error) => (short_cause(error), Duration::ZERO),
                 _ => return result,
             };
             let Some(pause) = contact.next_pause(asked) else {
                 return result;
             };
             self.network.observer.record_retry(Stage::Source);
+            waiting.begin(&cause, contact.failures, pause);
             tokio::time::sleep(pause).await;
         }
     }
