@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,13 +69,21 @@ impl From<hyper::Error> for NoResponseError {
 /// A connection for one request. Dropped, it is closed.
 pub struct RequestConnection<B> {
     sender: SendRequest<B>,
+    /// Scheme, host and port of the server, for the log.
+    origin: String,
+    address: Option<SocketAddr>,
     _connection: AbortOnDropHandle<()>,
 }
 
 impl<B: Body + 'static> RequestConnection<B> {
     /// Sends `request` and waits for the answer, which may come before all of the body is sent.
     pub async fn send_request(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoResponseError> {
-        Ok(self.sender.send_request(request).await?)
+        // Without the query: it is the caller's.
+        let shown = format!("{} {}{}", request.method(), self.origin, request.uri().path());
+        let response = self.sender.send_request(request).await?;
+        let address = self.address.map(tracing::field::display);
+        tracing::info!(status = %response.status(), address, "{shown}");
+        Ok(response)
     }
 }
 
@@ -127,6 +136,7 @@ impl HttpsServer {
             .await
             .map_err(NoResponseError::Unreachable)?;
         prepare(&stream);
+        let address = stream.peer_addr().ok();
         let connecting = tls::Stream::connect(stream, Arc::clone(&self.tls), self.name.clone());
         let stream = timeout(HANDSHAKE_PATIENCE, connecting)
             .await
@@ -142,7 +152,8 @@ impl HttpsServer {
                 tracing::debug!("the connection failed: {}", error_chain(&error));
             }
         });
-        Ok(RequestConnection { sender, _connection: AbortOnDropHandle::new(connection) })
+        let origin = self.url.origin().ascii_serialization();
+        Ok(RequestConnection { sender, origin, address, _connection: AbortOnDropHandle::new(connection) })
     }
 }
 

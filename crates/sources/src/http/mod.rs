@@ -80,8 +80,7 @@ impl HttpSource {
         let name = config.name.clone().unwrap_or_else(|| printable_url(&config.url));
         let client = ObjectClient::new(&config)?;
         let network = Arc::clone(&config.network);
-        let answer = network.block_on(send_first_request(&client));
-        let (response, location) = answer.inspect_err(|error| tracing::debug!("{error}"))?;
+        let (response, location) = network.block_on(send_first_request(&client))?;
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         check_encoding(&identity)?;
         warn_about(&response, &identity);

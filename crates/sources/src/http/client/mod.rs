@@ -19,6 +19,7 @@ use crate::http::config::HttpConfig;
 use crate::http::dialect::{self, RefusalVerdict, ServerDialect};
 use crate::http::headers::ExtraHeader;
 use crate::http::promise::{IntegrityGuarantee, keeps_promise};
+use crate::http::status::status_text;
 use crate::network::Network;
 use crate::retry::AttemptError;
 
@@ -185,7 +186,24 @@ impl ObjectClient {
         if let Some(dialect) = dialect {
             dialect.authorize(&mut request).await.map_err(AttemptError::from_error)?;
         }
-        self.http.execute(request).await.map_err(failed)
+        let response = self.http.execute(request).await.map_err(failed)?;
+        self.log_response(url, part, &response);
+        Ok(response)
+    }
+
+    /// Logs a request and its answer. Requests for parts of an object are debug events: there may
+    /// be thousands.
+    fn log_response(&self, url: &Url, part: Option<&ObjectRange>, response: &Response) {
+        let shown = self.display_url(url);
+        let status = status_text(response.status());
+        let address = response.remote_addr().map(tracing::field::display);
+        let proxy = self.network.proxy.proxy_for(url).map(url_origin);
+        match part {
+            None => tracing::info!(status, address, proxy, "GET {shown}"),
+            Some(ObjectRange { start, end, .. }) => {
+                tracing::debug!(status, address, proxy, start, end, "GET {shown}");
+            }
+        }
     }
 
     fn headers_for(&self, url: &Url, part: Option<&ObjectRange>) -> HeaderMap {
