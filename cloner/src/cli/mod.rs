@@ -15,16 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use datapath::storage::StorageLocation;
-use indicatif::BinaryBytes;
 use program::command_line::{self, FailedCommand};
-use program::progress::ProgressDisplay;
+use program::progress::{BinaryBytes, ProgressDisplay};
 use program::start;
 use program::threads;
 use tokio::runtime::Handle;
 
 use self::args::{CloneArgs, ClonerCli, ClonerCommand, PackArgs, VolumeSourceArgs};
 use self::failure::ClonerCommandError;
-use self::progress::{CloneEvent, CloneView};
+use self::progress::{CloneEvent, CloneTimes, CloneView};
 use crate::client::{ClientIdentity, UploadClient};
 use crate::clone::{self, encoder_threads};
 use crate::estimate::{self, SizeKind};
@@ -70,7 +69,8 @@ fn under_signals<T>(
 fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let shown = &arguments.shown;
     let display = ProgressDisplay::from_args(PROGRAM, shown.progress, &shown.output);
-    let tally = Arc::new(Tally::default());
+    let times = Arc::new(CloneTimes::default());
+    let tally = Arc::new(Tally::with_observer(Arc::clone(&times) as _));
     let estimate = Arc::new(AtomicU64::new(0));
     let view = CloneView { tally: Arc::clone(&tally), estimate: Arc::clone(&estimate) };
     let started = Instant::now();
@@ -88,18 +88,22 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
         Ok(encoding) => display.show_summary(
             || {
                 let (volume, stream) = (BinaryBytes(volume), BinaryBytes(stream));
-                format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s")
+                let summary = format!("{volume} cloned as {stream} of {encoding:?} in {seconds:.1} s");
+                times.0.add_slow_part(summary)
             },
             &CloneEvent::Done {
                 source_bytes: volume,
                 sent_bytes: stream,
                 encoding: format!("{encoding:?}").to_lowercase(),
                 seconds,
+                stage_seconds: times.0.seconds_by_name(),
+                warnings: display.warnings(),
             },
         ),
         Err(failed) => display.conclude_failed(&CloneEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
+            warnings: display.warnings(),
         }),
     }
     result.map(drop)

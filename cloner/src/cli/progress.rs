@@ -1,10 +1,12 @@
 //! A running clone in numbers, words and events.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use indicatif::BinaryBytes;
-use program::progress::{WatchedJob, emit_event};
+use datapath::observe::{Observer, Stage, StageTimes};
+use program::progress::{BinaryBytes, JobMoment, WatchedJob, emit_event};
 use serde::Serialize;
 
 use crate::source::Tally;
@@ -16,9 +18,26 @@ pub(super) enum CloneEvent {
     /// Once a second. The total is an estimate.
     Progress { source_bytes: u64, source_total: u64, sent_bytes: u64 },
     /// The last line of a success.
-    Done { source_bytes: u64, sent_bytes: u64, encoding: String, seconds: f64 },
+    Done {
+        source_bytes: u64,
+        sent_bytes: u64,
+        encoding: String,
+        seconds: f64,
+        stage_seconds: BTreeMap<&'static str, f64>,
+        warnings: Vec<String>,
+    },
     /// The last line of a failure.
-    Error { message: String, code: u8 },
+    Error { message: String, code: u8, warnings: Vec<String> },
+}
+
+/// The times of a clone's stages: the volume is the source, the network the target.
+#[derive(Debug, Default)]
+pub(super) struct CloneTimes(pub(super) StageTimes);
+
+impl Observer for CloneTimes {
+    fn record_time(&self, stage: Stage, time: Duration) {
+        self.0.add_time(stage, time);
+    }
 }
 
 /// The view of a clone that is displayed.
@@ -45,11 +64,11 @@ impl WatchedJob for CloneView {
         estimate.map(|estimate| estimate.max(self.done_bytes()))
     }
 
-    fn plain_line(&mut self) -> String {
+    fn plain_line(&self, _: &JobMoment) -> String {
         format_progress(self.tally.volume_bytes(), self.tally.stream_bytes(), self.estimated_bytes())
     }
 
-    fn emit_json(&mut self) {
+    fn emit_json(&mut self, _: &JobMoment) {
         emit_event(&CloneEvent::Progress {
             source_bytes: self.tally.volume_bytes(),
             source_total: self.estimated_bytes(),

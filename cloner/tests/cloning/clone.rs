@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::fs::{self, File};
+use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::BINARY;
+use rustix::process::Signal;
 use testkit::cases::check_all;
 use testkit::clone_pod::ClonePod;
 use testkit::disk;
@@ -13,6 +15,7 @@ use testkit::fail::OrFail;
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 use testkit::random::Random;
+use testkit::terminal::Terminal;
 use testkit::tools;
 use testkit::trees::{Reach, grow};
 use testkit::upload_pod::{Server, UploadPod};
@@ -234,6 +237,28 @@ fn a_server_that_cannot_take_it_says_why() {
 }
 
 #[test]
+fn the_bar_fits_its_terminal_and_ctrl_c_leaves_one_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("disk");
+    fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
+    // It takes a connection and says nothing.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://localhost:{}/v1beta1/upload", silent.local_addr().unwrap().port());
+    let pod = upload_pod();
+    for columns in [80, 60, 40] {
+        let terminal = Terminal::open(columns);
+        let running = command(&source, &pod, &url).start_on(&terminal);
+        let drawn = terminal.wait_for("  0 %");
+        assert!(drawn.contains('░') && drawn.lines().count() == 1, "{columns}: {drawn}");
+        terminal.type_interrupt();
+        running.signal(Signal::INT);
+        assert_eq!(running.wait().code(), 130);
+        assert_eq!(terminal.screen(), "cdi-cloner: stopped by SIGINT");
+        assert_eq!(terminal.wrapped_lines(), Vec::<String>::new());
+    }
+}
+
+#[test]
 fn programs_that_read_along_are_told_how_it_ended() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
@@ -252,6 +277,8 @@ fn programs_that_read_along_are_told_how_it_ended() {
             _ => format!("\"code\":{code}"),
         };
         assert!(last.contains(&fact), "{last}");
+        assert!(last.contains("\"warnings\":[]"), "{last}");
+        assert_eq!(last.contains("\"stage_seconds\":{\"decode\":0.0,"), code == 0, "{last}");
     }
     server.wait().assert_success("upload");
 }

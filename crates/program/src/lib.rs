@@ -30,6 +30,7 @@ pub mod cgroup;
 pub mod cluster;
 #[cfg(feature = "commands")]
 mod coalesce;
+mod color;
 #[cfg(feature = "commands")]
 pub mod command_line;
 pub mod cpus;

@@ -1,12 +1,10 @@
 //! `cdi-importer apply`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::delta::{self, DeltaReport};
 use datapath::disk::CacheMode;
-use datapath::observe::Observer;
-use indicatif::BinaryBytes;
+use program::progress::BinaryBytes;
 
 use super::args::ApplyArgs;
 use super::failure::ImporterCommandError;
@@ -16,21 +14,13 @@ use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
     // The disk stays, whatever happens: the delta can be applied again.
-    job::run_job(
-        &arguments.job.clone(),
-        move |context, observer| apply_delta(&arguments, context, observer),
-        summary_line,
-    )
+    job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary_line)
 }
 
-fn apply_delta(
-    arguments: &ApplyArgs,
-    context: &JobContext,
-    observer: Arc<dyn Observer>,
-) -> Result<DeltaReport, ImporterCommandError> {
+fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaReport, ImporterCommandError> {
     target::check_target(&arguments.target)?;
     let limits = &arguments.source.limits;
-    let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
+    let reading = job::read_options(&arguments.job.transfer, limits, context);
     let is_checked = reading.checksum.is_some();
     let source =
         job::open_source(&arguments.source, context, is_checked, "a delta is qcow2, or a VMware disk")?;

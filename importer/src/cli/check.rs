@@ -1,11 +1,12 @@
 //! `cdi-importer check`.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use datapath::check::{CheckReport, check_image};
 use datapath::observe::NoObserver;
 use datapath::options::PayloadKind;
-use indicatif::BinaryBytes;
+use program::progress::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
@@ -18,10 +19,10 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     }
     arguments.log.begin_logging(super::PROGRAM);
     let is_json = arguments.json;
-    let (name, report) = super::on_runtime(move |context| {
+    let (name, report) = super::on_runtime(NoObserver::new_shared(), move |context| {
         let content = PayloadKind::Image(arguments.source.content.format);
         let limits = &arguments.source.limits;
-        let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
+        let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = context.open_source(&arguments.source, false)?;
         Ok((source.name(), check_image(&*source, content, &reading, arguments.data)?))
     })?;

@@ -1,5 +1,8 @@
 //! The lines of `--progress json`: one object each, on stdout. Documented in `docs/importer.md`.
 
+use std::collections::BTreeMap;
+
+use program::progress::WaitEvent;
 use serde::Serialize;
 
 /// One line. Sizes are bytes; what is not known is `null`.
@@ -16,6 +19,7 @@ pub(super) enum ImportEvent<'a> {
         percent: Option<f64>,
         bytes_per_second: u64,
         eta_seconds: Option<u64>,
+        waiting: Option<WaitEvent>,
     },
     /// The last line of a success.
     Done {
@@ -30,7 +34,10 @@ pub(super) enum ImportEvent<'a> {
         peak_held_bytes: usize,
         checksum: Option<&'a str>,
         seconds: f64,
+        stage_seconds: BTreeMap<&'static str, f64>,
+        retries: u64,
+        warnings: Vec<String>,
     },
     /// The last line of a failure.
-    Error { message: String, stage: Option<&'static str>, code: u8 },
+    Error { message: String, stage: Option<&'static str>, code: u8, retries: u64, warnings: Vec<String> },
 }

@@ -5,13 +5,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use datapath::disk;
-use datapath::observe::Observer;
 use datapath::options::{self, WriteOptions};
 use datapath::source::Source;
 use datapath::transfer::{self, TransferReport};
-use indicatif::BinaryBytes;
 use program::command_line::FailedCommand;
-use program::progress::ProgressDisplay;
+use program::progress::{BinaryBytes, ProgressDisplay, bytes_per_second};
 use volume::limits::TransferLimits;
 
 use super::args::{ContentArgs, ConvertArgs, ImportArgs, RouteOption, WriteArgs};
@@ -19,7 +17,7 @@ use super::event::ImportEvent;
 use super::failure::ImporterCommandError;
 use super::job;
 use super::open::JobContext;
-use super::progress::{TransferView, bytes_per_second};
+use super::progress::TransferView;
 use super::target;
 use super::watch::TransferWatch;
 
@@ -65,32 +63,32 @@ fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
     let display =
         ProgressDisplay::from_args(super::PROGRAM, job.write.shown.progress, &job.write.shown.output);
     let watch = Arc::new(TransferWatch::default());
-    let observer = Arc::clone(&watch);
     let started = Instant::now();
-    let result = display.run_watched(TransferView::new(watch), || {
-        super::on_runtime(move |context| run_transfer(job, &context, observer))
+    let result = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
+        super::on_runtime(Arc::clone(&watch) as _, move |context| run_transfer(job, &context))
     });
     let time = started.elapsed();
     match &result {
-        Ok(report) => display.show_summary(|| summary_line(verb, report, time), &done_event(report, time)),
+        Ok(report) => display.show_summary(
+            || watch.stage_times().add_slow_part(summary_line(verb, report, time)),
+            &done_event(report, time, &watch, display.warnings()),
+        ),
         Err(failed) => display.conclude_failed(&ImportEvent::Error {
             message: failed.to_string(),
             stage: failed.failed_stage(),
             code: failed.exit_reason().exit_code(),
+            retries: watch.retries(),
+            warnings: display.warnings(),
         }),
     }
     result.map(drop)
 }
 
-fn run_transfer(
-    job: ImportJob,
-    context: &JobContext,
-    observer: Arc<dyn Observer>,
-) -> Result<TransferReport, ImporterCommandError> {
+fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, ImporterCommandError> {
     let arguments = &job.write;
     // Before the source is opened: a wrong use costs no request.
     let target = target_options(&job.target, arguments)?;
-    let reading = job::read_options(&arguments.transfer, &job.limits, context, observer);
+    let reading = job::read_options(&arguments.transfer, &job.limits, context);
     let writing = WriteOptions {
         route: match arguments.route {
             RouteOption::Auto => options::ReadRoute::Auto,
@@ -142,7 +140,12 @@ fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
     )
 }
 
-fn done_event(report: &TransferReport, time: Duration) -> ImportEvent<'_> {
+fn done_event<'r>(
+    report: &'r TransferReport,
+    time: Duration,
+    watch: &TransferWatch,
+    warnings: Vec<String>,
+) -> ImportEvent<'r> {
     ImportEvent::Done {
         layers: &report.facts.layers,
         format: report.facts.format.to_string(),
@@ -155,5 +158,8 @@ fn done_event(report: &TransferReport, time: Duration) -> ImportEvent<'_> {
         peak_held_bytes: report.peak_held_bytes,
         checksum: report.checksum.as_deref(),
         seconds: time.as_secs_f64(),
+        stage_seconds: watch.stage_times().seconds_by_name(),
+        retries: watch.retries(),
+        warnings,
     }
 }

@@ -1,10 +1,11 @@
 //! `cdi-importer info`.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use datapath::inspect::{Inspection, inspect_image};
 use datapath::observe::NoObserver;
-use indicatif::BinaryBytes;
+use program::progress::BinaryBytes;
 use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
 
@@ -14,9 +15,9 @@ use super::failure::ImporterCommandError;
 pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
     arguments.log.begin_logging(super::PROGRAM);
     let (json, overhead) = (arguments.json, arguments.overhead);
-    let (name, inspection) = super::on_runtime(move |context| {
+    let (name, inspection) = super::on_runtime(NoObserver::new_shared(), move |context| {
         let limits = &arguments.source.limits;
-        let reading = limits.read_options(context.stop.clone(), NoObserver::new_shared());
+        let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = context.open_source(&arguments.source, false)?;
         Ok((source.name(), inspect_image(&*source, arguments.source.content.payload_kind(), &reading)?))
     })?;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use datapath::observe::Observer;
 use datapath::options::{ReadOptions, WriteOptions};
 use datapath::source::Source;
 use program::progress::{ProgressDisplay, ProgressMode};
@@ -18,17 +17,17 @@ use super::watch::TransferWatch;
 /// Runs `work` and prints what `summary` says of its report. What the work leaves when it fails is its own business.
 pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
-    work: impl FnOnce(&JobContext, Arc<dyn Observer>) -> Result<R, ImporterCommandError> + Send + 'static,
+    work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,
     summary: impl FnOnce(&R, Duration) -> String,
 ) -> Result<(), ImporterCommandError> {
     let display = ProgressDisplay::from_args(super::PROGRAM, ProgressMode::Auto, &arguments.output);
     let watch = Arc::new(TransferWatch::default());
-    let observer = Arc::clone(&watch);
     let started = Instant::now();
-    let report = display.run_watched(TransferView::new(watch), || {
-        super::on_runtime(move |context| work(&context, observer))
+    let report = display.run_watched(TransferView::new(Arc::clone(&watch)), || {
+        super::on_runtime(Arc::clone(&watch) as _, move |context| work(&context))
     })?;
-    display.show_summary(|| summary(&report, started.elapsed()), &());
+    let time = started.elapsed();
+    display.show_summary(|| watch.stage_times().add_slow_part(summary(&report, time)), &());
     Ok(())
 }
 
@@ -37,9 +36,8 @@ pub(super) fn read_options(
     arguments: &TransferArgs,
     limits: &TransferLimits,
     context: &JobContext,
-    observer: Arc<dyn Observer>,
 ) -> ReadOptions {
-    let mut reading = limits.read_options(context.stop.clone(), observer);
+    let mut reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
     reading.checksum = arguments.checksum.clone();
     reading.limits.threads = arguments.threads.unwrap_or_else(program::job::data_threads);
     reading

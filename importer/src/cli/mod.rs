@@ -18,12 +18,15 @@ mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use datapath::disk;
 use datapath::facts::ImageFacts;
+use datapath::observe::Observer;
 use program::command_line;
 use program::job::{self as background, COMMAND_GRACE, JobOutcome};
 use program::start;
+use tokio::runtime::Handle;
 
 use self::args::{ImporterCli, ImporterCommand};
 use self::failure::ImporterCommandError;
@@ -55,15 +58,15 @@ fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
     }
 }
 
-/// Runs `job` on a runtime, under signals.
-fn on_runtime<T, F>(job: F) -> Result<T, ImporterCommandError>
+/// Runs `job` on a runtime, under signals; `observer` receives the events of its source.
+fn on_runtime<T, F>(observer: Arc<dyn Observer>, job: F) -> Result<T, ImporterCommandError>
 where
     T: Send + 'static,
     F: FnOnce(JobContext) -> Result<T, ImporterCommandError> + Send + 'static,
 {
     start::on_runtime(async |shutdown| {
-        let context =
-            JobContext { handle: tokio::runtime::Handle::current(), stop: shutdown.cancel_token().clone() };
+        let (handle, stop) = (Handle::current(), shutdown.cancel_token().clone());
+        let context = JobContext { handle, stop, observer };
         let job = move || job(context);
         let result = match background::run_job(&shutdown, COMMAND_GRACE, disk::remove_unfinished, job).await {
             JobOutcome::Returned(result) => result,

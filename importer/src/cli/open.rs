@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use datapath::error::errno_text;
+use datapath::observe::Observer;
 use datapath::options::PayloadKind;
 use datapath::source::Source;
 use https::tls::{self, TrustedRoots};
@@ -33,6 +34,8 @@ pub(super) struct JobContext {
     pub(super) handle: Handle,
     /// Ends every wait.
     pub(super) stop: CancellationToken,
+    /// Receives the events of the transfer and of its source.
+    pub(super) observer: Arc<dyn Observer>,
 }
 
 impl JobContext {
@@ -106,6 +109,7 @@ impl JobContext {
             // --ambient-identity says so.
             policy: ImportPolicy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
+            observer: Arc::clone(&self.observer),
             ..Network::new(self.handle.clone(), self.stop.clone(), Arc::new(tls))
         })
     }

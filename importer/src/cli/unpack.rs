@@ -1,37 +1,29 @@
 //! `cdi-importer unpack`.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::archive::{self, UnpackReport};
 use datapath::disk;
-use datapath::observe::Observer;
-use indicatif::BinaryBytes;
+use program::progress::{BinaryBytes, bytes_per_second};
 
 use super::args::UnpackArgs;
 use super::failure::ImporterCommandError;
 use super::job;
 use super::open::JobContext;
-use super::progress::bytes_per_second;
 use super::target;
 
 pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
     // What is not complete is not visible, and the next attempt removes it.
-    job::run_job(
-        &arguments.job.clone(),
-        move |context, observer| unpack_archive(&arguments, context, observer),
-        summary_line,
-    )
+    job::run_job(&arguments.job.clone(), move |context| unpack_archive(&arguments, context), summary_line)
 }
 
 fn unpack_archive(
     arguments: &UnpackArgs,
     context: &JobContext,
-    observer: Arc<dyn Observer>,
 ) -> Result<UnpackReport, ImporterCommandError> {
     target::check_target(&arguments.dir)?;
     let limits = &arguments.source.limits;
-    let reading = job::read_options(&arguments.job.transfer, limits, context, observer);
+    let reading = job::read_options(&arguments.job.transfer, limits, context);
     let is_checked = reading.checksum.is_some();
     let source = job::open_source(&arguments.source, context, is_checked, "an archive is a tar")?;
     let target = archive::UnpackOptions {

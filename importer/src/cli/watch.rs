@@ -2,9 +2,14 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use datapath::facts::ImageFacts;
-use datapath::observe::{ByteCount, Observer};
+use datapath::observe::{ByteCount, Observer, RetryPause, Stage, StageTimes, TransferPhase};
+use parking_lot::Mutex;
+use program::progress::{PlannedRetry, WaitState};
+
+use super::format_chain;
 
 /// Collects the events of a transfer. Reading it never waits for the transfer, nor the other way round.
 #[derive(Debug, Default)]
@@ -14,10 +19,18 @@ pub(super) struct TransferWatch {
     total: AtomicU64,
     written: AtomicU64,
     facts: OnceLock<ImageFacts>,
+    retries: AtomicU64,
+    waiting: Mutex<Option<WaitState>>,
+    times: StageTimes,
 }
 
 impl Observer for TransferWatch {
+    fn begin_phase(&self, phase: TransferPhase) {
+        tracing::debug!("phase {}", phase.name());
+    }
+
     fn record_image(&self, facts: &ImageFacts) {
+        tracing::info!(route = %facts.route, virtual_size = facts.virtual_size, "the image is {}", format_chain(facts));
         self.facts.get_or_init(|| facts.clone());
     }
 
@@ -30,6 +43,29 @@ impl Observer for TransferWatch {
         if count == ByteCount::Target {
             self.written.fetch_max(total, Ordering::Relaxed);
         }
+    }
+
+    fn record_retry(&self, _: Stage) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn begin_wait(&self, pause: &RetryPause<'_>) {
+        let now = Instant::now();
+        let mut waiting = self.waiting.lock();
+        *waiting = Some(WaitState {
+            party: Some("the source"),
+            cause: pause.cause.to_owned(),
+            since: waiting.as_ref().map_or(now, |wait| wait.since),
+            retry: Some(PlannedRetry { attempt: pause.next_attempt, at: now + pause.pause }),
+        });
+    }
+
+    fn end_wait(&self) {
+        self.waiting.lock().take();
+    }
+
+    fn record_time(&self, stage: Stage, time: Duration) {
+        self.times.add_time(stage, time);
     }
 }
 
@@ -47,6 +83,21 @@ impl TransferWatch {
     /// Bytes that were handed to the target.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
+    }
+
+    /// Attempts that failed and were made again.
+    pub(super) fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// The pause of the source, if it makes one.
+    pub(super) fn wait_state(&self) -> Option<WaitState> {
+        self.waiting.lock().clone()
+    }
+
+    /// The times of the stages.
+    pub(super) fn stage_times(&self) -> &StageTimes {
+        &self.times
     }
 
     /// The facts of the image, once it was recognized.

@@ -11,5 +11,6 @@ mod hostile;
 mod oracle;
 mod qcow2_matrix;
 mod sentences;
+mod terminal;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

@@ -31,11 +31,14 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     match &result {
         Ok(None) => {}
         Ok(Some(summary)) => {
-            display.show_summary(|| summary.clone(), &UploadEvent::Imported { target: &target })
+            let event = UploadEvent::Imported { target: &target, warnings: display.warnings() };
+            display.show_summary(|| summary.clone(), &event)
         }
         Err(failed) => display.conclude_failed(&UploadEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
+            retries: 0,
+            warnings: display.warnings(),
         }),
     }
     result.map(drop)

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use datapath::encode::Encoding;
-use indicatif::BinaryBytes;
 use program::command_line::FailedCommand;
 use program::env::{NamedStrings, ProcessEnv};
-use program::progress::ProgressDisplay;
+use program::progress::{BinaryBytes, ProgressDisplay};
 use program::threads;
 use tokio_util::sync::CancellationToken;
 
@@ -60,12 +59,16 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
                     sent_again_bytes: sent.again,
                     resumable: sent.is_resumable,
                     seconds,
+                    retries: view.watch.retries(),
+                    warnings: display.warnings(),
                 },
             );
         }
         Err(failed) => display.conclude_failed(&UploadEvent::Error {
             message: failed.to_string(),
             code: failed.exit_reason().exit_code(),
+            retries: view.watch.retries(),
+            warnings: display.warnings(),
         }),
     }
     result.map(drop)

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use indicatif::BinaryBytes;
-use program::progress::{WatchedJob, emit_event};
+use program::progress::{BinaryBytes, JobMoment, WaitEvent, WaitState, WatchedJob, emit_event};
 use serde::Serialize;
 
 use crate::cluster::ImportProgress;
@@ -15,7 +14,13 @@ use crate::send::UploadWatch;
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum UploadEvent<'a> {
     /// Once a second.
-    Progress { image_bytes: u64, image_total: u64, sent_bytes: u64, waiting_for: Option<String> },
+    Progress {
+        image_bytes: u64,
+        image_total: u64,
+        sent_bytes: u64,
+        waiting_for: Option<String>,
+        waiting: Option<WaitEvent>,
+    },
     /// The last line of a success.
     Done {
         target: String,
@@ -24,11 +29,13 @@ pub(super) enum UploadEvent<'a> {
         sent_again_bytes: u64,
         resumable: bool,
         seconds: f64,
+        retries: u64,
+        warnings: Vec<String>,
     },
     /// The last line of an import that has succeeded.
-    Imported { target: &'a str },
+    Imported { target: &'a str, warnings: Vec<String> },
     /// The last line of a failure.
-    Error { message: String, code: u8 },
+    Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
 }
 
 /// The view of an upload that is displayed.
@@ -59,27 +66,25 @@ impl WatchedJob for UploadView {
         Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
     }
 
-    fn wait_reason(&self) -> Option<String> {
-        self.watch.wait_reason()
+    fn wait_state(&self) -> Option<WaitState> {
+        self.watch.wait_state()
     }
 
-    fn plain_line(&mut self) -> String {
+    fn plain_line(&self, _: &JobMoment) -> String {
         let (done, total) = (self.done_bytes(), self.total_bytes().unwrap_or(0));
-        if let Some(waiting) = self.wait_reason() {
-            return waiting;
-        }
         let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0);
         let (done, total, sent) =
             (BinaryBytes(done), BinaryBytes(total), BinaryBytes(self.watch.handed_over()));
         format!("{percent} %, {done} of {total}, {sent} sent")
     }
 
-    fn emit_json(&mut self) {
+    fn emit_json(&mut self, moment: &JobMoment) {
         emit_event(&UploadEvent::Progress {
             image_bytes: self.done_bytes(),
             image_total: self.total_bytes().unwrap_or(0),
             sent_bytes: self.watch.handed_over(),
-            waiting_for: self.wait_reason(),
+            waiting_for: moment.wait.as_ref().map(|wait| wait.cause.clone()),
+            waiting: moment.wait.as_ref().map(|wait| wait.to_event(moment.now)),
         });
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use datapath::memory::MemoryGrant;
-use indicatif::BinaryBytes;
 use k8s_openapi::jiff::Timestamp;
+use program::progress::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::Cluster;

@@ -65,9 +65,10 @@ impl<'a> StallTimer<'a> {
             });
         }
         tracing::info!("the upload goes on in a moment: {words}");
-        self.watch.set_wait_reason(words);
         // Many clients that lost the same proxy do not come back at the same time.
-        sleep(self.pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        self.watch.begin_retry(words, pause);
+        sleep(pause).await;
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         Ok(())
     }

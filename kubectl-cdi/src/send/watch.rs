@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use program::progress::{PlannedRetry, WaitState};
 use tokio::time::{Instant, sleep};
 
 /// Time between two looks at a stream that may have stopped.
@@ -15,7 +16,8 @@ pub(crate) struct UploadWatch {
     image_bytes: AtomicU64,
     handed_over: AtomicU64,
     /// What is being waited for.
-    waiting: Mutex<Option<String>>,
+    waiting: Mutex<Option<WaitState>>,
+    retries: AtomicU64,
     /// Time at which something moved last.
     moved: Mutex<Instant>,
 }
@@ -26,6 +28,7 @@ impl Default for UploadWatch {
             image_bytes: AtomicU64::new(0),
             handed_over: AtomicU64::new(0),
             waiting: Mutex::new(None),
+            retries: AtomicU64::new(0),
             moved: Mutex::new(Instant::now()),
         }
     }
@@ -43,13 +46,40 @@ impl UploadWatch {
     }
 
     /// What is being waited for, if anything is.
-    pub(crate) fn wait_reason(&self) -> Option<String> {
+    pub(crate) fn wait_state(&self) -> Option<WaitState> {
         self.waiting.lock().clone()
     }
 
     /// Something is being waited for.
     pub(crate) fn set_wait_reason(&self, what: impl Into<String>) {
-        *self.waiting.lock() = Some(what.into());
+        self.begin_wait(what.into(), None);
+    }
+
+    /// An attempt failed because of `cause`, and another is made after `pause`.
+    pub(crate) fn begin_retry(&self, cause: String, pause: Duration) {
+        self.retries.fetch_add(1, Ordering::Relaxed);
+        self.begin_wait(cause, Some(pause));
+    }
+
+    fn begin_wait(&self, cause: String, pause: Option<Duration>) {
+        let now = std::time::Instant::now();
+        let mut waiting = self.waiting.lock();
+        let before = waiting.take();
+        let last_attempt = before.as_ref().and_then(|wait| wait.retry).map_or(1, |retry| retry.attempt);
+        *waiting = Some(WaitState {
+            party: pause.map(|_| "the upload proxy"),
+            // Attempts in a row are one wait, whatever each of them met.
+            since: before
+                .filter(|wait| wait.cause == cause || (wait.retry.is_some() && pause.is_some()))
+                .map_or(now, |wait| wait.since),
+            cause,
+            retry: pause.map(|pause| PlannedRetry { attempt: last_attempt + 1, at: now + pause }),
+        });
+    }
+
+    /// Attempts that failed and were made again.
+    pub(crate) fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
     }
 
     /// A piece at this place of the image is sent.
@@ -78,5 +108,26 @@ impl UploadWatch {
             }
             sleep(LOOK).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_in_a_row_are_one_wait() {
+        let watch = UploadWatch::default();
+        watch.set_wait_reason("waiting for CDI");
+        assert_eq!(watch.wait_state().unwrap().retry, None);
+        watch.begin_retry("no route".to_owned(), Duration::from_secs(1));
+        let first = watch.wait_state().unwrap();
+        watch.begin_retry("refused".to_owned(), Duration::from_secs(2));
+        let second = watch.wait_state().unwrap();
+        assert_eq!((first.since, first.retry.unwrap().attempt), (second.since, 2));
+        assert_eq!((second.cause.as_str(), second.retry.unwrap().attempt), ("refused", 3));
+        assert_eq!(watch.retries(), 2);
+        watch.add_sent_bytes(1);
+        assert_eq!(watch.wait_state(), None);
     }
 }

@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use crate::color;
 use crate::logging::{self, LogFormat, LogOptions};
 use crate::panics;
 use clap::builder::StyledStr;
@@ -109,7 +110,11 @@ where
     });
     let exit = match parsed {
         Ok(Ok(own)) => run(own).map_err(|failed| {
-            print_error(program, &failed);
+            match failed.exit_reason() {
+                // Whoever pressed Ctrl-C sees no error.
+                ExitReason::Signalled(_) => print_line(program, &failed),
+                _ => print_error(program, &failed),
+            }
             failed.exit_reason()
         }),
         Ok(Err(common)) => print_stdout(&common.output_text::<P>(program)).map_err(|error| {
@@ -191,7 +196,7 @@ fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
 /// `-v`, with the same steps in every program.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
-    /// Say more: -v what happens (servers say that anyhow), -vv details, -vvv everything
+    /// Increase verbosity: -v requests and retries (default of servers), -vv details and rates, -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
 }
@@ -254,7 +259,8 @@ fn init_logging<W>(program: &'static str, verbosity: u8, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let options = LogOptions { format: LogFormat::Plain, verbosity, program };
+    let format = if color::is_stderr_colored() { LogFormat::Colored } else { LogFormat::Plain };
+    let options = LogOptions { format, verbosity, program };
     logging::init_with(options, writer);
     crate::install_provider();
 }
@@ -276,10 +282,22 @@ pub fn print_summary(program: &str, summary: &str) {
     }
 }
 
-/// Writes a sentence of `program` to standard error. When that is closed, the exit code still says it.
+/// Writes an error of `program` to standard error, marked where that is a terminal with colours.
+/// When it is closed, the exit code still says it.
 pub fn print_error(program: &str, sentence: impl Display) {
+    write_sentence(program, if color::is_stderr_colored() { color::ERROR } else { "" }, sentence);
+}
+
+/// Writes a sentence of `program` that is no error to standard error.
+pub fn print_line(program: &str, sentence: impl Display) {
+    write_sentence(program, "", sentence);
+}
+
+fn write_sentence(program: &str, label: &str, sentence: impl Display) {
     let sentence = sentence.to_string();
-    writeln!(io::stderr(), "{program}: {}", printable::escape_text(&sentence)).ok();
+    // In one write: other threads write log lines.
+    let line = format!("{program}: {label}{}\n", printable::escape_text(&sentence));
+    io::stderr().write_all(line.as_bytes()).ok();
 }
 
 #[cfg(test)]

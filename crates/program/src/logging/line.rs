@@ -14,6 +14,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, FormattedFi
 use tracing_subscriber::registry::LookupSpan;
 
 use super::{LogFormat, LogOptions};
+use crate::color;
 
 /// Bytes of a message or a field at most: servers and annotations of users have their say in them.
 const TEXT_BYTES: usize = 4 << 10;
@@ -34,7 +35,8 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for Log
         }
         writer.write_str(&match self.format {
             LogFormat::Klog => line.klog_line(SystemTime::now(), std::process::id()),
-            LogFormat::Plain => line.plain_line(self.program),
+            LogFormat::Plain => line.plain_line(self.program, color::PLAIN_WARNING),
+            LogFormat::Colored => line.plain_line(self.program, color::WARNING),
         })
     }
 }
@@ -94,9 +96,10 @@ impl LogLine {
         format!("{letter}{month:02}{day:02} {clock} {pid:>7} {place}] {text}\n")
     }
 
-    fn plain_line(&self, program: &str) -> String {
+    /// A line in which a warning has this mark.
+    fn plain_line(&self, program: &str, warning: &str) -> String {
         let kind = match self.level {
-            Level::WARN => "warning: ",
+            Level::WARN => warning,
             _ => "",
         };
         format!("{program}: {kind}{}\n", self.message_text())
@@ -240,24 +243,28 @@ mod tests {
         let fields = [("attempt", "2"), ("ok", "false")];
         let program = "cdi-importer";
         assert_eq!(
-            line(Level::INFO, "trying again", &fields).plain_line(program),
+            line(Level::INFO, "trying again", &fields).plain_line(program, color::PLAIN_WARNING),
             "cdi-importer: trying again attempt=2 ok=false\n"
         );
-        assert_eq!(line(Level::WARN, "odd", &[]).plain_line(program), "cdi-importer: warning: odd\n");
+        let odd = line(Level::WARN, "odd", &[]);
+        assert_eq!(odd.plain_line(program, color::PLAIN_WARNING), "cdi-importer: warning: odd\n");
+        let colored = odd.plain_line(program, color::WARNING);
+        assert_eq!(colored, "cdi-importer: \x1b[1;33mwarning:\x1b[0m odd\n");
     }
 
     #[test]
     fn values_are_quoted_where_they_would_be_ambiguous() {
         let fields = [("a", "bare/value"), ("b", "two words"), ("c", ""), ("d", "x=\"y\"\n")];
         assert_eq!(
-            line(Level::INFO, "m", &fields).plain_line("p"),
+            line(Level::INFO, "m", &fields).plain_line("p", color::PLAIN_WARNING),
             "p: m a=bare/value b=\"two words\" c=\"\" d=\"x=\\\"y\\\"\\n\"\n"
         );
     }
 
     #[test]
     fn a_message_cannot_begin_a_line_of_its_own() {
-        let text = line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain_line("p");
+        let text =
+            line(Level::INFO, "not found\nE0929 forged\u{1b}[2J", &[]).plain_line("p", color::PLAIN_WARNING);
         assert_eq!(text, "p: not found\\nE0929 forged\\u{1b}[2J\n");
     }
 
@@ -272,7 +279,7 @@ mod tests {
     fn no_text_is_turned_around() {
         let name = "\u{202e}gpj\u{2028}";
         assert_eq!(
-            line(Level::INFO, name, &[("n", name)]).plain_line("p"),
+            line(Level::INFO, name, &[("n", name)]).plain_line("p", color::PLAIN_WARNING),
             "p: \\u{202e}gpj\\u{2028} n=\"\\u202egpj\\u2028\"\n"
         );
     }

@@ -14,6 +14,9 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::fmt::{self, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 
+#[cfg(feature = "progress")]
+use crate::color;
+
 /// The crates whose events follow the verbosity; a test compares them with the workspace.
 const OUR_CRATES: [&str; 18] = [
     "benches",
@@ -46,6 +49,8 @@ pub enum LogFormat {
     Klog,
     /// `cdi-importer: message key=value`.
     Plain,
+    /// The same with colours.
+    Colored,
 }
 
 /// The settings of the log.
@@ -110,6 +115,14 @@ where
     tracing_subscriber::registry()
         .with(filter_fn(shows).with_max_level_hint(options.level_filter()))
         .with(lines)
+}
+
+/// The sentence of a line with a warning, without what stands before it.
+#[cfg(feature = "progress")]
+pub(crate) fn warning_sentence(line: &str) -> &str {
+    let marks = [color::WARNING, color::PLAIN_WARNING];
+    let behind_mark = marks.iter().find_map(|mark| line.split_once(mark));
+    behind_mark.map_or(line, |(_, sentence)| sentence).trim_end()
 }
 
 /// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so

@@ -1,31 +1,50 @@
-//! A running job on a terminal: a bar, a line a second, or a JSON object a second, and log lines that do not tear the bar.
+//! A running job on a terminal: a bar, a line a second, or a JSON object a second, and log lines
+//! that do not tear the bar.
 
-use std::io::{self, IsTerminal, Write};
+mod bar;
+mod terminal;
+mod text;
+mod wait;
+
+use std::io::{self, Write};
+use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
+use parking_lot::Mutex;
 use serde::Serialize;
+use tracing::{Level, Metadata};
+use tracing_subscriber::fmt::MakeWriter;
 
-use crate::command_line::{LogArgs, OutputArgs, print_error, print_summary};
+pub use self::bar::bytes_per_second;
+use self::bar::{SmoothedRate, bar_text};
+use self::terminal::StatusLine;
+pub use self::text::BinaryBytes;
+pub use self::wait::{PlannedRetry, WaitEvent, WaitState};
+use crate::command_line::{LogArgs, OutputArgs, print_line, print_summary};
+use crate::logging;
 
 /// The time from one line of progress to the next.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time from one drawing of the bar to the next.
+/// The time from one drawing of the bar to the next, and to one of another width when its terminal
+/// is resized.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
-/// The bar of a job that knows how much there is.
-const BAR: &str =
-    "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left";
+/// The time from one line about a wait to the next about the same one.
+const WAIT_LINE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The bar while something is waited for, when a rate means nothing.
-const WAITING: &str = "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}{msg}";
+/// The time from one log line with rates to the next.
+const RATE_LOG_PERIOD: Duration = Duration::from_secs(5);
 
-/// The stand-in for the bar until that is known.
-const SPINNER: &str = "{spinner} {binary_bytes} read  {binary_bytes_per_sec}{msg}";
+/// Time without a new byte before a wait is shown: one connection may wait while others bring
+/// bytes.
+const STILL_PERIOD: Duration = Duration::from_millis(500);
+
+/// Warnings that are kept for the last event; more than a few dozen help nobody.
+const MAX_WARNINGS: usize = 50;
 
 /// `--progress`, `-q` and `-v`.
 #[derive(Debug, Clone, Args)]
@@ -44,7 +63,7 @@ pub struct ProgressArgs {
 pub enum ProgressMode {
     /// A bar on a terminal, else plain
     Auto,
-    /// A bar on stderr
+    /// A bar on stderr; plain where a terminal cannot draw one
     Bar,
     /// One line a second on stderr, if it differs from the one before
     Plain,
@@ -63,15 +82,33 @@ pub trait WatchedJob: Send + 'static {
     fn total_bytes(&self) -> Option<u64>;
 
     /// What is being waited for, if anything is.
-    fn wait_reason(&self) -> Option<String> {
+    fn wait_state(&self) -> Option<WaitState> {
         None
     }
 
-    /// The line of `--progress plain`.
-    fn plain_line(&mut self) -> String;
+    /// The line of `--progress plain`, while nothing is waited for.
+    fn plain_line(&self, moment: &JobMoment) -> String;
 
     /// Prints the objects of `--progress json` by [`emit_event`].
-    fn emit_json(&mut self);
+    fn emit_json(&mut self, moment: &JobMoment);
+
+    /// Logs how fast each part was in the last `period`, for those who look for the slow one.
+    fn log_rates(&mut self, _period: Duration) {}
+}
+
+/// What the display knows of a job beyond its numbers.
+#[derive(Debug)]
+pub struct JobMoment {
+    /// The time of this look at the job.
+    pub now: Instant,
+    /// The smoothed rate, once there is one.
+    pub bytes_per_second: Option<u64>,
+    /// The time until all is done at this rate.
+    pub seconds_left: Option<u64>,
+    /// What is being waited for; nothing moves meanwhile.
+    pub wait: Option<WaitState>,
+    /// Looks before this one.
+    drawings: usize,
 }
 
 /// The display of a job.
@@ -80,36 +117,40 @@ pub struct ProgressDisplay {
     program: &'static str,
     kind: DisplayKind,
     quiet: bool,
+    warnings: Arc<Mutex<Vec<String>>>,
 }
 
 #[derive(Debug, Clone)]
 enum DisplayKind {
-    Bar(ProgressBar),
+    Bar(StatusLine),
     Plain,
     Json,
     Nothing,
 }
 
 impl ProgressDisplay {
-    /// The display that the arguments of `program` ask for, below which its log begins. `auto` looks at stderr.
+    /// The display that the arguments of `program` ask for, below which its log begins. `auto`
+    /// looks at stderr.
     pub fn from_args(program: &'static str, progress: ProgressMode, output: &OutputArgs) -> Self {
         let kind = match progress {
             _ if output.quiet => DisplayKind::Nothing,
             ProgressMode::None => DisplayKind::Nothing,
             ProgressMode::Json => DisplayKind::Json,
             ProgressMode::Plain => DisplayKind::Plain,
-            ProgressMode::Auto if !io::stderr().is_terminal() => DisplayKind::Plain,
-            ProgressMode::Auto | ProgressMode::Bar => {
-                DisplayKind::Bar(ProgressBar::new_spinner().with_style(bar_style(SPINNER)))
+            ProgressMode::Auto | ProgressMode::Bar if terminal::can_draw() => {
+                DisplayKind::Bar(StatusLine::default())
             }
+            ProgressMode::Auto | ProgressMode::Bar => DisplayKind::Plain,
         };
-        let bar = match &kind {
-            DisplayKind::Bar(bar) => Some(bar.clone()),
-            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => None,
-        };
+        let display = Self { program, kind, quiet: output.quiet, warnings: Arc::default() };
         let log: &LogArgs = &output.log;
-        log.begin_above(program, move || LogWriter(bar.clone()));
-        Self { program, kind, quiet: output.quiet }
+        log.begin_above(program, DisplayLog(display.clone()));
+        display
+    }
+
+    /// The warnings so far, as sentences.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.lock().clone()
     }
 
     /// Runs `job` while this shows what is known of it.
@@ -169,24 +210,25 @@ impl ProgressReporter {
                 DisplayKind::Bar(_) => BAR_PERIOD,
                 DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => LINE_PERIOD,
             };
-            let (mut shown, mut printed) = (SPINNER, String::new());
+            let (mut monitor, mut lines) = (JobMonitor::start(&watched), PlainLines::default());
             while finished.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+                let moment = monitor.look_at(&mut watched);
                 match &display.kind {
-                    DisplayKind::Bar(bar) => shown = draw_bar(bar, &watched, shown),
+                    DisplayKind::Bar(line) => {
+                        line.draw(&bar_text(&watched, &moment, terminal::terminal_columns()));
+                    }
                     DisplayKind::Plain => {
-                        let line = watched.plain_line();
-                        if line != printed {
-                            print_error(display.program, &line);
-                            printed = line;
+                        if let Some(line) = lines.next_line(&watched, &moment) {
+                            print_line(display.program, &line);
                         }
                     }
-                    DisplayKind::Json => watched.emit_json(),
+                    DisplayKind::Json => watched.emit_json(&moment),
                     DisplayKind::Nothing => {}
                 }
             }
             // A clean line for what follows.
-            if let DisplayKind::Bar(bar) = &display.kind {
-                bar.finish_and_clear();
+            if let DisplayKind::Bar(line) = &display.kind {
+                line.clear();
             }
         });
         if let Err(error) = &thread {
@@ -203,41 +245,111 @@ impl ProgressReporter {
     }
 }
 
-/// Draws the bar, which was drawn as `shown`; returns what it is drawn as now.
-fn draw_bar(bar: &ProgressBar, watched: &impl WatchedJob, shown: &'static str) -> &'static str {
-    let (total, waiting) = (watched.total_bytes(), watched.wait_reason());
-    let template = match (total, &waiting) {
-        (None, _) => SPINNER,
-        (Some(_), Some(_)) => WAITING,
-        (Some(_), None) => BAR,
-    };
-    if template != shown {
-        bar.set_style(bar_style(template));
-        // A rate is that of the time in which something moved.
-        bar.reset_eta();
-    }
-    if let Some(total) = total {
-        bar.set_length(total);
-    }
-    bar.set_position(watched.done_bytes());
-    let waiting = waiting.map(|what| format!("  {}", printable::escape_text(&what)));
-    bar.set_message(waiting.unwrap_or_default());
-    bar.tick();
-    template
+/// Follows a job from look to look.
+struct JobMonitor {
+    rate: SmoothedRate,
+    position: u64,
+    /// The time at which a byte was last seen to move.
+    moved: Instant,
+    logged: Instant,
+    drawings: usize,
 }
 
-fn bar_style(template: &str) -> ProgressStyle {
-    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+impl JobMonitor {
+    fn start(watched: &impl WatchedJob) -> Self {
+        let (position, now) = (watched.done_bytes(), Instant::now());
+        Self { rate: SmoothedRate::start(position, now), position, moved: now, logged: now, drawings: 0 }
+    }
+
+    fn look_at(&mut self, watched: &mut impl WatchedJob) -> JobMoment {
+        let (now, done) = (Instant::now(), watched.done_bytes());
+        if done != self.position {
+            (self.position, self.moved) = (done, now);
+        }
+        let wait = watched.wait_state().filter(|_| now.duration_since(self.moved) >= STILL_PERIOD);
+        if wait.is_some() {
+            // A rate is that of the time in which something moved.
+            self.rate = SmoothedRate::start(done, now);
+        }
+        let rate = self.rate.update_rate(done, now);
+        if now.duration_since(self.logged) >= RATE_LOG_PERIOD {
+            watched.log_rates(now.duration_since(self.logged));
+            self.logged = now;
+        }
+        self.drawings = self.drawings.wrapping_add(1);
+        let left = watched.total_bytes().map(|total| total.saturating_sub(done));
+        JobMoment {
+            now,
+            bytes_per_second: rate,
+            seconds_left: left.zip(rate).and_then(|(left, rate)| left.checked_div(rate)),
+            wait,
+            drawings: self.drawings,
+        }
+    }
 }
 
-/// Writes log lines to stderr, above the bar if there is one.
-struct LogWriter(Option<ProgressBar>);
+/// The lines of `--progress plain`, none of them twice.
+#[derive(Default)]
+struct PlainLines {
+    printed: String,
+    /// The wait of the last line, and when it was printed.
+    waiting: Option<(WaitState, Instant)>,
+}
 
-impl Write for LogWriter {
+impl PlainLines {
+    /// The line to print now, if there is a new one. A wait that goes on is repeated every
+    /// [`WAIT_LINE_PERIOD`], not every second.
+    fn next_line(&mut self, watched: &impl WatchedJob, moment: &JobMoment) -> Option<String> {
+        let Some(wait) = &moment.wait else {
+            self.waiting = None;
+            let line = watched.plain_line(moment);
+            let is_new = line != self.printed;
+            self.printed.clone_from(&line);
+            return is_new.then_some(line);
+        };
+        let is_known = self.waiting.as_ref().is_some_and(|(last, at)| {
+            last.is_same_wait(wait) && moment.now.duration_since(*at) < WAIT_LINE_PERIOD
+        });
+        if is_known {
+            return None;
+        }
+        self.waiting = Some((wait.clone(), moment.now));
+        Some(wait.to_line(moment.now, usize::MAX))
+    }
+}
+
+/// Writes log lines to stderr, above the bar if there is one, and keeps the warnings.
+struct DisplayLog(ProgressDisplay);
+
+/// The writer of one line.
+struct LogWriter<'a> {
+    display: &'a ProgressDisplay,
+    is_warning: bool,
+}
+
+impl<'a> MakeWriter<'a> for DisplayLog {
+    type Writer = LogWriter<'a>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        LogWriter { display: &self.0, is_warning: false }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Self::Writer {
+        LogWriter { display: &self.0, is_warning: *metadata.level() == Level::WARN }
+    }
+}
+
+impl Write for LogWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &self.0 {
-            Some(bar) => bar.suspend(|| io::stderr().write(bytes)),
-            None => io::stderr().write(bytes),
+        if self.is_warning {
+            let mut warnings = self.display.warnings.lock();
+            if warnings.len() < MAX_WARNINGS {
+                warnings.push(logging::warning_sentence(&String::from_utf8_lossy(bytes)).to_owned());
+            }
+        }
+        match &self.display.kind {
+            DisplayKind::Bar(line) => line.write_above(bytes),
+            DisplayKind::Plain | DisplayKind::Json | DisplayKind::Nothing => io::stderr().write(bytes),
         }
     }
 
@@ -251,6 +363,88 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+
+    /// Bytes done and bytes in all.
+    pub(super) struct Job(pub(super) u64, pub(super) Option<u64>);
+
+    impl WatchedJob for Job {
+        fn done_bytes(&self) -> u64 {
+            self.0
+        }
+
+        fn total_bytes(&self) -> Option<u64> {
+            self.1
+        }
+
+        fn plain_line(&self, _: &JobMoment) -> String {
+            format!("{} bytes", self.0)
+        }
+
+        fn emit_json(&mut self, _: &JobMoment) {}
+    }
+
+    pub(super) fn moment() -> JobMoment {
+        JobMoment {
+            now: Instant::now(),
+            drawings: 1,
+            bytes_per_second: Some(22 << 20),
+            seconds_left: Some(3),
+            wait: None,
+        }
+    }
+
+    #[test]
+    fn a_wait_is_told_when_it_begins_changes_and_lasts() {
+        let (job, since) = (Job(7, None), Instant::now());
+        let mut lines = PlainLines::default();
+        let mut said = |attempt: Option<u32>, seconds| {
+            let now = since + Duration::from_secs(seconds);
+            let wait = attempt.map(|attempt| {
+                let retry = Some(PlannedRetry { attempt, at: now });
+                WaitState { party: None, cause: "no answer".to_owned(), since, retry }
+            });
+            lines.next_line(&job, &JobMoment { now, wait, ..moment() })
+        };
+        assert_eq!(said(None, 0).as_deref(), Some("7 bytes"));
+        assert_eq!(said(None, 1), None);
+        assert_eq!(said(Some(2), 2).as_deref(), Some("no answer for 2 s, attempt 2 now"));
+        assert_eq!(said(Some(2), 3), None, "the same wait");
+        assert_eq!(said(Some(3), 4).as_deref(), Some("no answer for 4 s, attempt 3 now"));
+        assert_eq!(said(Some(3), 13), None);
+        assert_eq!(said(Some(3), 14).as_deref(), Some("no answer for 14 s, attempt 3 now"));
+        assert_eq!(said(None, 15), None, "nothing has moved");
+    }
+
+    #[test]
+    fn a_wait_is_shown_once_nothing_moves() {
+        struct Waiting(Job);
+        impl WatchedJob for Waiting {
+            fn done_bytes(&self) -> u64 {
+                self.0.done_bytes()
+            }
+
+            fn total_bytes(&self) -> Option<u64> {
+                None
+            }
+
+            fn wait_state(&self) -> Option<WaitState> {
+                Some(WaitState { party: None, cause: String::new(), since: Instant::now(), retry: None })
+            }
+
+            fn plain_line(&self, moment: &JobMoment) -> String {
+                self.0.plain_line(moment)
+            }
+
+            fn emit_json(&mut self, _: &JobMoment) {}
+        }
+        let mut job = Waiting(Job(7, None));
+        let mut monitor = JobMonitor::start(&job);
+        assert!(monitor.look_at(&mut job).wait.is_none(), "another connection may bring bytes");
+        monitor.moved = Instant::now().checked_sub(STILL_PERIOD).unwrap();
+        assert!(monitor.look_at(&mut job).wait.is_some());
+        job.0.0 = 8;
+        assert!(monitor.look_at(&mut job).wait.is_none());
+    }
 
     #[test]
     fn quiet_wins_over_any_display() {

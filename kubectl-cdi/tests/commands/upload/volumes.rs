@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::process::Program;
+use testkit::terminal::Terminal;
 use testkit::tools;
 
 use crate::upload::{BINARY, NAMESPACE, PATIENCE, Scene, api, last_event};
@@ -227,6 +228,27 @@ fn whoever_stops_while_a_volume_is_waited_for_is_told_how_to_go_on() {
 }
 
 #[test]
+fn a_wait_fits_its_terminal_and_leaves_nothing_behind() {
+    let scene = Scene::new();
+    let image = scene.image(&disk::content(1, 1 << 20));
+    for (number, columns) in [80, 60, 40].into_iter().enumerate() {
+        let target = format!("dv/terminal-{number}");
+        let terminal = Terminal::open(columns);
+        let running =
+            scene.program(&["upload", &image.to_string_lossy(), &target, PROXY]).start_on(&terminal);
+        // How long it has been waiting comes where there is room.
+        let drawn = terminal.wait_for(if columns == 40 { "waiting for CDI to make" } else { " for 2 s" });
+        assert!(drawn.contains("  0 %  waiting for CDI") && drawn.lines().count() == 1, "{columns}: {drawn}");
+        terminal.type_interrupt();
+        running.signal(Signal::INT);
+        assert_eq!(running.wait().code(), 130);
+        let left = terminal.screen();
+        let sentence = "kubectl-cdi: stopped by SIGINT; this goes on where it was: ";
+        assert!(left.starts_with(sentence) && !left.contains('%'), "{columns}: {left}");
+    }
+}
+
+#[test]
 fn a_terminal_is_what_it_was_after_ctrl_c() {
     let scene = Scene::new();
     let image = scene.image(&disk::content(1, 1 << 20));
@@ -253,8 +275,8 @@ fn a_terminal_is_what_it_was_after_ctrl_c() {
     let count = |what: &str| said.matches(what).count();
     assert!(count("\x1b[?25l") <= count("\x1b[?25h"), "{said:?}");
     let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
-    // The bar is gone: its lines were cleared, the upper one last.
-    assert!(bar.ends_with("\x1b[2K") || bar.ends_with("\x1b[2K\x1b[1A"), "{said:?}");
+    // The bar is gone: its line was erased from the first column to the end of the screen.
+    assert!(bar.ends_with("\r\x1b[J"), "{said:?}");
     let command = "; this goes on where it was: kubectl cdi upload ";
     assert!(end.starts_with(command) && end.trim_end().ends_with("--no-create"), "{end:?}");
 }

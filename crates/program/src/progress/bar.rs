@@ -1,0 +1,163 @@
+//! The text of the bar, as wide as its terminal.
+
+use std::time::{Duration, Instant};
+
+use super::text::{BinaryBytes, RoughTime, cut_text};
+use super::{JobMoment, WatchedJob};
+
+/// Columns of the narrowest bar that still shows how far a job is. Fields disappear before the bar
+/// gets narrower.
+const MIN_BAR: usize = 10;
+
+/// Between two fields.
+const GAP: &str = "  ";
+
+/// The line of `watched` at `moment`, for a terminal of so many columns. The last one stays free:
+/// a terminal may wrap behind it.
+pub(super) fn bar_text(watched: &impl WatchedJob, moment: &JobMoment, columns: usize) -> String {
+    let columns = columns.saturating_sub(1);
+    let (done, total) = (watched.done_bytes(), watched.total_bytes());
+    let Some(total) = total else {
+        return match &moment.wait {
+            Some(wait) => wait.to_line(moment.now, columns),
+            None => unknown_text(done, moment, columns),
+        };
+    };
+    // 100 % is what the summary says: work remains after the last byte.
+    let percent = (u128::from(done) * 100).checked_div(total.into()).unwrap_or(0).min(99);
+    let percent = format!("{percent:>3} %");
+    if let Some(wait) = &moment.wait {
+        let room = columns.saturating_sub(percent.len() + GAP.len());
+        let text = format!("{percent}{GAP}{}", wait.to_line(moment.now, room));
+        return with_bar(&text, done, total, columns).unwrap_or_else(|| cut_text(&text, columns));
+    }
+    let fields = [
+        Some(format!("{} of {}", BinaryBytes(done), BinaryBytes(total))),
+        moment.bytes_per_second.map(|rate| format!("{}/s", BinaryBytes(rate))),
+        moment.seconds_left.map(|left| format!("{} left", RoughTime(Duration::from_secs(left)))),
+    ];
+    // The fields in front are the first to go.
+    let texts = (0..=fields.len()).map(|dropped| {
+        let shown = fields.iter().skip(dropped).flatten();
+        shown.fold(percent.clone(), |text, field| text + GAP + field)
+    });
+    let lines = texts.clone().filter_map(|text| with_bar(&text, done, total, columns));
+    let mut bare = texts.filter(|text| text.chars().count() <= columns);
+    lines.into_iter().next().or_else(|| bare.next()).unwrap_or_else(|| cut_text(&percent, columns))
+}
+
+/// `text` behind a bar that fills the rest of the columns, if enough of them are left.
+fn with_bar(text: &str, done: u64, total: u64, columns: usize) -> Option<String> {
+    let width = columns.checked_sub(text.chars().count() + GAP.len()).filter(|width| *width >= MIN_BAR)?;
+    let parts = u128::try_from(width).ok()?;
+    let filled = (u128::from(done) * parts).checked_div(total.into()).unwrap_or(0).min(parts);
+    let filled = usize::try_from(filled).ok()?;
+    Some(format!("{}{}{GAP}{text}", "█".repeat(filled), "░".repeat(width - filled)))
+}
+
+/// The line of a job that does not know how much there is.
+fn unknown_text(done: u64, moment: &JobMoment, columns: usize) -> String {
+    const SPINNER: [char; 4] = ['|', '/', '-', '\\'];
+    let turn = SPINNER.get(moment.drawings % SPINNER.len()).copied().unwrap_or_default();
+    let rate = moment.bytes_per_second;
+    let rate = rate.map_or_else(String::new, |rate| format!("{GAP}{}/s", BinaryBytes(rate)));
+    cut_text(&format!("{turn} {} read{rate}", BinaryBytes(done)), columns)
+}
+
+/// Bytes per second, smoothed so that the remaining time does not jump.
+#[derive(Debug)]
+pub(super) struct SmoothedRate {
+    at: Instant,
+    position: u64,
+    smoothed: Option<u64>,
+}
+
+impl SmoothedRate {
+    pub(super) fn start(position: u64, now: Instant) -> Self {
+        Self { at: now, position, smoothed: None }
+    }
+
+    /// The rate at time `now`, after `position` bytes: a quarter of it is what the last interval
+    /// adds. Shorter intervals than about a second would jump, so they wait for the next call.
+    pub(super) fn update_rate(&mut self, position: u64, now: Instant) -> Option<u64> {
+        const INTERVAL: Duration = Duration::from_millis(900);
+        let time = now.duration_since(self.at);
+        if time >= INTERVAL {
+            let fresh = bytes_per_second(position.saturating_sub(self.position), time);
+            let rate = self.smoothed.map_or(fresh, |old| old - old / 4 + fresh / 4);
+            *self = Self { at: now, position, smoothed: Some(rate) };
+        }
+        self.smoothed
+    }
+}
+
+/// The average speed of `bytes` in `time`.
+pub fn bytes_per_second(bytes: u64, time: Duration) -> u64 {
+    let rate = (u128::from(bytes) * 1000).checked_div(time.as_millis()).unwrap_or(u128::from(bytes));
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Job, moment};
+    use super::super::wait::{PlannedRetry, WaitState};
+    use super::*;
+
+    #[test]
+    fn fields_disappear_as_a_terminal_gets_narrower() {
+        let job = Job(36 << 20, Some(114 << 20));
+        for (columns, text) in [
+            (80, "███░░░░░░░░░   31 %  36.00 MiB of 114.00 MiB  22.00 MiB/s  3 s left"),
+            (60, "███████░░░░░░░░░░░░░░░░   31 %  22.00 MiB/s  3 s left"),
+            (40, "█████░░░░░░░░░░░░   31 %  3 s left"),
+            (20, "███░░░░░░░░░   31 %"),
+            (17, " 31 %  3 s left"),
+            (10, " 31 %"),
+            (3, " …"),
+        ] {
+            let shown = bar_text(&job, &moment(), columns);
+            let without_bar = |line: &str| line.trim_start_matches(['█', '░']).to_owned();
+            assert_eq!(without_bar(&shown), without_bar(text), "{columns}: {shown}");
+        }
+        for columns in 0..200 {
+            let shown = bar_text(&job, &moment(), columns).chars().count();
+            assert!(shown < columns.max(1), "{shown} of {columns}");
+            assert!(columns < 40 || shown == columns - 1, "the bar takes what is left");
+        }
+    }
+
+    #[test]
+    fn a_wait_takes_the_place_of_rates() {
+        let now = Instant::now();
+        let retry = PlannedRetry { attempt: 2, at: now + Duration::from_secs(8) };
+        let cause = "connection refused".to_owned();
+        let wait = WaitState { party: Some("the source"), cause, since: now, retry: Some(retry) };
+        let waiting = JobMoment { now, wait: Some(wait), ..moment() };
+        let text = "waiting for the source (connection refused), attempt 2, again in 8 s";
+        assert_eq!(bar_text(&Job(36, Some(114)), &waiting, 80), format!(" 31 %  {text}"));
+        assert_eq!(bar_text(&Job(0, None), &waiting, 80), text);
+        let wide = bar_text(&Job(36, Some(114)), &waiting, 120);
+        assert!(wide.starts_with('█') && wide.ends_with(text), "{wide}");
+    }
+
+    #[test]
+    fn a_job_of_unknown_length_has_a_spinner() {
+        assert_eq!(bar_text(&Job(3 << 20, None), &moment(), 80), "/ 3.00 MiB read  22.00 MiB/s");
+    }
+
+    #[test]
+    fn the_rate_follows_slowly() {
+        let start = Instant::now();
+        let mut rate = SmoothedRate::start(0, start);
+        let second = |n| start + Duration::from_secs(n);
+        assert_eq!(rate.update_rate(9, start + Duration::from_millis(100)), None);
+        assert_eq!(rate.update_rate(1000, second(1)), Some(1000));
+        assert_eq!(rate.update_rate(1000, second(2)), Some(750));
+    }
+
+    #[test]
+    fn speeds_do_not_divide_by_zero() {
+        assert_eq!(bytes_per_second(7, Duration::ZERO), 7);
+        assert_eq!(bytes_per_second(u64::MAX, Duration::from_millis(1)), u64::MAX);
+    }
+}

@@ -1,0 +1,131 @@
+//! What a job waits for.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::text::{RoughTime, cut_text};
+
+/// Shortest wait whose length is shown: before, the number would only flicker.
+const SHOWN_WAIT: Duration = Duration::from_secs(2);
+
+/// What a job waits for, since when, and when it tries again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WaitState {
+    /// The party that is waited for; `None` if `cause` is a sentence of its own.
+    pub party: Option<&'static str>,
+    /// The reason of the wait: `connection refused`.
+    pub cause: String,
+    /// The beginning of the wait.
+    pub since: Instant,
+    /// The next attempt, if there are attempts.
+    pub retry: Option<PlannedRetry>,
+}
+
+/// The attempt that ends a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlannedRetry {
+    /// Its number; the first attempt, which failed, has 1.
+    pub attempt: u32,
+    /// The time at which it begins.
+    pub at: Instant,
+}
+
+/// A [`WaitState`] as an object of `--progress json`.
+#[derive(Debug, Serialize)]
+pub struct WaitEvent {
+    cause: String,
+    waited_seconds: u64,
+    attempt: Option<u32>,
+    retry_seconds: Option<u64>,
+}
+
+impl WaitState {
+    /// The wait at this time, for programs.
+    pub fn to_event(&self, now: Instant) -> WaitEvent {
+        WaitEvent {
+            cause: self.cause.clone(),
+            waited_seconds: now.duration_since(self.since).as_secs(),
+            attempt: self.retry.map(|retry| retry.attempt),
+            retry_seconds: self.retry.map(|retry| retry.seconds_left(now)),
+        }
+    }
+
+    /// The wait at this time as one line of at most so many columns: the cause loses its end
+    /// first.
+    pub(super) fn to_line(&self, now: Instant, columns: usize) -> String {
+        let cause = printable::escape_text(&self.cause);
+        let subject = match self.party {
+            Some(party) => format!("waiting for {party} ({cause})"),
+            None => cause.into_owned(),
+        };
+        let waited = Some(now.duration_since(self.since)).filter(|waited| *waited >= SHOWN_WAIT);
+        let waited = waited.map_or_else(String::new, |waited| format!(" for {}", RoughTime(waited)));
+        let retry = self.retry.map_or_else(String::new, |retry| match retry.seconds_left(now) {
+            0 => format!(", attempt {} now", retry.attempt),
+            seconds => format!(", attempt {}, again in {seconds} s", retry.attempt),
+        });
+        let whole = format!("{subject}{waited}{retry}");
+        if whole.chars().count() <= columns {
+            return whole;
+        }
+        let room = columns.saturating_sub(retry.chars().count());
+        cut_text(&format!("{}{retry}", cut_text(&subject, room)), columns)
+    }
+
+    /// True if a line about `other` says the same but for the times.
+    pub(super) fn is_same_wait(&self, other: &Self) -> bool {
+        let parts = |wait: &Self| (wait.party, wait.cause.clone(), wait.retry.map(|retry| retry.attempt));
+        parts(self) == parts(other)
+    }
+}
+
+impl PlannedRetry {
+    /// Seconds until the attempt, rounded up.
+    fn seconds_left(&self, now: Instant) -> u64 {
+        let left = self.at.saturating_duration_since(now);
+        left.as_secs() + u64::from(left.subsec_nanos() > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait(seconds: u64) -> (WaitState, Instant) {
+        let since = Instant::now();
+        let now = since + Duration::from_secs(seconds);
+        let retry = PlannedRetry { attempt: 4, at: now + Duration::from_millis(7500) };
+        let cause = "connection refused".to_owned();
+        (WaitState { party: Some("the source"), cause, since, retry: Some(retry) }, now)
+    }
+
+    #[test]
+    fn a_line_says_what_since_when_and_when_again() {
+        let (state, now) = wait(12);
+        let whole = "waiting for the source (connection refused) for 12 s, attempt 4, again in 8 s";
+        assert_eq!(state.to_line(now, 80), whole);
+        let (fresh, now) = wait(1);
+        let line = fresh.to_line(now, 80);
+        assert_eq!(line, "waiting for the source (connection refused), attempt 4, again in 8 s");
+        let under_way = fresh.to_line(now + Duration::from_secs(8), 80);
+        assert_eq!(under_way, "waiting for the source (connection refused) for 9 s, attempt 4 now");
+    }
+
+    #[test]
+    fn a_narrow_line_keeps_the_time_of_the_next_attempt() {
+        let (state, now) = wait(12);
+        assert_eq!(state.to_line(now, 40), "waiting for th…, attempt 4, again in 8 s");
+        for columns in 0..90 {
+            assert!(state.to_line(now, columns).chars().count() <= columns);
+        }
+    }
+
+    #[test]
+    fn an_event_has_the_same_as_numbers() {
+        let (state, now) = wait(12);
+        let json = serde_json::to_string(&state.to_event(now)).unwrap();
+        let expected = r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;
+        assert_eq!(json, expected);
+    }
+}

@@ -1,0 +1,206 @@
+//! An import on a terminal: what is drawn, what is left, and what a wait looks like in each form
+//! of progress.
+
+use std::path::Path;
+
+use rustix::process::Signal;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::origin::{Fault, Origin, Script};
+use testkit::process::Program;
+use testkit::terminal::Terminal;
+
+const MIB: u64 = 1 << 20;
+
+fn folder() -> tempfile::TempDir {
+    tempfile::tempdir().or_fail("a folder")
+}
+
+fn import(source: &str, target: &Path) -> Program {
+    Program::new(crate::BINARY).args(["import", source]).arg(target)
+}
+
+/// An import from a file of 3 MiB in `folder` at this rate.
+fn slow(folder: &Path, rate: &str) -> Program {
+    let source = folder.join("source.img");
+    std::fs::write(&source, disk::content(7, 3 * MIB)).or_fail("write a source");
+    import(&source.to_string_lossy(), &folder.join("disk.img")).args(["--limit-rate", rate])
+}
+
+#[test]
+fn the_bar_fits_its_terminal_and_leaves_only_the_summary() {
+    for columns in [80, 60, 40] {
+        let folder = folder();
+        let terminal = Terminal::open(columns);
+        let running = slow(folder.path(), "2M").start_on(&terminal);
+        let drawn = terminal.wait_for(" left");
+        assert_eq!(drawn.contains(" of 3.00 MiB"), columns == 80, "{columns}: {drawn}");
+        assert!(drawn.contains('█') && drawn.lines().count() == 1, "{columns}: {drawn}");
+        running.wait().assert_success("import");
+        let left = terminal.screen();
+        assert!(left.starts_with("imported raw (raw): 3.00 MiB virtual, "), "{columns}: {left:?}");
+        assert!(!left.contains('█'), "{columns}: {left:?}");
+        let wrapped = terminal.wrapped_lines();
+        assert!(wrapped.iter().all(|line| line.starts_with("imported ")), "{columns}: {wrapped:?}");
+    }
+}
+
+#[test]
+fn a_resize_is_followed_and_ctrl_c_leaves_one_sentence() {
+    let folder = folder();
+    let terminal = Terminal::open(100);
+    let running = slow(folder.path(), "50K").start_on(&terminal);
+    terminal.wait_for(" of 3.00 MiB");
+    terminal.resize(40);
+    let narrow = || terminal.screen().chars().count() < 40;
+    testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), narrow);
+    terminal.resize(70);
+    testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), || !narrow());
+    // What a terminal echoes of Ctrl-C.
+    terminal.type_interrupt();
+    running.signal(Signal::INT);
+    assert_eq!(running.wait().code(), 130);
+    assert_eq!(terminal.screen(), "cdi-importer: stopped by SIGINT");
+    assert_eq!(terminal.wrapped_lines(), Vec::<String>::new());
+    assert!(!folder.path().join("disk.img").exists());
+}
+
+#[test]
+fn a_terminal_that_cannot_erase_gets_lines() {
+    let folder = folder();
+    for options in [&["--progress", "auto"], &["--progress", "bar"]] {
+        let terminal = Terminal::open(80);
+        let running = slow(folder.path(), "50K").args(*options).env("TERM", "dumb").start_on(&terminal);
+        let drawn = terminal.wait_for(" of 3.00 MiB read, ");
+        assert!(drawn.starts_with("cdi-importer: ") && !drawn.contains('█'), "{drawn}");
+        running.signal(Signal::INT);
+        let finished = running.wait();
+        assert_eq!(finished.code(), 130);
+        assert!(!finished.stdout.contains('\x1b'), "{}", finished.stdout);
+    }
+}
+
+/// A server that answers the first requests with 503.
+fn busy_server() -> Origin {
+    let faults = vec![Fault::Status(503, None), Fault::Status(503, None)];
+    let script = Script { faults, ..Script::new(disk::content(1, MIB)) };
+    Origin::start(script).or_fail("an origin")
+}
+
+#[test]
+fn a_wait_says_why_and_when_the_next_attempt_comes() {
+    const CAUSE: &str = "HTTP 503 Service Unavailable";
+    let folder = folder();
+    let target = folder.path().join("disk.img");
+
+    let terminal = Terminal::open(80);
+    let server = busy_server();
+    let running = import(&server.url("/disk"), &target).arg("--force").start_on(&terminal);
+    terminal.wait_for(&format!("waiting for the source ({CAUSE}), attempt 2, again in 1 s"));
+    running.wait().assert_success("bar");
+
+    let server = busy_server();
+    let plain = import(&server.url("/disk"), &target).args(["--force", "--progress", "plain"]).run();
+    plain.assert_success("plain");
+    let line = format!("cdi-importer: waiting for the source ({CAUSE})");
+    let waits: Vec<_> = plain.stderr.lines().filter(|line| line.contains("waiting")).collect();
+    assert!(!waits.is_empty() && waits.len() <= 2, "a line for each attempt: {}", plain.stderr);
+    assert!(waits.iter().all(|wait| wait.starts_with(&line)), "{}", plain.stderr);
+
+    let server = busy_server();
+    let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
+    json.assert_success("json");
+    let events: Vec<serde_json::Value> =
+        json.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect();
+    let waiting = events.iter().map(|event| &event["waiting"]).find(|waiting| waiting.is_object());
+    let waiting = waiting.or_fail(&json.stdout);
+    assert_eq!(waiting["cause"], CAUSE);
+    assert!(waiting["attempt"].as_u64() >= Some(2) && waiting["retry_seconds"].is_u64(), "{waiting}");
+    let done = events.last().or_fail("events");
+    assert_eq!((&done["retries"], &done["warnings"]), (&2.into(), &serde_json::json!([])));
+}
+
+#[test]
+fn the_slow_stage_is_named_at_the_end() {
+    let folder = folder();
+    let script = Script { rate: Some(MIB / 2), ..Script::new(disk::content(1, MIB)) };
+    let server = Origin::start(script).or_fail("an origin");
+    let target = folder.path().join("disk.img");
+    let finished = import(&server.url("/disk"), &target).run();
+    finished.assert_success("import");
+    let line = finished.stdout.lines().nth(1).or_fail(&finished.stdout);
+    assert!(line.starts_with("source ") && line.ends_with(": the source is the slow part"), "{line}");
+    let json = import(&server.url("/disk"), &target).args(["--force", "--progress", "json"]).run();
+    let done: serde_json::Value =
+        json.stdout.lines().last().map(serde_json::from_str).or_fail("events").or_fail("JSON");
+    let source = done["stage_seconds"]["source"].as_f64().or_fail(&json.stdout);
+    assert!(source > 1.0 && source <= done["seconds"].as_f64().or_fail("seconds"), "{done}");
+}
+
+#[test]
+fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
+    const SENTENCE: &str = "Unexpected content type 'text/plain'. Content might not be a KubeVirt image.";
+    let folder = folder();
+    let headers = vec![("Content-Type".to_owned(), "text/plain".to_owned())];
+    let script = Script { headers, ..Script::new(disk::content(1, MIB)) };
+    let server = Origin::start(script).or_fail("an origin");
+    let target = folder.path().join("disk.img");
+    let program = || import(&server.url("/disk"), &target).arg("--force");
+
+    let piped = program().run();
+    piped.assert_success("pipe");
+    assert!(piped.stderr.contains(&format!("cdi-importer: warning: {SENTENCE}")), "{}", piped.stderr);
+    for (no_color, colored) in [("", true), ("1", false)] {
+        let terminal = Terminal::open(200);
+        let finished = program().env("NO_COLOR", no_color).start_on(&terminal).wait();
+        finished.assert_success("terminal");
+        let is_colored =
+            finished.stdout.contains(&format!("cdi-importer: \x1b[1;33mwarning:\x1b[0m {SENTENCE}"));
+        assert_eq!(is_colored, colored, "{}", finished.stdout);
+        assert!(terminal.screen().contains(&format!("warning: {SENTENCE}")), "{}", terminal.screen());
+    }
+    let json = program().args(["--progress", "json"]).run();
+    let done: serde_json::Value =
+        json.stdout.lines().last().map(serde_json::from_str).or_fail("events").or_fail("JSON");
+    assert_eq!(done["warnings"], serde_json::json!([format!("{SENTENCE} host=127.0.0.1")]));
+
+    let terminal = Terminal::open(200);
+    let failed = import("/does/not/exist", &target).start_on(&terminal).wait();
+    assert!(failed.stdout.contains("cdi-importer: \x1b[1;31merror:\x1b[0m "), "{}", failed.stdout);
+}
+
+#[test]
+fn each_v_tells_more_and_never_a_secret() {
+    let folder = folder();
+    let redirects = [("/latest".to_owned(), vec!["/disk?signature=hidden".to_owned()])].into();
+    let script = Script { redirects, ..Script::new(disk::content(1, MIB)) };
+    let server = Origin::start(script).or_fail("an origin");
+    let target = folder.path().join("disk.img");
+    let said = |verbosity: &[&str]| {
+        let finished = import(&server.url("/latest?token=hidden"), &target)
+            .arg("--force")
+            .args(verbosity.to_vec())
+            .run();
+        finished.assert_success("import");
+        assert!(!finished.stderr.contains("hidden"), "{}", finished.stderr);
+        finished.stderr
+    };
+    assert_eq!(said(&[]), "");
+    let (once, twice) = (said(&["-v"]), said(&["-vv"]));
+    for part in [
+        "/latest status=\"302 Found\" address=127.0.0.1:",
+        "/disk status=\"200 OK\"",
+        "the image is raw route=raw",
+    ] {
+        assert!(once.contains(part), "{part} in {once}");
+    }
+    assert!(twice.lines().count() > once.lines().count(), "{twice}");
+
+    // Long enough for a line with rates.
+    let script = Script { rate: Some(160 << 10), ..Script::new(disk::content(1, MIB)) };
+    let server = Origin::start(script).or_fail("an origin");
+    let finished = import(&server.url("/disk"), &target).args(["--force", "-vv"]).run();
+    finished.assert_success("rates");
+    let rates = finished.stderr.lines().find(|line| line.contains("; busy: source "));
+    assert!(rates.is_some_and(|line| line.contains("KiB/s, wrote ")), "{}", finished.stderr);
+}
