@@ -3,7 +3,7 @@
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-use super::follow::ImportProgress;
+use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{list_at, text_at};
 

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
-use super::follow::ImportProgress;
+use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{printable_line, printable_text, text_at};
 use super::pods;
