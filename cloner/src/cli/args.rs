@@ -16,7 +16,8 @@ Examples:
       --ca certs/ca.crt --cert certs/client.crt --key certs/client.key
 
   # The files of a directory
-  cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload --ca ca.crt --cert c.crt --key c.key";
+  cdi-cloner clone /var/lib/vm1 https://host:8443/v1beta1/upload \\
+      --ca ca.crt --cert c.crt --key c.key";
 
 const PACK_EXAMPLES: &str = "\
 Examples:

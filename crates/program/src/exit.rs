@@ -9,8 +9,8 @@ pub const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or the target is too small
   1  internal error, or another failure   6  the checksum does not match
-  2  wrong usage                          7  the target cannot be written, or refuses
-  3  the source cannot be read      128 + n  ended by signal n (cdi-uploadproxy: 0)
+  2  wrong usage                          7  the target cannot be written
+  3  the source cannot be read      128 + n  ended by signal n
   4  the image is corrupt or refused";
 
 /// The end of a program, as scripts and controllers see it. Codes that CDI's contract gives another meaning to are those of the program

@@ -15,7 +15,8 @@ Examples:
   kubectl cdi upload fedora.qcow2 dv/fedora
 
   # Into a claim that is there, from behind a port-forward
-  kubectl cdi upload disk.raw pvc/disk1 --no-create --uploadproxy-url https://localhost:8443 --insecure
+  kubectl cdi upload disk.raw pvc/disk1 --no-create \\
+      --uploadproxy-url https://localhost:8443 --insecure
 
   # What would be made
   kubectl cdi upload disk.raw dv/disk1 --storage-class fast --dry-run client";
@@ -26,10 +27,12 @@ Examples:
   kubectl cdi import https://example.org/fedora.qcow2 dv/fedora
 
   # With its checksum, and a certificate authority from a ConfigMap
-  kubectl cdi import https://images.local/a.img dv/a --size 5Gi --checksum sha256:… --cert-configmap ca
+  kubectl cdi import https://images.local/a.img dv/a --size 5Gi \\
+      --checksum sha256:… --cert-configmap ca
 
   # From a bucket of a server with the protocol of S3
-  kubectl cdi import s3://images/a.img dv/a --size 5Gi --secret keys --endpoint http://minio.storage:9000";
+  kubectl cdi import s3://images/a.img dv/a --size 5Gi \\
+      --secret keys --endpoint http://minio.storage:9000";
 
 const STATUS_EXAMPLES: &str = "\
 Examples:

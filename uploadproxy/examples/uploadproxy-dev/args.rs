@@ -23,7 +23,8 @@ Routes are written like this, one block for each PVC:
   content = \"kubevirt\"             # or \"archive\"; may be left out
 
 Example:
-  uploadproxy-dev serve --static routes.toml --public-key token.pub --self-signed certs
+  uploadproxy-dev serve --static routes.toml \\
+      --public-key token.pub --self-signed certs
 
 Paths:
   /                            a page for browsers

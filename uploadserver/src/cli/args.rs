@@ -13,20 +13,22 @@ use crate::config::{RESUME, STALL};
 const EXAMPLES: &str = "\
 Examples:
   cdi-uploadserver serve --dir . --insecure --self-signed certs
-  curl --fail-with-body --cacert certs/ca.crt -T disk.qcow2 https://localhost:8443/v1beta1/upload
+  curl --fail-with-body --cacert certs/ca.crt -T disk.qcow2 \\
+      https://localhost:8443/v1beta1/upload
 
   cdi-uploadserver serve --device /dev/vg0/vm1 --self-signed certs --once
-  curl --fail-with-body --cacert certs/ca.crt --cert certs/client.crt --key certs/client.key \\
-       -T disk.raw.xz https://localhost:8443/v1beta1/upload
+  curl --fail-with-body --cacert certs/ca.crt \\
+      --cert certs/client.crt --key certs/client.key \\
+      -T disk.raw.xz https://localhost:8443/v1beta1/upload
 
 Paths:
-  /v1beta1/upload              a disk image in any supported format and compression
+  /v1beta1/upload              a disk image in any format and compression
   /v1beta1/upload-form         the same, as the field `file` of a form
   /v1beta1/upload-async, /v1beta1/upload-form-async
                                the same, answered as soon as all is verified
   /v1beta1/upload-archive      a tar for the directory
   /v1beta1/upload-resumable    a disk image by tus 1.0
-  /v1beta1/status, /metrics, /healthz";
+  /v1beta1/status, /metrics, /healthz, /readyz";
 
 /// Receives a disk image over HTTPS and writes it to a disk, in one pass.
 ///

@@ -144,6 +144,9 @@ fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsS
     first.is_some_and(|first| first.starts_with(unknown)) && names_subcommand::<P>(arguments)
 }
 
+/// Columns of the narrowest terminal for which help is laid out.
+const HELP_COLUMNS: usize = 80;
+
 /// The command line `P` with what those of all programs have.
 pub fn build_command<P: CommandFactory>() -> Command {
     add_common_help(P::command())
@@ -155,6 +158,8 @@ fn add_common_help(own: Command) -> Command {
             Some(examples) => format!("{examples}\n\n{}", exit::HELP),
             None => exit::HELP.to_owned(),
         };
+        // A terminal would break it, and what is pasted would run without its end.
+        debug_assert!(help.lines().all(|line| line.chars().count() < HELP_COLUMNS), "too wide:\n{help}");
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));

@@ -3,10 +3,12 @@
 pub(super) const IMPORT_EXAMPLES: &str = "\
 Examples:
   cdi-importer import https://example.org/debian.qcow2 disk.img
-  cdi-importer import --checksum sha256:9f86d0…0a08 https://example.org/disk.raw.xz /dev/vg0/vm1
+  cdi-importer import --checksum sha256:9f86d0…0a08 \\
+      https://example.org/disk.raw.xz /dev/vg0/vm1
   cdi-importer import --size 20Gi --preallocate ./fedora.qcow2 disk.img
   cdi-importer import docker://quay.io/containerdisks/fedora:40 disk.img
-  AWS_ENDPOINT_URL=https://minio.example cdi-importer import s3://images/vm.qcow2 disk.img
+  AWS_ENDPOINT_URL=https://minio.example \\
+      cdi-importer import s3://images/vm.qcow2 disk.img
   curl -s https://example.org/disk.img.gz | cdi-importer import - disk.img";
 
 pub(super) const UNPACK_EXAMPLES: &str = "\
@@ -18,8 +20,8 @@ Examples:
 pub(super) const APPLY_EXAMPLES: &str = "\
 Examples:
   cdi-importer apply --base monday.qcow2 ./tuesday.qcow2 disk.img
-  cdi-importer apply --base 51d2… --checkpoint 9f0c… --previous-checkpoint 51d2… \\
-      --user admin@internal --password-file pw \\
+  cdi-importer apply --base 51d2… --checkpoint 9f0c… \\
+      --previous-checkpoint 51d2… --user admin@internal --password-file pw \\
       ovirt+https://engine/ovirt-engine/api/disks/4b1e… /dev/vg0/vm1";
 
 pub(super) const CONVERT_EXAMPLES: &str = "\
