@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use https::tls::{ServerFiles, TlsError, TlsProfile};
+use program::metrics::Gauge;
 use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
@@ -16,13 +17,15 @@ use tokio::time::interval;
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The TLS of the listener with the certificate in `files`. Changes of the files and of the profile hold from the next
-/// handshake on; files that cannot be used change nothing.
+/// handshake on; files that cannot be used change nothing. `expiry` shows the end of the certificate that is used.
 pub(crate) async fn follow_files(
     files: ServerFiles,
+    expiry: Gauge,
     mut profile: watch::Receiver<TlsProfile>,
 ) -> Result<watch::Receiver<Arc<ServerConfig>>, TlsError> {
     let mut used = read_files(&files).ok();
     let first = build_config(&files, &profile.borrow_and_update())?;
+    show_expiry(&files, &expiry);
     let (config, receiver) = watch::channel(first);
     tokio::spawn(async move {
         let mut ticks = interval(INTERVAL);
@@ -48,6 +51,7 @@ pub(crate) async fn follow_files(
                         "using {}",
                         if is_new { "a new certificate" } else { "a new TLS profile" }
                     );
+                    show_expiry(&files, &expiry);
                     config.send_replace(next);
                     used = found;
                 }
@@ -59,6 +63,10 @@ pub(crate) async fn follow_files(
         }
     });
     Ok(receiver)
+}
+
+fn show_expiry(files: &ServerFiles, expiry: &Gauge) {
+    expiry.set(files.expiry_seconds().unwrap_or(0) as f64);
 }
 
 fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
@@ -96,7 +104,10 @@ mod tests {
             client_ca: None,
         };
         let (profile, followed) = watch::channel(TlsProfile::default());
-        let mut receiver = follow_files(files, followed).await.unwrap();
+        let expiry = Gauge::default();
+        let mut receiver = follow_files(files, expiry.clone(), followed).await.unwrap();
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        assert!(expiry.value() > now.as_secs_f64(), "{}", expiry.value());
         create();
         assert!(is_new(&mut receiver).await, "a new certificate");
         std::fs::write(&authority.server.1, "no key").unwrap();

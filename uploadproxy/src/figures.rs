@@ -17,6 +17,8 @@ pub(crate) struct ProxyMetrics {
     seconds: SecondsCounter,
     /// The same, under an old name.
     milliseconds: Counter,
+    /// The end of the certificate that clients see, in seconds since 1970.
+    pub(crate) certificate_expiry: Gauge,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
 }
 
@@ -42,6 +44,11 @@ impl Default for ProxyMetrics {
             milliseconds: registry.add_counter(
                 "cdi_uploadproxy_upload_milliseconds_total",
                 "Deprecated and gone with the next release: use cdi_uploadproxy_upload_seconds_total.",
+                &[],
+            ),
+            certificate_expiry: registry.add_gauge(
+                "cdi_uploadproxy_certificate_expiry_timestamp_seconds",
+                "The end of the certificate that clients see, in seconds since 1970.",
                 &[],
             ),
             outcomes: RequestOutcome::ALL.map(|outcome| {

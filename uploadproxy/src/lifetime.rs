@@ -47,8 +47,10 @@ pub async fn run(
     ready: impl FnOnce(SocketAddr),
 ) -> Result<(), ProxyStartError> {
     let shares = memory_shares(&config.allowed);
+    let figures = ProxyMetrics::default();
+    let expiry = figures.certificate_expiry.clone();
     let settings = ListenerSettings {
-        tls: certificates::follow_files(config.tls, config.profile).await?,
+        tls: certificates::follow_files(config.tls, expiry, config.profile).await?,
         connections: max_connections(raise_file_limit(), shares, config.allowed.uploads),
         header_timeout: HEADER_TIMEOUT,
         lanes: RuntimePool::new(start::build_runtimes())?,
@@ -59,11 +61,11 @@ pub async fn run(
         volumes: config.volumes,
         upstreams: UpstreamServers::new(config.identity, config.dial),
         limits: UploadLimiter::new(config.allowed, shares.map(|shares| shares.uploads)),
-        figures: ProxyMetrics::default(),
+        figures: figures.clone(),
         stop: shutdown.cancel_token().clone(),
     });
     if !config.metrics.is_empty() {
-        let registry = proxy.figures.registry.clone();
+        let registry = figures.registry.clone();
         // Until the process ends: the last uploads are of interest, too.
         metrics::start_endpoint(&config.metrics, registry, tokio_util::sync::CancellationToken::new()).await;
     }
@@ -71,7 +73,6 @@ pub async fn run(
         tracing::info!("Running server on {address}");
         ready(address);
     }
-    let figures = proxy.figures.clone();
     let serving = listener::serve(socket, settings, shutdown.cancel_token().clone(), move |peer, request| {
         answer::answer_request(Arc::clone(&proxy), peer, request)
     });

@@ -49,7 +49,8 @@ impl UploadEndpoint<'_> {
 /// The route of `path`.
 pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
     match path {
-        "/healthz" => return ServerRoute::Health,
+        // Ready as soon as it listens: an upload in progress is told to who asks for another.
+        "/healthz" | "/readyz" => return ServerRoute::Health,
         "/metrics" => return ServerRoute::Metrics,
         _ => {}
     }

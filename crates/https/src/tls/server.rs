@@ -56,6 +56,15 @@ impl ServerFiles {
     }
 }
 
+impl ServerFiles {
+    /// The end of the certificate's time, in seconds since 1970, if the file can be read.
+    pub fn expiry_seconds(&self) -> Option<i64> {
+        let certificates = read_certificates(&self.certificate).ok()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(certificates.first()?).ok()?;
+        Some(certificate.validity().not_after.timestamp())
+    }
+}
+
 fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_file_iter(path)
         .and_then(Iterator::collect)

@@ -15,7 +15,7 @@ use crate::contract::{MIB, assert_logged, pod};
 
 const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
 
-const PATHS: [(&str, Kind); 17] = [
+const PATHS: [(&str, Kind); 18] = [
     ("/v1beta1/upload", Kind::Image),
     ("/v1alpha1/upload", Kind::Image),
     ("/v1beta1/upload-async", Kind::AsyncImage),
@@ -27,6 +27,7 @@ const PATHS: [(&str, Kind); 17] = [
     ("/v1beta1/upload-archive", Kind::Archive),
     ("/v1alpha1/upload-archive", Kind::Archive),
     ("/healthz", Kind::Health),
+    ("/readyz", Kind::Health),
     ("/", Kind::Unknown),
     ("/healthz/", Kind::Unknown),
     ("/v1beta1/upload/", Kind::Unknown),
