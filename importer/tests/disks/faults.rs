@@ -166,5 +166,5 @@ fn a_redirect_loop_ends() {
 fn a_missing_object_is_named_by_its_status() {
     let faults = vec![Fault::Status(404, None); 64];
     let script = Script { faults, ..Script::new(b"x".to_vec()) };
-    fails(script, "/object", &["expected status code 200, got 404"]);
+    fails(script, "/object", &["/object does not exist (404): is the address right?"]);
 }

@@ -91,7 +91,7 @@ fn an_image_comes_through_tls_and_a_password() {
 fn a_wrong_password_is_a_sentence_without_the_password() {
     let setup = Setup::new();
     let finished = setup.import("image.qcow2", "wrong").args(setup.authorities()).run();
-    finished.assert_failure(3, "expected status code 200, got 401");
+    finished.assert_failure(3, "does not accept the user name and the password (401)");
     assert!(!finished.stderr.contains("horse"), "the password is in the log: {}", finished.stderr);
     setup.assert_no_target();
 }
@@ -113,6 +113,6 @@ fn an_authority_that_is_not_trusted_is_a_sentence() {
 fn a_missing_object_is_a_sentence() {
     let setup = Setup::new();
     let finished = setup.import("missing", "password").args(setup.authorities()).run();
-    finished.assert_failure(3, "expected status code 200, got 404");
+    finished.assert_failure(3, "/missing does not exist (404): is the address right?");
     setup.assert_no_target();
 }

@@ -49,7 +49,7 @@ fn a_pod_that_is_killed_takes_only_its_own_upload_along() {
         if index == 1 {
             assert_gone(response);
         } else {
-            response.or_fail(PVCS[index]).assert(200, "");
+            response.or_fail(PVCS[index]).assert_uploaded();
             others.push(index);
         }
     }
@@ -89,7 +89,7 @@ fn a_pod_that_starts_again_is_reached_again() {
     // A connection to the one that is gone may not be used again.
     let content = disk::content(5, 1 << 20);
     let request = Request::post(PATH).header("Authorization", &proxy.bearer("disk"));
-    front.exchange(&request, &content).assert(200, "");
+    front.exchange(&request, &content).assert_uploaded();
     again.wait().assert_success("the second pod");
     assert!(std::fs::read(pod.disk()).or_fail("a disk") == content);
 }

@@ -46,10 +46,8 @@ async fn a_scrape_gets_the_progress_on_any_path() {
     progress.record_bytes(1, 2);
     for request in [request, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"] {
         let (answer, _) = exchange(address, request).await;
-        assert!(
-            answer.ends_with("\nkubevirt_cdi_import_progress_total{ownerUID=\"uid-1\"} 50.00\n"),
-            "{answer}"
-        );
+        let line = "\nkubevirt_cdi_import_progress_total{ownerUID=\"uid-1\"} 50.00\n";
+        assert!(answer.contains(line), "{answer}");
     }
 
     stop.cancel();

@@ -12,6 +12,9 @@ use testkit::process::{Finished, Program};
 /// Exit code of a source that failed.
 pub(crate) const SOURCE_FAILED: i32 = 3;
 
+/// The exit code of a command line that cannot be carried out.
+pub(crate) const USAGE: i32 = 2;
+
 pub(crate) const MIB: u64 = 1 << 20;
 
 /// A folder with a target in it.

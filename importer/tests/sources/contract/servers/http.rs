@@ -57,7 +57,7 @@ impl Server for Http {
     }
 
     fn missing(&self) -> (Vec<String>, &'static str) {
-        let text = "expected status code 200, got 404. Status: 404 Not Found";
+        let text = "does not exist (404): is the address right?";
         (vec![self.gateway.url("/nothing")], text)
     }
 
@@ -68,6 +68,6 @@ impl Server for Http {
     fn lock_out(&self) -> &'static str {
         let file = self.folder.path().join("passwords");
         std::fs::write(file, format!("{USER}:{{PLAIN}}another\n")).or_fail("another password");
-        "expected status code 200, got 401. Status: 401 Unauthorized"
+        "does not accept the user name and the password (401)"
     }
 }
