@@ -69,16 +69,17 @@ fn make_qcow2(raw: &Path, path: &Path, options: &[&str]) {
 /// Posts the file at `object`, in a form if `path` is of forms, and tells how long after its last byte
 /// the answer came.
 fn upload(server: &Server, path: &str, object: &Path) -> Duration {
-    let (front, back) = if path.contains("form") {
-        (framing::form_head(&Part::file(b"")), framing::form_tail())
+    let request = Request::post(path);
+    let (request, front, back) = if path.contains("form") {
+        let request = request.header("Content-Type", &framing::form_content_type());
+        (request, framing::form_head(&Part::file(b"")), framing::form_tail())
     } else {
-        (Vec::new(), Vec::new())
+        (request, Vec::new(), Vec::new())
     };
     let mut file = File::open(object).or_fail(object.display());
     let length = file.metadata().or_fail(object.display()).len();
     let mut connection = server.connect();
     let length = usize::try_from(length).or_fail("a length") + front.len() + back.len();
-    let request = Request::post(path).header("Content-Type", &framing::form_content_type());
     connection.begin(&request.length(length)).or_fail("send the head");
     connection.send(&front).or_fail("send");
     let mut piece = vec![0; PIECE_BYTES];
