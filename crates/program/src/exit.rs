@@ -7,7 +7,7 @@ use crate::signal::StopSignal;
 /// The table, as it stands below `--help`.
 pub const HELP: &str = "\
 Exit codes:
-  0  success                              5  no space, or the target is too small
+  0  success                              5  no space, or too small a target
   1  internal error, or another failure   6  the checksum does not match
   2  wrong usage                          7  the target cannot be written
   3  the source cannot be read      128 + n  ended by signal n
