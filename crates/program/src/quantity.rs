@@ -15,7 +15,7 @@ pub enum QuantityError {
     /// The text does not follow the grammar.
     #[error("{text:?} is not a Kubernetes quantity: {}", advice(.text))]
     Syntax {
-        /// Its beginning.
+        /// The first characters of the text.
         text: String,
     },
     /// A size below zero.

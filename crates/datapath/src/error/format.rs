@@ -7,7 +7,7 @@ use crate::memory::MemoryLimitError;
 /// A source that is text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPayload {
-    /// Its beginning, on one line.
+    /// The first characters of the text, on one line.
     pub beginning: String,
     /// Bytes in all, if that is known.
     pub bytes: Option<u64>,

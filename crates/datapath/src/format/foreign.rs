@@ -6,7 +6,7 @@
 use crate::error::{FormatError, TextPayload};
 
 /// Bytes of text that no disk begins with. A file that is shorter is text if all of it is.
-pub(crate) const TEXT_BYTES: usize = 4096;
+const TEXT_BYTES: usize = 4096;
 
 /// Characters of a text that are quoted.
 const QUOTED_CHARS: usize = 60;
@@ -15,8 +15,8 @@ const QUOTED_CHARS: usize = 60;
 const USTAR: &[u8] = b"ustar";
 const USTAR_AT: usize = 257;
 
-/// Fails if `head`, which no format of images claims, is text or a file of a kind that nobody boots. What
-/// somebody may want on a disk as it is, is taken with a warning. `bytes` and `content_type` describe the source, as far as they are known.
+/// Fails if `head`, which no image format claims, is text or a file that nobody boots. A tar or a LUKS container is taken with a warning:
+/// somebody may want it on a disk as it is. `bytes` and `content_type` describe the source, as far as they are known.
 pub(crate) fn refuse_foreign(
     head: &[u8],
     bytes: Option<u64>,

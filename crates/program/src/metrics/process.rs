@@ -11,7 +11,7 @@ const SYSTEM_TICKS: usize = 12;
 const START_TICKS: usize = 19;
 const RESIDENT_PAGES: usize = 21;
 
-/// The series of this process, read now. What the kernel does not tell is left out.
+/// Reads the series of this process. Series for which the kernel has no figure are left out.
 pub(super) fn encode_text() -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
