@@ -94,10 +94,8 @@ impl SourceError {
     ) -> Self {
         let cause = cause.into();
         let plain = cause.downcast_ref::<Self>().and_then(|cause| cause.plain.as_ref());
-        let plain = plain.map(|plain| format!("{what}: {plain}"));
-        let error = Self::new(kind, format!("{what}: {cause}"));
-        let error = plain.into_iter().fold(error, |error, plain| error.with_plain_words(&plain));
-        error.with_cause(cause)
+        let plain = plain.map(|plain| printable::escape_line(&format!("{what}: {plain}"), MAX_MESSAGE_CHARS));
+        Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
     }
 
     /// A failure of `kind` whose sentence is that of `cause`.
