@@ -11,7 +11,7 @@ use http::StatusCode;
 use tokio::time::Instant;
 use tracing::Span;
 
-use crate::http::status_text;
+use crate::messages::status_text;
 
 /// The reason why one attempt failed.
 #[derive(Debug)]

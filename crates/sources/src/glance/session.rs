@@ -16,9 +16,8 @@ use super::image::GlanceImage;
 use crate::error::invalid_error;
 use crate::http::{
     AgentResponse, HttpAgent, RefusalVerdict, RefusedRequest, ServerDialect, USER_AGENT, keeps_promise,
-    status_text,
 };
-use crate::messages::plain_line;
+use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 
 /// The largest document: a catalogue with a hundred services in ten regions has 300 KiB.

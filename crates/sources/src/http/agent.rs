@@ -12,9 +12,10 @@ use rustls::ClientConfig;
 use url::Url;
 
 use super::cause::{RequestRoute, plain_cause, transport_failure};
-use super::status::{passes_soon, retry_after_now, status_text};
+use super::status::{passes_soon, retry_after_now};
 use crate::address::url_origin;
 use crate::error::invalid_error;
+use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::{AttemptError, RetryPolicy, WaitReport, short_cause};
 

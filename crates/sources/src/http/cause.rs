@@ -8,8 +8,8 @@ use datapath::error::{SourceError, SourceErrorKind, errno_text};
 use http::StatusCode;
 use url::Url;
 
-use super::status::status_text;
 use crate::address::url_origin;
+use crate::messages::status_text;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptError;
 

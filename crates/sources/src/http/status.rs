@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, StatusCode, header};
 
+use crate::messages::status_text;
 use crate::retry::AttemptError;
 
 impl AttemptError {
@@ -47,14 +48,6 @@ pub(super) fn passes_soon(error: &SourceError) -> bool {
 /// True for what overload and trouble behind a gateway look like.
 pub(crate) fn is_transient_status(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
-}
-
-/// `404 Not Found`.
-pub(crate) fn status_text(status: StatusCode) -> String {
-    match status.canonical_reason() {
-        Some(reason) => format!("{} {reason}", status.as_u16()),
-        None => status.as_u16().to_string(),
-    }
 }
 
 /// The pause that a server asks for, from now on.

@@ -9,8 +9,8 @@ use url::{Url, form_urlencoded};
 
 use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
-use crate::http::{AgentResponse, HttpAgent, USER_AGENT, status_text};
-use crate::messages::plain_line;
+use crate::http::{AgentResponse, HttpAgent, USER_AGENT};
+use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 use crate::xml::{XmlElement, escape_text};
 

@@ -19,7 +19,7 @@ use crate::http::config::HttpConfig;
 use crate::http::dialect::{self, RefusalVerdict, ServerDialect};
 use crate::http::headers::ExtraHeader;
 use crate::http::promise::{IntegrityGuarantee, keeps_promise};
-use crate::http::status::status_text;
+use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::AttemptError;
 
