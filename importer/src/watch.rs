@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datapath::Error;
+use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, Observer, Stage, TransferPhase};
 use program::metrics::{MetricsRegistry, ProgressMetric};
@@ -80,8 +81,8 @@ impl Observer for PodWatch {
         self.counted.record_bytes(count, total);
     }
 
-    fn record_retry(&self, stage: Stage) {
-        self.counted.record_retry(stage);
+    fn record_retry(&self, kind: SourceErrorKind) {
+        self.counted.record_retry(kind);
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {

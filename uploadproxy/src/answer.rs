@@ -160,7 +160,7 @@ async fn answer_granted(
             }
         },
         Err(excess) => {
-            proxy.figures.count_outcome(RequestOutcome::Limited);
+            proxy.figures.count_limit(excess);
             UploadDeniedError::Excess(excess)
         }
     };

@@ -124,7 +124,7 @@ impl Drop for UploadExchange {
         let outcome = known.unwrap_or(RequestOutcome::ClientGone);
         self.figures.count_outcome(outcome);
         let time = self.began.elapsed();
-        self.figures.add_time(time);
+        self.figures.record_request(time, self.bytes.load(Ordering::Relaxed));
         let line = format!(
             "pvc={} namespace={} peer={} method={} path={} status={} bytes={} seconds={:.3} outcome={outcome}",
             self.grant.pvc,

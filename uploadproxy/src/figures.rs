@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
-use program::metrics::{Counter, Gauge, MetricsRegistry, SecondsCounter};
+use https::listener::ConnectionFigures;
+use program::metrics::{Counter, Gauge, Histogram, MetricsRegistry, TRANSFER_BYTES, TRANSFER_SECONDS};
 
+use crate::limits::UploadLimitError;
 use crate::outcome::RequestOutcome;
 
 /// Its series. Clones share them.
@@ -14,12 +16,16 @@ pub(crate) struct ProxyMetrics {
     pub(crate) active: Gauge,
     /// Bytes of bodies that were forwarded.
     pub(crate) bytes: Counter,
-    seconds: SecondsCounter,
-    /// The same, under an old name.
+    /// The connections of clients.
+    pub(crate) connections: ConnectionFigures,
+    seconds: Histogram,
+    sizes: Histogram,
+    /// The sum of `seconds`, under an old name.
     milliseconds: Counter,
     /// The end of the certificate that clients see, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
     outcomes: [(RequestOutcome, Counter); RequestOutcome::ALL.len()],
+    limits: [(&'static str, Counter); UploadLimitError::NAMES.len()],
 }
 
 impl Default for ProxyMetrics {
@@ -36,14 +42,41 @@ impl Default for ProxyMetrics {
                 "Bytes that were taken from clients for upload servers.",
                 &[],
             ),
-            seconds: registry.add_seconds_counter(
-                "cdi_uploadproxy_upload_seconds_total",
-                "Time that all requests with a valid token have taken together.",
-                &[],
+            connections: ConnectionFigures {
+                open: registry.add_gauge(
+                    "cdi_uploadproxy_open_connections",
+                    "Connections of clients.",
+                    &[],
+                ),
+                limit: registry.add_gauge(
+                    "cdi_uploadproxy_max_connections",
+                    "Connections of clients that there may be before the oldest idle one is closed.",
+                    &[],
+                ),
+                evicted: registry.add_counter(
+                    "cdi_uploadproxy_evicted_connections_total",
+                    "Idle connections that were closed because there were too many.",
+                    &[],
+                ),
+                refused: registry.add_counter(
+                    "cdi_uploadproxy_refused_connections_total",
+                    "Connections that were closed at once because all others were in use.",
+                    &[],
+                ),
+            },
+            seconds: registry.add_histogram(
+                "cdi_uploadproxy_request_duration_seconds",
+                "Time that requests with a valid token took.",
+                TRANSFER_SECONDS,
+            ),
+            sizes: registry.add_histogram(
+                "cdi_uploadproxy_request_size_bytes",
+                "Bytes that requests with a valid token brought.",
+                TRANSFER_BYTES,
             ),
             milliseconds: registry.add_counter(
                 "cdi_uploadproxy_upload_milliseconds_total",
-                "Deprecated and gone with the next release: use cdi_uploadproxy_upload_seconds_total.",
+                "Deprecated and gone with the next release: use cdi_uploadproxy_request_duration_seconds_sum.",
                 &[],
             ),
             certificate_expiry: registry.add_gauge(
@@ -55,6 +88,11 @@ impl Default for ProxyMetrics {
                 let help = "Requests to upload paths, by how they ended.";
                 let labels = [("outcome", outcome.name())];
                 (outcome, registry.add_counter("cdi_uploadproxy_requests_total", help, &labels))
+            }),
+            limits: UploadLimitError::NAMES.map(|limit| {
+                let help = "Requests that were refused because there were too many, by the limit.";
+                let labels = [("limit", limit)];
+                (limit, registry.add_counter("cdi_uploadproxy_limited_requests_total", help, &labels))
             }),
             registry,
         }
@@ -69,9 +107,18 @@ impl ProxyMetrics {
         }
     }
 
-    /// An upload took so long.
-    pub(crate) fn add_time(&self, time: Duration) {
-        self.seconds.add_time(time);
+    /// A request has ended because of a limit.
+    pub(crate) fn count_limit(&self, error: UploadLimitError) {
+        self.count_outcome(RequestOutcome::Limited);
+        if let Some((_, counter)) = self.limits.iter().find(|(known, _)| *known == error.name()) {
+            counter.add(1);
+        }
+    }
+
+    /// A request with a valid token took so long, and brought so many bytes.
+    pub(crate) fn record_request(&self, time: Duration, bytes: u64) {
+        self.seconds.observe(time.as_secs_f64());
+        self.sizes.observe(bytes as f64);
         self.milliseconds.add(time.as_millis().try_into().unwrap_or(u64::MAX));
     }
 }

@@ -54,6 +54,7 @@ pub async fn run(
         connections: max_connections(raise_file_limit(), shares, config.allowed.uploads),
         header_timeout: HEADER_TIMEOUT,
         lanes: RuntimePool::new(start::build_runtimes())?,
+        figures: figures.connections.clone(),
     };
     let socket = listener::bind(&config.address, config.port).await?;
     let proxy = Arc::new(ProxyState {

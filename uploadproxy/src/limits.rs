@@ -130,6 +130,23 @@ pub(crate) enum UploadLimitError {
     Claim(usize),
 }
 
+impl UploadLimitError {
+    /// The names of all limits, for the label `limit` of metrics.
+    // `name` takes them apart, so that it can have no other.
+    pub(crate) const NAMES: [&'static str; 4] = ["uploads", "memory", "client", "claim"];
+
+    /// The lower-case name of the limit.
+    pub(crate) const fn name(self) -> &'static str {
+        let [uploads, memory, client, claim] = Self::NAMES;
+        match self {
+            Self::Total(_) => uploads,
+            Self::Memory(_) => memory,
+            Self::Client(_) => client,
+            Self::Claim(_) => claim,
+        }
+    }
+}
+
 impl UploadLimiter {
     /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless
     /// `allowed` has another one.

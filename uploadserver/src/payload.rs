@@ -53,6 +53,18 @@ pub(crate) enum BodyEnd {
     Replaced,
 }
 
+impl BodyEnd {
+    /// The reason why the rest of the body has to come with another request, if it has to.
+    pub(crate) fn interruption_kind(&self) -> Option<SourceErrorKind> {
+        match self {
+            Self::Whole(_) | Self::Unwanted => None,
+            Self::Broken(error) => Some(error.kind()),
+            // Its connection is dead, which only the client knew.
+            Self::Replaced => Some(SourceErrorKind::Connect),
+        }
+    }
+}
+
 impl RequestPayload {
     /// A body that is the object itself.
     pub(crate) fn from_body(body: Incoming, engagement: ActiveGuard) -> Self {

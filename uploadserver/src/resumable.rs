@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use datapath::digest::Checksum;
 use datapath::error::SourceErrorKind;
-use datapath::observe::{Observer, Stage};
+use datapath::observe::Observer;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use https::body;
 use https::listener::Peer;
@@ -178,8 +178,8 @@ async fn feed(
         // The client is gone, and takes an upload with all its bytes for complete.
         _ if intake.has_all_bytes() => intake.finish_body(stated).await,
         end => {
-            if !matches!(end, BodyEnd::Whole(_)) {
-                job.progress.counted.record_retry(Stage::Source);
+            if let Some(kind) = end.interruption_kind() {
+                job.progress.counted.record_retry(kind);
             }
             intake.flush_bytes().await;
             let received = intake.received_bytes();

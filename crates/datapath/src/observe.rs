@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::error::SourceErrorKind;
 use crate::facts::ImageFacts;
 
 /// Shortest time of a stage that is worth a remark.
@@ -195,8 +196,8 @@ pub trait Observer: Send + Sync {
     fn source_position(&self, _position: u64, _total: Option<u64>) {}
     /// The transfer has come to `total` bytes of this count. Called now and then.
     fn record_bytes(&self, _count: ByteCount, _total: u64) {}
-    /// An attempt of `stage` failed and is made again.
-    fn record_retry(&self, _stage: Stage) {}
+    /// An attempt to read the source failed, with trouble of this kind, and is made again.
+    fn record_retry(&self, _kind: SourceErrorKind) {}
     /// The source waits before it is asked again.
     fn begin_wait(&self, _pause: &RetryPause<'_>) {}
     /// The source brings bytes again, or was given up.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::{Observer, RetryPause, Stage};
+use datapath::observe::{Observer, RetryPause};
 use http::StatusCode;
 use tokio::time::Instant;
 use tracing::Span;
@@ -138,7 +138,7 @@ impl RetryPolicy {
             let Some(pause) = contact.next_pause(retry_after.unwrap_or_default()) else {
                 return Err(error);
             };
-            observer.record_retry(Stage::Source);
+            observer.record_retry(error.kind());
             let attempt = contact.failures;
             tracing::info!(attempt, cause = %error, "the source is not ready, trying again");
             waiting.begin(&short_cause(&error), attempt, pause);
@@ -292,7 +292,7 @@ impl<'a> RetryAttempts<'a> {
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay =
             self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
-        self.waiting.observer.record_retry(Stage::Source);
+        self.waiting.observer.record_retry(error.kind());
         tracing::info!(attempt = self.failures, cause = %error, "the source broke {place}, resuming");
         self.waiting.begin(&short_cause(&error), self.failures, delay);
         Ok(delay)

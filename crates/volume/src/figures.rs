@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use datapath::error::error_kinds;
+use datapath::error::{SourceErrorKind, error_kinds};
 use datapath::observe::{ByteCount, Observer, Stage};
 use program::metrics::{Counter, MetricValue, MetricsRegistry, SecondsCounter};
 
@@ -31,7 +31,10 @@ pub fn writer_troubles() -> impl Iterator<Item = TransferTrouble> {
 #[derive(Debug)]
 pub struct TransferMetrics {
     bytes: [Counter; ByteCount::ALL.len()],
-    retries: Counter,
+    /// By the kind of error, as all retries are of the source.
+    retries: Vec<(&'static str, Counter)>,
+    /// Their sum, which has an old name.
+    all_retries: Counter,
     errors: Vec<(TransferTrouble, Counter)>,
     seconds: Vec<(Stage, SecondsCounter)>,
 }
@@ -53,8 +56,12 @@ impl TransferMetrics {
                 let (name, help) = count.describe();
                 family.add_counter(name, help, &[])
             }),
-            // Nothing else is tried again.
-            retries: family.add_counter("retries", RETRIES, &[("stage", Stage::Source.name())]),
+            retries: family.add_retries(),
+            all_retries: {
+                let all_retries = Counter::default();
+                family.show_old_name("retries", &SOURCE_STAGE, &all_retries);
+                all_retries
+            },
             seconds: (Stage::ALL.into_iter().filter(is_used))
                 .map(|stage| {
                     (stage, family.add_seconds("stage_seconds", SECONDS, &[("stage", stage.name())]))
@@ -77,6 +84,14 @@ impl TransferMetrics {
     }
 }
 
+/// The labels of retries: nothing but the source is tried again.
+const SOURCE_STAGE: [(&str, &str); 1] = [("stage", Stage::Source.name())];
+
+/// The whole name of a series.
+fn transfer_name(name: &str) -> String {
+    format!("cdi_transfer_{name}_total")
+}
+
 /// The names of a program's series.
 struct MetricNames<'r> {
     registry: &'r MetricsRegistry,
@@ -87,6 +102,15 @@ struct MetricNames<'r> {
 impl MetricNames<'_> {
     fn add_counter(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> Counter {
         self.add_series(name, labels, |name, labels| self.registry.add_counter(name, help, labels))
+    }
+
+    /// A counter for each kind of error that is tried again.
+    fn add_retries(&self) -> Vec<(&'static str, Counter)> {
+        let with_counter = |&kind| {
+            let labels = [&[("program", self.program)], &SOURCE_STAGE[..], &[("kind", kind)]].concat();
+            (kind, self.registry.add_counter(transfer_name("retries"), RETRIES, &labels))
+        };
+        error_kinds(Stage::Source).iter().map(with_counter).collect()
     }
 
     fn add_seconds(&self, name: &str, help: &'static str, labels: &[(&str, &str)]) -> SecondsCounter {
@@ -100,12 +124,16 @@ impl MetricNames<'_> {
         labels: &[(&str, &str)],
         add: impl FnOnce(Cow<'static, str>, &[(&str, &str)]) -> V,
     ) -> V {
-        let whole_name = format!("cdi_transfer_{name}_total");
-        let value = add(whole_name.clone().into(), &[&[("program", self.program)], labels].concat());
-        if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
-            self.registry.add_deprecated(old_name, &whole_name, labels, value.clone());
-        }
+        let value = add(transfer_name(name).into(), &[&[("program", self.program)], labels].concat());
+        self.show_old_name(name, labels, &value);
         value
+    }
+
+    /// Shows `value`, which is that of the series `name`, under the name that it had.
+    fn show_old_name<V: Clone + Into<MetricValue>>(&self, name: &str, labels: &[(&str, &str)], value: &V) {
+        if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
+            self.registry.add_deprecated(old_name, &transfer_name(name), labels, value.clone());
+        }
     }
 }
 
@@ -137,8 +165,11 @@ impl Observer for CountedTransfer {
         self.metrics.bytes[count as usize].add(total.saturating_sub(before));
     }
 
-    fn record_retry(&self, _stage: Stage) {
-        self.metrics.retries.add(1);
+    fn record_retry(&self, kind: SourceErrorKind) {
+        self.metrics.all_retries.add(1);
+        if let Some((_, counter)) = self.metrics.retries.iter().find(|(known, _)| *known == kind.name()) {
+            counter.add(1);
+        }
     }
 
     fn record_time(&self, stage: Stage, time: Duration) {
@@ -153,9 +184,7 @@ mod tests {
     use std::path::Path;
 
     use datapath::Error;
-    use datapath::error::{
-        DecodeError, FormatError, SourceError, SourceErrorKind, TargetError, TargetRefusedError,
-    };
+    use datapath::error::{DecodeError, FormatError, SourceError, TargetError, TargetRefusedError};
     use rustix::io::Errno;
 
     use super::*;
@@ -224,14 +253,16 @@ mod tests {
         let figures =
             TransferMetrics::new(&registry, "x", writer_troubles(), &[("retries", "cdi_x_retries_total")]);
         let figures = CountedTransfer::new(Arc::new(figures));
-        figures.record_retry(Stage::Source);
-        figures.record_retry(Stage::Source);
+        figures.record_retry(SourceErrorKind::Connect);
+        figures.record_retry(SourceErrorKind::Status(503));
         for _ in 0..3 {
             figures.record_time(Stage::Target, Duration::from_millis(250));
         }
         let text = registry.encode_text();
         for line in [
-            "cdi_transfer_retries_total{program=\"x\",stage=\"source\"} 2\n",
+            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"connect\"} 1\n",
+            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"status\"} 1\n",
+            "cdi_transfer_retries_total{program=\"x\",stage=\"source\",kind=\"io\"} 0\n",
             "cdi_x_retries_total{stage=\"source\"} 2\n",
             "# HELP cdi_x_retries_total Deprecated and gone with the next release: use cdi_transfer_retries_total.\n",
             "cdi_transfer_stage_seconds_total{program=\"x\",stage=\"target\"} 0.75\n",

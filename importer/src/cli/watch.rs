@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use datapath::error::SourceErrorKind;
 use datapath::facts::ImageFacts;
 use datapath::observe::{ByteCount, Observer, RetryPause, Stage, StageTimes, TransferPhase};
 use parking_lot::Mutex;
@@ -45,7 +46,7 @@ impl Observer for TransferWatch {
         }
     }
 
-    fn record_retry(&self, _: Stage) {
+    fn record_retry(&self, _: SourceErrorKind) {
         self.retries.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -58,9 +58,17 @@ fn of_the_dashboard() -> Vec<Asked> {
         let legend = target["legendFormat"].as_str().or_fail("a legend");
         Asked {
             place: format!("the panel {title}"),
-            // What Grafana puts in, at least four scrapes.
-            expression: expression.replace("$__rate_interval", "10s"),
-            labels: owned(lists(expression, "by (", ")").chain(lists(legend, "{{", "}}"))),
+            // What Grafana puts in: at least four scrapes, and the choices of the user.
+            expression: expression
+                .replace("$__rate_interval", "10s")
+                .replace("$namespace", "(default|other)")
+                .replace("$claim", "(disk|other)"),
+            // A quantile is of all buckets.
+            labels: owned(
+                lists(expression, "by (", ")")
+                    .chain(lists(legend, "{{", "}}"))
+                    .filter(|label| *label != "le"),
+            ),
         }
     });
     asked.collect()
@@ -92,7 +100,7 @@ fn configuration(pods: &[(&str, SocketAddr)]) -> String {
         write!(
             text,
             "- job_name: {name}\n  scheme: https\n  tls_config: {{insecure_skip_verify: true}}\n  static_configs:\n  \
-             - targets: ['{address}']\n    labels: {{namespace: default, pod: {name}}}\n"
+             - targets: ['{address}']\n    labels: {{namespace: default, pod: {name}-disk}}\n"
         )
         .or_fail("text");
     }

@@ -62,7 +62,10 @@ fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
     let running = pod.program().start();
     let text = wait_for(scraper(&pod), "cdi_importer_retries_total{stage=\"source\"} 3");
     assert!(text.contains("cdi_importer_errors_total{stage=\"source\",kind=\"length\"} 0\n"), "{text}");
-    assert!(text.contains("cdi_transfer_retries_total{program=\"importer\",stage=\"source\"} 3\n"), "{text}");
+    for (kind, count) in [("status", 1), ("io", 2), ("connect", 0)] {
+        let series = "cdi_transfer_retries_total{program=\"importer\",stage=\"source\"";
+        assert!(text.contains(&format!("{series},kind=\"{kind}\"}} {count}\n")), "{kind}: {text}");
+    }
     let waited = text
         .split_once("cdi_importer_stage_seconds_total{stage=\"source\"} ")
         .and_then(|(_, rest)| rest.lines().next()?.parse::<f64>().ok());

@@ -75,6 +75,9 @@ fn dev_prints_a_command_that_uploads_and_ends_both_servers() {
         "cdi_uploadproxy_requests_total{outcome=\"failed\"} 0".to_owned(),
         "cdi_uploadproxy_active_uploads 0".to_owned(),
         format!("cdi_uploadproxy_received_bytes_total {bytes}"),
+        format!("cdi_uploadproxy_request_size_bytes_sum {bytes}"),
+        "cdi_uploadproxy_request_duration_seconds_count 1".to_owned(),
+        "cdi_uploadproxy_refused_connections_total 0".to_owned(),
     ] {
         assert!(text.contains(&line), "no {line:?} in {text}");
     }

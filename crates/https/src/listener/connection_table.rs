@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use program::metrics::{Counter, Gauge};
 use tokio_util::sync::CancellationToken;
 
 /// One in this number of connections may be in its handshake.
@@ -22,6 +23,19 @@ const LEAST_HANDSHAKES: usize = 32;
 /// had 10 ms from its connect to its first byte.
 const LEAST_WAITING: usize = 256;
 
+/// How full a listener is, for metrics.
+#[derive(Debug, Clone, Default)]
+pub struct ConnectionFigures {
+    /// Connections now.
+    pub open: Gauge,
+    /// Connections that there may be before the oldest idle one is closed.
+    pub limit: Gauge,
+    /// Connections that were closed because there were too many.
+    pub evicted: Counter,
+    /// Connections that were closed at once because all others were in use.
+    pub refused: Counter,
+}
+
 /// All connections of a listener.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionTable(Arc<Mutex<Connections>>);
@@ -29,6 +43,7 @@ pub(super) struct ConnectionTable(Arc<Mutex<Connections>>);
 #[derive(Debug)]
 struct Connections {
     most: usize,
+    figures: ConnectionFigures,
     next: u64,
     taken: HashMap<u64, Connection>,
     /// Connections whose clients have sent nothing.
@@ -91,9 +106,11 @@ struct Active(ConnectionSlot);
 pub(super) struct RequestInProgress(ConnectionSlot);
 
 impl ConnectionTable {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(most: usize, figures: ConnectionFigures) -> Self {
+        figures.limit.set(most as f64);
         Self(Arc::new(Mutex::new(Connections {
             most,
+            figures,
             next: 0,
             taken: HashMap::new(),
             silent: BTreeSet::new(),
@@ -107,12 +124,16 @@ impl ConnectionTable {
         let close = CancellationToken::new();
         let mut connections = self.0.lock();
         // Before the new one has a slot: it could be the one that is told to go.
-        connections.make_room()?;
+        if connections.make_room().is_none() {
+            connections.figures.refused.add(1);
+            return None;
+        }
         let number = connections.next;
         connections.next += 1;
         let taken = Connection { close: close.clone(), phase: Phase::Silent, engagements: 0 };
         connections.enqueue_by_phase(number, &taken);
         connections.taken.insert(number, taken);
+        connections.figures.open.add(1.0);
         drop(connections);
         Some(ConnectionSlot(Arc::new(SlotState {
             number,
@@ -155,6 +176,7 @@ impl Connections {
     fn close_connection(&mut self, number: u64) {
         if let Some(closed) = self.remove_connection(number) {
             closed.close.cancel();
+            self.figures.evicted.add(1);
         }
     }
 
@@ -282,7 +304,9 @@ impl Drop for Active {
 
 impl Drop for SlotState {
     fn drop(&mut self) {
-        self.table.0.lock().remove_connection(self.number);
+        let mut connections = self.table.0.lock();
+        connections.remove_connection(self.number);
+        connections.figures.open.add(-1.0);
     }
 }
 
@@ -309,7 +333,7 @@ mod tests {
 
     #[test]
     fn the_oldest_idle_connection_makes_room() {
-        let table = ConnectionTable::new(3);
+        let table = ConnectionTable::new(3, ConnectionFigures::default());
         let connections = [open(&table), open(&table), open(&table)];
         let engaged = connections[0].hold_active();
         let fourth = open(&table);
@@ -322,8 +346,23 @@ mod tests {
     }
 
     #[test]
+    fn figures_say_how_full_the_table_is() {
+        let figures = ConnectionFigures::default();
+        let table = ConnectionTable::new(2, figures.clone());
+        let [first, second] = [open(&table), open(&table)];
+        assert_eq!((figures.limit.value(), figures.open.value()), (2.0, 2.0));
+        let third = open(&table);
+        assert_eq!((figures.evicted.value(), figures.refused.value()), (1, 0));
+        let _engaged = [second.hold_active(), third.hold_active()];
+        drop(first);
+        assert!(table.take_slot().is_none());
+        assert_eq!((figures.evicted.value(), figures.refused.value()), (1, 1));
+        assert_eq!(figures.open.value(), 2.0);
+    }
+
+    #[test]
     fn an_engagement_lasts_until_the_answer_has_left() {
-        let table = ConnectionTable::new(1);
+        let table = ConnectionTable::new(1, ConnectionFigures::default());
         let slot = open(&table);
         let engagement = slot.hold_active();
         let other = engagement.clone();
@@ -355,7 +394,7 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_given_while_the_connection_is_polled_is_waited_for() {
-        let table = ConnectionTable::new(1);
+        let table = ConnectionTable::new(1, ConnectionFigures::default());
         let slot = open(&table);
         let engagement = slot.hold_active();
         let mut cx = Context::from_waker(Waker::noop());
@@ -373,7 +412,7 @@ mod tests {
 
     #[test]
     fn handshakes_are_a_part_of_all_connections_and_the_oldest_is_closed_first() {
-        let table = ConnectionTable::new(1000);
+        let table = ConnectionTable::new(1000, ConnectionFigures::default());
         let idle: Vec<_> = (0..500).map(|_| open(&table)).collect();
         let greet = || {
             let slot = table.take_slot().unwrap();
@@ -390,7 +429,7 @@ mod tests {
     #[test]
     fn silent_connections_are_not_few_and_leave_the_others_their_connections() {
         for (most, room) in [(4000, 1000), (1000, LEAST_WAITING), (200, 100)] {
-            let table = ConnectionTable::new(most);
+            let table = ConnectionTable::new(most, ConnectionFigures::default());
             let idle: Vec<_> = (0..100).map(|_| open(&table)).collect();
             let silent: Vec<_> = (0..2000).map(|_| table.take_slot().unwrap()).collect();
             let closed = silent.iter().filter(|slot| is_closed(slot)).count();
@@ -402,7 +441,7 @@ mod tests {
 
     #[test]
     fn silent_handshakes_go_before_those_that_have_begun() {
-        let table = ConnectionTable::new(4 * LEAST_HANDSHAKES);
+        let table = ConnectionTable::new(4 * LEAST_HANDSHAKES, ConnectionFigures::default());
         let first = table.take_slot().unwrap();
         first.begin_handshake();
         let _many: Vec<_> = (0..400).map(|_| table.take_slot()).collect();
@@ -411,7 +450,7 @@ mod tests {
 
     #[test]
     fn a_connection_that_ends_leaves_its_place() {
-        let table = ConnectionTable::new(2);
+        let table = ConnectionTable::new(2, ConnectionFigures::default());
         let first = open(&table);
         for _ in 0..10 {
             drop(open(&table));

@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::connection::HttpsConnection;
-pub use self::connection_table::ActiveGuard;
+pub use self::connection_table::{ActiveGuard, ConnectionFigures};
 use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
 pub use self::runtime_pool::RuntimePool;
 
@@ -44,6 +44,8 @@ pub struct ListenerSettings {
     pub header_timeout: Duration,
     /// Threads for the connections. Without any, these run in the runtime that accepts them.
     pub lanes: RuntimePool,
+    /// Counts of connections.
+    pub figures: ConnectionFigures,
 }
 
 impl ListenerSettings {
@@ -54,6 +56,7 @@ impl ListenerSettings {
             connections: 256,
             header_timeout: Duration::from_secs(30),
             lanes: RuntimePool::default(),
+            figures: ConnectionFigures::default(),
         }
     }
 }
@@ -109,7 +112,7 @@ pub async fn serve<H, F, B>(
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let table = ConnectionTable::new(settings.connections);
+    let table = ConnectionTable::new(settings.connections, settings.figures);
     // Every connection holds a sender: when the last is gone, all are closed.
     let (alive, mut gone) = mpsc::channel::<()>(1);
     while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {

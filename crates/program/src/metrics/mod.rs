@@ -5,10 +5,12 @@
 //! CDI's controllers read the progress line with a regular expression that allows one label, one
 //! space and no exponent, and a series must not exist before it is touched.
 
+mod histogram;
 mod process;
 mod progress;
 mod registry;
 
+pub use histogram::{Histogram, TRANSFER_BYTES, TRANSFER_SECONDS};
 pub use progress::ProgressMetric;
 pub use registry::{Counter, Gauge, MetricValue, MetricsRegistry, SecondsCounter};
 

@@ -1,4 +1,4 @@
-//! Counters and gauges, and their Prometheus text (exposition format 0.0.4).
+//! Counters, gauges and histograms, and their Prometheus text (exposition format 0.0.4).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::histogram::Histogram;
 use super::process;
 use super::progress::ProgressMetric;
 
@@ -98,6 +99,8 @@ pub enum MetricValue {
     Gauge(Gauge),
     /// A percentage that only grows.
     Progress(ProgressMetric),
+    /// How often a quantity had which size.
+    Histogram(Histogram),
 }
 
 impl From<Counter> for MetricValue {
@@ -118,17 +121,21 @@ impl MetricValue {
             // Progress is a counter by name and by contract, although it is a percentage.
             Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
             Self::Gauge(_) => "gauge",
+            Self::Histogram(_) => "histogram",
         }
     }
 
-    /// `None` when the series must not be shown yet. Rust never prints a number in exponent form here.
-    fn value_text(&self) -> Option<String> {
-        match self {
-            Self::Counter(counter) => Some(counter.value().to_string()),
-            Self::Seconds(seconds) => Some(seconds.value().as_secs_f64().to_string()),
-            Self::Gauge(gauge) => Some(gauge.value().to_string()),
-            Self::Progress(progress) => progress.value_text(),
-        }
+    /// The lines of the series `name` with `labels`; `None` when it must not be shown yet. Rust
+    /// never prints a number in exponent form here.
+    fn sample_text(&self, name: &str, labels: &str) -> Option<String> {
+        let value = match self {
+            Self::Counter(counter) => counter.value().to_string(),
+            Self::Seconds(seconds) => seconds.value().as_secs_f64().to_string(),
+            Self::Gauge(gauge) => gauge.value().to_string(),
+            Self::Progress(progress) => progress.value_text()?,
+            Self::Histogram(histogram) => return Some(histogram.sample_text(name)),
+        };
+        Some(format!("{name}{labels} {value}\n"))
     }
 }
 
@@ -161,6 +168,13 @@ impl MetricsRegistry {
     /// A new progress series, with the one label by which the controllers find it.
     pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
         self.add_series(name.into(), help.into(), &[("ownerUID", owner_uid)], MetricValue::Progress)
+    }
+
+    /// A new histogram, whose buckets end at `bounds` and at infinity.
+    pub fn add_histogram(&self, name: &'static str, help: &'static str, bounds: &'static [f64]) -> Histogram {
+        let histogram = Histogram::new(bounds);
+        self.show_value(name.into(), help.into(), &[], MetricValue::Histogram(histogram.clone()));
+        histogram
     }
 
     /// Shows `value`, which is that of the metric `name`, also under a name of earlier releases.
@@ -224,9 +238,9 @@ impl MetricsRegistry {
                 format!("# HELP {name} {}\n# TYPE {name} {}\n", family.help, series.value.type_name())
             });
             for series in &family.series {
-                if let Some(value) = series.value.value_text() {
+                if let Some(samples) = series.value.sample_text(name, &series.labels) {
                     text.push_str(&header.take().unwrap_or_default());
-                    text.push_str(&format!("{name}{} {value}\n", series.labels));
+                    text.push_str(&samples);
                 }
             }
         }

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use datapath::error::{SourceError, SourceErrorKind};
-use datapath::observe::Stage;
 use http::{HeaderMap, Method, StatusCode};
 use reqwest::RequestBuilder;
 use rustls::ClientConfig;
@@ -89,18 +88,19 @@ impl HttpAgent {
         let mut waiting = WaitReport::new(&*self.network.observer);
         loop {
             let result = self.send(make(), limit).await;
-            let (cause, asked) = match &result {
+            let (kind, cause, asked) = match &result {
                 Ok(answer) if is_passing(answer.status) => (
+                    SourceErrorKind::Status(answer.status.as_u16()),
                     format!("HTTP {}", status_text(answer.status)),
                     retry_after_now(&answer.headers).unwrap_or_default(),
                 ),
-                Err(error) if passes_soon(error) => (short_cause(error), Duration::ZERO),
+                Err(error) if passes_soon(error) => (error.kind(), short_cause(error), Duration::ZERO),
                 _ => return result,
             };
             let Some(pause) = contact.next_pause(asked) else {
                 return result;
             };
-            self.network.observer.record_retry(Stage::Source);
+            self.network.observer.record_retry(kind);
             waiting.begin(&cause, contact.failures, pause);
             tokio::time::sleep(pause).await;
         }

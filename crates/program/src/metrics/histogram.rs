@@ -1,0 +1,91 @@
+//! How often a quantity had which size.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::registry::Gauge;
+
+/// Seconds of a transfer: from a moment to the half day that a large disk takes over a slow line.
+pub const TRANSFER_SECONDS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
+
+/// Bytes of a transfer, from 1 MiB to 1 TiB.
+pub const TRANSFER_BYTES: &[f64] = &[
+    1_048_576.0,
+    16_777_216.0,
+    268_435_456.0,
+    1_073_741_824.0,
+    4_294_967_296.0,
+    17_179_869_184.0,
+    68_719_476_736.0,
+    274_877_906_944.0,
+    1_099_511_627_776.0,
+];
+
+/// The distribution of a quantity. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Histogram(Arc<Distribution>);
+
+#[derive(Debug)]
+struct Distribution {
+    /// The largest value of each bucket but the last, in ascending order.
+    bounds: &'static [f64],
+    /// The values in each bucket; the last has those above all bounds.
+    counts: Vec<AtomicU64>,
+    sum: Gauge,
+}
+
+impl Histogram {
+    pub(super) fn new(bounds: &'static [f64]) -> Self {
+        let counts = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
+        Self(Arc::new(Distribution { bounds, counts, sum: Gauge::default() }))
+    }
+
+    /// Counts `value`.
+    pub fn observe(&self, value: f64) {
+        let Distribution { bounds, counts, sum } = &*self.0;
+        let bucket = bounds.partition_point(|bound| *bound < value);
+        if let Some(count) = counts.get(bucket) {
+            count.fetch_add(1, Ordering::Relaxed);
+            sum.add(value);
+        }
+    }
+
+    /// The lines `NAME_bucket{le="…"}`, each with the values up to its bound, and their sum and number.
+    pub(super) fn sample_text(&self, name: &str) -> String {
+        let Distribution { bounds, counts, sum } = &*self.0;
+        let limits = bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);
+        let (mut text, mut total) = (String::new(), 0);
+        for (limit, count) in limits.zip(counts) {
+            total += count.load(Ordering::Relaxed);
+            // Writing to a string does not fail.
+            writeln!(text, "{name}_bucket{{le=\"{limit}\"}} {total}").ok();
+        }
+        writeln!(text, "{name}_sum {}\n{name}_count {total}", sum.value()).ok();
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::MetricsRegistry;
+
+    #[test]
+    fn buckets_add_up_and_a_bound_belongs_to_its_own() {
+        let registry = MetricsRegistry::default();
+        let sizes = registry.add_histogram("x_bytes", "Sizes.", &[1.0, 2.5]);
+        for value in [0.5, 1.0, 2.0, 7.0] {
+            sizes.observe(value);
+        }
+        assert_eq!(
+            registry.encode_text(),
+            "# HELP x_bytes Sizes.\n\
+             # TYPE x_bytes histogram\n\
+             x_bytes_bucket{le=\"1\"} 2\n\
+             x_bytes_bucket{le=\"2.5\"} 3\n\
+             x_bytes_bucket{le=\"+Inf\"} 4\n\
+             x_bytes_sum 10.5\n\
+             x_bytes_count 4\n"
+        );
+    }
+}
