@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use crate::env::NamedStrings;
 use crate::flags::{self, FlagError, KlogFlags, OwnFlag};
-use crate::logging::{self, LogFormat, LogOptions};
+use crate::logging::{self, LogFormat, LogOptions, LogStyle};
 use crate::panics::{self, CaughtPanic};
 use crate::paths::PodPaths;
 use crate::report;
@@ -64,7 +64,8 @@ where
     if flags.version {
         return print_version(program);
     }
-    logging::init(LogOptions { format: LogFormat::Klog, verbosity: flags.verbosity, program });
+    let format = LogStyle::from_env(env).log_format(LogFormat::Klog);
+    logging::init(LogOptions { format, verbosity: flags.verbosity, program });
     panics::install_hook();
     crate::install_provider();
     let ended = on_runtime(async |shutdown| Ok::<_, ProcessStartError>(main(flags, shutdown).await.into()));

@@ -30,6 +30,17 @@ fn an_import_fills_grows_and_opens_the_disk_and_says_so() {
 }
 
 #[test]
+fn every_log_line_is_json_if_that_is_asked_for() {
+    let origin = serve(Script::new(disk::content(5, MIB)));
+    let pod = Pod::http(&origin.url("/disk"), &[("CDI_LOG_FORMAT", "json")]);
+    let finished = pod.assert_succeeds_with(SUCCESS);
+    let parse = |line| serde_json::from_str::<serde_json::Value>(line).or_fail(line);
+    let lines: Vec<_> = finished.stderr.lines().map(parse).collect();
+    assert!(lines.iter().all(|line| line["ts"].is_f64() && line["level"].is_string()), "{lines:?}");
+    assert!(lines.iter().any(|line| line["msg"] == "Starting importer"), "{lines:?}");
+}
+
+#[test]
 fn preallocation_is_done_and_reported() {
     let origin = serve(Script::new(vec![0; 4 << 20]));
     let pod = Pod::http(&origin.url("/disk"), &[("PREALLOCATION", "true")]);

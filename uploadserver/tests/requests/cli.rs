@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use serde_json::Value;
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Program, Running};
 use testkit::shells::assert_completion;
@@ -15,7 +16,8 @@ fn serve() -> Program {
 fn address(running: &Running) -> String {
     let line = running.wait_for_line("Running server on ");
     let rest = line.split("Running server on ").nth(1).unwrap_or_default();
-    rest.split_whitespace().next().unwrap_or_default().to_owned()
+    // In JSON the text ends with a quote.
+    rest.split([' ', '"']).next().unwrap_or_default().to_owned()
 }
 
 /// Uploads with curl and returns the status.
@@ -59,6 +61,24 @@ fn one_upload_by_curl_with_certificates_made_on_request() {
         assert!(std::fs::read(target.join("disk.img")).unwrap() == content);
         std::fs::remove_file(target.join("disk.img")).unwrap();
     }
+}
+
+#[test]
+fn the_log_is_json_if_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
+    let content = disk::content(1, 3 << 20);
+    std::fs::write(&image, &content).unwrap();
+    let program = serve().args(["--once", "--insecure", "--log-format", "json"]);
+    let running = program.arg("--dir").arg(folder.path()).arg("--self-signed").arg(&certs).start();
+    let address = address(&running);
+    assert_eq!(curl(&certs, false, &address, &image), "200");
+    let finished = running.wait();
+    finished.assert_success("serve --once");
+    let objects = finished.stderr.lines().filter(|line| line.starts_with('{'));
+    let lines: Vec<Value> = objects.map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().any(|line| line["virtual_size"] == content.len()), "{lines:?}");
+    assert!(lines.iter().all(|line| line["caller"].is_string()), "{lines:?}");
 }
 
 #[test]

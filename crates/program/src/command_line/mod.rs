@@ -11,7 +11,8 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use crate::color;
-use crate::logging::{self, LogFormat, LogOptions};
+use crate::env::ProcessEnv;
+use crate::logging::{self, LogFormat, LogOptions, LogStyle};
 use crate::panics;
 use clap::builder::StyledStr;
 use clap::builder::styling::{AnsiColor, Styles};
@@ -224,6 +225,10 @@ pub struct ServerOutputArgs {
     /// Verbosity.
     #[command(flatten)]
     output: OutputArgs,
+
+    /// Form of log lines [default: text, or what CDI_LOG_FORMAT says]
+    #[arg(long, value_name = "FORMAT", help_heading = "Output")]
+    log_format: Option<LogStyle>,
 }
 
 impl LogArgs {
@@ -237,7 +242,7 @@ impl LogArgs {
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
     {
-        init_logging(program, klog_verbosity(self.verbose), writer);
+        init_logging(program, LogStyle::Text, klog_verbosity(self.verbose), writer);
     }
 }
 
@@ -246,7 +251,8 @@ impl ServerOutputArgs {
     pub fn begin_logging(&self, program: &'static str) {
         let OutputArgs { quiet, log: LogArgs { verbose } } = self.output;
         let steps = if quiet { 0 } else { verbose.max(1) };
-        init_logging(program, klog_verbosity(steps), io::stderr);
+        let style = self.log_format.unwrap_or_else(|| LogStyle::from_env(&ProcessEnv));
+        init_logging(program, style, klog_verbosity(steps), io::stderr);
     }
 }
 
@@ -260,12 +266,12 @@ fn klog_verbosity(steps: u8) -> u8 {
     }
 }
 
-fn init_logging<W>(program: &'static str, verbosity: u8, writer: W)
+fn init_logging<W>(program: &'static str, style: LogStyle, verbosity: u8, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let format = if color::is_stderr_colored() { LogFormat::Colored } else { LogFormat::Plain };
-    let options = LogOptions { format, verbosity, program };
+    let text = if color::is_stderr_colored() { LogFormat::Colored } else { LogFormat::Plain };
+    let options = LogOptions { format: style.log_format(text), verbosity, program };
     logging::init_with(options, writer);
     crate::install_provider();
 }

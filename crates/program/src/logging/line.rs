@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Debug};
 use std::time::SystemTime;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
@@ -37,18 +37,19 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for Log
             LogFormat::Klog => line.klog_line(SystemTime::now(), std::process::id()),
             LogFormat::Plain => line.plain_line(self.program, color::PLAIN_WARNING),
             LogFormat::Colored => line.plain_line(self.program, color::WARNING),
+            LogFormat::Json => line.json_line(SystemTime::now()),
         })
     }
 }
 
-/// Formats the fields of a span, which tracing-subscriber keeps as text: `key=value`, one a line.
+/// Formats the fields of a span, which tracing-subscriber keeps as text: `key=JSON`, one a line.
 pub(super) struct FieldFormat;
 
 impl<'writer> FormatFields<'writer> for FieldFormat {
     fn format_fields<R: RecordFields>(&self, mut writer: Writer<'writer>, fields: R) -> fmt::Result {
         let mut recorded = LogFields::default();
         fields.record(&mut recorded);
-        recorded.shown.iter().try_for_each(|field| writeln!(writer, "{field}"))
+        recorded.shown.iter().try_for_each(|(name, value)| writeln!(writer, "{name}={value}"))
     }
 }
 
@@ -73,10 +74,9 @@ impl LogLine {
     fn add_span_fields(&mut self, span: &str) {
         let shown = &mut self.fields.shown;
         // tracing-subscriber puts a space before a field that was recorded after the others.
-        for field in span.lines().map(str::trim_start) {
-            let name = field.split('=').next();
-            if shown.iter().all(|known| known.split('=').next() != name) {
-                shown.push(field.to_owned());
+        for (name, value) in span.lines().filter_map(|field| field.trim_start().split_once('=')) {
+            if shown.iter().all(|(known, _)| known != name) {
+                shown.push((name.to_owned(), serde_json::from_str(value).unwrap_or_default()));
             }
         }
     }
@@ -105,13 +105,30 @@ impl LogLine {
         format!("{program}: {kind}{}\n", self.message_text())
     }
 
+    /// An object with the keys of Kubernetes' JSON logs, and one for each field.
+    fn json_line(&self, time: SystemTime) -> String {
+        let mut object = Map::new();
+        let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        object.insert("ts".to_owned(), since.as_secs_f64().into());
+        object.insert("level".to_owned(), self.level.as_str().to_lowercase().into());
+        object.insert("caller".to_owned(), self.place.as_str().into());
+        object.insert("msg".to_owned(), self.fields.message.as_str().into());
+        for (name, value) in &self.fields.shown {
+            object.entry(name.as_str()).or_insert_with(|| value.clone());
+        }
+        format!("{}\n", printable::escape_json(&Value::from(object).to_string()))
+    }
+
     /// The message, then ` key=value` for each field.
     fn message_text(&self) -> String {
         // Text of a server must not be able to forge a line, or to turn one around.
         let mut text = printable::escape_text(&self.fields.message).into_owned();
-        for field in &self.fields.shown {
-            text.push(' ');
-            text.push_str(field);
+        for (name, value) in &self.fields.shown {
+            let shown = match value {
+                Value::String(value) => quote_value(value),
+                number => number.to_string().into(),
+            };
+            text.push_str(&format!(" {name}={shown}"));
         }
         text
     }
@@ -121,8 +138,8 @@ impl LogLine {
 #[derive(Default)]
 struct LogFields {
     message: String,
-    /// `key=value`, on one line.
-    shown: Vec<String>,
+    /// Names and values.
+    shown: Vec<(String, Value)>,
 }
 
 impl Visit for LogFields {
@@ -130,8 +147,20 @@ impl Visit for LogFields {
         let value = shorten_text(value);
         match field.name() {
             "message" => self.message = value.into_owned(),
-            name => self.shown.push(format!("{name}={}", quote_value(&value))),
+            name => self.shown.push((name.to_owned(), value.into())),
         }
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.shown.push((field.name().to_owned(), value.into()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.shown.push((field.name().to_owned(), value.into()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.shown.push((field.name().to_owned(), value.into()));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
@@ -177,7 +206,7 @@ mod tests {
     use super::*;
 
     fn line(level: Level, message: &str, fields: &[(&str, &str)]) -> LogLine {
-        let shown = fields.iter().map(|(name, value)| format!("{name}={}", quote_value(value)));
+        let shown = fields.iter().map(|&(name, value)| (name.to_owned(), value.into()));
         LogLine {
             level,
             place: "transfer.rs:383".to_owned(),
@@ -206,6 +235,19 @@ mod tests {
         assert!(
             line(Level::INFO, "msg", &[]).klog_line(moment(), 1_234_567).contains(".319027 1234567 transfer")
         );
+    }
+
+    #[test]
+    fn json_lines_are_objects_that_text_cannot_break() {
+        let mut odd = line(Level::WARN, "not found\n{", &[("host", "a \"b\""), ("msg", "forged")]);
+        odd.fields.shown.push(("bytes".to_owned(), 7.into()));
+        let text = odd.json_line(moment());
+        assert_eq!(text.lines().count(), 1);
+        let expected = serde_json::json!({
+            "ts": 1_759_112_034.319_027, "level": "warn", "caller": "transfer.rs:383", "msg": "not found\n{",
+            "host": "a \"b\"", "bytes": 7,
+        });
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), expected);
     }
 
     #[test]

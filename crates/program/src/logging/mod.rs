@@ -1,4 +1,4 @@
-//! Log lines on stderr: klog's shape for pods, plain text for people.
+//! Log lines on stderr: klog's shape for pods, plain text for people, JSON for those who ask for it.
 //!
 //! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
 //! never ends the process. The fields of the spans around an event follow its own.
@@ -16,6 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 #[cfg(feature = "progress")]
 use crate::color;
+use crate::env::NamedStrings;
 
 /// The crates whose events follow the verbosity; a test compares them with the workspace.
 const OUR_CRATES: [&str; 18] = [
@@ -51,6 +52,40 @@ pub enum LogFormat {
     Plain,
     /// The same with colours.
     Colored,
+    /// `{"caller":"job.rs:12","level":"info","msg":"message","ts":1759112034.319,"key":"value"}`.
+    Json,
+}
+
+/// The variable that selects JSON for the log of a pod or a server.
+pub const FORMAT_VARIABLE: &str = "CDI_LOG_FORMAT";
+
+/// A choice of the user between the forms of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "commands", derive(clap::ValueEnum))]
+pub enum LogStyle {
+    /// Lines for people.
+    Text,
+    /// A JSON object a line, with the keys ts, level, caller and msg, and those of the event.
+    Json,
+}
+
+impl LogStyle {
+    /// The choice in [`FORMAT_VARIABLE`]: text unless it is `json`. A value that means nothing is
+    /// not worth a pod that does not start.
+    pub fn from_env(env: &dyn NamedStrings) -> Self {
+        match env.get(FORMAT_VARIABLE).as_deref() {
+            Some("json") => Self::Json,
+            _ => Self::Text,
+        }
+    }
+
+    /// The format for this choice, of a program whose text is `text`.
+    pub fn log_format(self, text: LogFormat) -> LogFormat {
+        match self {
+            Self::Text => text,
+            Self::Json => LogFormat::Json,
+        }
+    }
 }
 
 /// The settings of the log.
@@ -260,6 +295,18 @@ mod tests {
             "cdi-importer: warning: slow host=mine pvc=other id=7\n",
             "the names are there at every verbosity"
         );
+    }
+
+    #[test]
+    fn numbers_are_numbers_in_json_with_those_of_spans() {
+        let text = logged(LogFormat::Json, 1, || {
+            let _span = tracing::error_span!("upload", pvc = "disk", attempt = 2).entered();
+            tracing::info!(bytes = 12_u64, is_last = true, "done");
+        });
+        let object: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let fields =
+            ["pvc", "attempt", "bytes", "is_last", "msg", "level"].map(|name| object[name].to_string());
+        assert_eq!(fields, ["\"disk\"", "2", "12", "true", "\"done\"", "\"info\""]);
     }
 
     #[test]

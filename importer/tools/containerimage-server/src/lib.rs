@@ -24,7 +24,7 @@ use std::process::ExitCode;
 
 use program::env::NamedStrings;
 use program::flags::{self, FlagError, KlogFlags, OwnFlag};
-use program::logging::{self, LogFormat, LogOptions};
+use program::logging::{self, LogFormat, LogOptions, LogStyle};
 use program::panics;
 use program::paths::PodPaths;
 use program::signal;
@@ -78,7 +78,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         return print_stdout(&format!("{PROGRAM} {}\n", *program::VERSION));
     }
     logging::init(LogOptions {
-        format: LogFormat::Klog,
+        format: LogStyle::from_env(env).log_format(LogFormat::Klog),
         verbosity: flags.verbosity.max(VERBOSITY),
         program: PROGRAM,
     });
