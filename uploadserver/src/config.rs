@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use https::tls::{ServerFiles, TlsProfile};
+use program::progress::ProgressDisplay;
 use volume::DiskRequest;
 use volume::limits::TransferLimits;
 
@@ -36,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) limits: TransferLimits,
     /// End after the first success, as CDI wants it; otherwise each upload replaces the one before.
     pub(crate) once: bool,
+    /// Where uploads are shown while they run.
+    pub(crate) display: Option<ProgressDisplay>,
 }
 
 /// The destination of uploads.

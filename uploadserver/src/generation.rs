@@ -73,7 +73,12 @@ impl ResumableState {
 
     /// True if no request is sending.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.turn.lock().waiting_since.is_some()
+        self.waiting_since().is_some()
+    }
+
+    /// Time since which no request is sending.
+    pub(crate) fn waiting_since(&self) -> Option<Instant> {
+        self.turn.lock().waiting_since
     }
 
     /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits

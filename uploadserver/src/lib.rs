@@ -41,4 +41,5 @@ mod server;
 mod slot;
 mod status;
 mod tus;
+mod watched;
 mod write;

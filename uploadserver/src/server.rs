@@ -18,6 +18,7 @@ use crate::intake::{self, UploadIntake};
 use crate::job::{UploadJob, UploadPlan, UploadSuccess};
 use crate::refusal::RequestRefusal;
 use crate::slot::{ServerState, SlotOccupied, UploadSlot};
+use crate::watched::WatchedUpload;
 use crate::write;
 
 /// Time for which the end of an abandoned upload is waited for when a new one takes its place.
@@ -78,7 +79,11 @@ impl UploadServer {
         let (server, begun) = (Arc::clone(self), Arc::clone(&job));
         let started = threads::start_thread(move || {
             let _entered = begun.span.enter();
-            let written = panics::catch_panic(|| write::write_upload(&server.config, &begun, received));
+            let write = || write::write_upload(&server.config, &begun, received);
+            let written = panics::catch_panic(|| match &server.config.display {
+                Some(display) => display.run_watched(WatchedUpload(Arc::clone(&begun)), write),
+                None => write(),
+            });
             let failed = |panicked| UploadError::new(StatusCode::INTERNAL_SERVER_ERROR, panicked);
             server.finish_upload(&begun, written.unwrap_or_else(|panicked| Err(failed(panicked))));
         });

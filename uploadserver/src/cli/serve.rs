@@ -10,6 +10,7 @@ use program::cdi::{CURL, UPLOAD};
 use program::command_line::values::server_url;
 use program::command_line::{FailedCommand, print_error, print_stdout};
 use program::exit::ExitReason;
+use program::progress::ProgressDisplay;
 use program::signal::StopSignal;
 use program::start::{self, ProcessStartError};
 use volume::DiskRequest;
@@ -23,12 +24,15 @@ use crate::lifetime::{self, ServerExit, ServerStartError};
 /// The file in the directory.
 const DISK: &str = "disk.img";
 
+/// What to look at after a file of TLS that cannot be used.
+const TLS_ADVICE: &str = "; check --tls-cert, --tls-key, --client-ca and --self-signed";
+
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadServeError {
-    #[error("{0}")]
+    #[error("{0}{TLS_ADVICE}")]
     Tls(#[from] TlsError),
-    #[error("{0}")]
+    #[error("{error}{advice}", error = .0, advice = if matches!(.0, ServerStartError::Tls(_)) { TLS_ADVICE } else { "" })]
     Start(#[from] ServerStartError),
     #[error("cannot use {}: {reason}", path.display())]
     Target { path: PathBuf, reason: String },
@@ -57,9 +61,9 @@ impl FailedCommand for UploadServeError {
 
 /// Serves as `arguments` say.
 pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
-    arguments.output.begin_logging(PROGRAM);
+    let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
-    let config = build_config(arguments)?;
+    let config = Config { display, ..build_config(arguments)? };
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
         // The server serves all the same when stdout or stderr is closed.
@@ -144,6 +148,7 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
         resume: arguments.resume_timeout.0,
         limits: arguments.limits,
         once: arguments.once,
+        display: None,
     })
 }
 
@@ -154,13 +159,13 @@ fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadS
     };
     let (disk, dir) = match (&arguments.device, &arguments.dir) {
         (Some(device), _) if !disk::is_block_device(device) => {
-            return Err(refuse(device, "it is not a block device"));
+            return Err(refuse(device, "it is not a block device; --dir writes to a file"));
         }
         (Some(device), _) => (device.clone(), disk::folder_of(device).to_owned()),
         (None, dir) => {
             let dir = dir.clone().unwrap_or_default();
             if !dir.is_dir() {
-                return Err(refuse(&dir, "it is not a directory"));
+                return Err(refuse(&dir, "it is not a directory; make one first"));
             }
             let disk = dir.join(DISK);
             // Told now: otherwise every upload fails, when its client has begun to send.

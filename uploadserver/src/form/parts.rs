@@ -22,7 +22,7 @@ const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 /// A reason why there is no file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
-    #[error("this is not a form: {0}")]
+    #[error("this is not a form: {0}; an image by itself is for the path upload")]
     Boundary(multer::Error),
     #[error("malformed form: {0}")]
     Malformed(multer::Error),

@@ -86,6 +86,7 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
         resume: reader.read_parsed(RESUME_SECONDS, parse_resume).unwrap_or(RESUME),
         limits: TransferLimits::of_pod(&mut reader),
         once: true,
+        display: None,
     };
     reader.into_result().map_err(ServerConfigError::Environment)?;
     Ok(config)

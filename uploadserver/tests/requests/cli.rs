@@ -6,6 +6,7 @@ use serde_json::Value;
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Program, Running};
 use testkit::shells::assert_completion;
+use testkit::terminal::Terminal;
 use testkit::{disk, tools};
 
 fn serve() -> Program {
@@ -79,6 +80,34 @@ fn the_log_is_json_if_that_is_asked_for() {
     let lines: Vec<Value> = objects.map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().any(|line| line["virtual_size"] == content.len()), "{lines:?}");
     assert!(lines.iter().all(|line| line["caller"].is_string()), "{lines:?}");
+}
+
+#[test]
+fn a_terminal_shows_an_upload_while_it_runs() {
+    for columns in [80, 40] {
+        let folder = tempfile::tempdir().unwrap();
+        let (certs, image) = (folder.path().join("certs"), folder.path().join("image"));
+        std::fs::write(&image, disk::content(1, 3 << 20)).unwrap();
+        let terminal = Terminal::open(columns);
+        let program = serve().args(["--once", "--insecure"]);
+        let running =
+            program.arg("--dir").arg(folder.path()).arg("--self-signed").arg(&certs).start_on(&terminal);
+        let hint = terminal.wait_for("/v1beta1/upload");
+        let url = hint.split_whitespace().find(|word| word.starts_with("https://")).unwrap().to_owned();
+        let client = Program::new(tools::find("curl"))
+            .args(["-sS", "--limit-rate", "2M", "--cacert"])
+            .arg(certs.join("ca.crt"))
+            .arg("-T")
+            .arg(&image)
+            .arg(&url)
+            .start();
+        let drawn = terminal.wait_for(" left");
+        assert!(drawn.contains('█') && drawn.contains(" %"), "{columns}: {drawn}");
+        client.wait().assert_success("curl");
+        running.wait().assert_success("serve --once");
+        let left = terminal.screen();
+        assert!(!left.contains('█') && left.contains("Wrote data to "), "{columns}: {left:?}");
+    }
 }
 
 #[test]

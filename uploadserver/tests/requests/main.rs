@@ -6,6 +6,7 @@ mod clients;
 mod clone;
 mod contract;
 mod formats;
+mod mistakes;
 mod resume;
 mod scratch;
 

@@ -164,7 +164,12 @@ fn add_common_help(own: Command) -> Command {
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));
+    // What only prints something obeys no option of the program; clap would list them there.
+    let global: Vec<_> = own.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
+    let hidden = || global.iter().map(|option| option.clone().global(false).hide(true));
     CommonCommand::augment_subcommands(own)
+        .mut_subcommand("completions", |command| command.args(hidden()))
+        .mut_subcommand("man", |command| command.args(hidden()))
         .version(crate::VERSION.as_str())
         .styles(STYLES)
         .max_term_width(100)
@@ -180,13 +185,31 @@ impl CommonCommand {
         match self {
             Self::Completions { shell } => match completion::completion_script(program, *shell) {
                 Some(script) => text.extend_from_slice(script.as_bytes()),
-                None => clap_complete::generate(*shell, &mut command, program, &mut text),
+                None => {
+                    clap_complete::generate(*shell, &mut command, program, &mut text);
+                    text = without_hidden(&command, &text);
+                }
             },
             // Writing to memory does not fail.
             Self::Man => write_manual(command, &mut text).unwrap_or_default(),
         }
         text
     }
+}
+
+/// A completion script without the lines that offer subcommands which help does not list either.
+fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
+    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
+    let offers: Vec<_> = hidden
+        .flat_map(|command| {
+            let name = command.get_name();
+            // As elvish and PowerShell have it.
+            [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
+        })
+        .collect();
+    let script = String::from_utf8_lossy(script);
+    let lines = script.split_inclusive('\n');
+    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
 }
 
 /// The manual in roff: a page for the program, followed by one for each subcommand.
@@ -249,10 +272,27 @@ impl LogArgs {
 impl ServerOutputArgs {
     /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
     pub fn begin_logging(&self, program: &'static str) {
+        self.begin_above(program, io::stderr);
+    }
+
+    /// [`ServerOutputArgs::begin_logging`] with a writer that steps aside for a progress bar.
+    pub(crate) fn begin_above<W>(&self, program: &'static str, writer: W)
+    where
+        W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
+    {
         let OutputArgs { quiet, log: LogArgs { verbose } } = self.output;
         let steps = if quiet { 0 } else { verbose.max(1) };
-        let style = self.log_format.unwrap_or_else(|| LogStyle::from_env(&ProcessEnv));
-        init_logging(program, style, klog_verbosity(steps), io::stderr);
+        init_logging(program, self.log_style(), klog_verbosity(steps), writer);
+    }
+
+    /// True if people are to read along.
+    #[cfg(feature = "progress")]
+    pub(crate) fn is_for_people(&self) -> bool {
+        !self.output.quiet && self.log_style() == LogStyle::Text
+    }
+
+    fn log_style(&self) -> LogStyle {
+        self.log_format.unwrap_or_else(|| LogStyle::from_env(&ProcessEnv))
     }
 }
 
@@ -343,6 +383,37 @@ mod tests {
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
         let long = said(command.get_long_about());
         assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
+    }
+
+    #[test]
+    fn hidden_subcommands_and_options_of_others_are_not_shown() {
+        #[derive(Parser)]
+        struct Cli {
+            #[arg(long, global = true)]
+            _memory: Option<String>,
+            #[command(subcommand)]
+            _command: Hiding,
+        }
+        #[derive(Subcommand)]
+        enum Hiding {
+            Do,
+            #[command(hide = true)]
+            Secretly,
+        }
+        for shell in [Shell::Elvish, Shell::PowerShell] {
+            let script = CommonCommand::Completions { shell }.output_text::<Cli>("some-program");
+            let script = String::from_utf8(script).unwrap();
+            let offers = |name: &str| {
+                script.contains(&format!("cand {name} ")) || script.contains(&format!("::new('{name}'"))
+            };
+            assert!(offers("do") && !offers("secretly"), "{shell}: {script}");
+        }
+        for name in ["completions", "man"] {
+            let mut command = build_command::<Cli>();
+            command.build();
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(!help.contains("--memory"), "{help}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use self::bar::{SmoothedRate, bar_text};
 use self::terminal::StatusLine;
 pub use self::text::BinaryBytes;
 pub use self::wait::{PlannedRetry, WaitEvent, WaitState};
-use crate::command_line::{LogArgs, OutputArgs, print_line, print_summary};
+use crate::command_line::{LogArgs, OutputArgs, ServerOutputArgs, print_line, print_summary};
 use crate::logging;
 
 /// The time from one line of progress to the next.
@@ -146,6 +146,19 @@ impl ProgressDisplay {
         let log: &LogArgs = &output.log;
         log.begin_above(program, DisplayLog(display.clone()));
         display
+    }
+
+    /// The display of a server's uploads, if its terminal can draw one. The log of the server begins
+    /// above it, and says what became of an upload.
+    pub fn for_server(program: &'static str, output: &ServerOutputArgs) -> Option<Self> {
+        if !output.is_for_people() || !terminal::can_draw() {
+            output.begin_logging(program);
+            return None;
+        }
+        let kind = DisplayKind::Bar(StatusLine::default());
+        let display = Self { program, kind, quiet: false, warnings: Arc::default() };
+        output.begin_above(program, DisplayLog(display.clone()));
+        Some(display)
     }
 
     /// The warnings so far, as sentences.

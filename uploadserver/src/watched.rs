@@ -1,0 +1,36 @@
+//! A running upload, as a terminal shows it.
+
+use std::sync::Arc;
+
+use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob};
+
+use crate::job::UploadJob;
+
+/// The view of an upload that is displayed: the bytes that its client sends.
+pub(crate) struct WatchedUpload(pub(crate) Arc<UploadJob>);
+
+impl WatchedJob for WatchedUpload {
+    fn done_bytes(&self) -> u64 {
+        self.0.progress.received_bytes()
+    }
+
+    fn total_bytes(&self) -> Option<u64> {
+        self.0.progress.total_bytes()
+    }
+
+    fn wait_state(&self) -> Option<WaitState> {
+        self.0.resumable.waiting_since().map(|since| WaitState {
+            party: Some("the client"),
+            cause: "the connection broke".to_owned(),
+            since: since.into_std(),
+            retry: None,
+        })
+    }
+
+    fn plain_line(&self, _: &JobMoment) -> String {
+        format!("{} received", BinaryBytes(self.done_bytes()))
+    }
+
+    // The log says in events what a program has to know.
+    fn emit_json(&mut self, _: &JobMoment) {}
+}
