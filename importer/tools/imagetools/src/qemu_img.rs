@@ -14,8 +14,8 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 use crate::image::{self, ImageSummary};
 
 /// Answer to everything else.
-const NOT_QEMU: &str = "This is not QEMU's qemu-img but the `info` of cdi-workers under its name, and it can nothing else: \
-                        QEMU's comes with the package qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL).";
+const NOT_QEMU: &str = "this qemu-img is from cdi-workers and only has the subcommand info; QEMU's own is in the package \
+                        qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL)";
 
 #[derive(Parser)]
 #[command(
@@ -61,7 +61,7 @@ pub fn main(words: &[OsString]) -> ExitCode {
         Err(wrong) => {
             let text = wrong.to_string();
             let first = text.lines().next().unwrap_or_default();
-            Err(format!("{}\n{NOT_QEMU}", first.trim_start_matches("error: ")))
+            Err(format!("{}: {NOT_QEMU}", first.trim_start_matches("error: ")))
         }
     };
     let ended = printed.and_then(|text| {

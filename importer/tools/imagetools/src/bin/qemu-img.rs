@@ -1,4 +1,4 @@
-//! `qemu-img`: tells about a disk image what QEMU's program of that name would tell, and can nothing else.
+//! `qemu-img`: `info` alone of QEMU's program of that name.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

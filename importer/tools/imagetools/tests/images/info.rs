@@ -95,7 +95,7 @@ fn what_it_cannot_do_is_said() {
         &[],
     ] {
         let refused = Program::new(BINARY).args(words.iter().copied()).run();
-        refused.assert_failure(1, "This is not QEMU's qemu-img");
+        refused.assert_failure(1, "this qemu-img is from cdi-workers");
         assert!(refused.stdout.is_empty(), "{words:?}");
     }
 }
@@ -126,5 +126,5 @@ fn it_tells_about_itself() {
     assert!(version.stdout.starts_with("qemu-img 0."), "{}", version.stdout);
     let help = Program::new(BINARY).arg("--help").run();
     help.assert_success("help");
-    assert!(help.stdout.contains("This is not QEMU's qemu-img"), "{}", help.stdout);
+    assert!(help.stdout.contains("this qemu-img is from cdi-workers"), "{}", help.stdout);
 }
