@@ -1,110 +1,77 @@
-//! A headless Chromium, driven through `chromedriver` by W3C WebDriver (<https://www.w3.org/TR/webdriver2/>).
-//!
-//! Not `fantoccini`: it is asynchronous, which its callers are not, knows nothing of the console's log, and brings an HTTP
-//! client with a pool to replace the fifty lines of `command` and `read_answer`.
+//! Headless browsers, driven by the commands of W3C WebDriver (<https://www.w3.org/TR/webdriver2/>).
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::io;
+use std::process::Child;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 
+use self::chromium::ChromiumSession;
+use self::firefox::FirefoxSession;
 use crate::fail::OrFail;
-use crate::output::Output;
-use crate::tools;
 use crate::wait;
 
-/// The words before the port in what chromedriver prints once it listens.
-const LISTENING: &str = "started successfully on port ";
+mod chromium;
+mod firefox;
 
-/// The words with which chromedriver exits when the port that it chose is taken.
-const NO_PORT: &str = "port not available";
-
-/// Starts of chromedriver. It binds a free port of IPv6 and then the same port of IPv4, and exits when another
-/// program has taken that one meanwhile.
-const START_ATTEMPTS: usize = 10;
-
-/// Time that chromedriver may take to listen, and for one command; the first one starts the browser.
+/// Time that a browser may take to listen, and for one command; the first one starts Chromium.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The key of an element's name in JSON (WebDriver §12, "web element identifier").
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
+/// The browsers in which the page is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BrowserKind {
+    /// Chromium, by chromedriver.
+    Chromium,
+    /// Firefox, by Marionette.
+    Firefox,
+}
+
 /// A browser with one window and a profile of its own. It trusts every certificate, and ends when it is dropped.
 pub struct Browser {
-    /// Dropped after the session has been ended.
-    _driver: Driver,
-    address: SocketAddr,
-    /// `/session/ID`
-    session: String,
-    profile: TempDir,
+    session: Box<dyn BrowserSession>,
+}
+
+/// A session with a running browser.
+trait BrowserSession {
+    /// Sends a command by its name in WebDriver, less the spaces, and returns its result. `id` in the parameters is an element.
+    fn command(&self, name: &str, parameters: &Value) -> io::Result<Value>;
+
+    /// The messages that came since the last call.
+    fn log(&self) -> io::Result<Vec<String>>;
 }
 
 impl Browser {
-    /// Starts the driver and the browser.
+    /// Starts a browser.
     #[track_caller]
-    pub fn start() -> Self {
-        let chromium = tools::find("chromium");
-        let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
-        let (driver, port) =
-            (0..START_ATTEMPTS).find_map(|_| Driver::start()).or_fail("chromedriver found no free port");
-        let mut browser = Self {
-            address: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
-            _driver: driver,
-            session: String::new(),
-            profile,
+    pub fn start(kind: BrowserKind) -> Self {
+        let session: Box<dyn BrowserSession> = match kind {
+            BrowserKind::Chromium => Box::new(ChromiumSession::start()),
+            BrowserKind::Firefox => Box::new(FirefoxSession::start()),
         };
-        browser.session = browser.begin_session(&chromium);
-        browser
-    }
-
-    fn begin_session(&self, chromium: &Path) -> String {
-        let profile = format!("--user-data-dir={}", self.profile.path().display());
-        let arguments = [
-            "--headless=new",
-            // Tests may run as root and in containers, where neither Chromium's sandbox nor a large /dev/shm exists.
-            "--no-sandbox",
-            "--disable-dev-shm-usage",
-            "--disable-gpu",
-            "--no-first-run",
-            // Nothing but the pages under test uses the network.
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--no-proxy-server",
-            &profile,
-        ];
-        let capabilities = json!({ "capabilities": { "alwaysMatch": {
-            "browserName": "chrome",
-            "acceptInsecureCerts": true,
-            "goog:chromeOptions": { "binary": chromium, "args": arguments },
-            "goog:loggingPrefs": { "browser": "ALL" },
-        }}});
-        let begun = self.command("POST", "/session", &capabilities).or_fail("chromium");
-        format!("/session/{}", text(&begun["sessionId"]))
+        Self { session }
     }
 
     /// Opens a page and waits until it is loaded.
     #[track_caller]
     pub fn open(&self, url: &str) {
-        self.post("/url", &json!({ "url": url }));
+        self.command("Navigate", &json!({ "url": url }));
     }
 
     /// The first element that the CSS selector matches.
     #[track_caller]
     pub fn find(&self, css: &str) -> Element<'_> {
-        let found = self.post("/element", &json!({ "using": "css selector", "value": css }));
-        Element { browser: self, path: format!("/element/{}", text(&found[ELEMENT])) }
+        let found = self.command("FindElement", &json!({ "using": "css selector", "value": css }));
+        Element { browser: self, id: text(&found[ELEMENT]) }
     }
 
     /// The value that the body of a function returns which is called with these arguments in the page. A promise is waited for.
     #[track_caller]
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
-        self.post("/execute/sync", &json!({ "script": script, "args": arguments }))
+        self.command("ExecuteScript", &json!({ "script": script, "args": arguments }))
     }
 
     /// Looks until `probe` finds something. Fails the test with `what` and the page's text after `patience`.
@@ -129,107 +96,23 @@ impl Browser {
         })
     }
 
-    /// The messages that the console has got since the last call, the browser's own complaints as well: `LEVEL message`.
+    /// The browser's complaints about pages since the last call: errors of scripts, violations of the policy, and in Chromium files that
+    /// are missing and messages of scripts.
     #[track_caller]
     pub fn log(&self) -> Vec<String> {
-        let entries = self.post("/se/log", &json!({ "type": "browser" }));
-        let entries = entries.as_array().or_fail("a list of log entries");
-        let line = |entry: &Value| format!("{} {}", text(&entry["level"]), text(&entry["message"]));
-        entries.iter().map(line).collect()
+        self.session.log().or_fail("the log")
     }
 
     #[track_caller]
-    fn get(&self, path: &str) -> Value {
-        let path = format!("{}{path}", self.session);
-        self.command("GET", &path, &Value::Null).or_fail(path)
-    }
-
-    #[track_caller]
-    fn post(&self, path: &str, body: &Value) -> Value {
-        let path = format!("{}{path}", self.session);
-        self.command("POST", &path, body).or_fail(path)
-    }
-
-    /// Sends a command and returns the `value` of its answer (WebDriver §6, "Processing model").
-    fn command(&self, method: &str, path: &str, body: &Value) -> io::Result<Value> {
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let mut connection = TcpStream::connect(self.address)?;
-        connection.set_read_timeout(Some(PATIENCE))?;
-        write!(
-            connection,
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-             \r\n{body}",
-            self.address,
-            body.len()
-        )?;
-        let (status, answer) = read_answer(BufReader::new(connection))?;
-        let mut answer: Value = serde_json::from_str(&answer)?;
-        if status == 200 {
-            Ok(answer["value"].take())
-        } else {
-            Err(io::Error::other(text(&answer["value"]["message"])))
-        }
+    fn command(&self, name: &str, parameters: &Value) -> Value {
+        self.session.command(name, parameters).or_fail(name)
     }
 }
 
-/// Status and body of an answer. The driver keeps the connection open, whatever it is asked.
-fn read_answer(mut connection: impl BufRead) -> io::Result<(u16, String)> {
-    let mut head = String::new();
-    while !head.ends_with("\r\n\r\n") {
-        if connection.read_line(&mut head)? == 0 {
-            return Err(io::Error::other(format!("the driver said no more than {head:?}")));
-        }
-    }
-    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let length = head
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
-        .and_then(|(_, length)| length.trim().parse().ok());
-    let (Some(status), Some(length)) = (status, length) else {
-        return Err(io::Error::other(format!("neither status nor length in {head:?}")));
-    };
-    let mut body = String::new();
-    connection.take(length).read_to_string(&mut body)?;
-    Ok((status, body))
-}
+/// A process with a group of its own, which ends when this is dropped.
+struct BrowserProcess(Child);
 
-impl Drop for Browser {
-    fn drop(&mut self) {
-        // Chromium has a process group of its own: the driver ends it with the session.
-        self.command("DELETE", &self.session, &Value::Null).ok();
-    }
-}
-
-/// A running chromedriver with a process group of its own, which ends when this is dropped.
-struct Driver(Child);
-
-impl Driver {
-    /// Returns a chromedriver that listens, and its port; `None` if it found no free port.
-    #[track_caller]
-    fn start() -> Option<(Self, u16)> {
-        let process = Command::new(tools::find("chromedriver"))
-            .arg("--port=0")
-            .process_group(0)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn();
-        let mut driver = Self(process.or_fail("chromedriver"));
-        let printed = driver.0.stdout.take().map(Output::collect);
-        let printed = printed.or_fail("a piped standard output");
-        let Some(line) = printed.wait_for_or_end(LISTENING, PATIENCE) else {
-            let said = printed.text();
-            assert!(said.contains(NO_PORT), "chromedriver has ended: {said}");
-            return None;
-        };
-        let port = line.split(LISTENING).nth(1).map(|rest| rest.trim_end_matches('.'));
-        let port = port.and_then(|port| port.parse().ok());
-        Some((driver, port.or_fail(format!("a port in {line:?}"))))
-    }
-}
-
-impl Drop for Driver {
+impl Drop for BrowserProcess {
     fn drop(&mut self) {
         rustix::process::kill_process_group(Pid::from_child(&self.0), Signal::KILL).ok();
         self.0.wait().ok();
@@ -239,45 +122,50 @@ impl Drop for Driver {
 /// An element of the page that is open.
 pub struct Element<'b> {
     browser: &'b Browser,
-    path: String,
+    id: String,
 }
 
 impl Element<'_> {
     /// Clicks it.
     #[track_caller]
     pub fn click(&self) {
-        self.browser.post(&format!("{}/click", self.path), &json!({}));
+        self.command("ElementClick", &json!({ "id": self.id }));
     }
 
     /// Types into it, or chooses the file of this path.
     #[track_caller]
     pub fn send_keys(&self, keys: &str) {
-        self.browser.post(&format!("{}/value", self.path), &json!({ "text": keys }));
+        self.command("ElementSendKeys", &json!({ "id": self.id, "text": keys }));
     }
 
     /// Empties a field.
     #[track_caller]
     pub fn clear(&self) {
-        self.browser.post(&format!("{}/clear", self.path), &json!({}));
+        self.command("ElementClear", &json!({ "id": self.id }));
     }
 
     /// Its text as it is seen: nothing while it is hidden.
     #[track_caller]
     pub fn text(&self) -> String {
-        text(&self.browser.get(&format!("{}/text", self.path)))
+        text(&self.command("GetElementText", &json!({ "id": self.id })))
     }
 
     /// A property of its object in the page.
     #[track_caller]
     pub fn property(&self, name: &str) -> Value {
-        self.browser.get(&format!("{}/property/{name}", self.path))
+        self.command("GetElementProperty", &json!({ "id": self.id, "name": name }))
     }
 
     /// An attribute of its tag.
     #[track_caller]
     pub fn attribute(&self, name: &str) -> Option<String> {
-        let value = self.browser.get(&format!("{}/attribute/{name}", self.path));
+        let value = self.command("GetElementAttribute", &json!({ "id": self.id, "name": name }));
         value.as_str().map(str::to_owned)
+    }
+
+    #[track_caller]
+    fn command(&self, name: &str, parameters: &Value) -> Value {
+        self.browser.command(name, parameters)
     }
 }
 
@@ -290,12 +178,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_seen_and_touched() {
-        let browser = Browser::start();
+    fn a_page_is_seen_and_touched_in_chromium() {
+        see_and_touch(BrowserKind::Chromium);
+    }
+
+    #[test]
+    fn a_page_is_seen_and_touched_in_firefox() {
+        see_and_touch(BrowserKind::Firefox);
+    }
+
+    fn see_and_touch(kind: BrowserKind) {
+        let browser = Browser::start(kind);
         browser.open(
-            "data:text/html,<input id=in><input id=file type=file><p id=out title=words></p><script>\
+            "data:text/html,<!doctype html><input id=in><input id=file type=file><p id=out title=words></p><script>\
              document.getElementById('in').oninput = e => setTimeout(() => {\
-               document.getElementById('out').textContent = e.target.value; console.log('typed') }, 50)</script>",
+               document.getElementById('out').textContent = e.target.value; throw new Error('typed') }, 50)</script>",
         );
         let field = browser.find("#in");
         field.send_keys("x");

@@ -15,7 +15,7 @@ use crate::wait;
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Program and the Debian package that ships it.
-const PACKAGES: [(&str, &str); 45] = [
+const PACKAGES: [(&str, &str); 46] = [
     ("addpart", "util-linux"),
     ("bash", "bash"),
     ("bsdtar", "libarchive-tools"),
@@ -29,6 +29,7 @@ const PACKAGES: [(&str, &str); 45] = [
     ("du", "coreutils"),
     ("etcd", "etcd-server"),
     ("find", "findutils"),
+    ("firefox-esr", "firefox-esr"),
     ("fish", "fish"),
     ("gcc", "gcc"),
     ("go", "golang-go"),

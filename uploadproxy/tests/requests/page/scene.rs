@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::BINARY;
-use testkit::browser::Browser;
+use testkit::browser::{Browser, BrowserKind};
 use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::upload_pod::{Server, UploadPod};
@@ -53,7 +53,7 @@ impl Scene {
         let proxy = proxy(plain, &upload_server);
         let front = proxy.start();
         Self {
-            browser: Browser::start(),
+            browser: Browser::start(BrowserKind::Chromium),
             front,
             proxy,
             upload_server,
