@@ -8,8 +8,12 @@ use https::reply::{self, Reply};
 pub(crate) enum PageAsset {
     Html,
     Css,
-    Js,
+    PageJs,
+    UploadJs,
+    PartsJs,
 }
+
+const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
 /// Nothing but the page's own files, and requests only to where it came from (Content Security Policy Level 3).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
@@ -27,7 +31,9 @@ pub(crate) fn asset_reply(asset: PageAsset) -> Reply {
     let (content_type, bytes): (_, &'static [u8]) = match asset {
         PageAsset::Html => ("text/html; charset=utf-8", include_bytes!("page/index.html")),
         PageAsset::Css => ("text/css; charset=utf-8", include_bytes!("page/page.css")),
-        PageAsset::Js => ("text/javascript; charset=utf-8", include_bytes!("page/page.js")),
+        PageAsset::PageJs => (JAVASCRIPT, include_bytes!("page/page.js")),
+        PageAsset::UploadJs => (JAVASCRIPT, include_bytes!("page/upload.js")),
+        PageAsset::PartsJs => (JAVASCRIPT, include_bytes!("page/parts.js")),
     };
     let mut reply = reply::typed_reply(StatusCode::OK, content_type, bytes);
     for (name, value) in HEADERS {

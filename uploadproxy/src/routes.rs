@@ -43,7 +43,9 @@ pub(crate) fn find_route(path: &str) -> ProxyRoute<'_> {
         "/readyz" => return ProxyRoute::Ready,
         "/" => return ProxyRoute::Page(PageAsset::Html),
         "/page.css" => return ProxyRoute::Page(PageAsset::Css),
-        "/page.js" => return ProxyRoute::Page(PageAsset::Js),
+        "/page.js" => return ProxyRoute::Page(PageAsset::PageJs),
+        "/upload.js" => return ProxyRoute::Page(PageAsset::UploadJs),
+        "/parts.js" => return ProxyRoute::Page(PageAsset::PartsJs),
         STATUS => return ProxyRoute::Upload(UpstreamEndpoint::Status),
         _ => {}
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::BINARY;
 use testkit::browser::{Browser, BrowserKind};
-use testkit::disk;
 use testkit::fail::OrFail;
+use testkit::random::Random;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 
@@ -28,21 +28,22 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// A scene whose volume is for a disk.
-    pub(crate) fn start() -> Self {
-        Self::with(|proxy, server| proxy.route(PVC, server.address()), |pod| pod)
+    pub(crate) fn start(browser: BrowserKind) -> Self {
+        Self::with(browser, |proxy, server| proxy.route(PVC, server.address()), |pod| pod)
     }
 
     /// A disk, through a proxy that lets so many bytes a second pass.
-    pub(crate) fn throttled(bytes_per_second: u64) -> Self {
+    pub(crate) fn throttled(browser: BrowserKind, bytes_per_second: u64) -> Self {
         let rate = bytes_per_second.to_string();
         let proxy = |proxy: UploadProxy, server: &Server| {
             proxy.route(PVC, server.address()).arg("--limit-rate").arg(&rate)
         };
-        Self::with(proxy, |pod| pod)
+        Self::with(browser, proxy, |pod| pod)
     }
 
     /// A scene with something else in it.
     pub(crate) fn with(
+        browser: BrowserKind,
         proxy: impl FnOnce(UploadProxy, &Server) -> UploadProxy,
         pod: impl FnOnce(UploadPod) -> UploadPod,
     ) -> Self {
@@ -53,7 +54,7 @@ impl Scene {
         let proxy = proxy(plain, &upload_server);
         let front = proxy.start();
         Self {
-            browser: Browser::start(BrowserKind::Chromium),
+            browser: Browser::start(browser),
             front,
             proxy,
             upload_server,
@@ -67,10 +68,19 @@ impl Scene {
         self.proxy.key().token(PVC, NAMESPACE)
     }
 
-    /// A raw image of so many bytes, which is its disk as well.
+    /// A raw image of so many bytes, which is its disk as well. It is noise, and therefore sent as it is.
     pub(crate) fn image(&self, length: u64) -> PathBuf {
+        let mut noise = vec![0; usize::try_from(length).or_fail("a length")];
+        Random::new(1).fill(&mut noise);
+        // A boot sector begins so, and no file of another kind.
+        noise[..3].copy_from_slice(&[0xEB, 0x63, 0x90]);
+        self.image_of(&noise)
+    }
+
+    /// A raw image with this content.
+    pub(crate) fn image_of(&self, content: &[u8]) -> PathBuf {
         let path = self.folder.path().join("disk.raw");
-        std::fs::write(&path, disk::content(1, length)).or_fail("an image");
+        std::fs::write(&path, content).or_fail("an image");
         path
     }
 
@@ -90,6 +100,15 @@ impl Scene {
     pub(crate) fn submit(&self, token: &str) {
         self.browser.find("#token").send_keys(token);
         self.browser.find("#start").click();
+    }
+
+    /// Lets the next page replace this one as after a crash: the page is not asked whether it may go.
+    pub(crate) fn let_page_crash(&self) {
+        self.browser.run(
+            "window.addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true);",
+            &[],
+        );
+        self.upload_server.wait_for_status(&["\"state\":\"uploading\""]);
     }
 
     /// Waits until the page says how the upload ended, and returns what it says. Fails the test if that is not of this
@@ -122,4 +141,11 @@ impl Scene {
         let disk = std::fs::read(self.pod.disk()).or_fail("the disk");
         assert!(disk == expected, "the disk is not the image");
     }
+}
+
+/// CRC-64/NVME in hexadecimal digits, bit by bit.
+pub(crate) fn crc64nvme(bytes: &[u8]) -> String {
+    let shift = |crc: u64| if crc & 1 == 1 { crc >> 1 ^ 0x9A6C_9329_AC4B_C9B5 } else { crc >> 1 };
+    let crc = bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u64::from(*byte), |crc, _| shift(crc)));
+    format!("{:016x}", !crc)
 }

@@ -1,0 +1,55 @@
+//! Files that gzip shrinks, over a network that is slower than gzip.
+
+use testkit::browser::BrowserKind;
+use testkit::disk;
+use testkit::relay::Relay;
+
+use crate::page::scene::{PATIENCE, Scene, crc64nvme};
+
+const MIB: u64 = 1 << 20;
+
+test_in_browsers!(zeros_are_not_sent, a_compressed_upload_goes_on_after_a_cut_and_a_reload);
+
+fn zeros_are_not_sent(browser: BrowserKind) {
+    let scene = Scene::throttled(browser, 2 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let content = disk::sparse_content(1, 80 * MIB, 16);
+    let image = scene.image_of(&content);
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_end("done");
+    assert!(relay.sent() < 8 * MIB, "{} bytes were sent", relay.sent());
+    let figures = scene.browser.find("#figures").text();
+    assert!(figures.starts_with("80.0 MiB of 80.0 MiB · 100 % · "), "{figures}");
+    let said = scene.browser.find("#answer").text();
+    assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
+    let crc = crc64nvme(&content);
+    let verified = "the server has verified the CRC-32 of each compressed part";
+    assert!(said.ends_with(&format!("checksum of the file: crc64nvme {crc}; {verified}")), "{said}");
+    assert_eq!(scene.browser.log(), [""; 0]);
+    scene.assert_uploaded(&image);
+}
+
+/// Both happen in the middle of a member of gzip.
+fn a_compressed_upload_goes_on_after_a_cut_and_a_reload(browser: BrowserKind) {
+    let scene = Scene::throttled(browser, 3 * MIB);
+    let relay = Relay::start(scene.front.address());
+    let image = scene.image_of(&disk::content(1, 64 * MIB));
+    scene.upload(&relay.url(), &scene.token(), &image);
+    scene.wait_for_progress(0.2);
+    relay.cut();
+    let words = scene.browser.wait_for_text("#status", "continuing at", PATIENCE);
+    assert!(!words.contains(" 0 %"), "{words}");
+    // In the second of two members.
+    scene.wait_for_progress(0.65);
+    scene.let_page_crash();
+    scene.choose(&relay.url(), &image);
+    scene.browser.wait_for_text("#status", "disk.raw was interrupted", PATIENCE);
+    let before = relay.sent();
+    scene.submit(&scene.token());
+    scene.wait_for_end("done");
+    let again = relay.sent() - before;
+    assert!(again < before, "{again} bytes were sent after the page was loaded again, {before} before");
+    let said = scene.browser.find("#answer").text();
+    assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");
+    scene.assert_uploaded(&image);
+}

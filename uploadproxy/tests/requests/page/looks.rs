@@ -1,0 +1,59 @@
+//! What the page looks like, and whether everybody can use it.
+
+use serde_json::json;
+use testkit::browser::BrowserKind;
+use testkit::fail::OrFail;
+use testkit::tools;
+
+use crate::page::scene::Scene;
+
+const MIB: u64 = 1 << 20;
+
+test_in_browsers!(the_file_is_measured_and_a_failure_is_red, no_state_has_obstacles);
+
+fn the_file_is_measured_and_a_failure_is_red(browser: BrowserKind) {
+    let scene = Scene::start(browser);
+    scene.choose(&scene.front.url("/"), &scene.image(3 * MIB));
+    let hint = scene.browser.find("#file-hint").text();
+    assert!(hint.starts_with("3.0 MiB are to be sent. Raw, ISO, qcow2"), "{hint}");
+    assert!(hint.contains("kubectl cdi upload"), "{hint}");
+    let style = |css: &str, name: &str| {
+        let script = "return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]];";
+        scene.browser.run(script, &[json!(css), json!(name)])
+    };
+    assert_eq!(style("#token", "webkitTextSecurity"), "disc");
+    let usual = style("#bar", "accentColor");
+    scene.submit("nonsense");
+    scene.wait_for_end("failed");
+    let failed = style("#bar", "accentColor");
+    assert_ne!(failed, usual);
+    assert_eq!(failed, style("#status", "color"));
+}
+
+/// Looks with axe-core, which knows the rules of WCAG.
+fn no_state_has_obstacles(browser: BrowserKind) {
+    let scene = Scene::throttled(browser, 4 * MIB);
+    let axe = std::fs::read_to_string(tools::built("axe")).or_fail("axe-core");
+    // Chromium hands it to the page, Firefox to a sandbox around it.
+    let script = format!(
+        "{axe}\nreturn (window.axe ?? axe).run(document).then(({{ violations, passes }}) => [passes.length, \
+         violations.map(({{ id, nodes }}) => `${{id}}: ${{nodes.map((node) => node.html)}}`)]);"
+    );
+    let look = |state: &str| {
+        let found = scene.browser.run(&script, &[]);
+        assert!(found[0].as_u64().is_some_and(|rules| rules > 15), "{state}: {found}");
+        assert_eq!(found[1], json!([]), "{state}");
+    };
+    scene.choose(&scene.front.url("/"), &scene.image(40 * MIB));
+    look("start");
+    scene.submit("nonsense");
+    scene.wait_for_end("failed");
+    look("failed");
+    scene.browser.find("#token").clear();
+    scene.submit(&scene.token());
+    scene.wait_for_progress(0.05);
+    look("during");
+    assert!(scene.browser.find("#cancel").attribute("hidden").is_none(), "the upload has ended too early");
+    scene.wait_for_end("done");
+    look("done");
+}
