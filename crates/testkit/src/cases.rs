@@ -15,6 +15,17 @@ pub fn check_all<C: Display + Send>(
     cases: impl IntoIterator<Item = C, IntoIter: Send>,
     check: impl Fn(&C) + Sync,
 ) {
+    let workers = std::thread::available_parallelism().or_fail("the number of cores").get();
+    check_all_by(workers, cases, check);
+}
+
+/// The same with this number of cases at once: more than cores where they wait.
+#[track_caller]
+pub fn check_all_by<C: Display + Send>(
+    workers: usize,
+    cases: impl IntoIterator<Item = C, IntoIter: Send>,
+    check: impl Fn(&C) + Sync,
+) {
     let cases = Mutex::new(cases.into_iter());
     let failures = Mutex::new(Vec::new());
     let next = || cases.lock().ok().or_fail("the list of cases").next();
@@ -26,7 +37,6 @@ pub fn check_all<C: Display + Send>(
             }
         }
     };
-    let workers = std::thread::available_parallelism().or_fail("the number of cores").get();
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(work);

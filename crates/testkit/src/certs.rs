@@ -108,6 +108,20 @@ impl Authority {
         self.issue(&params, kind)
     }
 
+    /// The certificate of a server for `names` alone, and not for loopback.
+    pub fn server_of(&self, names: &[&str]) -> Result<Identity, Error> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        self.issue(&CertificateParams::new(names)?, KeyKind::Ecdsa)
+    }
+
+    /// The certificate of a server for loopback that was valid until the end of 2020.
+    pub fn expired_server(&self) -> Result<Identity, Error> {
+        let mut params = loopback_params()?;
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2020, 12, 31);
+        self.issue(&params, KeyKind::Ecdsa)
+    }
+
     /// A client's certificate with this common name, of any length.
     pub fn client(&self, common_name: &str, kind: KeyKind) -> Result<Identity, Error> {
         let mut params = CertificateParams::new(Vec::new())?;

@@ -22,6 +22,7 @@ pub mod https;
 pub mod images;
 pub mod kube_api;
 pub mod loopdev;
+pub mod mistake;
 pub mod nbd;
 pub mod nbd_proxy;
 pub mod nbd_script;
