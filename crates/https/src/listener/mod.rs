@@ -164,7 +164,7 @@ impl Drop for PanicLogger {
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address}:{port}: {source}")]
+#[error("cannot listen on {address}:{port}: {source}; choose another address or port")]
 pub struct BindError {
     address: String,
     port: u16,

@@ -153,6 +153,10 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
                     Ok(())
                 });
             }
+            // Not when a record of the length that it seems to have is there: a short request for plain HTTP is much shorter.
+            if self.records == 0 && self.waiting.first().is_some_and(|kind| *kind != HANDSHAKE) {
+                return Poll::Ready(Err(HandshakeError::NoHello.into()));
+            }
             // No byte more than the record has: what follows it is TLS' own to read, and is not kept twice.
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);

@@ -55,6 +55,16 @@ async fn a_hello_is_waited_for_until_it_is_whole_in_whatever_pieces() {
     }
 }
 
+#[tokio::test]
+async fn plain_http_is_known_by_its_first_bytes() {
+    let (mut client, server) = tokio::io::duplex(1 << 16);
+    // Much shorter than the record that it would be.
+    client.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+    let mut wire = HelloReader::new(server);
+    let is_known = poll_fn(|cx| Poll::Ready(wire.poll_hello(cx).is_ready())).await;
+    assert!(is_known && wire.begins_like_http());
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_no_hello_or_too_long_is_refused() {
     let hello = client_hello();
