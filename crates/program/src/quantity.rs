@@ -29,7 +29,8 @@ pub enum QuantityError {
 /// The way to write what was meant: a suffix of other programs, without its `B`.
 fn advice(text: &str) -> String {
     let shorter = text.strip_suffix('B').map(|rest| rest.replace('K', "k").replace("ki", "Ki"));
-    match shorter.filter(|shorter| parse_bytes(shorter).is_ok()) {
+    let larger = text.strip_suffix('g').map(|rest| format!("{rest}G"));
+    match shorter.or(larger).filter(|shorter| parse_bytes(shorter).is_ok()) {
         Some(shorter) => format!("write {shorter}"),
         None => "use a number with an optional suffix, such as 500Mi, 10Gi or 1e9".to_owned(),
     }

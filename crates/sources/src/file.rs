@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::check_range;
 use crate::error::{invalid_error, io_error};
 use crate::pipe::PipeBody;
+use crate::scheme::find_scheme;
 
 /// A file, a block device (both ranged) or a pipe (read once).
 pub struct FileSource {
@@ -55,13 +56,8 @@ impl FileSource {
         };
         let kind = open().map_err(|error| {
             let failure = io_error("open", &name, &error);
-            match error.kind() == io::ErrorKind::NotFound && begins_like_a_host(&name) {
-                true => {
-                    let words = format!("{failure}; the address of a server begins with https://");
-                    failure.with_plain_words(&words)
-                }
-                false => failure,
-            }
+            let words = format!("{failure}; {}", opening_advice(&name, &error));
+            failure.with_plain_words(&words)
         })?;
         Ok(Self { name, kind, stop })
     }
@@ -72,6 +68,19 @@ impl FileSource {
         let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
         let kind = FileKind::Pipe(Arc::new(fd.into()));
         Ok(Self { name, kind, stop })
+    }
+}
+
+/// The way out for somebody who named a path that cannot be opened.
+fn opening_advice(path: &str, error: &io::Error) -> &'static str {
+    let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| find_scheme(scheme).is_some());
+    match error.kind() {
+        io::ErrorKind::NotFound if has_scheme => "the address of a server has two slashes behind the colon",
+        io::ErrorKind::NotFound if begins_like_a_host(path) => "the address of a server begins with https://",
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "check the path",
+        io::ErrorKind::IsADirectory => "name a file in it",
+        io::ErrorKind::PermissionDenied => "does this user have the right to read it?",
+        _ => "a source is a file, a block device or a pipe",
     }
 }
 

@@ -19,7 +19,7 @@ use crate::gcs;
 use crate::glance::{self, GlanceAccess, GlanceOptions};
 use crate::http::{ExtraHeader, HttpConfig, HttpSource, parse_endpoint};
 use crate::imageio::{self, ImageIoSource, disk_of_engine};
-use crate::nbd::NbdSource;
+use crate::nbd::{NbdSource, NbdUri};
 use crate::network::Network;
 use crate::objects::{ObjectOptions, ObjectStoreKind};
 use crate::registry::{self, RegistryOptions, RegistrySource};
@@ -125,7 +125,11 @@ impl SourceLocation {
             }
             Some(SourceKind::File) => {
                 let path = Url::parse(text).ok().and_then(|url| url.to_file_path().ok());
-                path.map(Self::File).ok_or_else(|| invalid_error(format!("{text} names no local file")))
+                path.map(Self::File).ok_or_else(|| {
+                    invalid_error(format!(
+                        "{text} is not a file of this machine: write file:///PATH, or the path alone"
+                    ))
+                })
             }
             Some(SourceKind::S3) => Ok(object(&s3::STORE)),
             Some(SourceKind::Gcs) => Ok(object(&gcs::STORE)),
@@ -145,6 +149,7 @@ impl SourceLocation {
             Self::Registry { reference, .. } => registry::check_reference(reference),
             Self::ImageIo { .. } => imageio::require_credentials(credentials).map(drop),
             Self::Vddk(_) => vddk::require_credentials(credentials).map(drop),
+            Self::Nbd(uri) => NbdUri::parse(uri).map(drop),
             _ => Ok(()),
         }
     }
@@ -163,6 +168,17 @@ impl SourceLocation {
         };
         let host = Url::parse(address).ok()?.host_str()?.to_owned();
         Some(host).filter(|host| !host.is_empty())
+    }
+
+    /// True for what is read from this machine, without a server.
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::File(_) => true,
+            Self::Registry { reference, .. } => {
+                reference.starts_with("oci:") || reference.starts_with("oci-archive:")
+            }
+            _ => false,
+        }
     }
 
     /// The kind of source.

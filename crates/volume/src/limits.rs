@@ -54,7 +54,7 @@ pub fn left_bytes() -> u64 {
 pub fn memory_limit(text: &str) -> Result<u64, String> {
     let bytes = quantity::parse_bytes(text).map_err(|error| error.to_string())?;
     if bytes < RESERVE_BYTES {
-        return Err(format!("the process itself needs {}Mi", RESERVE_BYTES >> 20));
+        return Err(format!("the process itself needs {}Mi: give at least that", RESERVE_BYTES >> 20));
     }
     Ok(bytes)
 }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn a_process_has_at_least_the_memory_that_it_needs_itself() {
         assert_eq!(memory_limit("64Mi"), Ok(RESERVE_BYTES));
-        assert_eq!(memory_limit("63Mi"), Err("the process itself needs 64Mi".to_owned()));
+        assert_eq!(memory_limit("63Mi"), Err("the process itself needs 64Mi: give at least that".to_owned()));
         memory_limit("much").unwrap_err();
     }
 

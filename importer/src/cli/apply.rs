@@ -7,7 +7,7 @@ use datapath::disk::CacheMode;
 use program::progress::BinaryBytes;
 
 use super::args::ApplyArgs;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
 use super::target;
@@ -37,7 +37,8 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
         preallocated: false,
         cache: CacheMode::Auto,
     };
-    Ok(delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer))?)
+    let applied = delta::apply_delta(&*source, &base, &reading, &job::write_options(&arguments.job.transfer));
+    applied.map_err(of_source(|| source.name()))
 }
 
 /// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`

@@ -10,7 +10,7 @@ use program::progress::BinaryBytes;
 use serde_json::{Value, json};
 
 use super::args::CheckArgs;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, of_source};
 
 pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     if arguments.source.content.ova {
@@ -24,7 +24,8 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = context.open_source(&arguments.source, false)?;
-        Ok((source.name(), check_image(&*source, content, &reading, arguments.data)?))
+        let checked = check_image(&*source, content, &reading, arguments.data);
+        Ok((source.name(), checked.map_err(of_source(|| source.name()))?))
     })?;
     let text = if is_json {
         printable::escape_json(&format!("{:#}\n", as_json(&name, &report))).into_owned()
@@ -34,7 +35,7 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     super::print_bytes(text.as_bytes())?;
     match report.findings.error_count {
         0 => Ok(()),
-        count => Err(ImporterCommandError::Damaged(count)),
+        count => Err(ImporterCommandError::Damaged(count, name)),
     }
 }
 

@@ -1,24 +1,25 @@
 //! A command that failed: its sentence and its exit code.
 
 use std::fmt;
-use std::io::ErrorKind;
 
 use datapath::Error;
-use datapath::error::{DecodeError, FormatError, SourceError, SourceErrorKind};
+use datapath::error::{SourceError, SourceErrorKind};
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::StopSignal;
 use program::start::ProcessStartError;
+
+use super::advice;
 
 /// A command that did not succeed.
 #[derive(Debug)]
 pub enum ImporterCommandError {
     /// The command line cannot be carried out.
     Usage(String),
-    /// The transfer failed, at one of its stages.
-    Transfer(Error),
-    /// A check found this number of errors in an image.
-    Damaged(u64),
+    /// The transfer failed, at one of its stages; the name of its source, once that is open.
+    Transfer(Error, Option<String>),
+    /// A check found this number of errors in the image of this name.
+    Damaged(u64, String),
     /// A bug, or a system that refuses the most basic things.
     Internal(String),
     /// A signal ended the command.
@@ -29,24 +30,34 @@ impl ImporterCommandError {
     /// The stage to blame, for scripts.
     pub fn failed_stage(&self) -> Option<&'static str> {
         match self {
-            Self::Transfer(error) => error.stage().map(|stage| stage.name()),
-            Self::Damaged(_) => Some("format"),
+            Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
+            Self::Damaged(..) => Some("format"),
             Self::Usage(_) | Self::Internal(_) | Self::Signalled(_) => None,
         }
+    }
+}
+
+/// Names the source in the failure of its transfer.
+pub(super) fn of_source<E: Into<ImporterCommandError>>(
+    name: impl FnOnce() -> String,
+) -> impl FnOnce(E) -> ImporterCommandError {
+    |error| match error.into() {
+        ImporterCommandError::Transfer(error, None) => ImporterCommandError::Transfer(error, Some(name())),
+        other => other,
     }
 }
 
 impl FailedCommand for ImporterCommandError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped) => ExitReason::Internal,
+            Self::Internal(_) | Self::Transfer(Error::Thread(_) | Error::Stopped, _) => ExitReason::Internal,
             Self::Usage(_) => ExitReason::Usage,
-            Self::Transfer(Error::Source(_)) => ExitReason::Source,
-            Self::Transfer(Error::Format(format)) if format.is_too_large() => ExitReason::NoSpace,
-            Self::Transfer(Error::Decode(_) | Error::Format(_)) | Self::Damaged(_) => ExitReason::Image,
-            Self::Transfer(Error::Checksum { .. }) => ExitReason::Checksum,
-            Self::Transfer(Error::Target(target)) if target.is_no_space() => ExitReason::NoSpace,
-            Self::Transfer(Error::Target(_)) => ExitReason::Target,
+            Self::Transfer(Error::Source(_), _) => ExitReason::Source,
+            Self::Transfer(Error::Format(format), _) if format.is_too_large() => ExitReason::NoSpace,
+            Self::Transfer(Error::Decode(_) | Error::Format(_), _) | Self::Damaged(..) => ExitReason::Image,
+            Self::Transfer(Error::Checksum { .. }, _) => ExitReason::Checksum,
+            Self::Transfer(Error::Target(target), _) if target.is_no_space() => ExitReason::NoSpace,
+            Self::Transfer(Error::Target(_), _) => ExitReason::Target,
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
         }
     }
@@ -57,21 +68,10 @@ impl fmt::Display for ImporterCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),
-            Self::Damaged(count) => format!(
-                "the image has {count} error(s): repair a copy with `qemu-img check -r all`, or restore it from a backup"
+            Self::Damaged(count, name) => format!(
+                "{name}: the image has {count} error(s): repair a copy with `qemu-img check -r all`, or restore it from a backup"
             ),
-            Self::Transfer(Error::Target(target)) if target.source.kind() == ErrorKind::AlreadyExists => {
-                format!("{target}: pass --force to replace it")
-            }
-            // CDI's words for these are about a pod and its claim.
-            Self::Transfer(Error::Source(source)) => source.plain_words().to_owned(),
-            Self::Transfer(Error::Decode(DecodeError::Empty)) => {
-                "the source is empty: 0 bytes of an image are in it".to_owned()
-            }
-            Self::Transfer(Error::Format(FormatError::TooLarge { virtual_size, available })) => {
-                format!("the disk has {virtual_size} bytes, and the target has room for {available}")
-            }
-            Self::Transfer(error) => error.to_string(),
+            Self::Transfer(error, source) => advice::describe(error, source.as_deref()),
             Self::Signalled(signal) => format!("stopped by {}", signal.name()),
         };
         f.write_str(&text.replace(['\n', '\r'], " "))
@@ -88,9 +88,9 @@ impl From<Error> for ImporterCommandError {
     fn from(error: Error) -> Self {
         match error {
             Error::Source(source) if source.kind() == SourceErrorKind::Stopped => {
-                Self::Transfer(Error::Stopped)
+                Self::Transfer(Error::Stopped, None)
             }
-            other => Self::Transfer(other),
+            other => Self::Transfer(other, None),
         }
     }
 }
@@ -105,7 +105,7 @@ impl From<SourceError> for ImporterCommandError {
 mod tests {
     use std::io;
 
-    use datapath::error::TargetError;
+    use datapath::error::{DecodeError, FormatError, TargetError};
 
     use super::*;
 

@@ -14,7 +14,7 @@ use volume::limits::TransferLimits;
 
 use super::args::{ContentArgs, ConvertArgs, ImportArgs, RouteOption, WriteArgs};
 use super::event::ImportEvent;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
 use super::progress::TransferView;
@@ -48,6 +48,13 @@ pub(super) fn run_import(arguments: ImportArgs) -> Result<(), ImporterCommandErr
 
 pub(super) fn run_convert(arguments: ConvertArgs) -> Result<(), ImporterCommandError> {
     let image = arguments.image;
+    if image.to_str().is_some_and(|image| image.contains("://")) {
+        let (image, target) = (image.display(), arguments.target.display());
+        let what = format!(
+            "{image} is an address, and convert is for images of this machine: use cdi-importer import {image} {target}"
+        );
+        return Err(ImporterCommandError::Usage(what));
+    }
     run_job(ImportJob {
         verb: "converted",
         open: Box::new(move |context, _| context.open_local(&image)),
@@ -100,7 +107,8 @@ fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, 
     let content = job.content.payload_kind();
     let source = (job.open)(context, reading.checksum.is_some())?;
     tracing::info!(source = source.name(), length = source.total_bytes(), "opened the source");
-    Ok(transfer::transfer_image(&*source, content, &target, &reading, &writing)?)
+    let transferred = transfer::transfer_image(&*source, content, &target, &reading, &writing);
+    transferred.map_err(of_source(|| source.name()))
 }
 
 fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOptions, ImporterCommandError> {

@@ -10,7 +10,7 @@ use program::space::ALIGNMENT_BYTES;
 use serde_json::{Value, json};
 
 use super::args::InfoArgs;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, of_source};
 
 pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
     arguments.log.begin_logging(super::PROGRAM);
@@ -19,7 +19,8 @@ pub(super) fn run(arguments: InfoArgs) -> Result<(), ImporterCommandError> {
         let limits = &arguments.source.limits;
         let reading = limits.read_options(context.stop.clone(), Arc::clone(&context.observer));
         let source = context.open_source(&arguments.source, false)?;
-        Ok((source.name(), inspect_image(&*source, arguments.source.content.payload_kind(), &reading)?))
+        let inspected = inspect_image(&*source, arguments.source.content.payload_kind(), &reading);
+        Ok((source.name(), inspected.map_err(of_source(|| source.name()))?))
     })?;
     let text = if json {
         printable::escape_json(&format!("{:#}\n", as_json(&name, &inspection, overhead))).into_owned()

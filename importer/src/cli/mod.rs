@@ -1,5 +1,6 @@
 //! The command-line face: `import`, `convert`, `unpack`, `apply`, `info` and `check`.
 
+mod advice;
 mod apply;
 pub mod args;
 mod check;

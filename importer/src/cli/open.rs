@@ -19,6 +19,7 @@ use sources::objects::{AddressingStyle, ObjectOptions};
 use sources::policy::{ExtraPermissions, ImportPolicy};
 use sources::proxy::ProxyConfig;
 use sources::registry::RegistryOptions;
+use sources::scheme::SourceKind;
 use sources::vddk::{VddkInstallation, VddkSourceOptions};
 use sources::{Checkpoints, Network, RetryPolicy, SourceLocation, SourceOptions};
 use tokio::runtime::Handle;
@@ -27,6 +28,9 @@ use tokio_util::sync::CancellationToken;
 use super::args::{SourceArgs, check_options};
 use super::failure::ImporterCommandError;
 use super::openstack;
+
+/// The way to say who asks a server.
+pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
 
 /// Parts of the process that a job needs.
 pub(super) struct JobContext {
@@ -59,9 +63,20 @@ impl JobContext {
             )?,
             ..source_options(arguments)
         };
-        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(usage_error)?;
-        check_options(arguments, place.kind()).map_err(usage_error)?;
-        place.check_request(credentials.as_ref()).map_err(usage_error)?;
+        let mut place = SourceLocation::parse(&arguments.source, particulars).map_err(|error| match error
+            .to_string()
+        {
+            text if text.starts_with("unable to parse") => {
+                usage_error(format!("{text}; write https://HOST:PORT/PATH"))
+            }
+            text => usage_error(text),
+        })?;
+        check_options(arguments, place.kind(), place.is_local()).map_err(usage_error)?;
+        place.check_request(credentials.as_ref()).map_err(|error| match place.kind() {
+            SourceKind::ImageIo | SourceKind::Vddk => usage_error(format!("{error}: {GIVE_LOGIN}")),
+            SourceKind::Nbd => usage_error(format!("{error}; write nbd://HOST:PORT/EXPORT")),
+            _ => usage_error(error),
+        })?;
         if let SourceLocation::File(path) = &place {
             return self.open_local(path);
         }
@@ -89,6 +104,13 @@ impl JobContext {
         } else {
             let mut roots = TrustedRoots::from_system();
             if let Some(dir) = &arguments.ca_dir {
+                // CDI's words for it are for its ConfigMaps.
+                fs::read_dir(dir).map_err(|error| {
+                    let (dir, reason) = (dir.display(), errno_text(&error));
+                    usage_error(format!(
+                        "cannot read {dir}: {reason}; --ca-dir is a directory of certificates (PEM)"
+                    ))
+                })?;
                 roots.add_dir(dir).map_err(usage_error)?;
             }
             tls::client_config(roots)
@@ -169,37 +191,43 @@ fn read_credentials(arguments: &SourceArgs) -> Result<Option<BasicCredentials>, 
     let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
         return Ok(None);
     };
-    let password = read_line(file)?;
+    let password = read_line("--password-file", file)?;
     match BasicCredentials::new(user, &password) {
         Some(credentials) => Ok(Some(credentials)),
-        None => {
-            Err(ImporterCommandError::Usage("neither the user name nor the password may be empty".to_owned()))
-        }
+        None => Err(ImporterCommandError::Usage(
+            "neither the user name nor the password may be empty: check --user and --password-file"
+                .to_owned(),
+        )),
     }
 }
 
 fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterCommandError> {
-    let plain = arguments.headers.iter().map(|line| parse_extra_header(line, false));
-    let secret = arguments.secret_header_files.iter().map(|file| parse_extra_header(&read_line(file)?, true));
+    let plain = arguments.headers.iter().map(|line| parse_extra_header(line, false, "--header"));
+    let secret = arguments.secret_header_files.iter().map(|file| {
+        let line = read_line("--secret-header-file", file)?;
+        parse_extra_header(&line, true, &format!("--secret-header-file {}", file.display()))
+    });
     plain.chain(secret).collect()
 }
 
-fn parse_extra_header(line: &str, secret: bool) -> Result<ExtraHeader, ImporterCommandError> {
+/// Reads the header in `line`, which `option` gave.
+fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
         Ok(None) => {
-            Err(ImporterCommandError::Usage("an extra header must look like 'Name: value'".to_owned()))
+            let what = format!("{option}: it has no colon: an extra header must look like 'Name: value'");
+            Err(ImporterCommandError::Usage(what))
         }
         Err(error) => Err(usage_error(error)),
     }
 }
 
-/// The content of a small file that holds a secret, without the line break at its end.
-fn read_line(file: &Path) -> Result<String, ImporterCommandError> {
+/// The content of a small file that holds a secret and that `option` names, without the line break at its end.
+fn read_line(option: &str, file: &Path) -> Result<String, ImporterCommandError> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),
         Err(error) => Err(ImporterCommandError::Usage(format!(
-            "cannot read {}: {}",
+            "cannot read {}: {}; check {option}",
             file.display(),
             errno_text(&error)
         ))),

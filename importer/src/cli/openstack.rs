@@ -8,6 +8,7 @@ use sources::glance::{GlanceAccess, NameStyle};
 use url::Url;
 
 use super::failure::ImporterCommandError;
+use super::open::GIVE_LOGIN;
 
 /// The cloud that the variables are for.
 const AUTH_URL: &str = "OS_AUTH_URL";
@@ -37,7 +38,9 @@ pub(super) fn glance_access(
     }
     let mut reader = EnvReader::new(&variables);
     let access = GlanceAccess::from_env(&mut reader, NameStyle::OpenStack);
-    reader.into_result().map_err(|errors| ImporterCommandError::Usage(errors.to_string()))?;
+    reader.into_result().map_err(|errors| {
+        ImporterCommandError::Usage(format!("{errors}: set what your cloud needs, or {GIVE_LOGIN}"))
+    })?;
     Ok(access)
 }
 

@@ -7,7 +7,7 @@ use datapath::disk;
 use program::progress::{BinaryBytes, bytes_per_second};
 
 use super::args::UnpackArgs;
-use super::failure::ImporterCommandError;
+use super::failure::{ImporterCommandError, of_source};
 use super::job;
 use super::open::JobContext;
 use super::target;
@@ -31,7 +31,7 @@ fn unpack_archive(
         overwrite: arguments.overwrite,
         available: disk::free_space(&arguments.dir).map_err(datapath::Error::from)?,
     };
-    Ok(archive::unpack_archive(&*source, &target, &reading)?)
+    archive::unpack_archive(&*source, &target, &reading).map_err(of_source(|| source.name()))
 }
 
 /// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`

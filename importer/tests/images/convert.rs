@@ -73,18 +73,6 @@ fn a_disk_that_is_there_is_replaced_only_when_asked() {
     disk::assert_same(&target, &image.raw, image.virtual_size, "replaced");
 }
 
-#[test]
-fn a_url_is_a_name_of_a_file_here() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let target = folder.path().join("disk.img");
-    convert()
-        .arg("https://example.org/disk.qcow2")
-        .arg(&target)
-        .run()
-        .assert_failure(3, "no such file or directory");
-    assert!(!target.exists());
-}
-
 /// What the content is not, it is not made by force.
 #[test]
 fn a_format_can_be_asked_for() {

@@ -42,32 +42,6 @@ fn a_page_of_a_server_is_refused_and_quoted() {
 }
 
 #[test]
-fn what_is_no_disk_is_named_whatever_wraps_it() {
-    let folder = tempfile::tempdir().or_fail("a folder");
-    let file = folder.path().join("file");
-    let name = file.to_str().or_fail("a path of ASCII");
-    let gzip = |bytes: &[u8]| tools::filter("gzip", ["-c"], bytes);
-    let program = std::fs::read(crate::BINARY).or_fail("a program");
-    for (bytes, sentence) in [
-        (PAGE.to_vec(), "this is text"),
-        (gzip(&PAGE.repeat(100)), "this is text"),
-        (b"{\"message\":\"Not Found\"}".to_vec(), "this is text"),
-        (program[..1 << 16].to_vec(), "this is a program (ELF)"),
-        (gzip(&program[..1 << 16]), "this is a program (ELF)"),
-        (b"%PDF-1.7\n%\xE2\xE3\xCF\xD3\n".repeat(100), "this is a PDF document"),
-    ] {
-        std::fs::write(&file, bytes).or_fail("write the file");
-        let (finished, disk) = import(name, &[]);
-        finished.assert_failure(4, sentence);
-        assert_eq!(disk, None, "{sentence}");
-        for command in ["info", "check"] {
-            let finished = Program::new(crate::BINARY).args([command, name]).run();
-            finished.assert_failure(4, sentence);
-        }
-    }
-}
-
-#[test]
 fn what_somebody_may_want_on_a_disk_is_taken() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("file");

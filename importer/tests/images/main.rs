@@ -8,9 +8,9 @@ mod endless;
 mod foreign;
 mod formats;
 mod hostile;
+mod mistakes;
 mod oracle;
 mod qcow2_matrix;
-mod sentences;
 mod terminal;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");

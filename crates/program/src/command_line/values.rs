@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::num::NonZeroU64;
+use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub const LISTEN: &str = "127.0.0.1:8443";
 /// An address to listen on, `ADDRESS:PORT`; no address means all.
 pub fn listen(text: &str) -> Result<(String, u16), String> {
     let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
-    let port = port.parse().map_err(|_| format!("{port:?} is not a port"))?;
+    let port = port.parse().map_err(|_| format!("{port:?} is not a port: use a number to 65535"))?;
     let address = address.trim_start_matches('[').trim_end_matches(']');
     Ok((address.to_owned(), port))
 }
@@ -39,12 +39,25 @@ pub fn server_url(address: SocketAddr) -> String {
 /// A folder that exists and in which this process may make files.
 pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    let metadata = fs::metadata(&path).map_err(|error| error.to_string())?;
+    let metadata = fs::metadata(&path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "the directory does not exist: make it first".to_owned(),
+        _ => error.to_string(),
+    })?;
     if !metadata.is_dir() {
-        return Err("it is not a directory".to_owned());
+        return Err("it is not a directory: name the one that the file should be in".to_owned());
     }
     access(&path, Access::WRITE_OK | Access::EXEC_OK).map_err(|errno| io::Error::from(errno).to_string())?;
     Ok(path)
+}
+
+/// A number of threads or of other things of which one is needed.
+pub fn at_least_one(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "use a whole number, at least 1")
+}
+
+/// A number of times, which may be none.
+pub fn whole_number(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "use a whole number, such as 3")
 }
 
 /// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
@@ -85,7 +98,10 @@ impl fmt::Display for DurationValue {
 /// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024, or a quantity with a binary suffix, which means the
 /// same: `10M` is `10Mi`.
 pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
-    let not_zero = |bytes| NonZeroU64::new(bytes).ok_or_else(|| "the rate must not be zero".to_owned());
+    let not_zero = |bytes| {
+        NonZeroU64::new(bytes)
+            .ok_or_else(|| "the rate must not be zero: leave the option out for no limit".to_owned())
+    };
     if text.ends_with('i') {
         return not_zero(quantity::parse_bytes(text).map_err(|error| error.to_string())?);
     }
@@ -103,6 +119,18 @@ pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_say_what_is_wanted() {
+        assert_eq!(at_least_one("4").map(NonZeroUsize::get), Ok(4));
+        assert_eq!(whole_number("0"), Ok(0));
+        for text in ["0", "-1", "many", ""] {
+            assert_eq!(at_least_one(text), Err("use a whole number, at least 1"), "{text}");
+        }
+        for text in ["-1", "1.5", ""] {
+            assert!(whole_number(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn values_are_read_as_people_write_them() {

@@ -121,7 +121,18 @@ fn credential_provider(
     if let Some(file) = key_file {
         builder = builder.with_application_credentials(file);
     }
-    let store = builder.build().map_err(credential_failure)?;
+    let store = builder.build().map_err(|error| {
+        let failure = credential_failure(error);
+        match key_file {
+            Some(file) => {
+                let words = format!(
+                    "{file} is not the key of a service account (JSON), or cannot be read: check --key-file, or GOOGLE_APPLICATION_CREDENTIALS"
+                );
+                failure.with_plain_words(&words)
+            }
+            None => failure,
+        }
+    })?;
     Ok(Arc::clone(store.credentials()))
 }
 

@@ -29,6 +29,9 @@ const NOISE: [&str; 9] = [
 /// Words of a tunnel through a proxy for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
+/// Words of a tunnel that the proxy refuses, whatever its status is: only that for a missing password has others.
+const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
+
 /// A request, as far as the sentence about its failure has to name it.
 #[derive(Debug)]
 pub(super) struct RequestRoute {
@@ -61,13 +64,16 @@ impl RequestRoute {
                 );
             }
             400 if scheme == "http" => format!("{shown} answers {}: is it https://?", status_text(status)),
-            401 if has_login => format!("{shown} does not accept the user name and the password (401)"),
+            401 if has_login => {
+                format!("{shown} does not accept the user name and the password (401): check them")
+            }
             401 => format!("{shown} wants a user name and a password (401): give --user and --password-file"),
             403 => format!(
                 "{shown} may not be read (403): does it need a login, or has a signed address expired?"
             ),
             404 | 410 => format!("{shown} does not exist ({code}): is the address right?"),
-            _ => format!("{shown} answers {}", status_text(status)),
+            408 | 429 | 500..=599 => format!("{shown} answers {}: try again later", status_text(status)),
+            _ => format!("{shown} answers {}: check the address", status_text(status)),
         };
         match &self.proxy {
             Some((proxy, _)) => format!("through the proxy {proxy}: {text}"),
@@ -125,6 +131,10 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
     error_layers(error).any(test)
 }
 
+/// Where rustls begins to go into details that the advice has in plain words: seconds since 1970, and names as Rust prints them.
+const TLS_DETAILS: [&str; 3] =
+    [": verification time ", "; certificate is only valid for", "; certificate is not valid for"];
+
 /// What the user can do about a failure of TLS that has a usual reason.
 fn tls_advice(error: &rustls::Error) -> Option<String> {
     use rustls::{CertificateError, Error, InvalidMessage};
@@ -141,6 +151,11 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
         }
         Error::InvalidCertificate(CertificateError::NotValidYetContext { not_before, .. }) => {
             format!("its certificate begins on {}: is the clock of this machine right?", date(*not_before))
+        }
+        Error::InvalidCertificate(CertificateError::NotValidForNameContext { presented, .. }) => {
+            let names = presented.iter().map(|name| name.split('"').nth(1).unwrap_or(name));
+            let names = names.collect::<Vec<_>>().join(", ");
+            format!("its certificate is for {names}: is the address right?")
         }
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             "it does not speak TLS: is it http://?".to_owned()
@@ -161,7 +176,12 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
         _ => &route.server,
     };
     let advice = error_layers(&error).find_map(|layer| tls_advice(layer.downcast_ref()?));
-    let cause = plain_cause(error);
+    let mut cause = plain_cause(error);
+    if advice.is_some()
+        && let Some(details) = TLS_DETAILS.iter().find_map(|details| cause.find(details))
+    {
+        cause.truncate(details);
+    }
     let sentence = if is_tls {
         let advice = advice.map(|advice| format!(": {advice}")).unwrap_or_default();
         format!("TLS with {peer}: {cause}{advice}")
@@ -169,6 +189,8 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
         format!("cannot find {peer}: {cause}")
     } else if is_connect && is_io {
         format!("cannot connect to {peer}: {cause}")
+    } else if cause == TUNNEL_REFUSED {
+        format!("{cause}: does it allow connections to {}, or want a password?", route.server)
     } else {
         cause
     };
@@ -181,7 +203,10 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
 /// The failure of a connection or of a body, in words for the log and the termination message.
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
     // A certificate does not get better by asking again.
-    let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
+    let is_final = any_layer(&error, |layer| {
+        // Nor does a proxy allow what it has refused.
+        layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
+    }) || error.is_builder();
     let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);

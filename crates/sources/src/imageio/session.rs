@@ -100,7 +100,15 @@ impl OvirtSession {
                     .map_or_else(|| status_text(answer.status), |reason| plain_line(&reason));
                 let message = format!("the engine refuses the user name or password: {reason}");
                 let kind = SourceErrorKind::Status(answer.status.as_u16());
-                Err(SourceError::new(kind, message))
+                let host = self.api_url("")?;
+                let host = host.host_str().unwrap_or_default();
+                let words = match answer.status {
+                    StatusCode::NOT_FOUND => {
+                        format!("{host} is not an oVirt engine ({reason}): check the address")
+                    }
+                    _ => format!("{host}: {message}: check --user (NAME@PROFILE) and --password-file"),
+                };
+                Err(SourceError::new(kind, message).with_plain_words(&words))
             }
         }
     }

@@ -44,7 +44,9 @@ impl NbdConnector {
     /// The first connection, tried again after what looks like a server that is just not there yet.
     pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
         let limit = self.retry_policy().idle_limit();
-        let connecting = self.network.retry_first_request(|_| true, async || self.connect(limit).await);
+        // What accepts a connection and then says nothing is another kind of server: it would not greet the second time either.
+        let passes = |error: &SourceError| error.kind() != SourceErrorKind::Stalled;
+        let connecting = self.network.retry_first_request(passes, async || self.connect(limit).await);
         connecting.await
     }
 

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use datapath::error::{SourceError, SourceErrorKind};
 use rustls::ClientConfig;
@@ -18,6 +19,9 @@ use crate::retry::AttemptError;
 
 /// Longest data of a reply to an option: none that we ask for has more than a name and some numbers.
 const MAX_REPLY_BYTES: u32 = 16 << 10;
+
+/// Time for the greeting, which a server sends as soon as it is connected.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Replies to one option; a server may describe an export in more ways than we know.
 const MAX_REPLIES: usize = 64;
@@ -57,13 +61,21 @@ enum OptionOutcome {
 impl NbdNegotiation {
     async fn exchange_greeting(&mut self) -> Result<(), AttemptError> {
         let mut bytes = [0; 18];
-        self.read_bytes(&mut bytes).await?;
+        let greeting = tokio::time::timeout(GREETING_LIMIT, self.read_bytes(&mut bytes)).await;
+        greeting.unwrap_or_else(|_| {
+            let seconds = GREETING_LIMIT.as_secs();
+            let message = format!(
+                "it sent no greeting within {seconds} s, as NBD servers do: check the host and the port"
+            );
+            Err(AttemptError::new_transient(SourceErrorKind::Stalled, message))
+        })?;
         let mut fields = MessageFields(&bytes);
         let (password, style, flags) =
             (fields.read_u64(), fields.read_u64(), fields.read_u16().unwrap_or_default());
         if password != Some(wire::INIT_PASSWD) {
             return Err(AttemptError::from(NbdViolation(format!(
-                "it begins with {bytes:02x?}, as no NBD server does"
+                "it begins with {}, as no NBD server does: check the host and the port",
+                printable_text(&bytes)
             ))));
         }
         if style == Some(wire::CLISERV_MAGIC) {

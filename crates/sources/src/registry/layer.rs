@@ -47,7 +47,11 @@ pub(super) fn find_disk(
         }
     }
     let message = "Failed to find VM disk image file in the container image";
-    Err(invalid_error(message))
+    let name = store.image_name();
+    let words = format!(
+        "{name} has no file in its folder `disk`, where a container disk has its image: is it another image?"
+    );
+    Err(invalid_error(message).with_plain_words(&words))
 }
 
 fn search_layer(

@@ -120,13 +120,18 @@ impl ImageStore for OciLayout {
 
     fn read_root(&self) -> Result<ServedManifest, SourceError> {
         let mut images = self.read_index()?;
+        let names: Vec<_> =
+            images.iter().filter_map(|image| image.ref_name().map(ToString::to_string)).collect();
         if let Some(name) = &self.image {
             images.retain(|image| image.ref_name() == Some(name));
         }
         match (images.as_slice(), &self.image) {
             ([image], _) => self.read_manifest(image),
             ([], None) => Err(self.layout_error("there is no image in it")),
-            ([], Some(name)) => Err(self.layout_error(&format!("there is no image {name} in it"))),
+            ([], Some(name)) => {
+                let names = names.join(", ");
+                Err(self.layout_error(&format!("there is no image {name} in it; there are: {names}")))
+            }
             (several, _) => Err(self.layout_error(&format!(
                 "there are {} images in it: name one of them, as in PATH:NAME",
                 several.len()

@@ -9,7 +9,9 @@ const PULL_FAILED: &str = "failed to pull image: ";
 pub(super) fn pull_error(error: SourceError) -> SourceError {
     match error.kind() {
         SourceErrorKind::Stopped => error,
-        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}")).with_cause(error),
+        kind => SourceError::new(kind, format!("{PULL_FAILED}{error}"))
+            .with_plain_words(&format!("{PULL_FAILED}{}", error.plain_words()))
+            .with_cause(error),
     }
 }
 

@@ -26,6 +26,11 @@ pub(super) struct S3Location {
     pub(super) region: String,
 }
 
+/// True for the URL of a web server.
+fn is_web_address(text: &str) -> bool {
+    Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
+}
+
 impl S3Location {
     pub(super) fn parse(
         endpoint: &str,
@@ -48,7 +53,17 @@ impl S3Location {
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some(format!("{scheme}://{host}")), names)
             }
-            AddressingStyle::Bucket => (endpoint_of(policy), rest),
+            AddressingStyle::Bucket => {
+                let server = endpoint_of(policy);
+                if let Some(server) = server.as_deref().filter(|server| !is_web_address(server)) {
+                    let what = "is not the URL of a server: write https://HOST:PORT";
+                    return Err(invalid_error(format!(
+                        "AWS_ENDPOINT_URL: {} {what}",
+                        redact_endpoint(server)
+                    )));
+                }
+                (server, rest)
+            }
         };
         let (bucket, key) = names_of(names).map_err(refused)?;
         let (mut url, region) = match server {

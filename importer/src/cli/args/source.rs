@@ -6,7 +6,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use datapath::options::PayloadKind;
 use diskimage::Format;
-use program::command_line::values::DurationValue;
+use program::command_line::values::{DurationValue, whole_number};
 use sources::RetryPolicy;
 use sources::scheme::listed_schemes;
 use volume::limits::TransferLimits;
@@ -94,7 +94,7 @@ pub struct SourceArgs {
 
     /// Give up after this many retries in a row without a new byte [default: only the time limit counts, and at the first contact two
     /// retries within 3 s]
-    #[arg(long, value_name = "N", help_heading = "Source")]
+    #[arg(long, value_name = "N", value_parser = whole_number, help_heading = "Source")]
     pub retries: Option<u32>,
 
     /// Read over this many connections at once, where the server has ranges [default: 4 for S3 and GCS, else 1]

@@ -36,7 +36,7 @@ const SERVERS: &[SourceKind] = &[
 ];
 
 /// Options that are not listed make sense for every source.
-const OPTIONS: [SourceOption; 15] = [
+const OPTIONS: [SourceOption; 19] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
     option("--thumbprint", &[SourceKind::Vddk], |given| given.thumbprint.is_some()),
@@ -52,12 +52,22 @@ const OPTIONS: [SourceOption; 15] = [
     option("--user", SERVERS, |given| given.user.is_some()),
     option("--ca-dir", SERVERS, |given| given.ca_dir.is_some()),
     option("--insecure", SERVERS, |given| given.insecure),
+    option("--cleartext-secrets", SERVERS, |given| given.cleartext_secrets),
+    option("--connections", SERVERS, |given| given.connections.is_some()),
+    option("--retries", SERVERS, |given| given.retries.is_some()),
+    option("--no-progress-timeout", SERVERS, |given| given.no_progress_timeout.is_some()),
 ];
 
-/// Refuses an option of `arguments` that has no effect on a source of `kind`: a user who asks for a snapshot should not get the disk as
-/// it is now.
-pub(in super::super) fn check_options(arguments: &SourceArgs, kind: SourceKind) -> Result<(), String> {
-    let stray = |option: &&SourceOption| !option.kinds.contains(&kind) && (option.is_given)(arguments);
+/// Refuses an option of `arguments` that has no effect on a source of `kind`, which may be on this machine: a user who asks for a snapshot
+/// should not get the disk as it is now.
+pub(in super::super) fn check_options(
+    arguments: &SourceArgs,
+    kind: SourceKind,
+    is_local: bool,
+) -> Result<(), String> {
+    let has_effect =
+        |option: &SourceOption| option.kinds.contains(&kind) && !(is_local && option.kinds == SERVERS);
+    let stray = |option: &&SourceOption| !has_effect(option) && (option.is_given)(arguments);
     let Some(option) = OPTIONS.iter().find(stray) else {
         return Ok(());
     };
@@ -66,7 +76,7 @@ pub(in super::super) fn check_options(arguments: &SourceArgs, kind: SourceKind) 
         SERVERS => "sources on a server".to_owned(),
         kinds => format!("{} sources", scheme_names(kinds)),
     };
-    let own = if kind == SourceKind::File { "files".to_owned() } else { scheme_names(&[kind]) };
+    let own = if is_local { "files".to_owned() } else { scheme_names(&[kind]) };
     Err(format!("{} is for {right}, not for {own}", option.name))
 }
 
@@ -94,7 +104,7 @@ mod tests {
 
     fn check(options: &str, kind: SourceKind) -> Result<(), String> {
         let words = ["job", "source"].into_iter().chain(options.split_whitespace());
-        check_options(&Cli::try_parse_from(words).unwrap().source, kind)
+        check_options(&Cli::try_parse_from(words).unwrap().source, kind, kind == SourceKind::File)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use datapath::digest::Checksum;
 use program::command_line::OutputArgs;
-use program::command_line::values::writable_folder;
+use program::command_line::values::{at_least_one, writable_folder};
 use program::progress::ProgressArgs;
 
 /// The options of every transfer.
@@ -17,7 +17,7 @@ pub struct TransferArgs {
     pub checksum: Option<Checksum>,
 
     /// Threads that decompress and write [default: the CPUs that this process may use]
-    #[arg(long, value_name = "N", help_heading = "Transfer")]
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 }
 

@@ -109,7 +109,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
                 assert!(finished.stderr.contains("found in the layer"), "{}", finished.stderr);
             }
             None => {
-                let text = "Failed to find VM disk image file in the container image";
+                let text = "has no file in its folder `disk`, where a container disk has its image";
                 scene.assert_refused(program, SOURCE_FAILED, text);
             }
         }

@@ -1,0 +1,192 @@
+//! Sentences for failed transfers on a command line: the failure's own words, what it is about, and the way out.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use datapath::Error;
+use datapath::error::{
+    ArchiveErrorKind, DecodeError, FormatError, SourceError, SourceErrorKind, TargetError,
+};
+
+/// The way out for content that is incomplete.
+const FETCH_AGAIN: &str = "fetch it again";
+
+/// Words of sources, above all codes of object stores and registries, and the way out of each.
+const SOURCE_WORDS: [(&str, &str); 13] = [
+    ("redirect", "check the address"),
+    ("has not got the export", "check the name behind the host"),
+    ("cannot connect to the NBD server: no such file", "check the path of the socket"),
+    ("index.json", "an image layout is a directory: oci:DIRECTORY:NAME"),
+    ("does not look like a tar archive", "oci-archive: reads the tar of an image layout"),
+    ("NoSuchKey", "check the name of the object"),
+    ("NoSuchBucket", "check the name of the bucket, --region and AWS_ENDPOINT_URL"),
+    ("AccessDenied", "use keys that may read the object: --user and --password-file"),
+    ("InvalidAccessKeyId", "check --user"),
+    ("SignatureDoesNotMatch", "check --password-file"),
+    ("UNAUTHORIZED", "check --user and --password-file"),
+    ("MANIFEST_UNKNOWN", "check the name and the tag of the image"),
+    ("NAME_UNKNOWN", "check the name of the image"),
+];
+
+/// The sentence for `error`, of a transfer from `source`.
+pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
+    let (text, advice) = match error {
+        Error::Source(error) => (error.plain_words().to_owned(), source_advice(error)),
+        Error::Decode(error) => (decode_text(error), decode_advice(error)),
+        Error::Format(error) => (format_text(error), format_advice(error)),
+        Error::Checksum { expected, calculated } => (
+            format!("checksum mismatch: expected {expected}, calculated {calculated}"),
+            Some("fetch it again, or check --checksum".to_owned()),
+        ),
+        Error::Target(error) => (error.to_string(), target_advice(error)),
+        Error::Thread(_) | Error::Stopped => (error.to_string(), None),
+    };
+    let names_source = matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
+    let place = source.filter(|source| names_source && !text.contains(source));
+    let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
+    // Advice of the failure's own is better, since it knows more.
+    let advice =
+        advice.filter(|_| !has_advice(&text)).map(|advice| format!("; {advice}")).unwrap_or_default();
+    format!("{place}{text}{advice}")
+}
+
+/// True for a sentence that asks a question, or names an option or a program.
+fn has_advice(text: &str) -> bool {
+    text.ends_with('?') || ["? ", "--", "`qemu-img", "`cdi-"].iter().any(|part| text.contains(part))
+}
+
+fn source_advice(error: &SourceError) -> Option<String> {
+    let text = error.plain_words();
+    let code = SOURCE_WORDS.iter().find(|(code, _)| text.contains(code));
+    let advice = code.map(|(_, advice)| *advice);
+    let of_kind = match error.kind() {
+        SourceErrorKind::Connect => Some("is the address right, and does its server run?"),
+        SourceErrorKind::Length | SourceErrorKind::Digest | SourceErrorKind::Changed => Some("try again"),
+        _ => None,
+    };
+    advice.or(of_kind).map(str::to_owned)
+}
+
+fn decode_text(error: &DecodeError) -> String {
+    match error {
+        DecodeError::Empty => "the source is empty: 0 bytes of an image are in it".to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+fn decode_advice(error: &DecodeError) -> Option<String> {
+    let advice = match error {
+        DecodeError::Empty => "check what should have been in it",
+        DecodeError::Truncated { .. } => FETCH_AGAIN,
+        DecodeError::Corrupt { .. } => "fetch it again, and compare its checksum (--checksum)",
+        DecodeError::TrailingGarbage { .. } => "cut them off, or fetch it again",
+        DecodeError::TooDeep { .. } => "decompress it before",
+        _ => return None,
+    };
+    Some(advice.to_owned())
+}
+
+fn format_text(error: &FormatError) -> String {
+    match error {
+        // CDI's words are about a claim.
+        FormatError::TooLarge { virtual_size, available } => {
+            format!("the disk has {virtual_size} bytes, and the target has room for {available}")
+        }
+        FormatError::Archive(archive) if archive.kind == ArchiveErrorKind::NotTar => {
+            "this does not look like a tar archive".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+fn format_advice(error: &FormatError) -> Option<String> {
+    let advice = match error {
+        FormatError::Image(error) => match error {
+            diskimage::Error::NotThatFormat { .. } => "leave out --format to have it recognized",
+            diskimage::Error::Header { what, .. } if what.contains("no backing file") => {
+                "`cdi-importer import` writes whole images"
+            }
+            diskimage::Error::NothingToCheck => "compare its checksum instead",
+            _ => "fetch it again, or repair a copy with `qemu-img check`",
+        },
+        FormatError::TooLarge { .. } => "choose a larger target, or a larger --size for a file",
+        FormatError::Base { found, expected } if is_path_of(expected, found) => {
+            "--base takes the name without its folders"
+        }
+        FormatError::Base { .. } => "apply a delta to the disk that it was made of",
+        FormatError::Archive(error) => match error.kind {
+            ArchiveErrorKind::NotTar => {
+                "`cdi-importer info` shows what it is, and `cdi-importer import` writes disk images"
+            }
+            ArchiveErrorKind::NotAppliance => "leave out --ova for a disk image",
+            ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => FETCH_AGAIN,
+            ArchiveErrorKind::NoDisk { .. } => "import the file that is the disk by itself",
+            ArchiveErrorKind::SeveralDisks { .. } => return None,
+            _ => "make the archive again without it",
+        },
+        _ => return None,
+    };
+    Some(advice.to_owned())
+}
+
+/// True if `path` is a file called `name`, with folders before it.
+fn is_path_of(path: &str, name: &str) -> bool {
+    path != name && Path::new(path).file_name().is_some_and(|last| last == name)
+}
+
+fn target_advice(error: &TargetError) -> Option<String> {
+    let path = Path::new(&error.path);
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let advice = match error.source.kind() {
+        ErrorKind::AlreadyExists => "pass --force to replace it",
+        ErrorKind::StorageFull => "free some space, or choose another target",
+        ErrorKind::FileTooLarge => "its file system has no files of that size, so choose another one",
+        ErrorKind::NotADirectory => "a part of the path is a file, so check the path",
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
+            "choose another target, or another user"
+        }
+        ErrorKind::NotFound if error.path.contains("://") => {
+            "a target is a file or a block device of this machine"
+        }
+        ErrorKind::NotFound => match folder.filter(|folder| !folder.exists()) {
+            Some(folder) => return Some(format!("make the directory {} first", folder.display())),
+            None if error.action == "create" => "choose another directory",
+            None if error.action == "statfs" => "make the directory first",
+            None => "make it first",
+        },
+        _ => return None,
+    };
+    Some(advice.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn a_sentence_has_its_place_and_one_way_out() {
+        let truncated = Error::from(DecodeError::Truncated { codec: "gzip", offset: 5 });
+        let said = describe(&truncated, Some("disk.gz"));
+        assert_eq!(said, "disk.gz: the gzip stream is truncated after 5 compressed bytes; fetch it again");
+        let unsupported = Error::from(FormatError::from(diskimage::Error::NothingToCheck));
+        assert!(describe(&unsupported, None).starts_with("the image is raw"));
+        let connect = SourceError::new(SourceErrorKind::Connect, "TLS with h: is it http://?");
+        assert_eq!(describe(&connect.into(), Some("h")), "TLS with h: is it http://?");
+    }
+
+    #[test]
+    fn a_base_with_folders_is_told_from_another_one() {
+        for (path, is_so) in [("/a/base.img", true), ("base.img", false), ("/a/other.img", false)] {
+            assert_eq!(is_path_of(path, "base.img"), is_so, "{path}");
+        }
+    }
+
+    #[test]
+    fn the_missing_directory_is_named() {
+        let source = io::Error::from(ErrorKind::NotFound);
+        let error = TargetError { action: "create", path: "/nope/disk.img".to_owned(), source };
+        assert_eq!(target_advice(&error).as_deref(), Some("make the directory /nope first"));
+    }
+}
