@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use datapath::encode::PIECE_BYTES;
 use datapath::encode::outlet::{OutletClosedError, PieceOutlet};
+use datapath::error::{DecodeError, errno_text};
 use datapath::inspect::{Inspection, inspect_image, measure_image};
 use datapath::local::{LocalExtent, LocalFile};
 use datapath::marks::{HELD_BYTES, MARK_BYTES, MAX_MARKS, PrefixCrc, marks_of};
@@ -40,7 +41,7 @@ pub(crate) struct ImageFile {
 /// A file that cannot be sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageFileError {
-    #[error("cannot read {}: {error}", path.display())]
+    #[error("cannot read {}: {}; check the path", path.display(), errno_text(error))]
     Unreadable { path: PathBuf, error: io::Error },
     #[error("{} is not a regular file; uploads need random access, so pipes and directories are not supported", .0.display())]
     NoFile(PathBuf),
@@ -61,6 +62,16 @@ pub(crate) enum ImageFileError {
     Gone(#[from] OutletClosedError),
 }
 
+/// Why an image is refused; CDI's words for an empty one are about its header.
+pub(crate) fn refusal_text(error: &datapath::Error) -> String {
+    match error {
+        datapath::Error::Decode(DecodeError::Empty) => {
+            "it is empty: check what should have been in it".to_owned()
+        }
+        error => error.to_string(),
+    }
+}
+
 impl ImageFile {
     /// Opens a file; of an image its head and tables are looked at.
     pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
@@ -72,6 +83,10 @@ impl ImageFile {
             None => ImageFileError::Unreadable { path: path.to_owned(), error },
         };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
+        // Before it is opened: a pipe would wait for somebody who writes.
+        if !fs::metadata(&absolute).map_err(unreadable)?.is_file() {
+            return Err(ImageFileError::NoFile(path.to_owned()));
+        }
         let file = File::open(&absolute).map_err(unreadable)?;
         if !file.metadata().map_err(unreadable)?.is_file() {
             return Err(ImageFileError::NoFile(path.to_owned()));
@@ -87,7 +102,10 @@ impl ImageFile {
                 None => Ok(Self { file, identity, facts: None }),
             };
         }
-        let facts = facts?;
+        let facts = facts.map_err(|error| ImageFileError::Useless {
+            path: path.to_owned(),
+            reason: refusal_text(&error),
+        })?;
         match facts.refused {
             Some(reason) => Err(ImageFileError::Useless { path: path.to_owned(), reason }),
             None => Ok(Self { file, identity, facts: Some(facts) }),

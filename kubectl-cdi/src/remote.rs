@@ -18,6 +18,8 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::image::refusal_text;
+
 /// Time for the look: a few short requests, and what a slow server takes for them. A person waits.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -51,10 +53,10 @@ impl From<datapath::Error> for DiskSizeError {
     fn from(error: datapath::Error) -> Self {
         match error {
             datapath::Error::Source(error) if matches!(error.kind(), SourceErrorKind::Status(404 | 410)) => {
-                Self::NotFound(error.to_string())
+                Self::NotFound(error.plain_words().to_owned())
             }
-            datapath::Error::Source(error) => Self::Unknown(error.to_string()),
-            error => Self::Refused(error.to_string()),
+            datapath::Error::Source(error) => Self::Unknown(error.plain_words().to_owned()),
+            error => Self::Refused(refusal_text(&error)),
         }
     }
 }

@@ -340,7 +340,8 @@ impl From<ClusterArgs> for ClusterOptions {
 /// A server of objects. CDI takes the first part of the path for the bucket, so that there can be
 /// none here.
 fn endpoint(text: &str) -> Result<Url, String> {
-    let url = Url::parse(text).map_err(|error| error.to_string())?;
+    let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
+    let url = Url::parse(text).map_err(|_| wrong())?;
     let is_server = matches!(url.scheme(), "http" | "https")
         && matches!(url.path(), "" | "/")
         && url.username().is_empty()
@@ -349,7 +350,7 @@ fn endpoint(text: &str) -> Result<Url, String> {
         && url.fragment().is_none();
     match is_server {
         true => Ok(url),
-        false => Err("use http://HOST, https://HOST, or either with a port".to_owned()),
+        false => Err(wrong()),
     }
 }
 

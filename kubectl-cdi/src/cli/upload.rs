@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use datapath::encode::Encoding;
+use datapath::error::errno_text;
 use program::command_line::FailedCommand;
 use program::env::{NamedStrings, ProcessEnv};
 use program::progress::{BinaryBytes, ProgressDisplay};
@@ -262,8 +263,10 @@ fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClien
     let mut pem = config.proxy_ca().unwrap_or_default().as_bytes().to_vec();
     if let Some(path) = &arguments.cacert {
         let read = std::fs::read(path);
-        let read = read
-            .map_err(|error| PluginCommandError::Usage(format!("cannot read {}: {error}", path.display())));
+        let read = read.map_err(|error| {
+            let (path, reason) = (path.display(), errno_text(&error));
+            PluginCommandError::Usage(format!("cannot read {path}: {reason}; check --cacert"))
+        });
         pem.extend(read?);
     }
     let trust = match arguments.insecure {

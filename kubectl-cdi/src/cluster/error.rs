@@ -1,6 +1,7 @@
 //! Failures of what is asked of the cluster, each a sentence that says what to do. Words of others are shown as by [`printable`], and
 //! nothing of a kubeconfig or of a login.
 
+use datapath::error::errno_text;
 use kube::client::AuthError;
 use kube::config::KubeconfigError;
 use program::command_line::FailedCommand;
@@ -17,6 +18,9 @@ pub enum ClusterError {
         "no way to a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context by --context"
     )]
     Kubeconfig(String),
+    /// A context that the kubeconfig does not have.
+    #[error("there is no context {0}")]
+    Context(String),
     /// A namespace that Kubernetes does not allow.
     #[error("{0:?} cannot be the name of a namespace: check --namespace")]
     Namespace(String),
@@ -267,8 +271,21 @@ impl ClusterError {
                 Some(place) => format!("the kubeconfig is no YAML of that kind (line {})", place.line()),
                 None => "the kubeconfig is no YAML of that kind".to_owned(),
             },
+            // kube's sentence has the path with quotes inside others.
+            KubeconfigError::ReadConfig(cause, path) => {
+                printable_line(&format!("cannot read {}: {}", path.display(), errno_text(cause)))
+            }
+            KubeconfigError::FindPath => "there is no kubeconfig".to_owned(),
+            KubeconfigError::CurrentContextNotSet => "the kubeconfig has no current context".to_owned(),
             other => printable_line(&other.to_string()),
         })
+    }
+
+    /// The lack of the context `name` in `file`, which has those of `known`.
+    pub(crate) fn no_context(name: &str, file: &str, known: &[String]) -> Self {
+        let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+        let words = format!("\"{name}\" in {file}: choose one by --context; there are: {known}");
+        Self::Context(printable_line(&words))
     }
 
     /// The failure to ask at all.
@@ -304,7 +321,8 @@ const UNTRUSTED: &str = "invalid peer certificate: ";
 /// The words of an error without the names of the libraries that passed it on.
 fn without_layers(words: &str) -> &str {
     let layers = ["ServiceError: ", "client error (Connect): ", "tcp connect error: "];
-    layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words))
+    let words = layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words));
+    words.split(" (os error ").next().unwrap_or(words)
 }
 
 /// What went wrong with a login, without what a plugin has printed to stdout: that may be a token.
@@ -322,7 +340,9 @@ fn login_message(error: &AuthError) -> String {
 impl FailedCommand for ClusterError {
     fn exit_reason(&self) -> ExitReason {
         match self {
-            Self::Kubeconfig(_) | Self::Namespace(_) | Self::Content { .. } => ExitReason::Usage,
+            Self::Kubeconfig(_) | Self::Context(_) | Self::Namespace(_) | Self::Content { .. } => {
+                ExitReason::Usage
+            }
             Self::Quota(_) | Self::TooSmall { .. } | Self::Full { .. } => ExitReason::NoSpace,
             Self::Failed { is_checksum: true, .. } => ExitReason::Checksum,
             Self::Failed { .. } => ExitReason::Source,

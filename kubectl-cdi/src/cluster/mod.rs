@@ -121,12 +121,20 @@ impl Cluster {
 
 async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterError> {
     let options = KubeConfigOptions { context: reach.context.clone(), ..KubeConfigOptions::default() };
-    let configured = match &reach.kubeconfig {
-        Some(path) => match Kubeconfig::read_from(path) {
-            Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
-            Err(error) => Err(error),
-        },
-        None => Config::from_kubeconfig(&options).await,
+    let read = match &reach.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let configured = match read {
+        Ok(read) => {
+            let known: Vec<_> = read.contexts.iter().map(|context| context.name.clone()).collect();
+            let configured = Config::from_custom_kubeconfig(read, &options).await;
+            if let Err(KubeconfigError::LoadContext(name)) = &configured {
+                return Err(ClusterError::no_context(name, &kubeconfig_name(reach), &known));
+            }
+            configured
+        }
+        Err(error) => Err(error),
     };
     match configured {
         // As kubectl: in a pod there is no file.
@@ -135,6 +143,12 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
         }
         configured => configured.map_err(|error| ClusterError::from_kubeconfig(&error)),
     }
+}
+
+/// The file, or the files, that the kubeconfig comes from.
+fn kubeconfig_name(reach: &ClusterOptions) -> String {
+    let given = reach.kubeconfig.as_ref().map(|path| path.display().to_string());
+    given.or_else(|| std::env::var("KUBECONFIG").ok()).unwrap_or_else(|| "~/.kube/config".to_owned())
 }
 
 fn is_absent(error: &KubeconfigError) -> bool {

@@ -36,9 +36,11 @@ pub(crate) enum ProxyTrust {
 /// A proxy that cannot be one.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxySetupError {
-    #[error("{0:?} is not the https URL of an upload proxy")]
+    #[error("{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT")]
     Url(String),
-    #[error("there is no certificate in what the upload proxy is to be checked against")]
+    #[error(
+        "there is no certificate (PEM) in what the upload proxy is to be checked against: check --cacert, or CDI's configuration"
+    )]
     NoCertificate,
     #[error(transparent)]
     Tls(#[from] TlsError),

@@ -342,9 +342,9 @@ impl UploadTask<'_> {
             UploadRequestError::Refused { words, .. }
             | UploadRequestError::Ended(words)
             | UploadRequestError::Passing(words) => UploadSendError::Failed(words),
-            UploadRequestError::Missing => {
-                UploadSendError::Failed("the upload server forgets it again and again".to_owned())
-            }
+            UploadRequestError::Missing => UploadSendError::Failed(format!(
+                "{url} does not have it, again and again: is that the upload proxy of this cluster? Check --uploadproxy-url"
+            )),
             UploadRequestError::Unauthorized => UploadSendError::Unauthorized(url),
             UploadRequestError::Untrusted(words) => {
                 UploadSendError::Untrusted(self.proxy.untrusted_error(words))

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod mistakes;
 mod upload;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_kubectl-cdi");

@@ -31,13 +31,13 @@ use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 /// Longer than anything takes here.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-struct Api {
-    cluster: Cluster,
+pub(crate) struct Api {
+    pub(crate) cluster: Cluster,
     tokens: TokenServer,
 }
 
 /// The cluster of all tests. Each test has a claim of its own.
-fn api() -> &'static Api {
+pub(crate) fn api() -> &'static Api {
     static API: OnceLock<Api> = OnceLock::new();
     API.get_or_init(|| {
         let cluster = Cluster::start();
