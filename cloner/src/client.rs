@@ -37,7 +37,7 @@ pub(crate) struct ClientIdentity<'p> {
 /// A reason why there can be no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
-    #[error("{0:?} is not the https URL of an upload server")]
+    #[error("{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload")]
     Url(String),
     #[error("there is no certificate in the CA certificates of the server")]
     NoAuthority,

@@ -1,5 +1,6 @@
 //! A command that failed: one sentence, and the exit code that goes with it.
 
+use http::StatusCode;
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
 use program::signal::{ShutdownRequest, StopSignal};
@@ -45,15 +46,65 @@ impl FailedCommand for ClonerCommandError {
     }
 }
 
-impl From<CloneError> for ClonerCommandError {
-    fn from(error: CloneError) -> Self {
-        let sentence = error.to_string();
+impl ClonerCommandError {
+    /// The failure of a clone to `url`. The words of [`CloneError`] are CDI's, which knows the server.
+    pub(super) fn from_clone(error: &CloneError, url: &str) -> Self {
         match error {
-            CloneError::Source(_) => Self::Source(sentence),
-            CloneError::Transport(_) | CloneError::Refused(_) | CloneError::Early(_) => {
-                Self::Server(sentence)
+            CloneError::Source(_) => Self::Source(error.to_string()),
+            CloneError::Transport(reason) => {
+                let (reason, advice) = plain_reason(reason);
+                Self::Server(format!("{url}: {reason}; {advice}"))
             }
-            CloneError::Thread(_) | CloneError::Internal(_) => Self::Internal(sentence),
+            CloneError::Refused(answer) => {
+                // A page is for browsers.
+                let sentence = match answer.reason.starts_with('<') {
+                    true => format!("Unexpected status code {}", answer.status.as_u16()),
+                    false => error.to_string(),
+                };
+                Self::Server(format!("{url}: {sentence}; {}", refusal_advice(answer.status)))
+            }
+            CloneError::Early(_) => {
+                Self::Server(format!("{url}: {error}; is it the upload server of a clone?"))
+            }
+            CloneError::Thread(_) | CloneError::Internal(_) => Self::Internal(error.to_string()),
         }
+    }
+}
+
+/// What happened on the way to a server, without the words of Go that CDI's cloner has, and the way out.
+fn plain_reason(reason: &str) -> (String, &'static str) {
+    match reason.strip_prefix("dial tcp").and_then(|dial| dial.split_once(": ")) {
+        Some((_, cause)) => {
+            // For a name: "dial tcp: lookup HOST: no such host".
+            let cause = cause.strip_prefix("connect: ").unwrap_or(cause);
+            (format!("cannot connect: {cause}"), "is the address right, and does the server run?")
+        }
+        None if reason.contains("InvalidContentType") => {
+            ("it does not speak TLS".to_owned(), "is it the port of an upload server?")
+        }
+        None if ["UnknownIssuer", "BadSignature"].iter().any(|issuer| reason.contains(issuer)) => {
+            ("the authorities of --ca have not signed its certificate".to_owned(), "check --ca")
+        }
+        None if reason.contains("invalid peer certificate") => {
+            (reason.to_owned(), "check the address, and the clock of this machine")
+        }
+        // Which of them is seen of a refused certificate is a race between its alert and the first bytes that are sent.
+        None if ["fatal alert", "Broken pipe", "reset by peer"].iter().any(|end| reason.contains(end)) => {
+            let advice = "does it take this client? Check --cert and --key, and the server's log";
+            (format!("the server ended the connection ({reason})"), advice)
+        }
+        None => (reason.to_owned(), "check the server's log, and clone again"),
+    }
+}
+
+fn refusal_advice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            "check --cert and --key: the server wants a client of another authority or name"
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            "the path of an upload server is /v1beta1/upload"
+        }
+        _ => "check the server's log",
     }
 }

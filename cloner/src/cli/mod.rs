@@ -24,7 +24,7 @@ use tokio::runtime::Handle;
 use self::args::{CloneArgs, ClonerCli, ClonerCommand, PackArgs, VolumeSourceArgs};
 use self::failure::ClonerCommandError;
 use self::progress::{CloneEvent, CloneTimes, CloneView};
-use crate::client::{ClientIdentity, UploadClient};
+use crate::client::{ClientIdentity, SetupError, UploadClient};
 use crate::clone::{self, encoder_threads};
 use crate::estimate::{self, SizeKind};
 use crate::source::Tally;
@@ -75,11 +75,13 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let view = CloneView { tally: Arc::clone(&tally), estimate: Arc::clone(&estimate) };
     let started = Instant::now();
     let encoding = arguments.encoding;
+    let url = arguments.url.clone();
     let cloning = async {
         // Counting the bytes of a large tree takes a while, and signals have to be seen meanwhile.
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
         let (source, client) = opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
-        Ok(clone::send_volume(source, &client, encoding.into(), &tally).await?)
+        let sent = clone::send_volume(source, &client, encoding.into(), &tally).await;
+        sent.map_err(|error| ClonerCommandError::from_clone(&error, &url))
     };
     let result = display.run_watched(view, || under_signals(cloning));
     let (volume, stream, seconds) =
@@ -119,7 +121,7 @@ fn open_endpoints(
     let authorities = read_file(&arguments.ca)?;
     let identity = ClientIdentity { certificate: &certificate, key: &key, authorities: &authorities };
     let client = UploadClient::new(&arguments.url, &identity)
-        .map_err(|error| ClonerCommandError::Usage(error.to_string()))?;
+        .map_err(|error| ClonerCommandError::Usage(setup_text(&error)))?;
     estimate.store(volume_bytes(&source, &arguments.source), Ordering::Relaxed);
     Ok((source, client))
 }
@@ -154,8 +156,9 @@ fn pack_volume(arguments: &PackArgs) -> Result<(), ClonerCommandError> {
 }
 
 fn open_source(arguments: &VolumeSourceArgs) -> Result<VolumeSource, ClonerCommandError> {
-    VolumeSource::open_path(&arguments.source, !arguments.no_holes)
-        .map_err(|error| ClonerCommandError::Source(error.to_string()))
+    VolumeSource::open_path(&arguments.source, !arguments.no_holes).map_err(|error| {
+        ClonerCommandError::Source(format!("{error}; a volume is a block device, a file or a directory"))
+    })
 }
 
 fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
@@ -166,9 +169,21 @@ fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
     }
 }
 
+/// Why there can be no connection, and what to look at.
+fn setup_text(error: &SetupError) -> String {
+    match error {
+        SetupError::Url(_) => error.to_string(),
+        SetupError::NoAuthority => format!("{error}: check --ca"),
+        SetupError::Identity(_) => format!("{error}: check --cert and --key"),
+    }
+}
+
 fn read_file(path: &Path) -> Result<Vec<u8>, ClonerCommandError> {
     fs::read(path).map_err(|error| {
         let text = datapath::error::errno_text(&error);
-        ClonerCommandError::Usage(format!("cannot read {}: {text}", path.display()))
+        ClonerCommandError::Usage(format!(
+            "cannot read {}: {text}; check --ca, --cert and --key",
+            path.display()
+        ))
     })
 }

@@ -3,6 +3,7 @@
 mod cli;
 mod clone;
 mod contract;
+mod mistakes;
 mod streams;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-cloner");
