@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use datapath::Error;
-use datapath::error::{DecodeError, FormatError, SourceErrorKind};
+use datapath::error::{ArchiveErrorKind, DecodeError, FormatError, SourceErrorKind};
 use datapath::observe::TransferPhase;
 use http::StatusCode;
 use volume::messages::{self, ProductKind};
@@ -64,7 +64,31 @@ impl UploadError {
         if messages::is_too_small(error) {
             return Self::new(StatusCode::BAD_REQUEST, format_args!("{TOO_SMALL}{cause}"));
         }
-        Self::new(error_status(error), cause)
+        let way_out = way_out(error).map(|way_out| format!("; {way_out}")).unwrap_or_default();
+        Self::new(error_status(error), format_args!("{cause}{way_out}"))
+    }
+}
+
+/// What a client can do about bytes that are damaged, where the sentence does not say it. The sentences that upstream has as well stay as
+/// they are.
+fn way_out(error: &Error) -> Option<&'static str> {
+    match error {
+        Error::Decode(DecodeError::Truncated { .. } | DecodeError::Corrupt { .. }) => {
+            Some("compare the file with its checksum, and send it again")
+        }
+        Error::Format(FormatError::Image(image)) if !image.to_string().contains("`qemu-img") => {
+            Some("look at the file with `qemu-img check`, and send it again")
+        }
+        Error::Format(FormatError::Archive(archive)) => match archive.kind {
+            ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => {
+                Some("compare the file with its checksum, and send it again")
+            }
+            ArchiveErrorKind::Name(_) | ArchiveErrorKind::Symlink(_) => {
+                Some("make the archive again without it")
+            }
+            _ => None,
+        },
+        _ => None,
     }
 }
 
