@@ -90,12 +90,15 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
 
 /// An image with a map, of which the head tells all.
 fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, InspectionError> {
-    let mut head = read_head(file, HEAD_BYTES)?;
+    let mut wanted = HEAD_BYTES;
     let (image, backing_file) = loop {
+        let head = read_head(file, wanted)?;
         match open_image(format, &head) {
-            // There may be more of it.
-            Err(ImageError::ShortHeader { needed, .. }) if is_more(needed, head.len()) => {
-                head = self::read_head(file, usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES))?;
+            // A file that ended before has no more to read, whatever its header announces.
+            Err(ImageError::ShortHeader { needed, .. })
+                if head.len() == wanted && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
+            {
+                wanted = usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES);
             }
             opened => break opened?,
         }
@@ -109,11 +112,6 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
         backing_file,
         is_dirty: facts.features.iter().any(|feature| feature == "dirty"),
     })
-}
-
-/// True if a head of `needed` bytes may be had, and `length` bytes are all of what was asked for before.
-fn is_more(needed: u64, length: usize) -> bool {
-    needed > length as u64 && length >= HEAD_BYTES && needed <= MAX_HEAD_BYTES as u64
 }
 
 fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {

@@ -128,3 +128,24 @@ fn it_tells_about_itself() {
     help.assert_success("help");
     assert!(help.stdout.contains("this qemu-img is from cdi-workers"), "{}", help.stdout);
 }
+
+#[test]
+fn a_header_that_announces_more_than_the_file_has_ends() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let image = folder.path().join("image");
+    let image_path = image.to_string_lossy();
+    testkit::tools::run(
+        "qemu-img",
+        ["create", "-q", "-f", "qcow2", "-o", "cluster_size=128k", &image_path, "1M"],
+    );
+    let mut bytes = std::fs::read(&image).or_fail("the image");
+    let header_length = u32::from_be_bytes(bytes[100..104].try_into().or_fail("four bytes")) as usize;
+    // An extension of 100,000 bytes, which is unknown, and so passed over.
+    let extension = [0x1234_5678_u32.to_be_bytes(), 100_000_u32.to_be_bytes()].concat();
+    bytes[header_length..header_length + extension.len()].copy_from_slice(&extension);
+    // Shorter than the head that is read first, and longer.
+    for length in [60_000, 70_000] {
+        std::fs::write(&image, &bytes[..length]).or_fail("the image");
+        info(&[], &image).assert_failure(1, "qemu-img: Could not open '");
+    }
+}
