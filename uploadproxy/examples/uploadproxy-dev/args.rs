@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
-use program::command_line::values::{DurationValue, LISTEN, byte_rate, listen};
+use program::command_line::values::{DurationValue, LISTEN, at_least_one, byte_rate, listen};
 use program::command_line::{ServerOutputArgs, TlsArgs};
 use program::names::{is_label, is_subdomain};
 use uploadproxy::UploadLimits;
@@ -101,11 +101,11 @@ pub(super) struct ServerArgs {
 
     /// Uploads at a time [default: as many as the cgroup's memory limit allows; without one any
     /// number]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Limits")]
     pub(super) max_uploads: Option<NonZeroUsize>,
 
     /// Uploads at a time from one address [default: any number]
-    #[arg(long, value_name = "N", help_heading = "Limits")]
+    #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Limits")]
     pub(super) max_uploads_per_client: Option<NonZeroUsize>,
 
     /// Bytes a second for all uploads together; the suffixes K, M and G are powers of 1024

@@ -11,10 +11,10 @@ use url::Url;
 /// A reason why a file with routes cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoutesError {
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}; check --static", path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("cannot use {}: {source}", path.display())]
-    Syntax { path: PathBuf, source: toml::de::Error },
+    #[error("cannot use {}, line {line} (`{content}`): {reason}; `serve --help` shows a route", path.display())]
+    Syntax { path: PathBuf, line: usize, content: String, reason: String },
     #[error("cannot use {}: the route of PVC {pvc} in namespace {namespace} {reason}", path.display())]
     Route { path: PathBuf, namespace: String, pvc: String, reason: &'static str },
 }
@@ -53,8 +53,14 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<UploadGrant, WaitingClaim>, Ro
 }
 
 fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
-    let file: File =
-        toml::from_str(text).map_err(|source| RoutesError::Syntax { path: path.to_owned(), source })?;
+    let file: File = toml::from_str(text).map_err(|error| {
+        // Its own sentence has several lines.
+        let before = error.span().and_then(|span| text.get(..span.start));
+        let line = before.map_or(1, |before| before.matches('\n').count() + 1);
+        let reason = error.message().lines().collect::<Vec<_>>().join(", ");
+        let content = text.lines().nth(line - 1).unwrap_or_default().trim().to_owned();
+        RoutesError::Syntax { path: path.to_owned(), line, content, reason }
+    })?;
     let mut routes = HashMap::new();
     for route in file.route {
         let complain = |reason| RoutesError::Route {
@@ -66,7 +72,9 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, 
         let place = place(&route.url).map_err(complain)?;
         // No token can name such a PVC, so the route would never be found.
         if !is_label(&route.namespace) || !is_subdomain(&route.pvc) {
-            return Err(complain("has a name that Kubernetes does not allow"));
+            return Err(complain(
+                "has a name that Kubernetes does not allow: use small letters, digits and -",
+            ));
         }
         let content = match route.content {
             ContentName::Kubevirt => UploadContent::Disk,
@@ -74,7 +82,7 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, 
         };
         let grant = UploadGrant { namespace: route.namespace.clone(), pvc: route.pvc.clone() };
         if routes.insert(grant, WaitingClaim { place, content }).is_some() {
-            return Err(complain("is there twice"));
+            return Err(complain("is there twice: remove one of them"));
         }
     }
     Ok(routes)
@@ -131,7 +139,7 @@ mod tests {
             (route("a", "http://h"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://h/x"), "needs a URL like https://HOST:PORT"),
             (route("a", "https://u:p@h"), "needs a URL like https://HOST:PORT"),
-            (route("A", "https://h"), "has a name that Kubernetes does not allow"),
+            (route("A", "https://h"), "has a name that Kubernetes does not allow: use small letters"),
             (twice, "is there twice"),
             (route("a", "nowhere"), "url"),
             ("[[route]]\npvc = \"disk\"\n".to_owned(), "missing field"),

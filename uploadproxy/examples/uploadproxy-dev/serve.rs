@@ -18,18 +18,21 @@ use crate::args::{ServeArgs, ServerArgs};
 use crate::routes::{self, RoutesError};
 use crate::token;
 
+/// What to look at after a file of TLS that cannot be used.
+const TLS_ADVICE: &str = "; check the files of --tls-…, --upload-… and --self-signed";
+
 /// A command that failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeFailed {
     #[error(transparent)]
     File(#[from] token::TokenFailed),
-    #[error("cannot use the key in {}: {source}", path.display())]
+    #[error("cannot use the key in {}: {source}; check --public-key", path.display())]
     Key { path: PathBuf, source: KeyError },
     #[error(transparent)]
     Routes(#[from] RoutesError),
-    #[error(transparent)]
+    #[error("{0}{TLS_ADVICE}")]
     Tls(#[from] TlsError),
-    #[error(transparent)]
+    #[error("{error}{advice}", error = .0, advice = if matches!(.0, ProxyStartError::Tls(_)) { TLS_ADVICE } else { "" })]
     Start(#[from] ProxyStartError),
     #[error(transparent)]
     Process(#[from] ProcessStartError),
@@ -58,6 +61,10 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let made = made.as_ref();
     // The command line has made sure that each is there in one way or the other.
     let file = |given: Option<PathBuf>, made: Option<&PathBuf>| given.or(made.cloned()).unwrap_or_default();
+    for given in [&arguments.upload_ca, &arguments.upload_cert, &arguments.upload_key].into_iter().flatten() {
+        // The proxy reads them for each connection; who starts it wants to know now.
+        token::read(given)?;
+    }
     let bundle = AuthorityBundle::File(file(arguments.upload_ca, made.map(|made| &made.ca)));
     let config = config(
         &arguments.server,

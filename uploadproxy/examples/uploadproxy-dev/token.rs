@@ -13,9 +13,9 @@ use crate::args::TokenArgs;
 /// A token that could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenFailed {
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}; check the path", path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("cannot use the key in {}: {source}", path.display())]
+    #[error("cannot use the key in {}: {source}; give a private key (RSA, PEM)", path.display())]
     Key { path: PathBuf, source: KeyError },
     #[error("cannot print the token: {0}")]
     Print(#[from] io::Error),

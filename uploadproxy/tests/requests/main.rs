@@ -5,6 +5,7 @@ mod clients;
 mod cluster;
 mod contract;
 mod hostile;
+mod mistakes;
 mod page;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-uploadproxy");

@@ -1,0 +1,115 @@
+//! Typical mistakes: of who runs the proxy without a cluster, and of who uploads through it with curl. Each is told by an exit code or a
+//! status, and a sentence with where, why and what to do.
+
+mod serving;
+mod uploads;
+
+use std::path::Path;
+use std::sync::OnceLock;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::disk;
+use testkit::fail::OrFail;
+use testkit::mistake::{MistakeScene, UserMistake};
+use testkit::tokens::{TokenKey, claims, now};
+use testkit::upload_pod::{Server, UploadPod};
+use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside, development};
+
+use crate::BINARY;
+
+/// The servers and files of all tables; they last as long as the process.
+struct Surroundings {
+    _folder: TempDir,
+    _pod: UploadPod,
+    _upload_server: Server,
+    _proxy: UploadProxy,
+    _front: Server,
+}
+
+fn scene() -> &'static MistakeScene {
+    static SCENE: OnceLock<(Surroundings, MistakeScene)> = OnceLock::new();
+    &SCENE.get_or_init(start).1
+}
+
+/// Checks rows of arguments for curl.
+#[track_caller]
+fn check_uploads(table: &[UserMistake]) {
+    // What the proxy has as its certificate is not what the rows are about.
+    scene().check_requests(&["--insecure"], table);
+}
+
+/// Checks rows of arguments for the development program.
+#[track_caller]
+fn check_serving(table: &[UserMistake]) {
+    scene().check(table);
+}
+
+fn start() -> (Surroundings, MistakeScene) {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let proxy = UploadProxy::new(BINARY);
+    let pod = UploadPod::of_cluster(
+        &beside(BINARY, "cdi-uploadserver"),
+        proxy.cluster(),
+        &["127.0.0.1".to_owned()],
+    );
+    let upload_server = pod.start();
+    let [nobody] = testkit::ports::free();
+    let proxy = proxy.route("disk", upload_server.address()).route("closed", nobody);
+    write_files(folder.path());
+    let front = proxy.start();
+    let address = front.address();
+    let bearer = |change: &dyn Fn(&mut Value)| {
+        let mut claims = claims("disk", NAMESPACE);
+        change(&mut claims);
+        format!("Bearer {}", proxy.key().sign("PS256", &claims))
+    };
+    let keys = proxy.path("token.pub").parent().or_fail("a folder").to_owned();
+    let scene = MistakeScene::new(development(BINARY))
+        .phrase("keys", "--public-key {proxy}/token.pub --self-signed {proxy}")
+        .word("files", folder.path().display())
+        .word("proxy", keys.display())
+        .word("space", " ")
+        .word("disk", proxy.bearer("disk"))
+        .word("closed", proxy.bearer("closed"))
+        .word("nobody", proxy.bearer("nobody"))
+        .word("expired", bearer(&|claims| claims["exp"] = json!(now() - 600)))
+        .word("clone", bearer(&|claims| claims["operation"] = json!("Clone")))
+        .word("stranger", format!("Bearer {}", TokenKey::generate().token("disk", NAMESPACE)))
+        .word("url", format!("https://{address}/v1beta1"))
+        .word("base", format!("https://{address}"))
+        .word("address", address);
+    let surroundings = Surroundings {
+        _folder: folder,
+        _pod: pod,
+        _upload_server: upload_server,
+        _proxy: proxy,
+        _front: front,
+    };
+    (surroundings, scene)
+}
+
+fn write_files(folder: &Path) {
+    let route = |name: &str, url: &str| {
+        format!("[[route]]\nnamespace = \"default\"\npvc = \"{name}\"\nurl = \"{url}\"\n")
+    };
+    let good = route("disk", "https://localhost:9443");
+    for (name, text) in [
+        ("routes.toml", good.clone()),
+        ("nonsense.toml", "# A comment.\nnonsense\n".to_owned()),
+        ("incomplete.toml", "[[route]]\nnamespace = \"default\"\n".to_owned()),
+        ("unknown.toml", format!("{good}port = 9443\n")),
+        ("path.toml", route("disk", "https://localhost:9443/v1beta1/upload")),
+        ("url.toml", route("disk", "localhost:port")),
+        ("name.toml", route("UPPER_case", "https://localhost:9443")),
+        ("twice.toml", format!("{good}{good}")),
+        ("page.html", "<!DOCTYPE html><html><head><title>Sign in</title></head></html>".to_owned()),
+        ("empty", String::new()),
+    ] {
+        std::fs::write(folder.join(name), text).or_fail(name);
+    }
+    let zip = [b"PK\x03\x04\x14\0\0\0\x08\0".to_vec(), disk::content(2, 4096)].concat();
+    std::fs::write(folder.join("disk.zip"), zip).or_fail("a file");
+    std::fs::write(folder.join("raw"), disk::content(1, 1 << 20)).or_fail("a file");
+    std::fs::create_dir(folder.join("directory")).or_fail("a folder");
+}
