@@ -245,12 +245,12 @@ impl MistakeScene {
 mod tests {
     use super::*;
 
-    const SCRIPT: &str = r#"case $2 in
+    const SCRIPT: &str = r#"case $1 in
         well) echo "sh: x: not found: $WHY; give --file" >&2; exit 3;;
         debug) echo 'sh: Os { code: 2 }: not found; give --file' >&2; exit 3;;
         secret) echo 'sh: hunter2: not found; give --file' >&2; exit 3;;
         usage) printf "error: 'b' is not one\n  tip: use 'a'\n\nUsage: sh\n" >&2; exit 2;;
-        left) touch "$3"; echo 'sh: x: not found; give --file' >&2; exit 3;;
+        left) touch "$2"; echo 'sh: x: not found; give --file' >&2; exit 3;;
     esac"#;
 
     fn scene() -> MistakeScene {

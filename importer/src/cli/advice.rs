@@ -38,6 +38,9 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
             format!("checksum mismatch: expected {expected}, calculated {calculated}"),
             Some("fetch it again, or check --checksum".to_owned()),
         ),
+        Error::Target(error) if error.source.kind() == ErrorKind::AlreadyExists => {
+            (format!("{error}: pass --force to replace it"), None)
+        }
         Error::Target(error) => (error.to_string(), target_advice(error)),
         Error::Thread(_) | Error::Stopped => (error.to_string(), None),
     };
@@ -138,7 +141,6 @@ fn target_advice(error: &TargetError) -> Option<String> {
     let path = Path::new(&error.path);
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let advice = match error.source.kind() {
-        ErrorKind::AlreadyExists => "pass --force to replace it",
         ErrorKind::StorageFull => "free some space, or choose another target",
         ErrorKind::FileTooLarge => "its file system has no files of that size, so choose another one",
         ErrorKind::NotADirectory => "a part of the path is a file, so check the path",

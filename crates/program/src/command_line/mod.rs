@@ -187,7 +187,7 @@ impl CommonCommand {
                 Some(script) => text.extend_from_slice(script.as_bytes()),
                 None => {
                     clap_complete::generate(*shell, &mut command, program, &mut text);
-                    text = without_hidden(&command, &text);
+                    text = completion::without_hidden(&command, &text);
                 }
             },
             // Writing to memory does not fail.
@@ -195,21 +195,6 @@ impl CommonCommand {
         }
         text
     }
-}
-
-/// A completion script without the lines that offer subcommands which help does not list either.
-fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
-    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
-    let offers: Vec<_> = hidden
-        .flat_map(|command| {
-            let name = command.get_name();
-            // As elvish and PowerShell have it.
-            [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
-        })
-        .collect();
-    let script = String::from_utf8_lossy(script);
-    let lines = script.split_inclusive('\n');
-    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
 }
 
 /// The manual in roff: a page for the program, followed by one for each subcommand.
@@ -383,37 +368,6 @@ mod tests {
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));
         let long = said(command.get_long_about());
         assert_eq!(long.as_deref(), Some("Does one thing.\n\nAt length."));
-    }
-
-    #[test]
-    fn hidden_subcommands_and_options_of_others_are_not_shown() {
-        #[derive(Parser)]
-        struct Cli {
-            #[arg(long, global = true)]
-            _memory: Option<String>,
-            #[command(subcommand)]
-            _command: Hiding,
-        }
-        #[derive(Subcommand)]
-        enum Hiding {
-            Do,
-            #[command(hide = true)]
-            Secretly,
-        }
-        for shell in [Shell::Elvish, Shell::PowerShell] {
-            let script = CommonCommand::Completions { shell }.output_text::<Cli>("some-program");
-            let script = String::from_utf8(script).unwrap();
-            let offers = |name: &str| {
-                script.contains(&format!("cand {name} ")) || script.contains(&format!("::new('{name}'"))
-            };
-            assert!(offers("do") && !offers("secretly"), "{shell}: {script}");
-        }
-        for name in ["completions", "man"] {
-            let mut command = build_command::<Cli>();
-            command.build();
-            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
-            assert!(!help.contains("--memory"), "{help}");
-        }
     }
 
     #[test]

@@ -110,7 +110,7 @@ fn values_are_told() {
         "import --scratch {files}/nope {files}/raw {target}" =>
             2: "'--scratch <DIR>'", "does not exist", "make it first";
         "import --scratch {files}/raw {files}/raw {target}" =>
-            2: "'{files}/raw' for '--scratch <DIR>'", "not a directory", "name the one";
+            2: "'{files}/raw' for '--scratch <DIR>'", "not a directory", "name one";
         "info --overhead 2 {files}/raw" =>
             2: "'--overhead <FRACTION>'", "invalid value '2'", "from 0 to below 1, such as 0.055";
         "info --overhead 6% {files}/raw" =>

@@ -10,7 +10,7 @@ mod offer;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
 pub use self::offer::CompletionLine;
@@ -33,6 +33,21 @@ pub(super) fn completion_script(program: &str, shell: Shell) -> Option<String> {
         _ => return None,
     };
     Some(template.replace("@PROGRAM@", program).replace("@FUNCTION@", &program.replace('-', "_")))
+}
+
+/// A completion script without the lines that offer subcommands which help does not list either.
+pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
+    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
+    let offers: Vec<_> = hidden
+        .flat_map(|command| {
+            let name = command.get_name();
+            // As elvish and PowerShell have it.
+            [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
+        })
+        .collect();
+    let script = String::from_utf8_lossy(script);
+    let lines = script.split_inclusive('\n');
+    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
 }
 
 /// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values` lists the values of arguments with the hint
@@ -64,4 +79,43 @@ pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
     // The last word of a line is unfinished, so an empty one follows.
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
     CompletionLine::parse_words(&command, &words).is_below(&command)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Parser, Subcommand};
+
+    use super::super::{CommonCommand, build_command};
+    use super::*;
+
+    #[test]
+    fn hidden_subcommands_and_options_of_others_are_not_shown() {
+        #[derive(Parser)]
+        struct Cli {
+            #[arg(long, global = true)]
+            _memory: Option<String>,
+            #[command(subcommand)]
+            _command: Hiding,
+        }
+        #[derive(Subcommand)]
+        enum Hiding {
+            Do,
+            #[command(hide = true)]
+            Secretly,
+        }
+        for shell in [Shell::Elvish, Shell::PowerShell] {
+            let script = CommonCommand::Completions { shell }.output_text::<Cli>("some-program");
+            let script = String::from_utf8(script).unwrap();
+            let offers = |name: &str| {
+                script.contains(&format!("cand {name} ")) || script.contains(&format!("::new('{name}'"))
+            };
+            assert!(offers("do") && !offers("secretly"), "{shell}: {script}");
+        }
+        for name in ["completions", "man"] {
+            let mut command = build_command::<Cli>();
+            command.build();
+            let help = command.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(!help.contains("--memory"), "{help}");
+        }
+    }
 }
