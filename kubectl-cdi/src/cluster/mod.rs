@@ -42,6 +42,7 @@ use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use program::env::{NamedStrings, ProcessEnv};
 
 pub use config::CdiConfig;
 pub use destination::{VolumeTarget, VolumeTargetKind};
@@ -148,7 +149,7 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
 /// The file, or the files, that the kubeconfig comes from.
 fn kubeconfig_name(reach: &ClusterOptions) -> String {
     let given = reach.kubeconfig.as_ref().map(|path| path.display().to_string());
-    given.or_else(|| std::env::var("KUBECONFIG").ok()).unwrap_or_else(|| "~/.kube/config".to_owned())
+    given.or_else(|| ProcessEnv.get("KUBECONFIG")).unwrap_or_else(|| "~/.kube/config".to_owned())
 }
 
 fn is_absent(error: &KubeconfigError) -> bool {
