@@ -1,5 +1,6 @@
-//! The disk image in an OVA: a tar with a virtual machine's description, perhaps a manifest, and its disks (DMTF DSP0243, "OVF
-//! package", "Distribution as a single file").
+//! Extracts the disk image from an OVA. An OVA is a tar that holds the description of a virtual
+//! machine, its disks and optionally a manifest (DMTF DSP0243, "OVF package", "Distribution as a
+//! single file").
 
 use bytes::Bytes;
 use diskimage::Format;
@@ -11,21 +12,24 @@ use crate::chunks::ChunkStream;
 use crate::digest::{Checksum, DigestAlgorithm, HashingThread};
 use crate::error::{ArchiveErrorKind, Error, FormatError, ThreadStartError};
 
-/// Names that end like this are disk images. An OVF description may refer to any of them, though nearly all are `.vmdk`; what
-/// it says is not looked at.
+/// File extensions of disk images. An OVF description may refer to any of them, though nearly all
+/// disks are `.vmdk`. The description itself is not read.
 const DISK_EXTENSIONS: [&[u8]; 7] = [b"vmdk", b"vhd", b"vhdx", b"vdi", b"qcow2", b"img", b"raw"];
-/// A manifest.
+/// File extension of a manifest.
 const MANIFEST_EXTENSION: &[u8] = b"mf";
-/// Algorithms of manifests: those of OVF 1 and 2, and the one that ovftool may be told to take.
+/// Digest algorithms of manifests: SHA-1 in OVF 1, SHA-256 in OVF 2, and SHA-512, which ovftool
+/// uses on request.
 const MANIFEST_ALGORITHMS: [DigestAlgorithm; 3] =
     [DigestAlgorithm::Sha1, DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
-/// Bytes of all manifests.
+/// Limit on the size of all manifests together, in bytes.
 const MAX_MANIFEST_BYTES: u64 = 1 << 20;
-/// Names that a refusal lists.
+/// Largest number of file names that the error lists if no disk is found.
 const MAX_LISTED: usize = 20;
 
-/// The only disk of an appliance. Its end is reported when the rest of the archive was read, and there was no other disk, and
-/// what a manifest says of it is true.
+/// The only disk of an appliance, as a stream of its bytes.
+///
+/// The end of the stream is reported only after the rest of the archive was read. By then it is
+/// known that the archive has no second disk, and the digests in its manifests were verified.
 pub(crate) struct ApplianceDisk {
     entries: TarReader,
     name: Vec<u8>,
@@ -35,7 +39,7 @@ pub(crate) struct ApplianceDisk {
     ended: bool,
 }
 
-/// All manifests so far.
+/// The manifests read so far.
 #[derive(Default)]
 struct OvfManifests {
     texts: Vec<Vec<u8>>,
@@ -43,14 +47,16 @@ struct OvfManifests {
 }
 
 impl ApplianceDisk {
-    /// Finds the disk.
+    /// Reads the tar up to the data of the first disk. Fails if the archive has no disk.
     pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
         let mut entries = TarReader::new(stream);
         let mut manifests = OvfManifests::default();
         let mut others = Vec::new();
         while let Some(TarEntry { name, kind, .. }) = entries.next_entry().map_err(no_appliance)? {
             if is_disk(&name) {
-                // The disk passes once: the digests are taken now that a manifest before it names, or that one behind it may name.
+                // The disk is read only once, so its digests have to be calculated while it is
+                // read. An earlier manifest names the algorithms; otherwise a later manifest may
+                // use any of them.
                 let size = disk_size(&entries, &kind)?;
                 let hashing = manifests.needed_algorithms(&entries, &name)?;
                 return Ok(Self {
@@ -74,12 +80,13 @@ impl ApplianceDisk {
         Err(entries.entry_error(ArchiveErrorKind::NoDisk { others: others.join(", ") }))
     }
 
-    /// Bytes of the disk image.
+    /// The size of the disk image in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The format that the name promises, where it is one that has a signature at its beginning.
+    /// Returns the format that the file extension stands for. `None` for formats without a
+    /// signature at the beginning of the file.
     pub(crate) fn expected_format(&self) -> Option<Format> {
         let extension = file_extension(&self.name)?.to_ascii_lowercase();
         match &extension[..] {
@@ -91,7 +98,8 @@ impl ApplianceDisk {
         }
     }
 
-    /// Reads the rest of the archive.
+    /// Reads the rest of the archive and verifies the digests of the disk. Fails if there is a
+    /// second disk.
     fn drain_archive(&mut self) -> Result<(), Error> {
         let entries = &mut self.entries;
         while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {
@@ -142,7 +150,7 @@ impl ChunkStream for ApplianceDisk {
 }
 
 impl OvfManifests {
-    /// Keeps the current entry if it is a manifest.
+    /// Reads and keeps the current entry if it is a manifest.
     fn add_if_one(&mut self, entries: &mut TarReader, name: &[u8], kind: &TarEntryKind) -> Result<(), Error> {
         let TarEntryKind::File { size, is_sparse: false, .. } = kind else {
             return Ok(());
@@ -150,7 +158,8 @@ impl OvfManifests {
         if !has_extension(name, MANIFEST_EXTENSION) {
             return Ok(());
         }
-        // Of all manifests together: an archive may have any number of them.
+        // The limit applies to all manifests together, because an archive may have any number of
+        // them.
         self.bytes = self.bytes.saturating_add(*size);
         let checked = ArchiveErrorKind::check_limit("a manifest in bytes", self.bytes, MAX_MANIFEST_BYTES);
         entries.locate_error(checked)?;
@@ -162,7 +171,8 @@ impl OvfManifests {
         Ok(())
     }
 
-    /// The algorithms to hash `disk` with: a manifest that comes behind it may say anything.
+    /// Returns the algorithms to hash `disk` with. Without a manifest so far, these are all known
+    /// algorithms, because a manifest after the disk may use any of them.
     fn needed_algorithms(&self, entries: &TarReader, disk: &[u8]) -> Result<Vec<DigestAlgorithm>, Error> {
         if self.texts.is_empty() {
             return Ok(MANIFEST_ALGORITHMS.into());
@@ -182,7 +192,8 @@ impl OvfManifests {
     }
 }
 
-/// Bytes of the disk, which is a plain file.
+/// Returns the size of the disk in bytes. Fails unless the disk is a regular file that is not
+/// sparse.
 fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
     let refuse = |what| Err(entries.entry_error(ArchiveErrorKind::Disk(what)));
     match kind {
@@ -194,7 +205,7 @@ fn disk_size(entries: &TarReader, kind: &TarEntryKind) -> Result<u64, Error> {
     }
 }
 
-/// `error`, in which a file that is no tar at all is called no appliance.
+/// Turns the error "not a tar" into "not an appliance"; other errors are returned unchanged.
 fn no_appliance(mut error: Error) -> Error {
     if let Error::Format(FormatError::Archive(refusal)) = &mut error
         && refusal.kind == ArchiveErrorKind::NotTar

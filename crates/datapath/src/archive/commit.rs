@@ -1,8 +1,9 @@
-//! Moves a finished tree to its place, by renames.
+//! Moves a complete tree to its final place, by renames.
 //!
-//! Whatever can be known beforehand is checked before the first rename: until then the directory is as it was. Renames are
-//! not undone. A commit that fails or is killed in the middle leaves a part of the archive, of which every file is whole;
-//! the next attempt unpacks the archive again and replaces that part.
+//! All conditions that can be checked in advance are checked before the first rename. If a check
+//! fails, the directory is unchanged. Renames are not undone: a commit that fails or is killed
+//! halfway leaves a part of the archive in the directory. Every file of that part is complete, and
+//! the next attempt unpacks the archive again and replaces it.
 
 use rustix::io::Errno;
 
@@ -10,21 +11,25 @@ use super::directory::{Directory, Status, WORKABLE};
 use crate::error::{TargetError, TargetRefusedError};
 use crate::storage::Inode;
 
-/// Name of a folder that filesystems keep for themselves. It belongs to root, and is in every archive of a whole volume.
+/// A folder that filesystems create for themselves. It belongs to root, and every archive of a
+/// whole volume contains it.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// A tree that is complete, and the directory that it is moved to.
+/// A complete tree, and the directory that it is moved to.
 pub(super) struct Commit<'c> {
     pub(super) tree: &'c Directory,
     pub(super) target: &'c Directory,
-    /// Replace files that exist, and open directories of ours that forbid to be changed, as a killed attempt leaves them.
+    /// If true, existing files are replaced. Directories of ours whose mode forbids changes are
+    /// then made accessible first: a killed attempt leaves such directories.
     pub(super) overwrite: bool,
-    /// The file that is being unpacked, which may lie in the target and is not replaced.
+    /// The archive file that is being unpacked. It may lie in the target directory and is never
+    /// replaced.
     pub(super) archive: Option<Inode>,
 }
 
 impl Commit<'_> {
-    /// Moves the tree, which has `names` names, after a check of all of them.
+    /// Moves the tree after all of its names were checked. `names` is the number of names that
+    /// were created in the tree. The commit is refused if the tree has more or fewer.
     pub(super) fn move_tree(&self, names: u64) -> Result<(), TargetError> {
         self.tree.sync_filesystem()?;
         let made = names - u64::from(self.drop_lost_and_found()?);
@@ -37,7 +42,9 @@ impl Commit<'_> {
         moved.and_then(|()| self.target.sync_filesystem()).map_err(TargetError::partly_unpacked)
     }
 
-    /// Only root may look into the folder of the filesystem: that of the archive is dropped if nothing is in it.
+    /// Removes an empty `lost+found` from the tree if the target has such a folder too. The
+    /// target's folder belongs to the filesystem, and only root may look into it. Returns whether
+    /// the folder was removed.
     fn drop_lost_and_found(&self) -> Result<bool, TargetError> {
         for side in [self.target, self.tree] {
             if !side.entry_status(LOST_AND_FOUND)?.is_some_and(|status| status.is_directory()) {
@@ -47,7 +54,8 @@ impl Commit<'_> {
         self.tree.remove_directory(LOST_AND_FOUND)
     }
 
-    /// Counts the names below `from`, and checks that all of them can come into `to`. Nothing is changed.
+    /// Counts the names below `from`, and checks that all of them can be moved into `to`. Does not
+    /// change anything.
     fn check_names(&self, from: &Directory, to: Option<&Directory>) -> Result<u64, TargetError> {
         let mut count = 0;
         for name in from.entry_names()? {
@@ -73,7 +81,8 @@ impl Commit<'_> {
         Ok(count)
     }
 
-    /// Checks that `new` may come to `name` in `to`. Returns what it joins or replaces there.
+    /// Checks that `new` may be moved to `name` in `to`. Returns the entry that it merges with or
+    /// replaces there.
     fn check_place(&self, to: &Directory, name: &[u8], new: Status) -> Result<Option<Status>, TargetError> {
         let Some(old) = to.entry_status(name)? else {
             return Ok(None);
@@ -94,14 +103,16 @@ impl Commit<'_> {
         }
     }
 
-    /// The mode that decides whether a directory of the target has to be opened up first.
+    /// Returns the mode that decides whether a directory of the target has to be made accessible
+    /// before it is opened. Without `overwrite` no mode is changed.
     fn mode_to_open(&self, old: Status) -> u32 {
         if self.overwrite { old.attributes.mode } else { WORKABLE }
     }
 
-    /// Moves all that is in the one directory to the other.
+    /// Moves everything in `from` to `to`.
     fn merge_directory(&self, from: &Directory, to: &Directory) -> Result<(), TargetError> {
-        // Again until nothing is found: a filesystem may skip names while others are taken away.
+        // Repeated until the directory is empty: a filesystem may skip names in a listing while
+        // other names are removed.
         while from.entry_names()?.next().is_some() {
             for name in from.entry_names()? {
                 self.place_entry(from, to, &name?)?;
@@ -122,13 +133,13 @@ impl Commit<'_> {
                 below.apply_attributes(new.attributes)?;
                 return from.remove_directory(name).map(|_| ());
             }
-            // One that is no longer empty stays, and fails the rename.
+            // A directory that is no longer empty stays, and the rename below fails.
             Some(old) if old.is_directory() => _ = to.remove_directory(name)?,
             Some(_) if new.is_directory() => to.remove_file(name)?,
-            // A file takes the place of another one in one step.
+            // The rename replaces a file by another file in one step.
             _ => {}
         }
-        // Moving a directory changes its `..`, for which it has to be writable.
+        // Moving a directory changes its entry `..`, so the directory has to be writable.
         let is_closed = new.is_directory() && mode & WORKABLE != WORKABLE;
         if is_closed {
             from.set_mode(name, mode | WORKABLE)?;

@@ -1,4 +1,5 @@
-//! Directories by descriptor: what is done below one can neither leave it nor follow a symbolic link.
+//! Directories by descriptor. Operations below such a directory can neither leave it nor follow a
+//! symbolic link.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,10 +18,10 @@ use super::number::TarTimestamp;
 use crate::error::{TargetError, TargetRefusedError};
 use crate::storage::Inode;
 
-/// The owner may do everything: what a directory needs while it is worked in.
+/// Mode bits that a directory needs while its content is changed: all rights for the owner.
 pub(super) const WORKABLE: u32 = 0o700;
 
-/// Facts that `stat` tells about an entry.
+/// The result of `stat` for an entry, as far as it is needed here.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Status {
     pub(super) inode: Inode,
@@ -54,24 +55,25 @@ impl From<Stat> for Status {
     }
 }
 
-/// Attributes that are restored besides content.
+/// Attributes that are restored in addition to the content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Attributes {
     pub(super) mode: u32,
-    /// Time of the last change; `None` leaves the one that the filesystem sets.
+    /// Modification time. `None` keeps the time that the filesystem sets.
     pub(super) mtime: Option<TarTimestamp>,
 }
 
-/// An open directory. Names are single components.
+/// An open directory. The names that its methods take are single path components.
 #[derive(Debug)]
 pub(super) struct Directory {
     fd: OwnedFd,
-    /// For messages.
+    /// The path, used only in messages.
     path: PathBuf,
 }
 
 impl Directory {
-    /// Opens a directory that the user named: symbolic links on the way are the user's own.
+    /// Opens a directory that the user named. Symbolic links in `path` are followed, since the
+    /// user chose them.
     pub(super) fn open(path: &Path) -> Result<Self, TargetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, path, flags, Mode::empty())
@@ -79,14 +81,15 @@ impl Directory {
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Opens a directory in this one.
+    /// Opens a subdirectory. Symbolic links are not followed.
     pub(super) fn open_child(&self, name: &[u8]) -> Result<Self, TargetError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = openat(&self.fd, name, flags, Mode::empty()).map_err(self.map_errno("open", name))?;
         Ok(Self { fd, path: self.path_of(name) })
     }
 
-    /// Opens a directory of ours in this one, whose mode may forbid even that.
+    /// Opens a subdirectory that this program created. If `mode`, its current mode, forbids that,
+    /// the mode is changed first.
     pub(super) fn open_child_for_work(&self, name: &[u8], mode: u32) -> Result<Self, TargetError> {
         if mode & WORKABLE != WORKABLE {
             self.set_mode(name, mode | WORKABLE)?;
@@ -94,7 +97,8 @@ impl Directory {
         self.open_child(name)
     }
 
-    /// The status of `name`, without following it; `None` if there is nothing.
+    /// Returns the status of `name` without following a symbolic link; `None` if `name` does not
+    /// exist.
     pub(super) fn entry_status(&self, name: &[u8]) -> Result<Option<Status>, TargetError> {
         match statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat.into())),
@@ -103,7 +107,8 @@ impl Directory {
         }
     }
 
-    /// The names in this directory, as they are read.
+    /// Lists the names in this directory, without `.` and `..`. The names are read while the
+    /// iterator advances.
     pub(super) fn entry_names(
         &self,
     ) -> Result<impl Iterator<Item = Result<Vec<u8>, TargetError>>, TargetError> {
@@ -117,7 +122,7 @@ impl Directory {
         mkdirat(&self.fd, name, Mode::from_bits_truncate(mode)).map_err(self.map_errno("create", name))
     }
 
-    /// A file for the owner only, whether or not it was there.
+    /// Opens a file, or creates it with permissions for the owner only.
     pub(super) fn create_or_open_file(&self, name: &[u8]) -> Result<File, TargetError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
@@ -125,7 +130,7 @@ impl Directory {
             .map_err(self.map_errno("open", name))
     }
 
-    /// A new file, for the owner only.
+    /// Creates a new file with permissions for the owner only. Fails if `name` exists.
     pub(super) fn create_file(&self, name: &[u8]) -> Result<File, TargetError> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)
@@ -142,7 +147,7 @@ impl Directory {
             .map_err(self.map_errno("create", name))
     }
 
-    /// A second name for `from/old`, also if that is a symbolic link.
+    /// Creates the hard link `name` to `from/old`. A symbolic link gets the second name itself.
     pub(super) fn create_link(&self, name: &[u8], from: &Self, old: &[u8]) -> Result<(), TargetError> {
         linkat(&from.fd, old, &self.fd, name, AtFlags::empty()).map_err(self.map_errno("link", name))
     }
@@ -151,7 +156,7 @@ impl Directory {
         unlinkat(&self.fd, name, AtFlags::empty()).map_err(self.map_errno("remove", name))
     }
 
-    /// Removes an empty directory; `false` if it is not empty.
+    /// Removes an empty directory. Returns `false` if it is not empty.
     pub(super) fn remove_directory(&self, name: &[u8]) -> Result<bool, TargetError> {
         match unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
             Ok(()) => Ok(true),
@@ -160,7 +165,8 @@ impl Directory {
         }
     }
 
-    /// Removes whatever `name` is, with everything below it.
+    /// Removes `name`, a file or a directory with everything below it. Succeeds if it does not
+    /// exist.
     pub(super) fn remove_all(&self, name: &[u8]) -> Result<(), TargetError> {
         match self.entry_status(name)? {
             None => Ok(()),
@@ -172,7 +178,8 @@ impl Directory {
         }
     }
 
-    /// Again until nothing is found: a filesystem may skip names while others are taken away.
+    /// Removes everything in this directory. Repeated until the directory is empty: a filesystem
+    /// may skip names in a listing while other names are removed.
     fn remove_contents(&self) -> Result<(), TargetError> {
         while self.entry_names()?.next().is_some() {
             for name in self.entry_names()? {
@@ -182,8 +189,8 @@ impl Directory {
         Ok(())
     }
 
-    /// Moves `name` to another directory. Unless it `replaces`, nothing may be there; filesystems that cannot promise that
-    /// are asked first.
+    /// Moves `name` to another directory, under the same name. Without `replaces` the name must
+    /// not exist there. Filesystems that cannot check that during the rename are asked before it.
     pub(super) fn move_entry(&self, name: &[u8], to: &Self, replaces: bool) -> Result<(), TargetError> {
         let rename = || renameat(&self.fd, name, &to.fd, name);
         let moved = if replaces {
@@ -200,7 +207,8 @@ impl Directory {
         moved.map_err(to.map_errno("move into place", name))
     }
 
-    /// Lets `work` have the directory `name`, whose mode may forbid even that and is the same again afterwards.
+    /// Opens the directory `name` for `work`. If `mode`, its current mode, forbids that, the mode
+    /// is changed first and restored afterwards.
     pub(super) fn with_child<T>(
         &self,
         name: &[u8],
@@ -214,23 +222,23 @@ impl Directory {
         done
     }
 
-    /// Fails unless this process may make and remove names in this directory.
+    /// Fails unless this process may create and remove names in this directory.
     pub(super) fn check_writable(&self) -> Result<(), TargetError> {
         accessat(&self.fd, ".", Access::WRITE_OK | Access::EXEC_OK, AtFlags::empty())
             .map_err(|errno| TargetError::new("write to", &self.path, errno.into()))
     }
 
-    /// The inode that `name` leads to, if any.
+    /// Returns the inode of `name`, if it exists.
     pub(super) fn entry_inode(&self, name: &[u8]) -> Result<Option<Inode>, TargetError> {
         Ok(self.entry_status(name)?.map(|status| status.inode))
     }
 
-    /// `action` on this directory is not to be done.
+    /// Returns the error that `action` on this directory was refused.
     pub(super) fn refusal_error(&self, action: &'static str, refusal: TargetRefusedError) -> TargetError {
         TargetError::from_refusal(action, &self.path, refusal)
     }
 
-    /// Permissions of something that is not a symbolic link.
+    /// Sets the permissions of an entry that is not a symbolic link.
     pub(super) fn set_mode(&self, name: &[u8], mode: u32) -> Result<(), TargetError> {
         chmodat(&self.fd, name, Mode::from_bits_truncate(mode), AtFlags::empty())
             .map_err(self.map_errno("change permissions of", name))
@@ -241,7 +249,7 @@ impl Directory {
             .map_err(self.map_errno("set the time of", name))
     }
 
-    /// Mode, then time, of something that is not a symbolic link.
+    /// Sets the mode, then the time, of an entry that is not a symbolic link.
     pub(super) fn set_attributes(&self, name: &[u8], attributes: Attributes) -> Result<(), TargetError> {
         self.set_mode(name, attributes.mode)?;
         match attributes.mtime {
@@ -250,8 +258,8 @@ impl Directory {
         }
     }
 
-    /// Gives this directory, which was there before, the mode and time that an archive has for it. The directory of another user
-    /// keeps its own, which only its owner can change.
+    /// Gives this directory, which existed before, the mode and time that an archive has for it. A
+    /// directory of another user keeps its own, because only its owner can change them.
     pub(super) fn apply_attributes(&self, attributes: Attributes) -> Result<(), TargetError> {
         match self.set_attributes(b".", attributes) {
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => {
@@ -262,12 +270,12 @@ impl Directory {
         }
     }
 
-    /// Waits until everything on this filesystem is on the disk.
+    /// Waits until all data of this filesystem is on the disk.
     pub(super) fn sync_filesystem(&self) -> Result<(), TargetError> {
         syncfs(&self.fd).map_err(|errno| TargetError::new("fsync", &self.path, errno.into()))
     }
 
-    /// The path of `name`, for messages: nothing unprintable is in it.
+    /// Returns the path of `name` for messages, with unprintable characters escaped.
     pub(super) fn path_of(&self, name: &[u8]) -> PathBuf {
         self.path.join(printable_name(name))
     }
@@ -277,7 +285,7 @@ impl Directory {
     }
 }
 
-/// The time of the last access stays as it is.
+/// Converts a modification time for `utimensat`. The access time stays unchanged.
 fn to_timestamps(mtime: TarTimestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },

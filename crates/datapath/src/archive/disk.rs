@@ -1,8 +1,9 @@
-//! The disk image in a tar: what a clone of a filesystem onto a block device sends.
+//! The disk image in a tar. The clone of a filesystem onto a block device sends such a tar.
 //!
-//! The first file named `disk.img` is the disk, so that its size is known before the target is touched. As upstream,
-//! a file with that in its name is taken as well; if the real one follows, the transfer fails, because it may have
-//! been the wrong one.
+//! The first file named `disk.img` is the disk, so its size is known before the target is touched.
+//! As in upstream CDI, a file whose name merely contains `disk.img` is accepted too. If a file
+//! with the exact name follows, the transfer fails, because the first one may have been the wrong
+//! one.
 
 use bytes::Bytes;
 
@@ -12,19 +13,21 @@ use super::name::printable_name;
 use crate::chunks::ChunkStream;
 use crate::error::{ArchiveErrorKind, Error};
 
-/// Name that CDI gives the disk of a volume.
+/// The name that CDI gives to the disk of a volume.
 const DISK_IMAGE: &[u8] = b"disk.img";
 
-/// The disk of a clone, expanded. Its end is reported when the rest of the archive was read.
+/// The disk of a clone, with its holes filled with zeros. The end of the stream is reported only
+/// after the rest of the archive was read.
 pub(crate) struct DiskImage {
     file: ExpandedFile,
-    /// The name, if it only resembles that of a disk.
+    /// The name of the file, if it contains `disk.img` but is not equal to it.
     guess: Option<Vec<u8>>,
     ended: bool,
 }
 
 impl DiskImage {
-    /// Finds the disk: the first file called `disk.img`, in whatever directory, or with that in its name.
+    /// Reads the tar up to the data of the disk: the first file called `disk.img`, in any
+    /// directory, or with `disk.img` in its name.
     pub(crate) fn find_disk(stream: Box<dyn ChunkStream>) -> Result<Self, Error> {
         let mut entries = TarReader::new(stream);
         while let Some(entry) = entries.next_entry()? {
@@ -43,12 +46,13 @@ impl DiskImage {
         Err(entries.entry_error(ArchiveErrorKind::NoDiskImage))
     }
 
-    /// Bytes of the disk.
+    /// The size of the disk in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.file.size()
     }
 
-    /// Reads the rest of the archive. A file that only resembled the disk is none if the disk follows.
+    /// Reads the rest of the archive. Fails if the name of the disk only resembled `disk.img` and
+    /// a file with the exact name follows.
     fn drain_archive(&mut self) -> Result<(), Error> {
         let entries = &mut self.file.entries;
         while let Some(TarEntry { name, kind, .. }) = entries.next_entry()? {

@@ -1,9 +1,9 @@
-//! The entries of a tar, as they pass.
+//! Reads the entries of a tar from a stream.
 //!
-//! The reader is our own: those that there are take names of any length into memory and know no sparse files. As for
-//! GNU tar, an archive may end without its two blocks of zeros between two entries, with a warning; anything else
-//! that is cut short is an error. The source is always read to its end, since only there decoders and length are
-//! verified.
+//! This reader is our own because the existing ones read names of any length into memory and do
+//! not support sparse files. As with GNU tar, an archive may end between two entries without its
+//! two blocks of zeros; that is logged as a warning. Any other truncation is an error. The source
+//! is always read to its end, since decoders and the length are verified only there.
 
 use bytes::Bytes;
 
@@ -17,21 +17,23 @@ use crate::cursor::ChunkCursor;
 use crate::error::{ArchiveError, ArchiveErrorKind, DecodeError, Error, FormatError};
 use crate::zeros::is_zero;
 
-/// Bytes of the extended headers of an entry. Go's reader has the same limit; what is larger is a sparse map of the old pax
-/// kinds with some ten thousand regions.
+/// Limit on the extended headers of one entry, in bytes. Go's reader has the same limit. Larger
+/// headers occur only with sparse maps in the old pax formats (0.0 and 0.1) that have some ten
+/// thousand regions.
 const MAX_PAX_BYTES: u64 = 1 << 20;
 
-/// Bytes of an archive that are not those of a wanted file: headers, other files, whatever follows the end. An image of a
-/// container with an operating system beside its disk has a few GiB of them; passing all of it takes a minute or two.
+/// Limit on the bytes of an archive outside the wanted file: headers, other files, and data after
+/// the end. A container image with an operating system beside its disk has a few GiB of them.
+/// Reading as much as this limit takes a minute or two.
 const MAX_BESIDE_BYTES: u64 = 64 << 30;
 
-/// An entry, its data excluded.
+/// An entry without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TarEntry {
-    /// As it is in the archive.
+    /// The name as it is in the archive.
     pub(super) name: Vec<u8>,
     pub(super) kind: TarEntryKind,
-    /// The twelve bits that `chmod` takes.
+    /// Permissions, setuid, setgid and sticky bit: the twelve bits that `chmod` accepts.
     pub(super) mode: u32,
     pub(super) mtime: TarTimestamp,
 }
@@ -40,42 +42,42 @@ pub(super) struct TarEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TarEntryKind {
     File {
-        /// Bytes of the file, holes included.
+        /// Size of the file in bytes, holes included.
         size: u64,
-        /// Bytes of the file that the archive holds: those that are written.
+        /// Bytes of the file that are stored in the archive. Exactly these are written.
         stored: u64,
-        /// True if what is not stored is a hole.
+        /// True for a sparse file: the bytes that are not stored are holes.
         is_sparse: bool,
     },
     Directory,
     Symlink(Vec<u8>),
     HardLink(Vec<u8>),
     Fifo,
-    /// A device, in words.
+    /// A device, described in words for messages.
     Special(&'static str),
 }
 
-/// Headers that come before the header of an entry and say more about it.
+/// Headers that come before the header of an entry and describe it further.
 #[derive(Default)]
 struct ExtendedHeaders {
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
     pax: Vec<u8>,
-    /// True if there was one.
+    /// True once one of these headers was read. An entry has to follow it.
     pending: bool,
 }
 
-/// Reads a tar.
+/// Reads a tar, entry by entry.
 pub(super) struct TarReader {
     pub(super) cursor: ChunkCursor,
     global: PaxRecords,
-    /// The offset of the current header, and the name of its entry.
+    /// Offset of the current header in the archive. Errors report it together with `name`.
     at: u64,
     name: Option<Vec<u8>>,
     layout: SparseLayout,
     padding: u64,
     has_entries: bool,
-    /// Bytes of data that were handed out.
+    /// Bytes of file data that were returned to the caller.
     taken: u64,
 }
 
@@ -93,7 +95,8 @@ impl TarReader {
         }
     }
 
-    /// The next entry, or `None` at the end of the archive. What was not taken of the data before it is skipped.
+    /// Returns the next entry, or `None` at the end of the archive. Data of the previous entry
+    /// that was not read is skipped.
     pub(super) fn next_entry(&mut self) -> Result<Option<TarEntry>, Error> {
         self.skip_data()?;
         let mut extended = ExtendedHeaders::default();
@@ -119,7 +122,8 @@ impl TarReader {
         }
     }
 
-    /// Takes a header that is not an entry of its own; false if it is one.
+    /// Processes a header that only describes other entries and returns true. Returns false,
+    /// without reading any further, if the header is an entry.
     fn add_extended_header(
         &mut self,
         extended: &mut ExtendedHeaders,
@@ -128,7 +132,7 @@ impl TarReader {
         match header.type_flag() {
             b'L' => extended.long_name = Some(self.long_name(header)?),
             b'K' => extended.long_link = Some(self.long_name(header)?),
-            // Solaris wrote `X` before there was a standard.
+            // Solaris used `X` before the format was standardised.
             b'x' | b'X' => {
                 let most = MAX_PAX_BYTES - extended.pax.len() as u64;
                 let records = self.read_contents(header, "an extended header in bytes", most)?;
@@ -140,7 +144,7 @@ impl TarReader {
                 self.locate_error(read)?;
                 return Ok(true);
             }
-            // The label of a volume says nothing about its files.
+            // A volume label does not describe any file.
             b'V' => return Ok(true),
             _ => return Ok(false),
         }
@@ -161,10 +165,11 @@ impl TarReader {
             Some(mtime) => mtime,
             None => TarTimestamp { seconds: self.locate_error(header.mtime())?, nanoseconds: 0 },
         };
-        // What is not a file has no data, whatever the header says of its size (ustar, "size").
+        // Only files have data. The size field of other entries is ignored, as the standard asks
+        // for (ustar, "size").
         self.set_data(SparseLayout::without_holes(0), 0);
         let kind = match header.type_flag() {
-            // Before there were types, a directory was a name with a slash.
+            // Before tar had type flags, a directory was an entry whose name ends with a slash.
             0 | b'0' | b'7' if name.ends_with(b"/") => match self.entry_size(header, &pax)? {
                 0 => TarEntryKind::Directory,
                 _ => {
@@ -200,14 +205,16 @@ impl TarReader {
         }
     }
 
-    /// The next stored bytes of the current entry and where they belong in the file.
+    /// Returns the next stored bytes of the current entry and their offset in the file, or `None`
+    /// at the end of the entry.
     pub(super) fn next_data(&mut self) -> Result<Option<(u64, Bytes)>, Error> {
         let data = self.read_data()?;
         self.taken += data.as_ref().map_or(0, |(_, bytes)| bytes.len()) as u64;
         Ok(data)
     }
 
-    /// Fails if more has passed for nothing than any archive is worth: it may go on for ever.
+    /// Fails once more than `MAX_BESIDE_BYTES` were read outside the wanted files: such an archive
+    /// may never end.
     fn check_worth(&self) -> Result<(), Error> {
         let passed = self.cursor.offset() - self.taken;
         if passed > MAX_BESIDE_BYTES {
@@ -228,8 +235,9 @@ impl TarReader {
         Ok(Some((offset, bytes)))
     }
 
-    /// Reads to the end of the stream, where decoders verify their checksums. What follows the end of an archive does not
-    /// matter, as with GNU tar; but zeros alone must not make an archive of something else.
+    /// Reads to the end of the stream, where decoders verify their checksums. As with GNU tar,
+    /// data after the end of an archive is ignored. Without any entry, however, only zeros are
+    /// accepted: other data that merely begins with zeros is not a tar.
     pub(super) fn drain_stream(&mut self) -> Result<(), Error> {
         loop {
             let bytes = self.cursor.take_bytes(u64::MAX)?;
@@ -243,7 +251,7 @@ impl TarReader {
         }
     }
 
-    /// The error `kind` of the current entry, with the place to look at.
+    /// Returns the error `kind` for the current entry, with its offset and name.
     pub(super) fn entry_error(&self, kind: ArchiveErrorKind) -> Error {
         let error = ArchiveError { kind, offset: self.at, entry: self.name.as_deref().map(printable_name) };
         FormatError::Archive(error).into()
@@ -264,7 +272,8 @@ impl TarReader {
         }
     }
 
-    /// Sets the data of the entry: `in_archive` bytes, of which those of `layout` are still to come.
+    /// Begins the data of an entry. The data takes `in_archive` bytes of the archive, which
+    /// determines its padding. `layout` describes the part that is still to be read.
     pub(super) fn set_data(&mut self, layout: SparseLayout, in_archive: u64) {
         let blocks = BLOCK_BYTES as u64;
         self.padding = (blocks - in_archive % blocks) % blocks;
@@ -291,7 +300,8 @@ impl TarReader {
         Ok(())
     }
 
-    /// The next header, or `None` where the archive ends: with two blocks of zeros, or at least not within an entry.
+    /// Returns the next header, or `None` at the end of the archive: after two blocks of zeros, or
+    /// if the stream ends between two entries.
     fn next_header(&mut self) -> Result<Option<Block>, Error> {
         if self.cursor.fill_buffer()?.is_empty() {
             return self.end_without_mark();
@@ -331,7 +341,8 @@ impl TarReader {
         Ok(block)
     }
 
-    /// The name in the data of a header of GNU tar, which ends with a NUL.
+    /// Reads the data of a GNU tar header that holds a long name. The name ends with a NUL, which
+    /// is removed.
     fn long_name(&mut self, header: &TarHeader<'_>) -> Result<Vec<u8>, Error> {
         let mut name = self.read_contents(header, "a name in bytes", PATH_MAX_BYTES as u64)?;
         if name.last() == Some(&0) {
@@ -340,7 +351,7 @@ impl TarReader {
         Ok(name)
     }
 
-    /// The data of a header that describes another one.
+    /// Reads the data of a header that describes another entry.
     fn read_contents(
         &mut self,
         header: &TarHeader<'_>,

@@ -1,4 +1,4 @@
-//! One file of an archive as the stream of its bytes, holes included.
+//! One file of an archive as a stream of all its bytes. Holes are returned as zeros.
 
 use bytes::Bytes;
 
@@ -6,27 +6,29 @@ use super::entries::TarReader;
 use crate::error::Error;
 use crate::zeros::ZEROS;
 
-/// The file whose entry was read last. Holes are references to the block of zeros.
+/// The file whose entry was read last. Bytes of holes refer to a shared block of zeros, so no
+/// memory is allocated for them.
 pub(super) struct ExpandedFile {
     pub(super) entries: TarReader,
     size: u64,
     position: u64,
-    /// Stored bytes behind a hole.
+    /// Offset and content of stored bytes that were read already but come after a hole.
     waiting: Option<(u64, Bytes)>,
 }
 
 impl ExpandedFile {
-    /// The data of the current entry of `entries`, which is a file of `size` bytes.
+    /// Streams the data of the current entry of `entries`, which is a file of `size` bytes.
     pub(super) fn new(entries: TarReader, size: u64) -> Self {
         Self { entries, size, position: 0, waiting: None }
     }
 
-    /// Bytes of the file.
+    /// The size of the file in bytes, holes included.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// The next bytes, or `None` at the end of the file. The archive may go on.
+    /// Returns the next bytes, or `None` at the end of the file. The archive may have more
+    /// entries.
     pub(super) fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if self.waiting.is_none() {
             self.waiting = self.entries.next_data()?;
@@ -45,7 +47,7 @@ impl ExpandedFile {
         }
     }
 
-    /// Part of a hole that ends at `end`.
+    /// Returns zeros for the next part of the hole that ends at `end`.
     fn read_hole(&mut self, end: u64) -> Bytes {
         let length = usize::try_from(end - self.position).unwrap_or(usize::MAX).min(ZEROS.len());
         self.position += length as u64;

@@ -1,4 +1,4 @@
-//! From entries to files.
+//! Creates files, directories and links from the entries of an archive.
 
 use std::os::unix::fs::FileExt;
 
@@ -12,25 +12,25 @@ use crate::disk::FlushPacer;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
 use crate::observe::{ByteCount, Observer};
 
-/// Makes files out of entries and keeps count.
+/// Creates files from entries and counts them.
 pub(super) struct ArchiveExtraction<'a> {
     tree: Tree<'a>,
-    /// Bytes that may be written.
+    /// Limit on the bytes of file data that may be written.
     available: u64,
     observer: &'a dyn Observer,
     done: ExtractionStats,
 }
 
-/// Figures of what was extracted.
+/// Statistics of an extraction.
 #[derive(Debug, Default)]
 pub(super) struct ExtractionStats {
     pub(super) entries: u64,
-    /// Bytes of the files, holes included.
+    /// Size of all files in bytes, holes included.
     pub(super) data_bytes: u64,
     pub(super) written_bytes: u64,
-    /// Names that were made.
+    /// Number of names that were created in the tree.
     pub(super) names: u64,
-    /// Attributes of the directory that the archive is unpacked to.
+    /// Attributes that the archive has for the directory it is unpacked to.
     pub(super) root: Option<Attributes>,
 }
 
@@ -39,13 +39,13 @@ impl<'a> ArchiveExtraction<'a> {
         Self { tree, available, observer, done: ExtractionStats::default() }
     }
 
-    /// To be called when all entries are in their place.
+    /// Finishes the tree and returns the statistics. Call this after all entries were placed.
     pub(super) fn finish_extraction(self) -> Result<ExtractionStats, PlacementError> {
         let (names, root) = self.tree.finish_tree()?;
         Ok(ExtractionStats { names, root, ..self.done })
     }
 
-    /// Makes what `entry` says, with the data that `archive` is at.
+    /// Creates `entry`. Its data is read from `archive`, whose current entry it is.
     pub(super) fn place_entry(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), Error> {
         self.done.entries += 1;
         let placed = self.try_place(entry, archive);
@@ -54,7 +54,7 @@ impl<'a> ArchiveExtraction<'a> {
 
     fn try_place(&mut self, entry: &TarEntry, archive: &mut TarReader) -> Result<(), PlacementError> {
         let path = path_components(&entry.name)?;
-        // A name of ours in the target would be removed as what a dead attempt has left.
+        // A later attempt would take such a name for the leftover of a dead process and remove it.
         if path.first().is_some_and(|first| first.starts_with(STAGING_PREFIX)) {
             return Err(ArchiveErrorKind::Name("is reserved for unfinished archives").into());
         }
@@ -86,7 +86,7 @@ impl<'a> ArchiveExtraction<'a> {
         Ok(())
     }
 
-    /// Fails before anything of a file is written for which there is no room.
+    /// Fails if `stored` more bytes do not fit. This is checked before any of the file is written.
     fn check_room(&self, stored: u64) -> Result<(), ArchiveErrorKind> {
         let needed = self.done.written_bytes.saturating_add(stored);
         if needed <= self.available {
@@ -115,11 +115,11 @@ impl<'a> ArchiveExtraction<'a> {
             self.done.written_bytes += bytes.len() as u64;
             self.observer.record_bytes(ByteCount::Target, self.done.written_bytes);
         }
-        // After the last write, which would change both.
+        // After the last write, since a write changes both mode and time.
         Ok(directory.set_attributes(name, attributes)?)
     }
 
-    /// A second name for a file that came before.
+    /// Creates a hard link to a file that came earlier in the archive.
     fn create_hard_link(&mut self, path: &[&[u8]], target: &[u8]) -> Result<(), PlacementError> {
         let refused = |reason| {
             PlacementError::from(ArchiveErrorKind::HardLink { target: printable_name(target), reason })
@@ -131,7 +131,8 @@ impl<'a> ArchiveExtraction<'a> {
         let Some((from, old, status)) = self.tree.find_entry(&target_path)? else {
             return Err(refused("is not a file that came before it in the archive"));
         };
-        // A symbolic link gets a second name itself: nothing follows it.
+        // A hard link to a symbolic link is allowed: it is a second name of the link itself, which
+        // is not followed.
         if status.is_directory() {
             return Err(refused("is a directory"));
         }
@@ -143,7 +144,7 @@ impl<'a> ArchiveExtraction<'a> {
     }
 }
 
-/// Checks a symbolic link. The place that it leads to does not matter, since it is not followed here.
+/// Checks the target of a symbolic link. It may lead anywhere, since links are not followed here.
 fn check_symlink(target: &[u8]) -> Result<(), ArchiveErrorKind> {
     match target {
         [] => Err(ArchiveErrorKind::Symlink("is empty")),

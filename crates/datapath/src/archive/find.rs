@@ -1,4 +1,4 @@
-//! One file of an archive, found as the archive passes.
+//! Finds one file of an archive while the archive is read.
 
 use bytes::Bytes;
 
@@ -7,59 +7,61 @@ use super::expanded::ExpandedFile;
 use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// An entry, as a [`MemberSearch`] sees it.
+/// An entry of an archive, as it is passed to a [`MemberSearch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArchiveMember<'a> {
-    /// As it is in the archive: any bytes, with or without `./` before it.
+    /// The name as it is in the archive: arbitrary bytes, with or without a leading `./`.
     pub name: &'a [u8],
-    /// Its kind.
+    /// The kind of the entry.
     pub kind: MemberKind<'a>,
 }
 
-/// The kind of a [`ArchiveMember`].
+/// The kind of an [`ArchiveMember`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemberKind<'a> {
     /// A regular file.
     File {
-        /// Bytes of the file, holes included.
+        /// Size of the file in bytes, holes included.
         size: u64,
     },
     /// A directory.
     Directory,
-    /// A symbolic link, and what it names.
+    /// A symbolic link with its target.
     Symlink(&'a [u8]),
-    /// Another name of the file that is named.
+    /// A hard link to the named file.
     HardLink(&'a [u8]),
-    /// A device or a named pipe, in words.
+    /// A device or a named pipe, described in words for messages.
     Special(&'static str),
 }
 
-/// Decides which file is wanted.
+/// Decides which file of an archive is wanted.
 pub trait MemberSearch: Send {
-    /// Looks at the next entry: true for the wanted file. The entries behind it are shown as well, and may still be a
-    /// reason to refuse the archive; no second file is taken.
+    /// Inspects the next entry, and returns true if it is the wanted file. Entries after the
+    /// wanted file are inspected as well, since an error may still reject the archive, but no
+    /// second file is taken.
     fn inspect_member(&mut self, member: ArchiveMember<'_>) -> Result<bool, Error>;
 }
 
 /// Result of [`find_file`].
 pub enum SearchResult<S> {
-    /// The file, at its first byte.
+    /// The wanted file, positioned at its first byte.
     File(Box<ArchivedFile<S>>),
-    /// The archive was read to its end, and `search` wanted none of its files.
+    /// The archive was read to its end without finding a file that `search` wanted.
     Nothing {
-        /// The search, with all that it has learned.
+        /// The search, in the state after the last entry.
         search: S,
     },
 }
 
-/// A file of an archive, expanded. Its end is reported when the rest of the archive was read.
+/// A file of an archive, with its holes filled with zeros. The end of the stream is reported only
+/// after the rest of the archive was read.
 pub struct ArchivedFile<S> {
     file: ExpandedFile,
     search: S,
     ended: bool,
 }
 
-/// Reads the tar `stream` up to the data of the file that `search` wants.
+/// Reads the tar in `stream` up to the data of the file that `search` wants.
 pub fn find_file<S: MemberSearch>(
     stream: Box<dyn ChunkStream>,
     mut search: S,
@@ -83,7 +85,7 @@ pub fn find_file<S: MemberSearch>(
 }
 
 impl<S: MemberSearch> ArchivedFile<S> {
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub fn size(&self) -> u64 {
         self.file.size()
     }

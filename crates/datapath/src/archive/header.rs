@@ -1,27 +1,29 @@
-//! The header block of an entry: v7, ustar (POSIX.1-1988) and old GNU.
+//! Parses the header block of an entry, in the formats v7, ustar (POSIX.1-1988) and old GNU.
 
 use super::name::printable_name;
 use super::number;
 use super::sparse::StoredRanges;
 use crate::error::ArchiveErrorKind;
 
-/// Everything in a tar lies in blocks of this size (POSIX.1-2017, pax, "ustar Interchange Format").
+/// The size of a block. Headers and data of a tar are stored in whole blocks (POSIX.1-2017, pax,
+/// "ustar Interchange Format").
 pub(super) const BLOCK_BYTES: usize = 512;
 
-/// A block of an archive.
+/// One block of an archive.
 pub(super) type Block = [u8; BLOCK_BYTES];
 
-/// Bytes of an offset and a length in an old GNU sparse map.
+/// Size of an entry of an old GNU sparse map: an offset and a length, in bytes.
 pub(super) const SPARSE_ENTRY_BYTES: usize = 24;
 
-/// A header whose checksum is right.
+/// A header whose checksum was verified.
 pub(super) struct TarHeader<'b>(&'b Block);
 
 impl<'b> TarHeader<'b> {
-    /// Verifies the checksum.
+    /// Verifies the checksum of `block`.
     pub(super) fn parse(block: &'b Block) -> Result<Self, ArchiveErrorKind> {
         let stored = number::parse_field(&block[148..156]).unwrap_or(-1);
-        // The checksum field itself counts as spaces. Some old writers summed up signed characters.
+        // The checksum is calculated as if its own field held spaces. Some old writers added up
+        // signed characters, so both sums are accepted.
         let sum = |value: fn(u8) -> i64| {
             let all: i64 = block.iter().map(|byte| value(*byte)).sum();
             let field: i64 = block[148..156].iter().map(|byte| value(*byte)).sum();
@@ -39,16 +41,17 @@ impl<'b> TarHeader<'b> {
         self.0[156]
     }
 
-    /// GNU tar before it wrote pax: fields of its own where ustar has the prefix.
+    /// True for the format of GNU tar before it supported pax. That format has fields of its own
+    /// where ustar has the prefix.
     pub(super) fn is_old_gnu(&self) -> bool {
         &self.0[257..265] == b"ustar  \0"
     }
 
-    /// The name, with the prefix of ustar before it.
+    /// Returns the name, after the prefix if the header is ustar and has one.
     pub(super) fn name(&self) -> Vec<u8> {
         let name = until_nul(&self.0[..100]);
         let is_ustar = &self.0[257..263] == b"ustar\0";
-        // star has a shorter prefix, and times behind it.
+        // star uses a shorter prefix, followed by times.
         let is_star = &self.0[508..512] == b"tar\0";
         let prefix = match (is_ustar, is_star) {
             (false, _) => &[],
@@ -62,7 +65,7 @@ impl<'b> TarHeader<'b> {
         until_nul(&self.0[157..257]).to_vec()
     }
 
-    /// Permissions, with setuid, setgid and the sticky bit.
+    /// Returns the permissions with setuid, setgid and the sticky bit.
     pub(super) fn mode(&self) -> Result<u32, ArchiveErrorKind> {
         let mode = self.parse_number(100..108, "mode")?;
         Ok(u32::try_from(mode & 0o7777).unwrap_or(0))
@@ -72,17 +75,18 @@ impl<'b> TarHeader<'b> {
         self.parse_number(136..148, "modification time")
     }
 
-    /// Bytes of data behind the header.
+    /// Returns the size of the data after the header, in bytes.
     pub(super) fn size(&self) -> Result<u64, ArchiveErrorKind> {
         self.parse_unsigned(124..136, "size")
     }
 
-    /// Bytes of an old GNU sparse file when it is expanded.
+    /// Returns the size of an old GNU sparse file, holes included, in bytes.
     pub(super) fn real_size(&self) -> Result<u64, ArchiveErrorKind> {
         self.parse_unsigned(483..495, "real size")
     }
 
-    /// The first regions of an old GNU sparse file; true if blocks with more of them follow.
+    /// Reads the first regions of an old GNU sparse file into `regions`. Returns true if blocks
+    /// with more regions follow.
     pub(super) fn sparse_regions(&self, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
         read_regions(&self.0[386..482], regions)?;
         Ok(self.0[482] != 0)
@@ -107,7 +111,8 @@ impl<'b> TarHeader<'b> {
     }
 }
 
-/// The regions of a block that continues an old GNU sparse map; true if another such block follows.
+/// Reads the regions of a block that continues an old GNU sparse map. Returns true if another such
+/// block follows.
 pub(super) fn more_regions(block: &Block, regions: &mut StoredRanges) -> Result<bool, ArchiveErrorKind> {
     read_regions(&block[..504], regions)?;
     Ok(block[504] != 0)
@@ -116,7 +121,7 @@ pub(super) fn more_regions(block: &Block, regions: &mut StoredRanges) -> Result<
 fn read_regions(bytes: &[u8], regions: &mut StoredRanges) -> Result<(), ArchiveErrorKind> {
     for entry in bytes.chunks_exact(SPARSE_ENTRY_BYTES) {
         let (offset, length) = entry.split_at(SPARSE_ENTRY_BYTES / 2);
-        // An entry without a length is one that is not used.
+        // An entry without a length is unused.
         if length.first() == Some(&0) {
             break;
         }
@@ -131,7 +136,7 @@ fn read_regions(bytes: &[u8], regions: &mut StoredRanges) -> Result<(), ArchiveE
     Ok(())
 }
 
-/// A field of text: to the first NUL, or all of it.
+/// Returns the text of a field: the bytes before the first NUL, or all of them.
 fn until_nul(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
     &field[..end]

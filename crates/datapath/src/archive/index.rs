@@ -1,4 +1,4 @@
-//! The places of the files of an archive that can be read anywhere: nothing but headers is read.
+//! Locates the files of an archive that supports random access. Only headers are read.
 
 use std::fs::File;
 use std::io;
@@ -11,29 +11,32 @@ use super::header::BLOCK_BYTES;
 use crate::chunks::ChunkStream;
 use crate::error::{ArchiveErrorKind, Error, SourceError, SourceErrorKind, errno_text};
 
-/// Bytes that are read at once: a header, and the pax header that may come before it.
+/// Bytes per read: enough for a header and the pax header that may come before it.
 const READ_BYTES: usize = 4096;
 
-/// Files that may be wanted of one archive.
+/// Limit on the number of wanted files of one archive.
 const MAX_PLACES: u64 = 1 << 16;
 
-/// A file of an archive that lies in one piece.
+/// A file of an archive that is stored contiguously.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberLocation {
-    /// As it is in the archive.
+    /// The name as it is in the archive.
     pub name: Vec<u8>,
     /// Offset of the first byte in the archive.
     pub offset: u64,
-    /// Bytes of it.
+    /// Size of the file in bytes.
     pub size: u64,
 }
 
-/// The whole files of the uncompressed tar in `file` whose names are `wanted`. The archive ends where its mark is, or the file.
+/// Lists the files of the uncompressed tar in `file` whose names are `wanted`. Sparse files are
+/// left out, because they are not stored contiguously. The archive ends at its end mark, or at the
+/// end of the file.
 pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<MemberLocation>, Error> {
     let mut places = Vec::new();
     let mut at = 0;
     loop {
-        // Each entry is read as if it were the first one: what lies between two headers is never touched.
+        // Each entry is read by a new reader, as if it were the first one. Bytes between two
+        // headers are therefore never read.
         let headers = FileChunks { file: file.try_clone().map_err(|error| read_error(&error))?, at };
         let mut entries = TarReader::new(Box::new(headers));
         if at > 0 && entries.cursor.fill_buffer()?.is_empty() {
@@ -61,7 +64,7 @@ pub fn index_archive(file: &File, wanted: impl Fn(&[u8]) -> bool) -> Result<Vec<
     }
 }
 
-/// The bytes of a file from some place on, little by little.
+/// Reads a file sequentially from the offset `at`, `READ_BYTES` at a time.
 struct FileChunks {
     file: File,
     at: u64,

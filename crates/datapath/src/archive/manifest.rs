@@ -1,10 +1,12 @@
-//! The manifest of an OVF package: digests of its files (DMTF DSP0243, "Manifest file").
+//! Parses the manifest of an OVF package, which holds digests of the package's files (DMTF
+//! DSP0243, "Manifest file").
 
 use super::name::printable_name;
 use crate::digest::Checksum;
 use crate::error::ArchiveErrorKind;
 
-/// The digests that `manifest` has of the file called `wanted`. A line is `SHA256(disk.vmdk)= 9f86d0…`.
+/// Returns the digests that `manifest` has for the file `wanted`. A line of a manifest looks like
+/// `SHA256(disk.vmdk)= 9f86d0…`.
 pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Checksum>, ArchiveErrorKind> {
     let mut found = Vec::new();
     for line in manifest.split(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -21,7 +23,7 @@ pub(super) fn find_checksums(manifest: &[u8], wanted: &[u8]) -> Result<Vec<Check
     Ok(found)
 }
 
-/// Algorithm, name and digest.
+/// Splits a line into algorithm, name and digest. `None` if the line has another form.
 fn parse_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let open = line.iter().position(|byte| *byte == b'(')?;
     let close = line.iter().rposition(|byte| *byte == b')')?;
@@ -30,12 +32,14 @@ fn parse_line(line: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((line.get(..open)?, name, digest))
 }
 
-/// Longer ones are no digests, and are not shown.
+/// Escapes a digest for messages. No valid digest has more than 200 characters, so the rest of a
+/// longer text is not shown.
 fn printable_digest(digest: &[u8]) -> String {
     printable::escape_prefix(digest, 200)
 }
 
-/// The packages of a single file have no folders, but some have `./` before their names.
+/// Returns the last component of a name. A package in a single file has no directories, but some
+/// writers put `./` before the names.
 fn file_name(name: &[u8]) -> &[u8] {
     name.rsplit(|byte| *byte == b'/').next().unwrap_or(name)
 }

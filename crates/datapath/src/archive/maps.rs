@@ -1,4 +1,5 @@
-//! Sparse files, wherever their maps are: in blocks behind the header, in pax records, in front of the data.
+//! Reads sparse files. Their map is in blocks after the header (old GNU), in pax records (0.0 and
+//! 0.1) or before the data (pax 1.0).
 
 use super::entries::{TarEntryKind, TarReader};
 use super::header::{BLOCK_BYTES, TarHeader, more_regions};
@@ -7,11 +8,12 @@ use super::pax::PaxRecords;
 use super::sparse::{SparseLayout, StoredRanges, check_count};
 use crate::error::{ArchiveErrorKind, Error};
 
-/// Digits of a number in a map in front of the data, far more than a size can have.
+/// Limit on the digits of a number in a map before the data. No size has nearly as many.
 const MAX_DIGITS: usize = 32;
 
 impl TarReader {
-    /// A file of old GNU tar: what does not fit into the header lies in blocks behind it.
+    /// Reads a sparse file of old GNU tar. Regions that do not fit into the header are in blocks
+    /// after it.
     pub(super) fn old_sparse_file(
         &mut self,
         header: &TarHeader<'_>,
@@ -28,7 +30,7 @@ impl TarReader {
         self.sparse_file(regions, Some(size), stored, stored)
     }
 
-    /// A sparse file with `stored` bytes of data in an entry of `in_archive` bytes.
+    /// Begins a sparse file with `stored` bytes of data in an entry of `in_archive` bytes.
     pub(super) fn sparse_file(
         &mut self,
         regions: StoredRanges,
@@ -45,7 +47,8 @@ impl TarReader {
         Ok(TarEntryKind::File { size, stored, is_sparse: true })
     }
 
-    /// A file with its map in front of the data (pax 1.0), both together `in_archive` bytes.
+    /// Reads a file with its map before the data (pax 1.0). Map and data together take
+    /// `in_archive` bytes.
     pub(super) fn file_with_map_before_data(
         &mut self,
         size: Option<u64>,
@@ -62,7 +65,8 @@ impl TarReader {
         self.sparse_file(regions, size, stored, in_archive)
     }
 
-    /// The map in front of the data: how many regions, then offset and length of each, a number a line, in whole blocks.
+    /// Reads the map before the data: the number of regions, then offset and length of each
+    /// region. Each number is on a line of its own, and the map is padded to whole blocks.
     fn map_before_data(&mut self, size: u64) -> Result<StoredRanges, Error> {
         let start = self.cursor.offset();
         let end = start.saturating_add(size);
@@ -79,7 +83,7 @@ impl TarReader {
         Ok(regions)
     }
 
-    /// A line of the map, which ends before `end`.
+    /// Reads a number of the map, which has to end with a newline before the offset `end`.
     fn map_number(&mut self, end: u64) -> Result<u64, Error> {
         let mut digits = [0; MAX_DIGITS];
         let mut count = 0;

@@ -1,4 +1,5 @@
-//! Archives: a tar whose files become those of a directory, or whose disk image becomes a disk.
+//! Archives: unpacks a tar into a directory, or finds the disk image in a tar and returns it as a
+//! stream.
 //!
 //! ```text
 //!  source ──► meter ─► decode ─► entries ──► extraction ──► staging folder ──► commit
@@ -6,13 +7,15 @@
 //!                                pax, maps   directories     target             replace
 //! ```
 //!
-//! The result is what GNU `tar --preserve-permissions --no-same-owner -x` makes of the same archive. What could reach
-//! beyond the target is refused instead of being worked around: absolute names, `..`, entries behind symbolic links,
-//! devices. Nothing is to be seen in the target before all of the archive was read and verified. The renames that follow are
-//! the only ones that can leave a part of it, if one of them fails or the process is killed; the error says so.
+//! The result is the same as with GNU `tar --preserve-permissions --no-same-owner -x`. Entries
+//! that could reach outside the target are errors: absolute names, `..`, entries below symbolic
+//! links, devices. GNU tar strips or skips some of these and continues, but then the user gets
+//! something other than what was sent. Symbolic links may lead anywhere, because they are never
+//! followed.
 //!
-//! GNU tar strips or skips some of that and goes on: then the user gets something else than what was sent. Symbolic
-//! links may lead anywhere, because they are never followed.
+//! Nothing is visible in the target before the whole archive was read and verified. Only the
+//! renames at the end can leave a part of the archive in the target, if one of them fails or the
+//! process is killed. If a rename fails, the error reports that.
 
 mod appliance;
 #[cfg(feature = "targets")]

@@ -1,17 +1,19 @@
-//! Names that entries may have.
+//! Validates the names of entries.
 
 use crate::error::ArchiveErrorKind;
 
-/// Longest path, its NUL included (`PATH_MAX` of Linux).
+/// Longest path in bytes, its NUL included (`PATH_MAX` of Linux).
 pub(super) const PATH_MAX_BYTES: usize = 4096;
-/// Longest component (`NAME_MAX` of Linux).
+/// Longest component of a path in bytes (`NAME_MAX` of Linux).
 const NAME_MAX_BYTES: usize = 255;
-/// Directories inside each other. Each is an open descriptor while it is worked in, of which a process may have 1024.
+/// Deepest nesting of directories. Each level keeps a descriptor open while entries are created in
+/// it, and a process may have 1024 descriptors.
 const MAX_DEPTH: u64 = 128;
-/// Longest part of a name that messages show.
+/// Number of characters of a name that messages show.
 const SHOWN_CHARS: usize = 200;
 
-/// The components of a name below the target: without `.` and double slashes. None of them can lead out of it.
+/// Splits a name into its components, without `.` and empty ones. Names that could lead out of the
+/// target are errors, as are names that are too long or too deep.
 pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKind> {
     use ArchiveErrorKind::Name;
     if name.is_empty() {
@@ -20,7 +22,8 @@ pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKin
     if name.contains(&0) {
         return Err(Name("has a NUL in it"));
     }
-    // Refused, not stripped as by GNU tar: the user would get something else than what was sent.
+    // An error, where GNU tar strips the slash: the user would get something other than what was
+    // sent.
     if name.starts_with(b"/") {
         return Err(Name("is absolute: it would climb out of the target"));
     }
@@ -42,7 +45,7 @@ pub(super) fn path_components(name: &[u8]) -> Result<Vec<&[u8]>, ArchiveErrorKin
     Ok(found)
 }
 
-/// A name for messages.
+/// Escapes and shortens a name for messages.
 pub(super) fn printable_name(name: &[u8]) -> String {
     printable::escape_prefix(name, SHOWN_CHARS)
 }

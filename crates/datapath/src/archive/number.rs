@@ -1,13 +1,14 @@
-//! Numbers as headers write them.
+//! Numbers in the notations of tar headers.
 
-/// A moment: seconds since 1970 (negative before), and nanoseconds after that second.
+/// A point in time: seconds since 1970, negative before that, plus nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct TarTimestamp {
     pub(super) seconds: i64,
     pub(super) nanoseconds: u32,
 }
 
-/// A numeric field of a header: octal digits (POSIX.1-1988), or base 256 where bit 7 of the first byte is set (GNU). Empty is 0.
+/// Parses a numeric field of a header: octal digits (POSIX.1-1988), or base 256 if bit 7 of the
+/// first byte is set (GNU). An empty field is 0.
 pub(super) fn parse_field(bytes: &[u8]) -> Option<i64> {
     match bytes.first() {
         Some(first) if first & 0x80 != 0 => base_256(*first, &bytes[1..]),
@@ -15,17 +16,18 @@ pub(super) fn parse_field(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// Two's complement, big endian; of the first byte bit 7 is the mark and bit 6 the sign.
+/// Parses a base-256 number: two's complement, big endian. In the first byte, bit 7 marks the
+/// format and bit 6 is the sign.
 fn base_256(first: u8, rest: &[u8]) -> Option<i64> {
     let sign = if first & 0x40 == 0 { 0 } else { -0x40 };
     let top = i128::from(first & 0x3f) + sign;
-    // At most 12 bytes are a field, so this does not overflow.
+    // A field has at most 12 bytes, so an `i128` does not overflow.
     let value =
         rest.iter().try_fold(top, |value, byte| value.checked_mul(256)?.checked_add(i128::from(*byte)))?;
     i64::try_from(value).ok()
 }
 
-/// Digits between spaces or NULs.
+/// Parses octal digits with spaces or NULs around them.
 fn parse_octal(bytes: &[u8]) -> Option<i64> {
     let mut parts = bytes.split(|byte| matches!(byte, b' ' | 0));
     let number = parts.find(|part| !part.is_empty()).unwrap_or_default();
@@ -39,7 +41,8 @@ fn parse_digits(bytes: &[u8], radix: u32) -> Option<u64> {
     })
 }
 
-/// Fills a field as GNU tar does: octal digits and a NUL, or base 256 for what has more digits or is negative.
+/// Fills a field as GNU tar does: octal digits and a NUL, or base 256 for numbers that are
+/// negative or have too many digits.
 pub(super) fn write_field(field: &mut [u8], value: i128) {
     let Some((last, digits)) = field.split_last_mut() else {
         return;
@@ -67,7 +70,7 @@ fn low_byte(value: i128) -> u8 {
     value.to_le_bytes()[0]
 }
 
-/// Decimal digits and nothing else.
+/// Parses decimal digits. Signs, spaces and empty text are errors.
 pub(super) fn parse_decimal(bytes: &[u8]) -> Option<u64> {
     if bytes.is_empty() {
         return None;
@@ -75,7 +78,8 @@ pub(super) fn parse_decimal(bytes: &[u8]) -> Option<u64> {
     parse_digits(bytes, 10)
 }
 
-/// Seconds in decimal, maybe negative, maybe with a fraction (pax, "mtime"). What is below a nanosecond is rounded down.
+/// Parses seconds in decimal, with an optional minus sign and an optional fraction (pax, "mtime").
+/// Digits beyond nanoseconds are rounded down.
 pub(super) fn parse_time(bytes: &[u8]) -> Option<TarTimestamp> {
     let (is_negative, digits) = match bytes.strip_prefix(b"-") {
         Some(digits) => (true, digits),
@@ -94,7 +98,7 @@ pub(super) fn parse_time(bytes: &[u8]) -> Option<TarTimestamp> {
     if !is_negative {
         return Some(TarTimestamp { seconds, nanoseconds });
     }
-    // Down is away from zero here: digits that are cut off make the time earlier.
+    // Rounding down means away from zero here: cut-off digits make the time earlier.
     let has_more = fraction.iter().skip(9).any(|digit| *digit != b'0');
     let below = nanoseconds + u32::from(has_more);
     Some(match below {

@@ -1,11 +1,11 @@
-//! Records of extended headers (POSIX.1-2017, pax, "pax Extended Header").
+//! Parses the records of extended headers (POSIX.1-2017, pax, "pax Extended Header").
 
 use super::name::printable_name;
 use super::number::{self, TarTimestamp};
 use super::sparse::StoredRanges;
 use crate::error::ArchiveErrorKind;
 
-/// Facts that records tell about an entry, as far as they matter here.
+/// The records of an entry that matter here.
 #[derive(Debug, Default)]
 pub(super) struct PaxRecords {
     pub(super) path: Option<Vec<u8>>,
@@ -20,29 +20,31 @@ pub(super) struct PaxRecords {
 pub(super) struct SparseRecords {
     major: u64,
     minor: u64,
-    /// The name of the file, where the header has one for those who do not know of this.
+    /// The real name of a sparse file. The header then has another name, for readers that do not
+    /// support sparse files.
     pub(super) name: Option<Vec<u8>>,
-    /// Bytes of the file when it is expanded.
+    /// Size of the file in bytes, holes included.
     pub(super) size: Option<u64>,
     count: Option<u64>,
-    /// Regions of versions 0.0 and 0.1; version 1.0 has them in front of the data.
+    /// Regions in versions 0.0 and 0.1. Version 1.0 stores them before the data.
     pub(super) regions: StoredRanges,
     offset: Option<u64>,
 }
 
-/// The place of the map of a sparse file.
+/// Where the map of a sparse file is stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SparseMapLocation {
     /// The file is not sparse.
     None,
     /// In the records (versions 0.0 and 0.1).
     Records,
-    /// In front of the data (version 1.0).
+    /// Before the data (version 1.0).
     Data,
 }
 
 impl PaxRecords {
-    /// Takes the records of an extended header. A later record wins; an empty one takes the earlier back.
+    /// Reads the records of an extended header. A later record replaces an earlier one with the
+    /// same key; an empty value removes it.
     pub(super) fn read_records(&mut self, mut records: &[u8]) -> Result<(), ArchiveErrorKind> {
         while !records.is_empty() {
             let (key, value, rest) = split_record(records)
@@ -70,7 +72,7 @@ impl PaxRecords {
         Ok(())
     }
 
-    /// The facts of a global header, which hold for each of the entries behind it.
+    /// Returns the records of a global header, which apply to each entry after it.
     pub(super) fn inherited_records(&self) -> Self {
         Self {
             path: self.path.clone(),
@@ -102,7 +104,7 @@ impl SparseRecords {
         Ok(())
     }
 
-    /// `offset,length,offset,length…` (version 0.1).
+    /// Parses `offset,length,offset,length…` (version 0.1).
     fn read_map(&mut self, value: &[u8]) -> Result<(), ArchiveErrorKind> {
         self.regions.clear();
         if value.is_empty() {
@@ -122,7 +124,7 @@ impl SparseRecords {
         self.regions.push(offset, length)
     }
 
-    /// The place of the map, once all records were read.
+    /// Returns where the map is stored. Call this after all records were read.
     pub(super) fn map_location(&self) -> Result<SparseMapLocation, ArchiveErrorKind> {
         let is_sparse = self.size.is_some() || self.count.is_some() || self.regions.count() > 0;
         match (self.major, self.minor) {
@@ -142,7 +144,7 @@ impl SparseRecords {
     }
 }
 
-/// `None` if the value is empty.
+/// Parses a value with `parse`. `None` if the value is empty.
 fn parse_value<T>(
     value: &[u8],
     field: &'static str,
@@ -156,7 +158,8 @@ fn parse_value<T>(
     Ok(Some(parsed))
 }
 
-/// Key and value of the first record, `"%d %s=%s\n"` with the length of all of it in front, and the other records.
+/// Splits off the first record. Returns its key, its value and the remaining records. A record is
+/// `"%d %s=%s\n"`; the number is the length of the whole record, including the number itself.
 fn split_record(records: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = records.iter().position(|byte| *byte == b' ')?;
     let length = usize::try_from(number::parse_decimal(records.get(..space)?)?).ok()?;
@@ -275,7 +278,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_bytes_are_records_or_an_error(bytes: Vec<u8>) {
-            // The point is that this returns.
+            // The test checks mainly that this call returns.
             let read = PaxRecords::default().read_records(&bytes);
             prop_assert!(read.is_err() || bytes.is_empty() || bytes.ends_with(b"\n"));
         }

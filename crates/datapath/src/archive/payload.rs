@@ -1,4 +1,4 @@
-//! The archive around an image: a clone of a directory, or an appliance.
+//! Opens the archive around an image: the clone of a directory, or an appliance.
 
 use diskimage::{DETECT_BYTES, Error as ImageError, Format};
 
@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::input::TransferInput;
 use crate::options::{HEADER_BYTES, PayloadKind, ReadOptions};
 
-/// The image that `payload` says is in the archive `input`; `input` itself if it is the image.
+/// Returns the image inside the archive `input`, according to `payload`. Returns `input` itself if
+/// it is the image.
 pub(crate) fn open_payload(
     input: TransferInput,
     payload: PayloadKind,
@@ -25,7 +26,8 @@ pub(crate) fn open_payload(
                 Ok(appliance)
             };
             let mut disk = input.enter_archive("ova", find, ApplianceDisk::size)?;
-            // Behind the disk there may be another one, or the manifest with the digest of this one.
+            // The disk may be followed by a second disk, which is an error, or by the manifest
+            // with its digest.
             disk.read_to_end();
             disk
         }
@@ -37,8 +39,9 @@ pub(crate) fn open_payload(
     Ok(image)
 }
 
-/// Fails if an image whose name says that it is of the format `wanted` begins like a raw disk. Nothing is called `disk.vmdk` and
-/// does that but a disk that a description in another file belongs to.
+/// Fails if the file extension stands for the format `wanted` but the content begins like a raw
+/// disk. A file `disk.vmdk` with such content is only the data of a disk whose descriptor is in
+/// another file.
 fn check_promise(image: &mut TransferInput, wanted: Format) -> Result<(), Error> {
     let found = Format::resolve_wanted(&image.peek(DETECT_BYTES)?, None)?;
     if found == Format::Raw {

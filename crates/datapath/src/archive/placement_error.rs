@@ -1,9 +1,9 @@
-//! Errors of an entry of which it is not known yet where in the archive it was.
+//! Errors about an entry that do not yet include the position of the entry in the archive.
 
 use super::entries::TarReader;
 use crate::error::{ArchiveErrorKind, Error, TargetError};
 
-/// A refusal, or any other error of the data path.
+/// An entry that is refused, or any other error of the data path.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub(super) enum PlacementError {
@@ -12,7 +12,7 @@ pub(super) enum PlacementError {
 }
 
 impl PlacementError {
-    /// The error, with the place that `archive` is at.
+    /// Returns the error with the offset and name of the current entry of `archive`.
     pub(super) fn into_error(self, archive: &TarReader) -> Error {
         match self {
             Self::Refused(kind) => archive.entry_error(kind),

@@ -1,21 +1,23 @@
-//! The places of the stored bytes of a file: all over it, or between holes.
+//! The layout of a file: which of its bytes are stored in the archive, and which are holes.
 
 use crate::error::ArchiveErrorKind;
 use crate::memory::MemoryGrant;
 
-/// Regions that a file may have: 16 MiB of memory. A disk of 64 GiB has as many if every other 32 KiB of it are a hole.
+/// Limit on the number of regions of a file. The list then takes 16 MiB of memory. A disk of 64
+/// GiB has that many regions if every other 32 KiB are a hole.
 pub(super) const MAX_REGIONS: u64 = 1 << 20;
 
-/// Bytes of a file that are stored.
+/// A contiguous range of stored bytes.
 #[derive(Debug, Clone, Copy)]
 struct StoredRange {
-    /// Offset of the first one in the file.
+    /// Offset of the first byte in the file.
     offset: u64,
     /// Number of bytes.
     length: u64,
 }
 
-/// Regions in the order in which they are read, no more than may be kept.
+/// The regions of a file in the order in which they are read. Their number is limited, and their
+/// memory counts against the memory budget.
 #[derive(Debug, Default)]
 pub(super) struct StoredRanges {
     list: Vec<StoredRange>,
@@ -23,11 +25,11 @@ pub(super) struct StoredRanges {
 }
 
 impl StoredRanges {
-    /// Adds a region.
+    /// Adds a region. Fails if there are too many, or if the memory budget is exhausted.
     pub(super) fn push(&mut self, offset: u64, length: u64) -> Result<(), ArchiveErrorKind> {
         check_count(self.list.len() as u64 + 1)?;
         if self.list.len() == self.list.capacity() {
-            // The list grows to twice its length.
+            // The vector doubles its capacity when it grows.
             let bytes = 2 * self.list.len() * size_of::<StoredRange>();
             self.memory.resize(bytes as u64)?;
         }
@@ -40,31 +42,32 @@ impl StoredRanges {
         self.list.len() as u64
     }
 
-    /// Forgets all regions.
+    /// Removes all regions.
     pub(super) fn clear(&mut self) {
         self.list.clear();
     }
 }
 
-/// The regions of a file, and which of them is at hand.
+/// The regions of a file, and a cursor that moves through their stored bytes.
 #[derive(Debug)]
 pub(super) struct SparseLayout {
     regions: StoredRanges,
     /// Index of the current region.
     current: usize,
-    /// Bytes of the current region that were taken.
+    /// Bytes of the current region that were consumed.
     taken: u64,
 }
 
 impl SparseLayout {
-    /// A file without holes.
+    /// Creates the layout of a file without holes.
     pub(super) fn without_holes(size: u64) -> Self {
         let mut regions = StoredRanges::default();
         regions.list.push(StoredRange { offset: 0, length: size });
         Self::from_ranges(regions)
     }
 
-    /// A file of `size` bytes, of which `stored` lie in the archive. The map has to agree with both.
+    /// Creates the layout of a file of `size` bytes that has `stored` bytes in the archive. Fails
+    /// if the regions overlap, are out of order or contradict one of these numbers.
     pub(super) fn with_holes(
         regions: StoredRanges,
         size: u64,
@@ -86,7 +89,7 @@ impl SparseLayout {
                     )));
                 }
             };
-            // Not more than `end`: regions do not overlap.
+            // Cannot overflow: regions do not overlap, so the sum is at most `end`.
             sum += length;
         }
         if sum != stored {
@@ -101,7 +104,8 @@ impl SparseLayout {
         Self { regions, current: 0, taken: 0 }
     }
 
-    /// The offset of the next stored byte, and the number of those that follow it there.
+    /// Returns the offset of the next stored byte in the file, and the number of bytes from there
+    /// to the end of its region.
     pub(super) fn next_range(&mut self) -> Option<(u64, u64)> {
         while let Some(region) = self.regions.list.get(self.current) {
             if self.taken < region.length {
@@ -113,13 +117,13 @@ impl SparseLayout {
         None
     }
 
-    /// Counts `bytes` of the current region as taken.
+    /// Marks `bytes` of the current region as consumed.
     pub(super) fn advance(&mut self, bytes: u64) {
         self.taken += bytes;
     }
 }
 
-/// Fails before there are more regions than may be kept.
+/// Fails if `count` is more than `MAX_REGIONS`.
 pub(super) fn check_count(count: u64) -> Result<(), ArchiveErrorKind> {
     ArchiveErrorKind::check_limit("a number of regions in a sparse map", count, MAX_REGIONS)
 }

@@ -1,8 +1,10 @@
-//! The folder inside the target in which a tree grows until all of it is verified, and the proof that it is ours.
+//! The staging folder: a folder inside the target that holds the unfinished tree until the whole
+//! archive is verified.
 //!
-//! It lies inside, so that moving is renaming and new files get the group of the volume. The lock beside it is the
-//! right to unpack here. A killed attempt leaves both, and the next one that gets the lock knows by it that the
-//! folder belongs to no living process.
+//! The folder is inside the target for two reasons: the tree can then be moved by renames, and new
+//! files get the group of the volume. The lock file beside it is the right to unpack here. A
+//! killed attempt leaves both behind. When the next attempt gets the lock, it knows that the
+//! folder does not belong to a running process.
 
 use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
@@ -13,16 +15,19 @@ use crate::error::{TargetError, TargetRefusedError};
 use crate::lock::{LockState, lock_file};
 use crate::storage::Inode;
 
-/// Name of the folder, before its random part. Nothing of an archive may be called like that.
+/// Prefix of the folder's name, before its random part. Entries of an archive must not have such a
+/// name.
 pub(super) const STAGING_PREFIX: &[u8] = b".cdi-staging-";
 
-/// Attempts to open the lock file: the process that held it before may remove it in the same moment.
+/// Attempts to open and lock the lock file. The previous holder may remove the file between the
+/// two steps.
 const ATTEMPTS: usize = 100;
 
-/// The right to unpack into a directory: the lock of a file in it. With it, every other staging folder there is one of a
-/// dead process. The file is removed when this is dropped.
+/// The right to unpack into a directory: a lock on a file in that directory. While it is held,
+/// every other staging folder there belongs to a dead process. The lock file is removed on drop.
 ///
-/// A lock of the directory itself would need no file, but NFS locks only what is open for writing.
+/// Locking the directory itself would need no file, but NFS locks only files that are open for
+/// writing.
 struct Turn<'t> {
     target: &'t Directory,
     file: File,
@@ -62,23 +67,24 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// The folder: removed with all that is left in it when it is dropped.
+/// The staging folder. It is removed on drop, with everything that is left in it.
 pub(super) struct Staging<'t> {
-    /// The directory that the tree will be moved to. The folder lies in it, so that moving is renaming, and new files get the group of
-    /// the target if it is passed on.
+    /// The directory that the tree will be moved to. It contains the staging folder.
     target: &'t Directory,
     name: Vec<u8>,
     /// The tree.
     pub(super) tree: Directory,
-    /// Dropped behind the folder.
+    /// The lock. It is released after the folder was removed.
     _turn: Turn<'t>,
 }
 
 impl<'t> Staging<'t> {
-    /// Makes the folder in `target`, unless another process unpacks there, and removes those of attempts that were killed.
+    /// Creates the folder in `target` and removes the folders of killed attempts. Fails if another
+    /// process is unpacking there.
     pub(super) fn create(target: &'t Directory) -> Result<Self, TargetError> {
         let turn = Turn::acquire_turn(target)?;
-        // With the turn held, no living process of ours has a folder here: all that is found is stale.
+        // While the lock is held, no running process of ours has a folder here: every folder that
+        // is found is stale.
         remove_stale(target, turn.lock)?;
         let name = unused_name();
         target.create_directory(&name, WORKABLE)?;
@@ -99,7 +105,8 @@ fn unused_name() -> Vec<u8> {
     [STAGING_PREFIX, format!("{random:016x}").as_bytes()].concat()
 }
 
-/// Removes the folders of dead processes. Without locks they cannot be told from those of live ones, and stay.
+/// Removes the folders of dead processes. On a filesystem without locks, these cannot be
+/// distinguished from the folders of running processes, so they stay and a warning is logged.
 fn remove_stale(target: &Directory, lock: LockState) -> Result<(), TargetError> {
     for name in target.entry_names()? {
         let name = name?;

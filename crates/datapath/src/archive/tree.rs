@@ -1,8 +1,8 @@
-//! The tree that is being extracted, and the way to where the current entry belongs.
+//! The tree that is being extracted, and the open directories down to the current entry.
 //!
-//! That way is a row of open directories, each opened in the one before without following links, so that no entry can
-//! turn one of them into a link. A directory gets its mode and time whenever it is left: so they are kept in the
-//! filesystem, not in memory.
+//! Each of these directories is opened relative to its parent and without following links, so an
+//! entry cannot replace one of them with a link. Mode and time of a directory are set whenever it
+//! is left. They are therefore stored in the filesystem and not in memory.
 
 use std::io::ErrorKind;
 
@@ -11,19 +11,21 @@ use super::name::printable_name;
 use super::placement_error::PlacementError;
 use crate::error::{ArchiveErrorKind, TargetError};
 
-/// Permissions of directories that have no entry of their own, less the umask.
+/// Permissions of directories without an entry of their own, before the umask is applied.
 const IMPLIED_MODE: u32 = 0o755;
 
-/// The directories from the root of the tree to the current one, all open. No entry comes twice through a name: what
-/// was a directory may be a symbolic link by then, so every step is checked when it is taken. A directory gets its
-/// final permissions and time when it is left, since files in it change the one and may not be created under the other.
+/// The directories from the root of the tree to the current one, all of them open.
+///
+/// Nothing is assumed about a path that was used before: a former directory may have become a
+/// symbolic link, so every step is checked when it is taken. A directory gets its final mode and
+/// time when it is left, because creating files changes the time and may be forbidden by the mode.
 pub(super) struct Tree<'s> {
-    /// The root.
+    /// The root of the tree.
     root: &'s Directory,
     /// The directory that the tree will be moved to.
     target: &'s Directory,
     levels: Vec<Level>,
-    /// Names in the tree.
+    /// Number of names in the tree.
     made: u64,
     /// Attributes of the root, if the archive has them.
     root_attributes: Option<Attributes>,
@@ -38,12 +40,12 @@ struct Level {
 }
 
 impl<'s> Tree<'s> {
-    /// An empty tree at `root`, to be moved to `target`.
+    /// Begins an empty tree at `root`, which will be moved to `target`.
     pub(super) fn new(root: &'s Directory, target: &'s Directory) -> Self {
         Self { root, target, levels: Vec::new(), made: 0, root_attributes: None }
     }
 
-    /// Makes the directory `path` or finds it there.
+    /// Creates the directory `path`, or enters it if it exists. A file in its place is removed.
     pub(super) fn create_directory(
         &mut self,
         path: &[&[u8]],
@@ -69,8 +71,9 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// The directory and name for something new at `path`, which the caller makes: what an earlier entry made there is
-    /// removed.
+    /// Prepares a place for a new entry at `path`. Returns the parent directory and the name, with
+    /// which the caller creates the entry. An earlier entry at `path` is removed; a directory that
+    /// is not empty is an error.
     pub(super) fn make_room<'p>(
         &mut self,
         path: &[&'p [u8]],
@@ -91,18 +94,20 @@ impl<'s> Tree<'s> {
         Ok((self.current_directory(), name))
     }
 
-    /// The directory that holds `path`, if all that leads to it are directories, and what is there; nothing is changed.
+    /// Returns the directory that contains `path`, the name in it and its status. `None` if there
+    /// is no such entry, or if one of its parents is not a directory. Does not change anything.
     pub(super) fn find_entry<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
         resolve_path(self.root, path)
     }
 
-    /// Leaves all directories. Returns the number of names in the tree, and what the archive says of the root.
+    /// Leaves all directories. Returns the number of names in the tree, and the attributes that
+    /// the archive has for the root.
     pub(super) fn finish_tree(mut self) -> Result<(u64, Option<Attributes>), PlacementError> {
         self.leave_to(0)?;
         Ok((self.made, self.root_attributes))
     }
 
-    /// Goes to the directory `path`, making what is missing on the way.
+    /// Makes the directory `path` the current one, creating missing directories on the way.
     fn enter_directory(&mut self, path: &[&[u8]]) -> Result<&Directory, PlacementError> {
         let same = self.levels.iter().zip(path);
         let common = same.take_while(|(level, name)| level.name == **name).count();
@@ -117,7 +122,7 @@ impl<'s> Tree<'s> {
         self.levels.last().map_or(self.root, |level| &level.directory)
     }
 
-    /// Goes from the current directory to `path`, which is one level below it.
+    /// Enters the directory `path`, which is one level below the current one.
     fn descend_into(&mut self, path: &[&[u8]]) -> Result<(), PlacementError> {
         let Some(name) = path.last() else { return Ok(()) };
         let parent = self.current_directory();
@@ -125,7 +130,8 @@ impl<'s> Tree<'s> {
         let is_new = there.is_none();
         let (mode, finally) = match there {
             Some(status) if status.is_directory() => (status.attributes.mode, Some(status.attributes)),
-            // GNU tar follows it. It may lead out of the target, and an archive can bring it along.
+            // GNU tar follows the link. The link may lead out of the target, and the archive
+            // itself can contain it.
             Some(status) if status.is_symlink() => {
                 return Err(ArchiveErrorKind::BehindSymlink(printable_name(name)).into());
             }
@@ -141,10 +147,12 @@ impl<'s> Tree<'s> {
         Ok(())
     }
 
-    /// A directory that is only implied takes after the one that is already there, if any.
+    /// Returns the attributes for a directory that has no entry of its own: the mode of the
+    /// existing directory at `path` in the target, if there is one.
     fn attributes_in_target(&self, path: &[&[u8]]) -> Result<Option<Attributes>, TargetError> {
         let there = match resolve_path(self.target, path) {
-            // It lies in one that a killed attempt has closed.
+            // A parent directory is not accessible, because a killed attempt has already set its
+            // final mode.
             Err(error) if error.source.kind() == ErrorKind::PermissionDenied => None,
             other => other?.filter(|(_, _, status)| status.is_directory()),
         };
@@ -166,7 +174,8 @@ impl<'s> Tree<'s> {
 /// A directory, and a name in it with its status.
 type Found<'p> = (Directory, &'p [u8], Status);
 
-/// What is at `path` below `root`, if all that leads to it are directories.
+/// Returns the entry at `path` below `root`. `None` if it does not exist, or if one of its parents
+/// is not a directory.
 fn resolve_path<'p>(root: &Directory, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
     let Some((name, parents)) = path.split_last() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Unpacking: all of an archive becomes files of a directory, or none of it.
+//! Unpacks an archive into a directory: all of it, or nothing.
 
 use std::path::PathBuf;
 
@@ -16,36 +16,40 @@ use crate::options::ReadOptions;
 use crate::source::Source;
 use crate::storage::StorageLocation;
 
-/// The directory that is filled.
+/// Where and how an archive is unpacked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnpackOptions {
-    /// An existing directory. What is in it stays, but for files that the archive has as well.
+    /// An existing directory. Its content stays, except for files that are in the archive too.
     pub dir: PathBuf,
-    /// Replace such files, as the retry of a killed attempt has to; else an archive that has any of them is refused.
+    /// If true, such files are replaced, which the retry of a killed attempt needs. If false, an
+    /// archive that contains any of them is refused.
     pub overwrite: bool,
-    /// Bytes of file data that may be written.
+    /// Limit on the bytes of file data that may be written.
     pub available: u64,
 }
 
-/// Figures of an archive that was unpacked.
+/// Statistics of an unpacked archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnpackReport {
-    /// Files, directories and links of the archive.
+    /// Number of files, directories and links in the archive.
     pub entries: u64,
-    /// Bytes of the files, holes included.
+    /// Size of all files in bytes, holes included.
     pub data_bytes: u64,
-    /// Bytes that were written.
+    /// Bytes of file data that were written.
     pub written_bytes: u64,
-    /// Source bytes that were consumed.
+    /// Bytes that were read from the source.
     pub source_bytes: u64,
-    /// The digest of the whole object, if one was asked for.
+    /// The digest of the whole source object, if one was requested.
     pub checksum: Option<String>,
     /// Names of the layers around the files, outermost first; the last one is `tar`.
     pub layers: Vec<&'static str>,
 }
 
-/// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the disk. After a failure the
-/// directory is as it was, unless the error says that a part of the archive is in it. The source is always read to its end, since only there is all of it verified.
+/// Unpacks the tar from `source` into a directory. Returns when all of it is verified and on the
+/// disk.
+///
+/// After a failure the directory is unchanged, unless the error says that a part of the archive is
+/// in it. The source is always read to its end, because only there can all of it be verified.
 pub fn unpack_archive(
     source: &dyn Source,
     target: &UnpackOptions,
@@ -56,7 +60,8 @@ pub fn unpack_archive(
     let (mut layers, readings) = (input.layer_names(), input.readings());
     layers.push("tar");
     let mut archive = TarReader::new(Box::new(input));
-    // What is no archive is refused before the target is touched.
+    // The first header is read here, so data that is not an archive is refused before the target
+    // is touched.
     let mut next = archive.next_entry()?;
 
     reading.observer.begin_phase(TransferPhase::Transfer);
@@ -68,13 +73,14 @@ pub fn unpack_archive(
         readings.time_stage(Stage::Target, || extraction.place_entry(&entry, &mut archive))?;
         next = archive.next_entry()?;
     }
-    // To the end of the stream, where decoders verify what they have read; the checksum is of all of it.
+    // Read to the end of the stream, where decoders verify their checksums. The requested checksum
+    // also covers the whole stream.
     archive.drain_stream()?;
     let extracted = extraction.finish_extraction().map_err(|error| error.into_error(&archive))?;
     let checksum = readings.verify_digest()?;
 
     reading.observer.begin_phase(TransferPhase::Resize);
-    // What follows makes the files visible.
+    // The last check for a stop request: the next step makes the files visible.
     reading.check_stop()?;
     readings.time_stage(Stage::Target, || -> Result<(), TargetError> {
         let commit = Commit {
@@ -84,7 +90,8 @@ pub fn unpack_archive(
             archive: source.storage_location().and_then(StorageLocation::file_inode),
         };
         commit.move_tree(extracted.names)?;
-        // Its removal changes the time of the directory, and needs one that can be written.
+        // The staging folder is removed before the attributes are applied: its removal changes the
+        // directory's time, and would fail if the new mode made the directory read-only.
         drop(staging);
         let Some(root) = extracted.root else { return Ok(()) };
         let adopted = directory.apply_attributes(root);

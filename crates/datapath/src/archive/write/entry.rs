@@ -1,27 +1,27 @@
-//! An entry that is to be written.
+//! Description of an entry to be written.
 
-/// Bytes of a name, or of a link's target, that the header itself has room for.
+/// Largest size of a name or a link target, in bytes, that fits into the header itself.
 pub(super) const NAME_BYTES: usize = 100;
 
 /// A part of a sparse file that holds data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataRegion {
-    /// Its offset in the file. A multiple of 512.
+    /// Offset in the file, a multiple of 512.
     pub offset: u64,
-    /// Bytes. A multiple of 512, unless the region ends where the file does.
+    /// Size in bytes, a multiple of 512 unless the region ends at the end of the file.
     pub length: u64,
 }
 
-/// Attributes of every entry.
+/// Attributes that every entry has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryAttributes {
     /// Permissions with setuid, setgid and the sticky bit.
     pub mode: u32,
-    /// The owner's number.
+    /// User ID of the owner.
     pub uid: u32,
-    /// The group's number.
+    /// ID of the group.
     pub gid: u32,
-    /// Seconds since 1970, rounded down.
+    /// Modification time in seconds since 1970, rounded down.
     pub mtime: i64,
 }
 
@@ -30,20 +30,20 @@ pub struct EntryAttributes {
 pub enum NewEntryKind<'a> {
     /// A file whose bytes follow the header.
     File {
-        /// Bytes of the file.
+        /// Size of the file in bytes.
         size: u64,
     },
-    /// A file of which only the data follows: [`more_regions`](super::more_regions), and then region by region. GNU tar ends the list with an
-    /// empty region where the file ends.
+    /// A sparse file. The header is followed by [`more_regions`](super::more_regions) and then by
+    /// the data of each region. GNU tar ends the list with an empty region at the end of the file.
     Sparse {
-        /// Bytes of the file, holes included.
+        /// Size of the file in bytes, holes included.
         size: u64,
-        /// The parts with data.
+        /// The regions with data.
         regions: &'a [DataRegion],
     },
-    /// Another name of the file with this one.
+    /// A hard link to the file with this name.
     HardLink(&'a [u8]),
-    /// A link to this target.
+    /// A symbolic link to this target.
     Symlink(&'a [u8]),
     /// A directory; its name ends with a slash.
     Directory,
@@ -51,16 +51,16 @@ pub enum NewEntryKind<'a> {
     Fifo,
     /// A character device.
     Character {
-        /// The driver.
+        /// The major number, which selects the driver.
         major: u32,
-        /// The number of the device.
+        /// The minor number, which selects the device.
         minor: u32,
     },
     /// A block device.
     Block {
-        /// The driver.
+        /// The major number, which selects the driver.
         major: u32,
-        /// The number of the device.
+        /// The minor number, which selects the device.
         minor: u32,
     },
 }
@@ -79,7 +79,7 @@ impl NewEntryKind<'_> {
         }
     }
 
-    /// Bytes of data in the archive.
+    /// Size of the entry's data in the archive, in bytes.
     pub(super) fn stored_bytes(&self) -> u64 {
         match self {
             Self::File { size } => *size,

@@ -1,10 +1,11 @@
-//! The fields of a header block.
+//! Writes the fields of a header block.
 
 use super::super::header::{BLOCK_BYTES, Block, SPARSE_ENTRY_BYTES};
 use super::super::number;
 use super::entry::{DataRegion, EntryAttributes, NAME_BYTES};
 
-/// A header that is being filled in. Offsets are those of POSIX.1-1988 (ustar), and of the old GNU format behind 345.
+/// A header under construction. Offsets are from POSIX.1-1988 (ustar); from 345 on they are from
+/// the old GNU format.
 pub(super) struct TarHeaderBuilder(Block);
 
 impl TarHeaderBuilder {
@@ -38,7 +39,8 @@ impl TarHeaderBuilder {
         number::write_field(&mut self.0[483..495], size.into());
     }
 
-    /// The block with its checksum, to which the field of the checksum counts as spaces: six digits, NUL, space.
+    /// Returns the block with its checksum: six digits, NUL, space. The checksum is calculated as
+    /// if its field held spaces.
     pub(super) fn into_block(mut self) -> Block {
         self.0[148..156].fill(b' ');
         let sum: i128 = self.0.iter().map(|byte| i128::from(*byte)).sum();
@@ -47,7 +49,7 @@ impl TarHeaderBuilder {
     }
 }
 
-/// A block that continues a map of regions.
+/// Returns a block that continues a sparse map.
 pub(super) fn continuation_block(regions: &[DataRegion], is_continued: bool) -> Block {
     let mut block = [0; BLOCK_BYTES];
     write_regions(&mut block[..504], regions);

@@ -1,24 +1,28 @@
-//! Headers of entries, and the zeros between and behind them.
+//! Encodes the headers of entries, and the zeros between and after entries.
 
 use super::super::header::BLOCK_BYTES;
 use super::super::sparse;
 use super::entry::{DataRegion, EntryAttributes, NAME_BYTES, NewEntryKind};
 use super::fields::{self, TarHeaderBuilder};
 
-/// Most data regions of a sparse file: what our reader takes, the empty one at the end included.
+/// Largest number of data regions of a sparse file. Our reader accepts one more, which is the
+/// empty region at the end.
 pub const MAX_REGIONS: u64 = sparse::MAX_REGIONS - 1;
 
-/// A tar is made of records of 20 blocks, the last of which is filled up (GNU tar, `--blocking-factor`).
+/// Size of a record. A tar consists of records of 20 blocks; the last one is padded (GNU tar,
+/// `--blocking-factor`).
 const RECORD_BYTES: u64 = 20 * BLOCK_BYTES as u64;
 
-/// Name of the entry before one whose name is too long for a header.
+/// Name of the extra entry that comes before an entry whose name or link target is too long for
+/// its header.
 const LONG_LINK: &[u8] = b"././@LongLink";
 
-/// Regions of a sparse file in its header, and in each of the blocks that continue it.
+/// Number of regions of a sparse file that fit into its header, and into each block that continues
+/// it.
 const HEADER_REGIONS: usize = 4;
 const BLOCK_REGIONS: usize = 21;
 
-/// The header of an entry, with what goes before it if its names are long.
+/// Encodes the header of an entry, including the extra entries before it if its names are long.
 pub fn encode_header(name: &[u8], meta: &EntryAttributes, kind: &NewEntryKind<'_>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(BLOCK_BYTES);
     let target = kind.link_target();
@@ -44,17 +48,17 @@ pub fn encode_header(name: &[u8], meta: &EntryAttributes, kind: &NewEntryKind<'_
     bytes
 }
 
-/// An entry whose data is the name of the next one.
+/// Appends an entry whose data is the long name of the next entry.
 fn long_name(typeflag: u8, name: &[u8], bytes: &mut Vec<u8>) {
     let meta = EntryAttributes { mode: 0o644, uid: 0, gid: 0, mtime: 0 };
-    // With the NUL behind it.
+    // Includes the NUL after the name.
     let length = name.len() + 1;
     bytes.extend_from_slice(&TarHeaderBuilder::new(LONG_LINK, typeflag, &meta, length as u64).into_block());
     bytes.extend_from_slice(name);
     bytes.resize(bytes.len() + 1 + padding_bytes(length as u64), 0);
 }
 
-/// The blocks with the regions of a sparse file that its header has no room for.
+/// Returns the blocks with those regions of a sparse file that do not fit into its header.
 pub fn more_regions(regions: &[DataRegion]) -> impl Iterator<Item = [u8; BLOCK_BYTES]> + '_ {
     let rest = regions.get(HEADER_REGIONS..).unwrap_or_default();
     let blocks = rest.chunks(BLOCK_REGIONS);
@@ -62,13 +66,14 @@ pub fn more_regions(regions: &[DataRegion]) -> impl Iterator<Item = [u8; BLOCK_B
     blocks.enumerate().map(move |(index, regions)| fields::continuation_block(regions, index < last))
 }
 
-/// Zero bytes that follow `length` bytes of data: blocks are filled up.
+/// Returns the number of zero bytes that pad `length` bytes of data to whole blocks.
 pub fn padding_bytes(length: u64) -> usize {
     let beyond = usize::try_from(length % BLOCK_BYTES as u64).unwrap_or(0);
     (BLOCK_BYTES - beyond) % BLOCK_BYTES
 }
 
-/// Zero bytes that end an archive of `length` bytes: two blocks, and what fills up the record.
+/// Returns the number of zero bytes that end an archive of `length` bytes: two blocks, and the
+/// padding of the last record.
 pub fn end_bytes(length: u64) -> u64 {
     let least = length + 2 * BLOCK_BYTES as u64;
     least.next_multiple_of(RECORD_BYTES) - length

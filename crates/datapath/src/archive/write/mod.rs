@@ -1,4 +1,5 @@
-//! Headers of a tar, as GNU tar writes them with `--format=gnu --numeric-owner`, to the byte. No files are touched here.
+//! Encodes the headers of a tar. The bytes are identical to the output of GNU tar with
+//! `--format=gnu --numeric-owner`. This module does no I/O.
 
 mod entry;
 mod fields;
