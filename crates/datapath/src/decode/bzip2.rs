@@ -1,4 +1,5 @@
-//! bzip2. There is no specification but the program; every block and every stream has a CRC-32.
+//! Decodes bzip2. The program itself is the only specification. Every block and every stream has a
+//! CRC-32.
 
 use bzip2::{Decompress, Status};
 
@@ -8,12 +9,13 @@ use crate::codec::Codec;
 use crate::memory::MemoryGrant;
 use crate::options::DecodeLimits;
 
-/// The bytes behind the level: a block (the digits of π) …
+/// The six bytes after the level if a block follows: the digits of π.
 const BLOCK: [u8; 6] = [0x31, 0x41, 0x59, 0x26, 0x53, 0x59];
-/// … or, in an empty stream, its end (those of √π).
+/// The six bytes after the level if the stream is empty and ends here: the digits of √π.
 const STREAM_END: [u8; 6] = [0x17, 0x72, 0x45, 0x38, 0x50, 0x90];
 
-/// True if a bzip2 stream begins with `head`: `BZh`, the level, and what of the next six bytes is there.
+/// Returns true if a bzip2 stream begins with `head`: `BZh`, the level, and as many of the next
+/// six bytes as `head` has.
 pub(super) fn begins_stream(head: &[u8]) -> bool {
     let [b'B', b'Z', b'h', b'1'..=b'9', rest @ ..] = head else {
         return false;
@@ -22,13 +24,14 @@ pub(super) fn begins_stream(head: &[u8]) -> bool {
     BLOCK.starts_with(rest) || STREAM_END.starts_with(rest)
 }
 
-/// Memory of a level: four bytes for each of its 100,000 bytes of a block (`man bzip2`, "Memory management").
+/// Memory for each level, in bytes. A level stands for 100,000 bytes of a block, each of which
+/// takes four bytes of memory (`man bzip2`, "Memory management").
 const LEVEL_BYTES: u64 = 400_000;
 
-/// And for every stream: "100 kbytes + ( 4 x block size )" (ibid.).
+/// Memory that every stream takes in addition: "100 kbytes + ( 4 x block size )" (ibid.).
 const STATE_BYTES: u64 = 100_000;
 
-/// libbzip2.
+/// The decoder of libbzip2.
 pub(super) struct Bzip2Engine {
     decoder: Decompress,
     grant: MemoryGrant,

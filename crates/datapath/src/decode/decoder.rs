@@ -1,7 +1,9 @@
-//! The loop that all decoders share: pull, decode, look what follows a member, and say what went wrong.
+//! The loop that all decoders share. It reads input, decodes it, checks what follows a member, and
+//! creates the errors.
 //!
-//! *Member* stands for what the formats call a member (gzip), a frame (zstd) or a stream (xz, bzip2): the
-//! unit that can be concatenated with others of its kind and decodes to the concatenation.
+//! A *member* is what the formats call a member (gzip), a frame (zstd) or a stream (xz, bzip2):
+//! the unit that can be concatenated with others of its kind. Concatenated members decode to the
+//! concatenation of their content.
 
 use crate::cursor::ChunkCursor;
 use bytes::Bytes;
@@ -17,49 +19,55 @@ use crate::zeros::ZEROS;
 
 /// The part of decoding that differs between the codecs.
 pub(super) trait DecoderEngine: Send + Sized {
-    /// The codec, for its name.
+    /// The codec, whose name appears in errors.
     const CODEC: Codec;
-    /// Bytes at the beginning of a member that [`DecoderEngine::is_member_start`] and [`DecoderEngine::begin_member`] want to see.
+    /// Number of bytes at the beginning of a member that [`DecoderEngine::is_member_start`] and
+    /// [`DecoderEngine::begin_member`] need.
     const HEAD_BYTES: usize;
-    /// The zero bytes that may follow a member.
+    /// The zero bytes that are allowed after a member.
     const PADDING: MemberPadding;
 
-    /// True if a member begins with `head`.
+    /// Returns true if a member begins with `head`.
     fn is_member_start(head: &[u8]) -> bool;
 
-    /// An engine that keeps to `limits`: whatever its size depends on the stream for is granted before it is taken, and
-    /// stays granted as long as the engine has it.
+    /// Creates an engine that stays within `limits`. Memory whose size depends on the stream is
+    /// granted before it is allocated, and the grant is held as long as the engine uses the
+    /// memory.
     fn new(limits: &DecodeLimits) -> Result<Self, EngineError>;
 
-    /// Makes ready for the member that begins with `head`; [`DecoderEngine::decode_step`] is given those bytes again.
+    /// Prepares for the member that begins with `head`. The same bytes are passed to
+    /// [`DecoderEngine::decode_step`] again.
     fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError>;
 
-    /// Decodes from the front of `input`, which is cut by what was used, into the free capacity of
-    /// `output`. True if the member is complete, with its checksums verified and all its output delivered.
+    /// Decodes from the front of `input` into the free capacity of `output`, and removes the
+    /// consumed bytes from `input`. Returns true if the member is complete, its checksums are
+    /// verified and all of its output was written.
     fn decode_step(&mut self, input: &mut &[u8], output: &mut ChunkBuffer) -> Result<bool, EngineError>;
 
-    /// Consumes the next member if it holds nothing but zeros and the codec can tell without decoding it. Returns how many.
+    /// Consumes the next member if it contains only zeros and the codec can detect that without
+    /// decoding it. Returns the number of zeros.
     fn take_zeros(_input: &mut ChunkCursor) -> Result<Option<u64>, Error> {
         Ok(None)
     }
 }
 
-/// The zero bytes that a format allows after a member.
+/// The padding that a format allows after a member.
 pub(super) enum MemberPadding {
-    /// None.
+    /// No padding.
     Nowhere,
-    /// Any number, up to the end of the stream.
+    /// Any number of zero bytes, but only at the end of the stream.
     AtEnd,
-    /// A multiple of four, between members and at the end.
+    /// A multiple of four zero bytes, between members and at the end of the stream.
     Words,
 }
 
-/// The reason for which an engine gave up; [`EngineError::into_decode_error`] adds the codec and the place.
+/// The reason why an engine failed. [`EngineError::into_decode_error`] adds the codec and the
+/// offset.
 #[derive(Debug)]
 pub(super) enum EngineError {
-    /// The bytes are not what the format allows.
+    /// The bytes violate the format.
     Corrupt(String),
-    /// The member asks for more memory than there is for it.
+    /// The member needs more memory than the budget has left.
     Memory(MemoryLimitError),
 }
 
@@ -70,7 +78,7 @@ impl From<MemoryLimitError> for EngineError {
 }
 
 impl EngineError {
-    /// The error of the layer `codec` that has consumed `offset` bytes.
+    /// Returns the error of the layer `codec`, which has consumed `offset` bytes.
     pub(super) fn into_decode_error(self, codec: Codec, offset: u64) -> DecodeError {
         let codec = codec.name();
         match self {
@@ -80,22 +88,22 @@ impl EngineError {
     }
 }
 
-/// Cuts the `count` bytes off `input` that a library says it has used.
+/// Removes from `input` the `count` bytes that a library reported as consumed.
 pub(super) fn advance_input(input: &mut &[u8], count: u64) {
     let count = usize::try_from(count).unwrap_or(usize::MAX).min(input.len());
     *input = &input[count..];
 }
 
 enum DecoderState {
-    /// Before the first member: there has to be one.
+    /// Before the first member, which is mandatory.
     Start,
     /// Inside a member.
     Member,
-    /// Inside a member of zeros, of which so many have not been handed out.
+    /// Inside a member of zeros, with the number of zeros that were not returned yet.
     Zeros(u64),
-    /// After a member: another one, padding or the end.
+    /// After a member. Another member, padding or the end of the stream follows.
     Between,
-    /// After the end.
+    /// At the end of the stream.
     End,
 }
 
@@ -105,13 +113,14 @@ pub(super) struct LayerDecoder<E> {
     engine: Option<E>,
     limits: DecodeLimits,
     state: DecoderState,
-    /// Bytes that were decoded and handed out.
+    /// Decoded bytes that were returned.
     decoded: u64,
     members: u64,
 }
 
-/// Bytes that can be decoded in the time that a member costs, at least: 0.2 ms for bzip2, which clears memory for each, and 1 µs
-/// for the others.
+/// Lower bound on the bytes that can be decoded in the time that beginning a member costs: 0.2 ms
+/// for bzip2, which clears memory for each member, and 1 µs for the other codecs. Members count as
+/// this many bytes of input, so that a stream of empty members is rejected.
 const MEMBER_BYTES: u64 = 4096;
 
 impl<E: DecoderEngine> LayerDecoder<E> {
@@ -127,7 +136,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         }
     }
 
-    /// Begins the next member, or finds that there is none.
+    /// Begins the next member. Returns the state `End` if there is none.
     fn begin_member(&mut self) -> Result<DecoderState, Error> {
         if !find_member::<E>(&mut self.input, matches!(self.state, DecoderState::Start))? {
             return Ok(DecoderState::End);
@@ -147,7 +156,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
         begun.map(|()| DecoderState::Member).map_err(|fault| self.decode_error(fault))
     }
 
-    /// Decodes some of the current member, and returns the state that follows.
+    /// Decodes a part of the current member and returns the next state.
     fn decode_step(&mut self, output: &mut ChunkBuffer) -> Result<DecoderState, Error> {
         let Some(engine) = &mut self.engine else {
             return Ok(DecoderState::Start);
@@ -163,7 +172,7 @@ impl<E: DecoderEngine> LayerDecoder<E> {
             Ok(true) => Ok(DecoderState::Between),
             Ok(false) if used > 0 || output.len() > written => Ok(DecoderState::Member),
             Ok(false) if had == 0 => Err(truncated_error::<E>(&self.input)),
-            // No library should do this; if one does, waiting for it would hang.
+            // No library should return this. Without the error, the loop would never end.
             Ok(false) => {
                 Err(self.decode_error(EngineError::Corrupt("the decoder makes no progress".to_owned())))
             }
@@ -176,10 +185,11 @@ impl<E: DecoderEngine> LayerDecoder<E> {
 }
 
 impl<E: DecoderEngine> ChunkStream for LayerDecoder<E> {
-    /// Fills a whole chunk unless the end comes first, so that many small members or a slow source do not
-    /// make many small chunks.
+    /// Fills a whole chunk unless the stream ends first. Many small members or a slow source
+    /// therefore do not produce many small chunks.
     ///
-    /// Members of zeros become parts of [`ZEROS`], which later stages recognise: a terabyte of them costs less than a second.
+    /// Members of zeros become slices of [`ZEROS`], which later stages recognise. A terabyte of
+    /// zeros takes less than a second.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         let decoded = self.decoded;
         let mut output: Option<ChunkBuffer> = None;
@@ -206,7 +216,8 @@ impl<E: DecoderEngine> ChunkStream for LayerDecoder<E> {
     }
 }
 
-/// Moves to the next member, over the padding before it. `false` if there is none, which only the `first` may not be.
+/// Moves to the next member, skipping the padding before it. Returns `false` at the end of the
+/// stream; for the `first` member that is an error instead.
 pub(super) fn find_member<E: DecoderEngine>(input: &mut ChunkCursor, first: bool) -> Result<bool, Error> {
     if !first {
         skip_padding::<E>(input)?;
@@ -229,7 +240,7 @@ pub(super) fn find_member<E: DecoderEngine>(input: &mut ChunkCursor, first: bool
     })
 }
 
-/// Consumes the zero bytes after a member, if the format allows them there.
+/// Skips the zero bytes after a member, as far as the format allows them.
 fn skip_padding<E: DecoderEngine>(input: &mut ChunkCursor) -> Result<(), Error> {
     if matches!(E::PADDING, MemberPadding::Nowhere) {
         return Ok(());
@@ -246,14 +257,14 @@ fn skip_padding<E: DecoderEngine>(input: &mut ChunkCursor) -> Result<(), Error> 
     let zeros = input.offset() - start;
     let allowed = match E::PADDING {
         MemberPadding::Nowhere => zeros == 0,
-        // As gzip(1): zeros fill the last block of a tape, and nothing may follow them.
+        // Like gzip(1): zeros pad the last block of a tape, and nothing may follow them.
         MemberPadding::AtEnd => zeros == 0 || at_end,
         MemberPadding::Words => zeros.is_multiple_of(4),
     };
     if allowed { Ok(()) } else { Err(trailing_garbage::<E>(start)) }
 }
 
-/// The stream ended inside a member.
+/// Returns the error for a stream that ended inside a member.
 pub(super) fn truncated_error<E: DecoderEngine>(input: &ChunkCursor) -> Error {
     DecodeError::Truncated { codec: E::CODEC.name(), offset: input.buffered_end() }.into()
 }

@@ -1,8 +1,9 @@
-//! Bytes that a stack of decoders may read for those that it gives.
+//! Limits how many bytes a stack of decoders may read for the bytes that it produces.
 //!
-//! Empty members, padding, skippable frames and long names decode to nothing, and may go on for ever. So each layer may read
-//! only a multiple of what has come out below all of them. A limit for each layer by itself would not do: the outer one can make
-//! terabytes of padding for the inner one out of a few bytes.
+//! Empty members, padding, skippable frames and long names decode to nothing, and a stream of them
+//! may be endless. Each layer may therefore read only a multiple of the output of the whole stack.
+//! A limit for each layer alone would not suffice: from a few bytes, the outer layer can produce
+//! terabytes of padding for the inner one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +15,22 @@ use crate::codec::Codec;
 use crate::error::{DecodeError, Error};
 use crate::options::DecodeLimits;
 
-/// Bytes of a layer for each byte that comes out below the stack. Compressed data is larger than its content only where it
-/// cannot be compressed, by a thousandth; members of 10 bytes of content are three times as large.
+/// Bytes that a layer may read for each byte of output of the stack. Compressed data is larger
+/// than its content only if it is incompressible, and then by a thousandth. Members with 10 bytes
+/// of content each are three times as large as their content.
 const WORTH: u64 = 4;
 
-/// True if `consumed` bytes may be read for `decoded` ones.
+/// Returns true if reading `consumed` bytes is acceptable for `decoded` bytes of output.
 pub(super) fn is_worth(consumed: u64, decoded: u64, limits: &DecodeLimits) -> bool {
     consumed <= decoded.saturating_mul(WORTH).saturating_add(limits.spare_bytes)
 }
 
-/// The error of a layer that is not worth it.
+/// Returns the error for a layer that reads too much for its output.
 pub(super) fn barren_error(codec: Codec, consumed: u64, decoded: u64) -> Error {
     DecodeError::Barren { codec: codec.name(), consumed, decoded }.into()
 }
 
-/// The account of one stack.
+/// The bytes that one stack has delivered, shared by the inputs of all of its layers.
 pub(super) struct ExpansionBudget {
     delivered: Arc<AtomicU64>,
     limits: DecodeLimits,
@@ -39,7 +41,7 @@ impl ExpansionBudget {
         Self { delivered: Arc::default(), limits: limits.clone() }
     }
 
-    /// The stream that the layer `codec` reads.
+    /// Wraps the input of the layer `codec`, which then fails once it has read too much.
     pub(super) fn wrap_input(&self, codec: Codec, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
         Box::new(BudgetedInput {
             codec,
@@ -50,7 +52,7 @@ impl ExpansionBudget {
         })
     }
 
-    /// The stream that comes out of the stack.
+    /// Wraps the output of the stack and counts its bytes.
     pub(super) fn wrap_output(self, inner: Box<dyn ChunkStream>) -> Box<dyn ChunkStream> {
         Box::new(CountedOutput { inner, delivered: self.delivered })
     }

@@ -1,16 +1,18 @@
-//! Undoes compression: a stack of pull decoders that is found by looking at the bytes.
+//! Decompresses streams with a stack of pull decoders. The layers are detected from the content.
 //!
 //! ```text
-//!  source ──► Peek ─ sniff: gzip ─► Decoder ──► Peek ─ sniff: xz ─► Decoder ──► Peek ─ sniff: none
+//! source ──► Peek ─ sniff: gzip ─► Decoder ──► Peek ─ sniff: xz ─► Decoder ──► Peek ─ sniff: none
 //! ```
 //!
-//! Names, suffixes and content types are never trusted; [`sniff_codec`] decides from the first bytes, and a
-//! stream that begins like no known codec is handed on as it is. Each layer holds its window and a few
-//! output chunks of 256 KiB, whatever the stream expands to (xz with several threads: up to two windows and
-//! 20 MiB), and reports its end only when every checksum in it matched and nothing foreign follows.
+//! Names, suffixes and content types are never trusted. [`sniff_codec`] decides from the first
+//! bytes, and a stream that does not begin like a known codec is passed through unchanged. Each
+//! layer holds its window and a few output chunks of 256 KiB, regardless of the decompressed size
+//! (xz with several threads: up to two windows and 20 MiB). A layer reports the end of its stream
+//! only if all checksums match and no foreign data follows.
 //!
-//! A file per codec says what is particular to it (the trait `DecoderEngine`); the loop that they share, with the
-//! checks of what follows a member, is in `decoder.rs`.
+//! Each codec has a file with its specifics, as an implementation of the trait `DecoderEngine`.
+//! The loop that all codecs share, including the checks of the data after a member, is in
+//! `decoder.rs`.
 
 mod bzip2;
 mod decoder;

@@ -1,8 +1,10 @@
-//! The snappy framing format (`framing_format.txt` of google/snappy, 2013), as CDI's cloner sends it.
+//! Decodes the snappy framing format (`framing_format.txt` of google/snappy, 2013), which CDI's
+//! cloner sends.
 //!
-//! A stream is a row of chunks: a byte of type, three of length, a body. There is no end mark, so that a stream ends
-//! where a chunk ends; to the loop of the decoders, every chunk is a member. It is never sniffed, but
-//! expected: below it lie the bytes of a guest, which may look like anything.
+//! A stream is a sequence of chunks: one byte of type, three bytes of length, and a body. The
+//! format has no end mark, so a stream ends after a chunk. For the shared decoder loop, every
+//! chunk is a member. Snappy is never sniffed and only used where it is expected: a clone contains
+//! the data of a guest, which may look like anything.
 
 use snap::raw::{Decoder as Raw, decompress_len};
 
@@ -12,18 +14,19 @@ use crate::codec::Codec;
 use crate::options::DecodeLimits;
 use crate::zeros::is_zero;
 
-/// Type and length (§3).
+/// Size of a chunk header: type and length (§3).
 pub(crate) const HEADER_BYTES: usize = 4;
-/// The masked CRC-32C in front of the data of a chunk (§3, §4.2).
+/// Size of the masked CRC-32C before the data of a chunk (§3, §4.2).
 pub(crate) const CHECKSUM_BYTES: usize = 4;
-/// Most bytes of uncompressed data in a chunk (§4.2).
+/// Limit on the uncompressed data of a chunk in bytes (§4.2).
 pub(crate) const MAX_DATA_BYTES: usize = 65536;
-/// Bytes that snappy makes of [`MAX_DATA_BYTES`] at worst: `32 + n + n/6` (`MaxCompressedLength`).
+/// Compressed size of [`MAX_DATA_BYTES`] bytes in the worst case: `32 + n + n/6`
+/// (`MaxCompressedLength`).
 const MAX_COMPRESSED_BYTES: usize = 32 + MAX_DATA_BYTES + MAX_DATA_BYTES / 6;
-/// Body of a stream identifier (§4.1).
+/// The body of a stream identifier (§4.1).
 pub(crate) const IDENTIFIER: &[u8] = b"sNaPpY";
 
-/// The kind of chunk that a type byte announces (§4).
+/// The kind of a chunk, according to its type byte (§4).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SnappyChunkKind {
     Compressed,
@@ -43,19 +46,19 @@ impl SnappyChunkKind {
         }
     }
 
-    /// Bytes that its body may have.
+    /// Returns the allowed sizes of the body in bytes.
     fn body_size_range(self) -> std::ops::RangeInclusive<usize> {
         match self {
             Self::Compressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_COMPRESSED_BYTES,
             Self::Uncompressed => CHECKSUM_BYTES..=CHECKSUM_BYTES + MAX_DATA_BYTES,
-            // Three bytes say no more.
+            // The largest length that fits into three bytes.
             Self::Skippable => 0..=0xff_ffff,
             Self::Identifier => IDENTIFIER.len()..=IDENTIFIER.len(),
         }
     }
 }
 
-/// The header of the chunk that is being read.
+/// The header of the current chunk.
 #[derive(Clone, Copy)]
 struct SnappyChunkHeader {
     kind: SnappyChunkKind,
@@ -82,18 +85,21 @@ impl SnappyChunkHeader {
     }
 }
 
-/// Reads chunks, whatever pieces they come in.
+/// Decodes chunks. Header and body of a chunk may be split across any number of inputs.
 pub(super) struct SnappyEngine {
     raw: Raw,
     identified: bool,
     header: Option<SnappyChunkHeader>,
-    /// Bytes of the current header or body that came in an earlier piece; of skippable chunks none are kept.
+    /// The part of the current header or body that came with earlier inputs. The content of
+    /// skippable chunks is not kept.
     pending: Vec<u8>,
     skipped: usize,
-    /// Data that did not fit into the output, and how much of it was handed out since.
+    /// Decoded data that did not fit into the output, and the number of its bytes that were
+    /// written since.
     decoded: Vec<u8>,
     delivered: usize,
-    /// The body of a chunk that turned out to be zeros: much of a disk is like that, and to decode it once is enough.
+    /// The body of an earlier chunk that decoded to zeros. Large parts of a disk are zeros, and an
+    /// identical body need not be decoded again.
     zeros: Vec<u8>,
 }
 
@@ -102,7 +108,8 @@ impl DecoderEngine for SnappyEngine {
     const HEAD_BYTES: usize = 1;
     const PADDING: MemberPadding = MemberPadding::Nowhere;
 
-    /// Accepts all: what begins like no chunk is refused by [`SnappyChunkHeader::parse`], which can say why.
+    /// Accepts anything. [`SnappyChunkHeader::parse`] rejects invalid chunks, with a more precise
+    /// reason.
     fn is_member_start(_head: &[u8]) -> bool {
         true
     }
@@ -139,7 +146,7 @@ impl DecoderEngine for SnappyEngine {
             self.skipped += skip;
             return Ok(self.skipped == header.body_bytes);
         }
-        // Decoded where it lies: only a chunk across two pieces is copied first.
+        // Decoded in place. Only a chunk that is split across two inputs is copied first.
         if self.pending.is_empty()
             && let Some((body, rest)) = input.split_at_checked(header.body_bytes)
         {
@@ -158,7 +165,7 @@ impl DecoderEngine for SnappyEngine {
 }
 
 impl SnappyEngine {
-    /// True if the chunk is complete, having no body.
+    /// Reads the header of a chunk. Returns true if the chunk is complete, because it has no body.
     fn read_header(&mut self, input: &mut &[u8]) -> Result<bool, EngineError> {
         if !self.collect_pending(HEADER_BYTES, input) {
             return Ok(false);
@@ -172,7 +179,8 @@ impl SnappyEngine {
         Ok(header.body_bytes == 0)
     }
 
-    /// Fills `pending` up to `want` bytes, which were checked to be few; true if they are all there.
+    /// Fills `pending` up to `want` bytes, a number that was checked to be small. Returns true if
+    /// `pending` has all of them.
     fn collect_pending(&mut self, want: usize, input: &mut &[u8]) -> bool {
         let missing = want.saturating_sub(self.pending.len()).min(input.len());
         let (now, rest) = input.split_at(missing);
@@ -181,7 +189,8 @@ impl SnappyEngine {
         self.pending.len() >= want
     }
 
-    /// Takes the complete body of a chunk; true if all of its data went into the output.
+    /// Decodes the complete body of a chunk. Returns true if all of its data was written to the
+    /// output.
     fn finish_chunk(
         &mut self,
         kind: SnappyChunkKind,
@@ -213,7 +222,8 @@ impl SnappyEngine {
         }
         let is_compressed = kind == SnappyChunkKind::Compressed;
         if let Some(room) = output.spare_capacity().get_mut(..length) {
-            // Zeros of a clone are many. A chunk of them is decoded once and known by its compressed form from then on: 26 GiB/s instead of 1.3.
+            // Clones contain many zeros. A chunk of zeros is decoded once and then recognised by
+            // its compressed form: 26 GiB/s instead of 1.3.
             if is_compressed && body == self.zeros {
                 room.fill(0);
             } else {
@@ -234,7 +244,7 @@ impl SnappyEngine {
         Ok(self.deliver_decoded(output))
     }
 
-    /// Hands out decoded data; true if none is left.
+    /// Writes decoded data to the output. Returns true if none is left.
     fn deliver_decoded(&mut self, output: &mut ChunkBuffer) -> bool {
         let mut rest = self.decoded.get(self.delivered..).unwrap_or_default();
         output.fill_from(&mut rest);
@@ -243,7 +253,7 @@ impl SnappyEngine {
     }
 }
 
-/// Puts the data of a chunk into `room`, which is as large as it.
+/// Writes the data of a chunk into `room`, which has exactly the decoded size.
 fn expand_chunk(
     raw: &mut Raw,
     kind: SnappyChunkKind,
@@ -269,7 +279,8 @@ fn verify_checksum(stored: u32, data: &[u8]) -> Result<(), EngineError> {
     }
 }
 
-/// Checksums are stored masked, since a CRC of bytes that hold their own CRC says little (§3).
+/// Masks a checksum. They are stored masked, since the CRC of data that contains its own CRC has
+/// little value (§3).
 pub(crate) fn mask_crc(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -1,17 +1,18 @@
-//! The codec that a stream begins with.
+//! Detects the codec of a stream from its first bytes.
 //!
-//! A raw disk may begin with anything, and must never be taken for something else by accident: every test
-//! looks at all the bits that the format fixes, and when in doubt the answer is "none".
+//! A raw disk may begin with any bytes and must never be mistaken for a compressed stream. Every
+//! test therefore checks all bits that the format fixes. In case of doubt the answer is "none".
 
 use super::{bzip2, gzip, xz, zstd};
 use crate::codec::Codec;
 use crate::error::DecodeError;
 
-/// First bytes of a stream that [`sniff_codec`] should be given. The codecs need 18; the rest is room for
-/// skippable frames in front of a zstd stream.
+/// Number of bytes that [`sniff_codec`] should get. The codecs need 18; the rest leaves room for
+/// skippable frames before a zstd stream.
 pub const SNIFF_BYTES: usize = 512;
 
-/// The codec whose stream begins with `head`, the first [`SNIFF_BYTES`] (or all, if there are fewer).
+/// Returns the codec whose stream begins with `head`, the first [`SNIFF_BYTES`] of the stream (or
+/// all of it, if it is shorter).
 pub fn sniff_codec(head: &[u8]) -> Option<Codec> {
     if gzip::begins_member(head) {
         Some(Codec::Gzip)
@@ -26,21 +27,24 @@ pub fn sniff_codec(head: &[u8]) -> Option<Codec> {
     }
 }
 
-/// Fails if `head` is, without doubt, the beginning of a compressed format that we cannot undo.
+/// Fails if `head` is clearly the beginning of a compressed format that is not supported.
 ///
-/// Formats with a short or no magic number (compress, .lzma, lzop) are not looked for: their bytes could
-/// be a raw disk's.
+/// Formats with a short magic number or without one (compress, .lzma, lzop) are not detected: a
+/// raw disk could begin with the same bytes.
 pub fn check_supported(head: &[u8]) -> Result<(), DecodeError> {
     let name = match *head {
-        // LZ4 frame: version 01 and a zero reserved bit in FLG; only a block size of 4 to 7 in BD.
+        // LZ4 frame: FLG has version 01 and a zero reserved bit; BD has only a block size of 4 to
+        // 7.
         [0x04, 0x22, 0x4D, 0x18, flags, block, ..]
             if flags & 0b1100_0010 == 0b0100_0000 && block & 0b1000_1111 == 0 && block >> 4 >= 4 =>
         {
             "lz4"
         }
-        // lzip: version 1, dictionary of 2^12 to 2^29 bytes (less a fraction in the upper three bits).
+        // lzip: version 1, dictionary of 2^12 to 2^29 bytes (minus a fraction in the upper three
+        // bits).
         [b'L', b'Z', b'I', b'P', 1, dictionary, ..] if (12..=29).contains(&(dictionary & 0x1F)) => "lzip",
-        // ZIP local file header: version needed at most 6.3, method stored or deflate, the only ones met.
+        // ZIP local file header: needs version 6.3 at most. Only stored and deflated content
+        // occurs in practice.
         [b'P', b'K', 3, 4, 0..=63, 0, _, _, 0 | 8, 0, ..] => "zip",
         // 7z signature and major version 0.
         [b'7', b'z', 0xBC, 0xAF, 0x27, 0x1C, 0, ..] => "7z",

@@ -1,4 +1,4 @@
-//! The stack of decoders: one on each layer that is found.
+//! Builds the stack of decoders, one for each layer that is found.
 
 use super::decoder::LayerDecoder;
 use super::expansion_budget::ExpansionBudget;
@@ -12,15 +12,16 @@ use crate::meter::Meter;
 use crate::options::DecodeLimits;
 use crate::options::{CompressionLayers, HEADER_BYTES, ReadOptions};
 
-/// Compressed layers that may lie inside each other. Real images have one, now and then two; every
-/// layer multiplies what a few hostile bytes cost.
+/// Limit on nested compressed layers. Real images have one layer, rarely two. Each layer
+/// multiplies the work that a few hostile bytes can cause.
 pub const MAX_LAYERS: usize = 4;
 
 impl Codec {
-    /// Decodes `inner`, which should begin with what [`sniff_codec`] recognised as this codec, or be known to be in it.
+    /// Returns a decoder for `inner`. The stream should begin with bytes that [`sniff_codec`]
+    /// detected as this codec, or be known to use this codec.
     ///
-    /// The decoder's errors are [`Error::Decode`]; those of `inner` pass through unchanged. After an error
-    /// the decoder must not be pulled again.
+    /// Errors of the decoder are [`Error::Decode`]; errors of `inner` are returned unchanged. The
+    /// decoder must not be used after an error.
     pub fn new_decoder(self, inner: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Box<dyn ChunkStream> {
         match self {
             Self::Gzip => Box::new(LayerDecoder::<gzip::GzipEngine>::new(inner, limits)),
@@ -32,17 +33,17 @@ impl Codec {
     }
 }
 
-/// A stream with its compressed layers undone.
+/// A decompressed stream.
 pub struct DecodedStream {
-    /// The layers that were found, outermost first; empty when the stream is not compressed.
+    /// The detected layers, outermost first. Empty if the stream is not compressed.
     pub layers: Vec<Codec>,
-    /// The stream under them. Its first [`SNIFF_BYTES`] have been peeked at, none is consumed.
+    /// The decompressed stream. Its first [`SNIFF_BYTES`] were peeked at, but not consumed.
     pub stream: PeekStream<Box<dyn ChunkStream>>,
 }
 
-/// Finds the layers of `source` and stacks a decoder on each.
+/// Detects the layers of `source` and adds a decoder for each.
 ///
-/// A source without any bytes is a stream without layers: whether that is an error is the caller's choice.
+/// An empty source is a stream without layers. The caller decides whether that is an error.
 pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Result<DecodedStream, Error> {
     let spent = ExpansionBudget::new(limits);
     let mut layers = Vec::new();
@@ -51,7 +52,7 @@ pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Resul
         let head = stream.peek(SNIFF_BYTES)?;
         let Some(codec) = sniff_codec(&head) else {
             check_supported(&head)?;
-            // What was peeked at counts as delivered.
+            // Bytes that were only peeked at count as delivered.
             let stream = PeekStream::new(spent.wrap_output(Box::new(stream)));
             return Ok(DecodedStream { layers, stream });
         };
@@ -63,7 +64,7 @@ pub fn open_layers(source: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Resul
     }
 }
 
-/// Undoes the one layer that the two ends of a clone have agreed upon.
+/// Decodes the single layer that the two ends of a clone have agreed on.
 pub(super) fn open_clone(
     codec: Codec,
     source: Box<dyn ChunkStream>,
@@ -74,7 +75,7 @@ pub(super) fn open_clone(
     PeekStream::new(spent.wrap_output(decoder))
 }
 
-/// Undoes the layers around what `meter` passes: those of `reading`, each within `limits`.
+/// Decodes the layers around the stream of `meter`, as `reading` specifies, each within `limits`.
 pub(crate) fn decode_input(
     meter: Meter,
     reading: &ReadOptions,
@@ -82,8 +83,9 @@ pub(crate) fn decode_input(
 ) -> Result<TransferInput, Error> {
     let readings = meter.readings();
     let mut stream = PeekStream::new(meter);
-    // One peek for both: the length that an image must have at least, and the first bytes of a codec. It is looked at before a
-    // decoder is: a page of 300 bytes is called too short, and not a damaged archive.
+    // One peek serves two checks: the minimum length of an image, and the first bytes of a codec.
+    // The length is checked first, so that a page of 300 bytes is reported as too short and not as
+    // a damaged archive.
     let head = stream.peek(SNIFF_BYTES.max(HEADER_BYTES))?;
     reading.check_header(&head)?;
     let names = |layers: &[Codec]| layers.iter().map(|codec| codec.name()).collect();
@@ -96,7 +98,8 @@ pub(crate) fn decode_input(
             let DecodedStream { layers, stream } = open_layers(Box::new(stream), limits)?;
             TransferInput::from_decoded(stream, names(&layers), readings)
         }
-        // Without a decoder the input keeps the meter itself, and with it what only a source can do: ranges, and skipping.
+        // Without a decoder, the input keeps the meter itself and with it the abilities of the
+        // source: range requests and skipping.
         CompressionLayers::Sniffed => {
             check_supported(&head)?;
             TransferInput::from_source(stream, limits.memory.empty_grant())

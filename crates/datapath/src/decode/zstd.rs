@@ -1,4 +1,4 @@
-//! Zstandard, RFC 8878.
+//! Decodes Zstandard (RFC 8878).
 
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
@@ -10,41 +10,44 @@ use crate::error::Error;
 use crate::memory::MemoryGrant;
 use crate::options::DecodeLimits;
 
-/// 0xFD2FB528, little-endian (RFC 8878 §3.1.1).
+/// The magic number 0xFD2FB528 in little-endian order (RFC 8878 §3.1.1).
 const MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-/// Magic number, descriptor, window descriptor, dictionary id and content size at their longest
-/// (RFC 8878 §3.1.1.1).
+/// The longest frame header in bytes: magic number, descriptor, window descriptor, dictionary id
+/// and content size (RFC 8878 §3.1.1.1).
 const MAX_HEADER: usize = 4 + 1 + 1 + 4 + 8;
 
-/// The header of the frames that our encoder makes without compressing: a descriptor that announces neither a length nor a checksum nor a
-/// dictionary (RFC 8878 §3.1.1.1.1), and a window of 128 KiB: exponent 7, mantissa 0, above 1 KiB (§3.1.1.1.2).
+/// The header of the uncompressed frames that our encoder writes. The descriptor announces neither
+/// a length nor a checksum nor a dictionary (RFC 8878 §3.1.1.1.1). The window is 128 KiB: exponent
+/// 7, mantissa 0, above 1 KiB (§3.1.1.1.2).
 pub(crate) const FRAME_HEADER: [u8; 6] = [0x28, 0xB5, 0x2F, 0xFD, 0, 7 << 3];
 
-/// Bytes of a block at most (RFC 8878 §3.1.1.2.4), and of that window.
+/// Largest block in bytes (RFC 8878 §3.1.1.2.4). The window of `FRAME_HEADER` has the same size.
 pub(crate) const BLOCK_BYTES: usize = 128 << 10;
 
-/// Types of blocks (RFC 8878 §3.1.1.2.2): as it is, and one byte that is repeated.
+/// Block types (RFC 8878 §3.1.1.2.2): stored data, and one byte that is repeated.
 pub(crate) const RAW: u32 = 0;
 pub(crate) const RLE: u32 = 1;
 
-/// Most blocks in a frame of zeros of our encoder. Each has four bytes.
+/// Largest number of blocks in a frame of zeros of our encoder. Each block takes four bytes.
 pub(crate) const ZERO_BLOCKS: usize = 512;
 
-/// The library's own limit of windows, set to the largest that it knows (`ZSTD_WINDOWLOG_MAX_64`): ours is the memory.
+/// The limit of windows in the library, set to the largest value that it accepts
+/// (`ZSTD_WINDOWLOG_MAX_64`). Our own limit is the memory budget.
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// Memory that the library takes beside the window: its state, a block of input, and room for two of output (`ZSTD_sizeof_DCtx`,
-/// `ZSTD_decodingBufferSize_min`; 550 KiB were measured).
+/// Memory that the library needs in addition to the window: its state, one block of input, and two
+/// blocks of output (`ZSTD_sizeof_DCtx`, `ZSTD_decodingBufferSize_min`; 550 KiB were measured).
 const STATE_BYTES: u64 = 1 << 20;
 
-/// True if a zstd frame with content begins with `head`. The reserved bit of its descriptor must be zero
-/// (RFC 8878 §3.1.1.1.1.4).
+/// Returns true if a zstd frame with content begins with `head`. The reserved bit of its
+/// descriptor must be zero (RFC 8878 §3.1.1.1.1.4).
 fn begins_frame(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(4).is_none_or(|descriptor| descriptor & 0x08 == 0)
 }
 
-/// The whole length of the skippable frame that begins with `head`, if one does (RFC 8878 §3.1.2).
+/// Returns the total length of the skippable frame that begins with `head`, if there is one (RFC
+/// 8878 §3.1.2).
 fn skippable_frame(head: &[u8]) -> Option<u64> {
     match *head {
         [0x50..=0x5F, 0x2A, 0x4D, 0x18, a, b, c, d, ..] => {
@@ -54,8 +57,9 @@ fn skippable_frame(head: &[u8]) -> Option<u64> {
     }
 }
 
-/// True if a zstd stream begins with `head`. Skippable frames may come first (pzstd writes one), but as
-/// they are not zstd's own and hold anything, the frame after them has to be in sight.
+/// Returns true if a zstd stream begins with `head`. Skippable frames may come first (pzstd writes
+/// one). They are not specific to zstd and may contain anything, so `head` must also reach the
+/// frame after them.
 pub(super) fn begins_frames(head: &[u8]) -> bool {
     let mut rest = head;
     while let Some(length) = skippable_frame(rest) {
@@ -64,15 +68,16 @@ pub(super) fn begins_frames(head: &[u8]) -> bool {
     begins_frame(rest)
 }
 
-/// The window that the frame beginning with `head` asks for, in bytes (RFC 8878 §3.1.1.1.2), or all of its content if that
-/// is less. A header that is cut short asks for nothing; the decoder will find it truncated.
+/// Returns the window size in bytes that the frame at the beginning of `head` requests (RFC 8878
+/// §3.1.1.1.2), or the size of its content if that is smaller. Returns 0 for a truncated header,
+/// which the decoder will reject.
 fn window_bytes(head: &[u8]) -> u64 {
     let &[_, _, _, _, descriptor, ref fields @ ..] = head else {
         return 0;
     };
     let single_segment = descriptor & 0x20 != 0;
     let (window, fields) = match fields.split_first() {
-        // The whole content is the window.
+        // The window is the whole content.
         _ if single_segment => (u64::MAX, fields),
         Some((&window, rest)) => {
             let base = 1_u64 << (10 + (window >> 3));
@@ -80,7 +85,8 @@ fn window_bytes(head: &[u8]) -> u64 {
         }
         None => return 0,
     };
-    // The size of the content follows the dictionary id (§3.1.1.1.3-4). A size of one byte is only there for a single segment.
+    // The content size follows the dictionary id (§3.1.1.1.3-4). A content size of one byte exists
+    // only in frames with a single segment.
     let id_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
     let (size_bytes, base) = match descriptor >> 6 {
         0 if !single_segment => return window,
@@ -97,13 +103,15 @@ fn window_bytes(head: &[u8]) -> u64 {
     window.min(u64::from_le_bytes(size).saturating_add(base))
 }
 
-/// The length of the frame that begins with `head`, and the number of zeros in it, if it is like those that our encoder makes of zeros:
-/// blocks of one repeated byte. libzstd would write all of them to memory, which takes it half a minute of CPU for 1 TiB.
+/// Parses a frame like those that our encoder writes for zeros: blocks of one repeated byte.
+/// Returns the length of the frame and the number of its zeros; `None` for other frames. libzstd
+/// would write all zeros to memory, which takes half a minute of CPU time for 1 TiB.
 fn zero_frame(head: &[u8]) -> Option<(usize, u64)> {
     let mut zeros = 0;
     let (blocks, _) = head.strip_prefix(&FRAME_HEADER)?.as_chunks();
     for (index, block) in blocks.iter().enumerate() {
-        // Three bytes of the block's header and the byte, which adds to the length if it is not zero.
+        // Three bytes of block header, and the repeated byte. If that byte is not zero, it makes
+        // the length too large for a block.
         let header = u32::from_le_bytes(*block);
         let length = u64::from(header >> 3);
         if header >> 1 & 3 != RLE || length > BLOCK_BYTES as u64 {
@@ -117,7 +125,7 @@ fn zero_frame(head: &[u8]) -> Option<(usize, u64)> {
     None
 }
 
-/// libzstd's streaming decoder, which verifies content checksums and passes over skippable frames.
+/// The streaming decoder of libzstd, which verifies content checksums and skips skippable frames.
 pub(super) struct ZstdEngine {
     decoder: Decoder<'static>,
     grant: MemoryGrant,
@@ -142,7 +150,8 @@ impl DecoderEngine for ZstdEngine {
         Ok(Self { decoder, grant })
     }
 
-    /// The library keeps the largest window so far, also when a frame comes that needs none: what was granted stays so.
+    /// The library keeps the largest window so far, even if a later frame needs less. The grant
+    /// therefore never shrinks.
     fn begin_member(&mut self, head: &[u8]) -> Result<(), EngineError> {
         if begins_frame(head) {
             self.grant.grow_to(window_bytes(head).saturating_add(STATE_BYTES))?;
@@ -158,14 +167,15 @@ impl DecoderEngine for ZstdEngine {
         advance_input(input, used);
         output.mark_filled(written);
         match outcome {
-            // The hint is zero only where a frame is complete and all of it was delivered.
+            // The hint is zero only if a frame is complete and all of its output was delivered.
             Ok(hint) => Ok(hint == 0),
             Err(error) => Err(EngineError::Corrupt(error.to_string())),
         }
     }
 
     fn take_zeros(input: &mut ChunkCursor) -> Result<Option<u64>, Error> {
-        // Only what begins with a repeated byte is looked at further: that may have to be waited for.
+        // The rest of the frame is examined only if its first block repeats a byte, since peeking
+        // may have to wait for more input.
         let begin = input.peek_bytes(MAX_HEADER)?.strip_prefix(&FRAME_HEADER);
         if !matches!(begin, Some([first, ..]) if u32::from(first >> 1 & 3) == RLE) {
             return Ok(None);

@@ -1,26 +1,28 @@
-//! The length of a block of an .xz file, and the needs of its decoder: parsing only, of bytes that are at hand.
+//! Parses block headers and LZMA2 chunk headers of an .xz file, which give the length of a block
+//! and the memory that its decoder needs. This module only parses bytes in memory.
 //!
-//! Section numbers are those of the .xz file format 1.2.
+//! Section numbers refer to the .xz file format 1.2.
 
 use super::super::decoder::EngineError;
 use super::framing::{crc32, fail_corrupt, read_vli};
 
-/// The filter id of LZMA2 (§5.3.1), which is always the last of the chain.
+/// The filter ID of LZMA2 (§5.3.1), which is always the last filter of the chain.
 const LZMA2: u64 = 0x21;
 
-/// The largest dictionary size code; it stands for 4 GiB - 1 (§5.3.1).
+/// The largest dictionary size code, which means 4 GiB - 1 (§5.3.1).
 const MAX_DICTIONARY_CODE: u8 = 40;
 
-/// Bytes at the beginning of an LZMA2 chunk that [`parse_chunk_header`] wants to see.
+/// Number of bytes at the beginning of an LZMA2 chunk that [`parse_chunk_header`] needs.
 pub(super) const CHUNK_HEADER_BYTES: usize = 6;
 
-/// Bytes of the block header that begins with `first` (§3.1.1).
+/// Returns the size of the block header that begins with the byte `first` (§3.1.1).
 pub(super) fn block_header_bytes(first: u8) -> usize {
     (usize::from(first) + 1) * 4
 }
 
-/// Parses a whole block header. Returns the bytes of dictionary that decoding the block can touch: no more than the
-/// block has, if its header says so. What does not matter for that is left to the decoder to verify.
+/// Parses a complete block header. Returns the number of dictionary bytes that decoding the block
+/// can touch. That is at most the uncompressed size of the block, if the header states it. Fields
+/// that do not affect this number are verified by the decoder.
 pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
     let Some((fields, crc)) = bytes.split_last_chunk() else {
         return fail_corrupt("its block header is too short");
@@ -39,7 +41,7 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
     let _compressed = field(flags & 0x40 != 0)?;
     let uncompressed = field(flags & 0x80 != 0)?;
     let filters = (flags & 0x03) + 1;
-    // Filters before the last one need no memory that matters; their properties are for the decoder to refuse.
+    // Other filters need hardly any memory. Their properties are verified by the decoder.
     for _ in 1..filters {
         read_filter(&mut fields)?;
     }
@@ -50,7 +52,7 @@ pub(super) fn block_header(bytes: &[u8]) -> Result<u64, EngineError> {
     Ok(dictionary.min(uncompressed.unwrap_or(u64::MAX)))
 }
 
-/// An integer that has to end within the block header.
+/// Reads an integer, which has to end within the block header.
 fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
     match read_vli(fields)? {
         Some(value) => Ok(value),
@@ -58,7 +60,8 @@ fn header_vli(fields: &mut &[u8]) -> Result<u64, EngineError> {
     }
 }
 
-/// Cuts filter flags off the fields of a block header: the filter's id and its properties (§3.1.5).
+/// Reads filter flags from the fields of a block header: the filter's ID and its properties
+/// (§3.1.5).
 fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError> {
     let id = header_vli(fields)?;
     let length = header_vli(fields)?;
@@ -72,7 +75,7 @@ fn read_filter<'f>(fields: &mut &'f [u8]) -> Result<(u64, &'f [u8]), EngineError
     }
 }
 
-/// Bytes of the dictionary that the only property of LZMA2 stands for (§5.3.1).
+/// Returns the dictionary size in bytes that the only property of LZMA2 stands for (§5.3.1).
 fn dictionary_bytes(code: u8) -> Result<u64, EngineError> {
     match code {
         0..MAX_DICTIONARY_CODE => Ok((2 | u64::from(code & 1)) << (code / 2 + 11)),
@@ -81,25 +84,28 @@ fn dictionary_bytes(code: u8) -> Result<u64, EngineError> {
     }
 }
 
-/// The next part of the LZMA2 data of a block.
+/// The next part of a block's LZMA2 data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lzma2Chunk {
-    /// The end marker, one byte.
+    /// The end marker, which is one byte.
     End,
-    /// A chunk.
+    /// A chunk of data.
     Data {
-        /// Its bytes, header included; at most 64 KiB + 6.
+        /// Size of the chunk in bytes, header included; at most 64 KiB + 6.
         bytes: u64,
-        /// Bytes that it decodes to; at most 2 MiB.
+        /// Decoded size of the chunk in bytes; at most 2 MiB.
         decoded: u64,
     },
 }
 
-/// Parses the header of the LZMA2 chunk that begins with `head`; `None` if it is cut short.
+/// Parses the header of the LZMA2 chunk that begins with `head`. `None` if the header is
+/// truncated.
 ///
-/// The .xz specification leaves LZMA2 to the reference implementation (XZ Embedded, `xz_dec_lzma2.c`): a control byte
-/// that is 0 at the end, 1 or 2 before an uncompressed chunk, and from 0x80 the upper bits of a compressed chunk's
-/// decoded size; then the sizes less one, big-endian; then a property byte if the control byte is at least 0xC0.
+/// The .xz specification leaves LZMA2 to the reference implementation (XZ Embedded,
+/// `xz_dec_lzma2.c`). A chunk begins with a control byte: 0 is the end, 1 and 2 mean an
+/// uncompressed chunk, and values from 0x80 contain the upper bits of a compressed chunk's decoded
+/// size. Then follow the sizes minus one, in big-endian order, and a property byte if the control
+/// byte is at least 0xC0.
 pub(super) fn parse_chunk_header(head: &[u8]) -> Result<Option<Lzma2Chunk>, EngineError> {
     let size = |high, low| u64::from(u16::from_be_bytes([high, low])) + 1;
     Ok(match *head {
@@ -122,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// A block header with these fields after the flags, padded and sealed.
+    /// Returns a block header with these fields after the flags, padded and with its CRC32.
     fn sealed(flags: u8, fields: &[u8]) -> Vec<u8> {
         let mut header = [&[0, flags], fields].concat();
         header.resize(header.len().next_multiple_of(4), 0);
@@ -139,9 +145,9 @@ mod tests {
             (0x00, &[0x21, 1, 0], 4096),
             (0x00, &[0x21, 1, 1], 6144),
             (0x00, &[0x21, 1, 40], u64::from(u32::MAX)),
-            // Both sizes, the second of them smaller than the dictionary.
+            // Both sizes are present, and the uncompressed size is smaller than the dictionary.
             (0xC0, &[0x85, 1, 0x80, 8, 0x21, 1, 22], 1024),
-            // x86 and delta before LZMA2.
+            // The filters x86 and delta before LZMA2.
             (0x02, &[4, 0, 3, 1, 7, 0x21, 1, 20], 4 << 20),
         ] {
             assert_eq!(block_header(&sealed(flags, fields)).unwrap(), bytes, "{fields:?}");

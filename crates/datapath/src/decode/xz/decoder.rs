@@ -1,4 +1,4 @@
-//! A decoder that goes from block to block.
+//! A decoder for single blocks, which can be reused for further blocks.
 
 use super::super::decoder::{DecoderEngine, EngineError};
 use super::engine::XzEngine;
@@ -8,18 +8,19 @@ use crate::buffer::ChunkBuffer;
 use crate::memory::MemoryGrant;
 use crate::options::DecodeLimits;
 
-/// A decoder that is ready for a block of streams with this header. liblzma's stream decoder cannot tell that the blocks
-/// which it is given are not all of their stream, as long as it does not see an index.
+/// A decoder that is ready for a block of a stream with this header. liblzma's stream decoder does
+/// not notice that some blocks of the stream are missing, as long as it does not read an index.
 pub(super) struct BlockDecoder {
     stream_header: [u8; STREAM_HEADER_BYTES],
     pub(super) engine: XzEngine,
-    /// Bytes of its dictionary: that of the last block.
+    /// Dictionary size of the last block, in bytes.
     pub(super) dictionary: u64,
     grant: MemoryGrant,
 }
 
 impl BlockDecoder {
-    /// A decoder for `block`: `used`, if that was made for a stream with the same header, else a new one.
+    /// Returns a decoder for `block`. This is `used` if it was created for the same stream header,
+    /// otherwise a new decoder.
     pub(super) fn for_block(
         used: Option<Self>,
         block: &XzBlock,
@@ -27,7 +28,8 @@ impl BlockDecoder {
     ) -> Result<Self, EngineError> {
         let mut decoder = match used.filter(|used| used.stream_header == block.stream_header) {
             Some(used) => used,
-            // What was used is dropped before: its memory is given back before more is taken.
+            // The used decoder was dropped by `filter`, so its memory is returned before new
+            // memory is granted.
             None => {
                 let mut engine = XzEngine::without_memory_limit()?;
                 engine.decode_step(&mut &block.stream_header[..], &mut ChunkBuffer::new(0))?;
@@ -39,7 +41,8 @@ impl BlockDecoder {
                 }
             }
         };
-        // What the block can touch of its dictionary. liblzma reserves all of it, which costs nothing.
+        // The grant covers the part of the dictionary that the block can touch. liblzma reserves
+        // the whole dictionary, but memory that is not touched costs nothing.
         decoder.grant.resize(block.dictionary)?;
         decoder.dictionary = block.dictionary;
         Ok(decoder)

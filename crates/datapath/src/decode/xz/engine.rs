@@ -1,4 +1,4 @@
-//! liblzma's stream decoder, as an [`DecoderEngine`].
+//! liblzma's stream decoder as a [`DecoderEngine`].
 
 use liblzma::stream::{Action, Error, Status, Stream, TELL_UNSUPPORTED_CHECK};
 
@@ -9,33 +9,35 @@ use crate::codec::Codec;
 use crate::memory::MemoryGrant;
 use crate::options::DecodeLimits;
 
-/// True if an xz stream begins with `head`.
+/// Returns true if an xz stream begins with `head`.
 pub(in super::super) fn begins_stream(head: &[u8]) -> bool {
     head.starts_with(&MAGIC) && head.get(MAGIC.len()).is_none_or(|flags| *flags == 0)
 }
 
-/// liblzma's stream decoder, one for every stream of the file.
+/// liblzma's stream decoder. A new one is created for each stream of the file.
 pub(super) struct XzEngine {
     stream: Stream,
-    /// The memory that its dictionary is taken from; `None` if the caller has seen to that.
+    /// The grant for the memory of the decoder. `None` if the caller has already accounted for it.
     grant: Option<MemoryGrant>,
 }
 
 impl XzEngine {
-    /// A decoder whose dictionary was granted already.
+    /// Creates a decoder whose dictionary was granted already.
     pub(super) fn without_memory_limit() -> Result<Self, EngineError> {
         let stream = Self::new_stream(u64::MAX)?;
         Ok(Self { stream, grant: None })
     }
 
     fn new_stream(memory_bytes: u64) -> Result<Stream, EngineError> {
-        // Without the flag a check that liblzma does not know would be skipped in silence.
+        // Without this flag, an integrity check that liblzma does not know would be skipped
+        // silently.
         Stream::new_stream_decoder(memory_bytes.max(1), TELL_UNSUPPORTED_CHECK)
             .map_err(|error| EngineError::Corrupt(error.to_string()))
     }
 
-    /// The memory that the current block asks for, which becomes the stream's limit. The bindings do not tell, but the limit
-    /// can be set to nothing less: the need is found by halving. Nothing is allocated by this.
+    /// Returns the memory that the current block needs, and sets the limit of the stream to it.
+    /// The bindings do not report this number. liblzma rejects a lower limit, however, so the
+    /// number is found by binary search. Nothing is allocated here.
     fn needed_memory(&mut self) -> u64 {
         let (mut too_small, mut enough) = (self.stream.memlimit(), u64::MAX);
         while enough - too_small > 1 {
@@ -48,7 +50,8 @@ impl XzEngine {
         enough
     }
 
-    /// liblzma stops at a block that needs more than its limit, and goes on when it has that.
+    /// Raises the memory limit for the current block. liblzma stops at a block that needs more
+    /// than the limit, and continues after the limit was raised.
     fn ask_for_memory(&mut self) -> Result<(), EngineError> {
         let needed = self.needed_memory();
         match &mut self.grant {
@@ -70,7 +73,7 @@ fn engine_error(error: &Error) -> EngineError {
 impl DecoderEngine for XzEngine {
     const CODEC: Codec = Codec::Xz;
     const HEAD_BYTES: usize = MAGIC.len() + 1;
-    /// Stream padding, §2.2.
+    /// Stream padding (§2.2).
     const PADDING: MemberPadding = MemberPadding::Words;
 
     fn is_member_start(head: &[u8]) -> bool {

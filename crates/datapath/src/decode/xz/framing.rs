@@ -1,12 +1,13 @@
-//! Headers and footers around the blocks of an .xz file: parsing only, of bytes that are at hand.
+//! Parses the headers and footers around the blocks of an .xz file. This module only parses bytes
+//! in memory.
 //!
-//! Section numbers are those of the .xz file format 1.2.
+//! Section numbers refer to the .xz file format 1.2.
 
 use flate2::Crc;
 
 use super::super::decoder::{EngineError, advance_input};
 
-/// Bytes of a stream header (§2.1.1), and of a stream footer (§2.1.2).
+/// Size of a stream header (§2.1.1) and of a stream footer (§2.1.2), in bytes.
 pub(super) const STREAM_HEADER_BYTES: usize = 12;
 
 /// Header magic bytes (§2.1.1.1).
@@ -15,18 +16,18 @@ pub(super) const HEADER_MAGIC: [u8; 6] = [0xFD, b'7', b'z', b'X', b'Z', 0];
 /// Footer magic bytes (§2.1.2.4).
 const FOOTER_MAGIC: [u8; 2] = *b"YZ";
 
-/// The first byte of an index, where a block header would have its size (§3.1.1, §4.1).
+/// The first byte of an index. A block header has its size at this place (§3.1.1, §4.1).
 pub(super) const INDEX_INDICATOR: u8 = 0;
 
-/// Bytes of a multibyte integer at most (§1.2).
+/// Largest size of a multibyte integer in bytes (§1.2).
 pub(super) const MAX_VLI_BYTES: usize = 9;
 
-/// Flags of a stream, which its header has, and its footer again.
+/// The flags of a stream, which are stored in its header and repeated in its footer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct StreamFlags([u8; 2]);
 
 impl StreamFlags {
-    /// From the two bytes of §2.1.1.2.
+    /// Parses the two bytes of stream flags (§2.1.1.2).
     fn new(bytes: [u8; 2]) -> Result<Self, EngineError> {
         match bytes {
             [0, 0 | 1 | 4 | 10] => Ok(Self(bytes)),
@@ -35,7 +36,8 @@ impl StreamFlags {
         }
     }
 
-    /// Bytes of the integrity check that ends each block (§2.1.1.2): none, CRC32, CRC64 or SHA-256.
+    /// Returns the size of the integrity check after each block (§2.1.1.2): none, CRC32, CRC64 or
+    /// SHA-256.
     pub(super) fn check_bytes(self) -> u64 {
         match self.0[1] {
             0 => 0,
@@ -46,19 +48,19 @@ impl StreamFlags {
     }
 }
 
-/// The fault that `reason` describes.
+/// Returns an error for corrupt data with this reason.
 pub(super) fn fail_corrupt<T>(reason: &str) -> Result<T, EngineError> {
     Err(EngineError::Corrupt(reason.to_owned()))
 }
 
-/// CRC32 as in §6, which is that of gzip.
+/// Calculates the CRC32 of §6, the same as in gzip.
 pub(super) fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = Crc::new();
     crc.update(bytes);
     crc.sum()
 }
 
-/// Parses a stream header, whose magic bytes are known to be there (§2.1.1).
+/// Parses a stream header (§2.1.1). The caller has already checked the magic bytes.
 pub(super) fn stream_header(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<StreamFlags, EngineError> {
     let [_, _, _, _, _, _, first, second, crc @ ..] = *bytes;
     if crc32(&[first, second]) != u32::from_le_bytes(crc) {
@@ -67,7 +69,7 @@ pub(super) fn stream_header(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<StreamF
     StreamFlags::new([first, second])
 }
 
-/// Parses a stream footer: the flags, and the bytes of the index (§2.1.2).
+/// Parses a stream footer (§2.1.2). Returns the flags and the size of the index in bytes.
 pub(super) fn stream_footer(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<(StreamFlags, u64), EngineError> {
     let [a, b, c, d, size @ .., first, second, y, z] = *bytes;
     if [y, z] != FOOTER_MAGIC {
@@ -80,7 +82,8 @@ pub(super) fn stream_footer(bytes: &[u8; STREAM_HEADER_BYTES]) -> Result<(Stream
     Ok((StreamFlags::new([first, second])?, index_bytes))
 }
 
-/// Cuts a multibyte integer off `bytes` (§1.2); `None` if they end before it does.
+/// Reads a multibyte integer from the front of `bytes` (§1.2). `None` if `bytes` end within the
+/// integer.
 pub(super) fn read_vli(bytes: &mut &[u8]) -> Result<Option<u64>, EngineError> {
     let mut value = 0;
     for (index, &byte) in bytes.iter().take(MAX_VLI_BYTES).enumerate() {
@@ -105,7 +108,8 @@ mod tests {
 
     use super::*;
 
-    /// `xz --check=crc32` of nothing, as §2 lays it out: header, empty index, footer.
+    /// The output of `xz --check=crc32` for empty input, laid out as in §2: header, empty index,
+    /// footer.
     const EMPTY: [u8; 32] = *b"\xFD7zXZ\0\0\x01\x69\x22\xDE\x36\
         \0\0\0\0\x1C\xDF\x44\x21\
         \x90\x42\x99\x0D\x01\0\0\0\0\x01YZ";
@@ -147,7 +151,7 @@ mod tests {
         }
     }
 
-    /// §1.2: the shortest encoding of `value`.
+    /// Returns the shortest encoding of `value` (§1.2).
     fn encoded(mut value: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         while value >= 0x80 {

@@ -1,4 +1,4 @@
-//! The index of a stream against the blocks that were seen.
+//! Compares the index of a stream with the blocks that were read.
 
 use flate2::Crc;
 use sha2::{Digest, Sha256};
@@ -6,11 +6,13 @@ use sha2::{Digest, Sha256};
 use super::super::decoder::{EngineError, advance_input};
 use super::framing::{MAX_VLI_BYTES, fail_corrupt, read_vli};
 
-/// Bytes at the cursor that [`XzIndexReader::read_field`] wants to see, unless the stream ends before: a record is two integers.
+/// Number of bytes that [`XzIndexReader::read_field`] needs, unless the stream ends earlier. A
+/// record consists of two integers.
 pub(super) const RECORD_BYTES: usize = 2 * MAX_VLI_BYTES;
 
-/// The sizes of all blocks of a stream in constant memory, as a hostile file has millions of them: two such lists are
-/// equal if their lengths and digests are.
+/// A digest of the sizes of all blocks of a stream. It takes constant memory, because a hostile
+/// file can have millions of blocks. Two lists of blocks are equal if their lengths and digests
+/// are equal.
 #[derive(Default)]
 pub(super) struct BlockListDigest {
     count: u64,
@@ -18,7 +20,7 @@ pub(super) struct BlockListDigest {
 }
 
 impl BlockListDigest {
-    /// Adds a block: its size without padding (.xz §4.3), and what it decodes to.
+    /// Adds a block: its size without padding (.xz §4.3), and its decoded size.
     pub(super) fn add_block(&mut self, unpadded: u64, decoded: u64) {
         self.count += 1;
         self.digest.update(unpadded.to_le_bytes());
@@ -26,7 +28,7 @@ impl BlockListDigest {
     }
 }
 
-/// Reads an index (.xz §4) behind its indicator byte.
+/// Reads an index (.xz §4) after its indicator byte.
 pub(super) struct XzIndexReader {
     seen: BlockListDigest,
     listed: BlockListDigest,
@@ -45,16 +47,16 @@ enum IndexPosition {
 /// Progress in reading an index.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum IndexProgress {
-    /// The index goes on.
+    /// The index has more fields.
     More,
-    /// The index is complete, and agrees with the blocks.
+    /// The index is complete and matches the blocks.
     Complete,
-    /// The bytes ended.
+    /// The input ends within the index.
     Short,
 }
 
 impl XzIndexReader {
-    /// An index that has to list the blocks `seen`.
+    /// Creates a reader for an index that has to list the blocks `seen`.
     pub(super) fn new(seen: BlockListDigest) -> Self {
         Self {
             seen,
@@ -65,17 +67,17 @@ impl XzIndexReader {
         }
     }
 
-    /// Bytes that were read, the indicator and the CRC32 included.
+    /// Returns the number of bytes that were read, including the indicator and the CRC32.
     pub(super) fn consumed_bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The indicator, which the caller has recognised.
+    /// Adds the indicator byte, which the caller has already checked.
     pub(super) fn add_indicator(&mut self, byte: u8) {
         self.count_bytes(&[byte]);
     }
 
-    /// Reads one field from `head`, which is cut by what was used.
+    /// Reads one field from the front of `head` and removes the consumed bytes from it.
     pub(super) fn read_field(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let before = *head;
         let progress = match self.place {
@@ -94,7 +96,7 @@ impl XzIndexReader {
         self.bytes += bytes.len() as u64;
     }
 
-    /// §4.2.
+    /// Reads the number of records (§4.2).
     fn record_count(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let Some(count) = read_vli(head)? else {
             return Ok(IndexProgress::Short);
@@ -107,7 +109,7 @@ impl XzIndexReader {
         Ok(IndexProgress::More)
     }
 
-    /// §4.3.
+    /// Reads a record (§4.3).
     fn read_record(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let mut rest = *head;
         let (Some(unpadded), Some(decoded)) = (read_vli(&mut rest)?, read_vli(&mut rest)?) else {
@@ -126,7 +128,7 @@ impl XzIndexReader {
         Ok(IndexProgress::More)
     }
 
-    /// §4.4.
+    /// Reads the padding (§4.4).
     fn read_padding(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let zeros = self.bytes.next_multiple_of(4) - self.bytes;
         let Some(padding) = usize::try_from(zeros).ok().and_then(|zeros| head.get(..zeros)) else {
@@ -140,7 +142,7 @@ impl XzIndexReader {
         Ok(IndexProgress::More)
     }
 
-    /// §4.5.
+    /// Reads the CRC32 (§4.5).
     fn read_checksum(&mut self, head: &mut &[u8]) -> Result<IndexProgress, EngineError> {
         let Some((crc, rest)) = head.split_first_chunk() else {
             return Ok(IndexProgress::Short);
@@ -158,7 +160,7 @@ impl XzIndexReader {
 mod tests {
     use super::*;
 
-    /// The index of two blocks, of 1000 and 60 bytes that decode to 300 and 7.
+    /// Returns an index with these fields, padded and with its CRC32.
     fn sealed(fields: &[u8]) -> Vec<u8> {
         let mut bytes = [&[0][..], fields].concat();
         bytes.resize(bytes.len().next_multiple_of(4), 0);
@@ -168,6 +170,7 @@ mod tests {
         bytes
     }
 
+    /// The fields of an index of two blocks, of 1000 and 60 bytes that decode to 300 and 7.
     const TWO: [u8; 7] = [2, 0xE8, 7, 0xAC, 2, 60, 7];
 
     fn read(bytes: &[u8]) -> Result<(IndexProgress, u64), EngineError> {

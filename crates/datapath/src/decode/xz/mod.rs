@@ -1,13 +1,15 @@
-//! xz, the .xz file format 1.2 (tukaani.org/xz/xz-file-format.txt).
+//! Decodes xz, in the .xz file format 1.2 (tukaani.org/xz/xz-file-format.txt).
 //!
-//! A stream consists of blocks that are compressed independently; `xz -T` writes one for every 24 MiB or so. With one
-//! thread, liblzma decodes the streams as they come ([`XzEngine`]). With more, [`ParallelXzReader`] finds the blocks ([`walk`],
-//! [`mod@block`]), verifies itself what lies around them ([`framing`], [`index`]), and hands them to threads ([`pool`],
-//! [`state`], [`worker`]) whose decoder is the same.
+//! A stream consists of blocks that are compressed independently; `xz -T` writes one for about
+//! every 24 MiB. With one thread, liblzma decodes the streams sequentially ([`XzEngine`]). With
+//! several threads, [`ParallelXzReader`] finds the blocks ([`walk`], [`mod@block`]) and verifies
+//! the data around them ([`framing`], [`index`]). It passes the blocks to threads that use the
+//! same decoder ([`pool`], [`state`], [`worker`]).
 //!
-//! liblzma has a multi-threaded decoder of its own. It holds whole decoded blocks to give them out in order: 180 MiB
-//! for what `xz -6 -T` writes, where this takes 50. A raw disk can be written in any order, so that nothing decoded has to wait; an
-//! image gets its bytes in order, and threads run ahead by a bounded amount.
+//! liblzma has a multi-threaded decoder of its own. It holds whole decoded blocks to return them
+//! in order: 180 MiB for the output of `xz -6 -T`, where this decoder takes 50 MiB. A raw disk can
+//! be written in any order, so decoded data does not have to wait. An image is read in order, and
+//! the threads run ahead by a bounded amount.
 
 mod block;
 mod decoder;
@@ -29,7 +31,7 @@ pub(super) use self::engine::begins_stream;
 use self::parallel::ParallelXzReader;
 use self::worker::DecoderThreads;
 
-/// Decodes `inner` with as many threads as the limits and the system allow.
+/// Returns a decoder for `inner` with as many threads as the limits and the system allow.
 pub(super) fn new_decoder(inner: Box<dyn ChunkStream>, limits: &DecodeLimits) -> Box<dyn ChunkStream> {
     match DecoderThreads::start(limits) {
         Some(workers) => Box::new(ParallelXzReader::new(inner, workers)),

@@ -1,4 +1,4 @@
-//! An .xz stream whose blocks are decoded by several threads.
+//! Decodes the blocks of an .xz stream with several threads.
 
 use bytes::Bytes;
 
@@ -9,7 +9,8 @@ use super::worker::DecoderThreads;
 use crate::chunks::ChunkStream;
 use crate::error::{DecodeError, Error};
 
-/// The reader: feeds the workers and hands out what they decode, on the thread that pulls.
+/// The reader. It feeds the workers and returns the chunks that they decode, on the thread of the
+/// caller.
 pub(super) struct ParallelXzReader {
     walk: XzFileWalk,
     workers: DecoderThreads,
@@ -17,12 +18,12 @@ pub(super) struct ParallelXzReader {
     in_any_order: bool,
 }
 
-/// The rest of the file.
+/// State of the rest of the file.
 enum RemainingInput {
     More,
-    /// Nothing is left, and everything around the blocks was verified.
+    /// The file was read to its end, and everything around the blocks was verified.
     End,
-    /// Damaged: the error is returned after all that can be decoded before it.
+    /// The file is damaged. The error is returned after all data before it was delivered.
     Bad(DecodeError),
 }
 
@@ -47,7 +48,8 @@ impl ParallelXzReader {
         }
     }
 
-    /// Reads a part of the file. An error in it has to wait: a block before may be bad as well.
+    /// Reads the next part of the file and passes it to the pool. A decoding error is not returned
+    /// at once, because an earlier block may turn out to be damaged too.
     fn feed_pool(&mut self) -> Result<(), Error> {
         let pool = &self.workers.pool;
         match self.walk.next_part() {

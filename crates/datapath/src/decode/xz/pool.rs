@@ -1,13 +1,13 @@
-//! State that the thread that reads an .xz file shares with the threads that decode its blocks.
+//! State shared by the thread that reads an .xz file and the threads that decode its blocks.
 //!
 //! ```text
 //!  reader ── bytes of blocks, in order ──► waiting (bounded) ──► worker: one block at a time
 //!  reader ◄── chunks, in order or not ◄─── ready (bounded) ◄─────┘
 //! ```
 //!
-//! Nothing can get stuck: blocks are taken in order and all bytes of a block come before those of the next, so the
-//! oldest block that is being decoded has its bytes; and a worker with the chunk that the reader needs next need not
-//! wait for room.
+//! Deadlocks are impossible for two reasons. Blocks are taken in order, and all bytes of a block
+//! come before the bytes of the next one, so the oldest block in progress always has its bytes.
+//! And a worker that has the chunk that the reader needs next does not have to wait for room.
 
 use parking_lot::{Condvar, Mutex};
 
@@ -18,19 +18,19 @@ use super::state::{AssignedBlock, BlockExtent, Placed, PoolState, WorkerInput};
 use super::walk::XzBlock;
 use crate::error::DecodeError;
 
-/// The next thing that the reader has to do.
+/// The next action of the reader.
 pub(super) enum ReaderStep {
-    /// Take this chunk.
+    /// Return this chunk.
     Deliver(Placed),
-    /// Feed more of the file.
+    /// Read and feed more of the file.
     Feed,
-    /// Give up.
+    /// Return this error.
     Fail(DecodeError),
-    /// Nothing: all blocks that began are decoded and delivered.
+    /// Nothing is left: all blocks that began are decoded and delivered.
     Done,
 }
 
-/// The state, with a bell for each side that may wait for it to change.
+/// The state, with a condition variable for each side that may wait for a change.
 #[derive(Default)]
 pub(super) struct BlockPool {
     state: Mutex<PoolState>,
@@ -39,21 +39,22 @@ pub(super) struct BlockPool {
 }
 
 impl BlockPool {
-    /// Changes the state in a way that workers may wait for.
+    /// Changes the state and wakes the workers.
     fn for_workers(&self, change: impl FnOnce(&mut PoolState)) {
         change(&mut self.state.lock());
         self.workers.notify_all();
     }
 }
 
-/// The reader's side.
+/// Methods for the reader.
 impl BlockPool {
-    /// Lets chunks be delivered in any order from now on.
+    /// Allows chunks to be delivered in any order from now on.
     pub(super) fn allow_any_order(&self) {
         self.for_workers(|state| state.any_order = true);
     }
 
-    /// Waits until there is something to do. It is not `Feed` unless the reader `has_more`, nor `Done` if so.
+    /// Waits for the next action of the reader. Returns `Feed` only if the reader `has_more` of
+    /// the file, and `Done` only if it has not.
     pub(super) fn next_step(&self, has_more: bool) -> ReaderStep {
         let mut state = self.state.lock();
         loop {
@@ -73,7 +74,7 @@ impl BlockPool {
         }
     }
 
-    /// A block begins.
+    /// Begins a block.
     pub(super) fn begin_block(&self, block: XzBlock) {
         self.for_workers(|state| state.begin_block(block));
     }
@@ -83,12 +84,12 @@ impl BlockPool {
         self.for_workers(|state| state.feed_bytes(bytes));
     }
 
-    /// The block that began last is complete and decodes to `decoded` bytes.
+    /// Completes the block that began last, which decodes to `decoded` bytes.
     pub(super) fn complete_block(&self, decoded: u64) {
         self.for_workers(|state| state.end_block(BlockExtent::Whole(decoded)));
     }
 
-    /// Ends the feeding, also in the middle of the block that began last.
+    /// Ends the input, possibly in the middle of the block that began last.
     pub(super) fn end_input(&self) {
         self.for_workers(|state| state.end_block(BlockExtent::Cut));
     }
@@ -99,9 +100,9 @@ impl BlockPool {
     }
 }
 
-/// The workers' side.
+/// Methods for the workers.
 impl BlockPool {
-    /// Waits for a block; `None` when the workers should return.
+    /// Waits for a block. `None` if the workers should return.
     pub(super) fn take_block(&self) -> Option<AssignedBlock> {
         let mut state = self.state.lock();
         while !state.closed {
@@ -113,7 +114,7 @@ impl BlockPool {
         None
     }
 
-    /// Waits for bytes of the block `number`.
+    /// Waits for input of the block `number`.
     pub(super) fn take_input(&self, number: u64) -> WorkerInput {
         let mut state = self.state.lock();
         loop {
@@ -126,7 +127,8 @@ impl BlockPool {
         }
     }
 
-    /// Hands over a chunk of the block `number` that belongs at `offset`; waits for room. `false` if it is not needed.
+    /// Delivers a chunk of the block `number` that belongs at `offset`, and waits until there is
+    /// room for it. Returns `false` if the chunk is not needed any more.
     pub(super) fn deliver_chunk(&self, number: u64, offset: u64, bytes: Bytes) -> bool {
         let mut state = self.state.lock();
         while !state.is_abandoned(number) && !state.has_room(offset, &bytes) {
@@ -141,7 +143,8 @@ impl BlockPool {
         true
     }
 
-    /// The block `number` is decoded, and its decoder can be used again; or it is given up.
+    /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
+    /// the block was abandoned, or an error.
     pub(super) fn finish_block(&self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
         self.for_workers(|state| state.finish_block(number, outcome));
         self.reader.notify_one();
@@ -167,7 +170,7 @@ pub(super) mod tests {
         Err(DecodeError::Truncated { codec: "xz", offset })
     }
 
-    /// A pool with `blocks` blocks, all taken.
+    /// Returns a pool with `blocks` blocks, all of them taken.
     fn pool(blocks: u64) -> BlockPool {
         let pool = BlockPool::default();
         for number in 0..blocks {
@@ -177,11 +180,12 @@ pub(super) mod tests {
         pool
     }
 
-    /// Checks that `action` does not return before `release` was called, and does then.
+    /// Checks that `action` waits until `release` is called, and then returns.
     fn waits(pool: &BlockPool, action: impl FnOnce() + Send, release: impl FnOnce(&BlockPool)) {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(action);
-            // No event to wait for: the proof is that it does not return.
+            // A waiting thread causes no event, so the check is that it has not returned after
+            // this time.
             std::thread::sleep(Duration::from_millis(20));
             assert!(!waiting.is_finished());
             release(pool);
@@ -208,7 +212,7 @@ pub(super) mod tests {
         assert!(pool.deliver_chunk(1, start, bytes(half)));
         let deliver = || assert!(pool.deliver_chunk(1, 2 * start, bytes(half)));
         waits(&pool, deliver, |pool| {
-            // The oldest block's chunk does not wait, and makes room when it is read.
+            // The chunk of the oldest block does not wait, and makes room when it is read.
             assert!(pool.deliver_chunk(0, 0, bytes(half)));
             for expected in [0, start] {
                 assert!(matches!(pool.next_step(true), ReaderStep::Deliver((at, _)) if at == expected));

@@ -1,4 +1,5 @@
-//! The blocks that wait, those that are being decoded, the chunks that are ready; and the bounds of each.
+//! The state of the pool: waiting blocks, blocks in progress, finished chunks, and the limits of
+//! each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,90 +9,95 @@ use super::decoder::BlockDecoder;
 use super::walk::XzBlock;
 use crate::error::DecodeError;
 
-/// Compressed bytes that may wait for workers. To keep two of them busy it takes half of a compressed block: the 24 MiB
-/// that `xz -6 -T` puts into a block are seldom more than 10 MiB compressed, and what can hardly be compressed is decoded
-/// fast.
+/// Limit on the compressed bytes that wait for workers. Half of a compressed block is enough to
+/// keep two workers busy. `xz -6 -T` puts 24 MiB into a block, which are seldom more than 10 MiB
+/// compressed, and data that is nearly incompressible is decoded fast.
 pub(super) const WAITING_BYTES: usize = 5 << 20;
 
-/// Decoded bytes that may wait for a reader that takes them in any order: enough to keep the workers going while
-/// the reader is busy.
+/// Limit on the decoded bytes that wait for a reader that accepts them in any order. This is
+/// enough to keep the workers busy while the reader is.
 pub(super) const READY_BYTES: usize = 1 << 20;
 
-/// Decoded bytes that may wait for a reader that wants them in order: how far workers get ahead of the oldest block.
-/// Two of them are always busy if it is half of a block, of which `xz -6 -T` makes 24 MiB.
+/// Limit on the decoded bytes that wait for a reader that needs them in order. It bounds how far
+/// the workers get ahead of the oldest block. Two workers are always busy if it is half of a
+/// block, and `xz -6 -T` writes blocks of 24 MiB.
 pub(super) const AHEAD_BYTES: usize = 12 << 20;
 
-/// Dictionaries of all blocks that are being decoded: two of the 8 MiB that `xz -6` uses. A single block may have a
-/// larger one.
+/// Limit on the dictionaries of all blocks in progress, in bytes: enough for two of the 8 MiB that
+/// `xz -6` uses. A single block may have a larger dictionary.
 pub(super) const DICTIONARY_BYTES: u64 = 20 << 20;
 
-/// Compressed bytes that may wait even if a large dictionary takes the memory of all others.
+/// Compressed bytes that may wait even if a large dictionary takes the memory of all waiting
+/// bytes.
 const LEAST_WAITING_BYTES: u64 = 1 << 20;
 
-/// Memory of a piece or a block on top of its bytes, so that tiny ones do not fill the memory with bookkeeping.
+/// Memory that a piece or a block costs in addition to its bytes. It is counted so that many tiny
+/// ones cannot exceed the limits with bookkeeping.
 const PIECE_OVERHEAD_BYTES: usize = 64;
 const BLOCK_OVERHEAD_BYTES: usize = 256;
 
-/// A chunk with its offset in the decoded file.
+/// A decoded chunk with its offset in the decoded file.
 pub(super) type Placed = (u64, Bytes);
 
-/// Input of a worker for its block.
+/// The next input of a worker for its block.
 pub(super) enum WorkerInput {
     /// More bytes of the block.
     Bytes(Bytes),
-    /// All bytes of the block have come, and decode to this number.
+    /// The block is complete and decodes to this number of bytes.
     Whole(u64),
-    /// No more bytes come although the block is not complete, or the block is not needed any more.
+    /// There is no more input, because the block is cut off or not needed any more.
     Nothing,
 }
 
-/// A block for a worker.
+/// A block that is assigned to a worker.
 pub(super) struct AssignedBlock {
-    /// The number of the block.
+    /// The number of the block in the file.
     pub(super) number: u64,
-    /// Facts about it.
+    /// The properties of the block.
     pub(super) block: XzBlock,
-    /// A decoder that has done its work on another block.
+    /// A decoder that was used for another block and can be reused.
     pub(super) decoder: Option<BlockDecoder>,
 }
 
-/// The part of a block that is there.
+/// The amount of a block that has been fed.
 pub(super) enum BlockExtent {
-    /// More is to come.
+    /// More bytes follow.
     Arriving,
-    /// All of the block is there, and decodes to this number of bytes.
+    /// The block is complete and decodes to this number of bytes.
     Whole(u64),
-    /// The file ended or became unreadable within it.
+    /// The file ended or became unreadable within the block.
     Cut,
 }
 
-/// A block that is not decoded yet.
+/// A block that is not completely decoded.
 struct PendingBlock {
     block: XzBlock,
     pieces: VecDeque<Bytes>,
     extent: BlockExtent,
 }
 
-/// The bookkeeping. Blocks have numbers, in their order.
+/// The state of the pool. Blocks are numbered in the order of the file.
 #[derive(Default)]
 pub(super) struct PoolState {
-    /// Blocks that are not decoded yet; those before `untaken` have workers.
+    /// Blocks that are not completely decoded. Those with numbers below `untaken` are assigned to
+    /// workers.
     blocks: BTreeMap<u64, PendingBlock>,
     begun: u64,
     untaken: u64,
-    /// Dictionaries of the blocks that have workers.
+    /// Total size of the dictionaries of the blocks in progress, in bytes.
     dictionaries: u64,
-    /// Decoders without a block, which still have their dictionaries. They are used again rather than freed: the C
-    /// library's allocator would keep that memory, for each thread by itself.
+    /// Decoders without a block, which still hold their dictionaries. They are reused and not
+    /// freed, because the allocator of the C library would keep that memory, separately for each
+    /// thread.
     idle: Vec<BlockDecoder>,
     waiting_bytes: usize,
-    /// Chunks by their offsets.
+    /// Decoded chunks by their offsets in the decoded file.
     ready: BTreeMap<u64, Bytes>,
     ready_bytes: usize,
     delivered: u64,
     /// True if chunks may be delivered in any order.
     pub(super) any_order: bool,
-    /// The number of the first block that is known to be bad, and why.
+    /// The number of the first block that is known to be bad, and its error.
     failure: Option<(u64, DecodeError)>,
     /// True if the reader is gone.
     pub(super) closed: bool,
@@ -101,16 +107,16 @@ fn piece_cost(bytes: &Bytes) -> usize {
     bytes.len() + PIECE_OVERHEAD_BYTES
 }
 
-/// The reader's side.
+/// Methods for the reader.
 impl PoolState {
-    /// True if more can be fed.
+    /// Returns true if more input can be fed.
     pub(super) fn is_hungry(&self) -> bool {
         let excess = self.dictionaries.saturating_sub(DICTIONARY_BYTES);
         let limit = (WAITING_BYTES as u64).saturating_sub(excess).max(LEAST_WAITING_BYTES);
         self.failure.is_none() && (self.waiting_bytes as u64) < limit
     }
 
-    /// True if all blocks that began are decoded and delivered.
+    /// Returns true if all blocks that began are decoded and delivered.
     pub(super) fn is_done(&self) -> bool {
         self.blocks.is_empty() && self.ready.is_empty()
     }
@@ -122,7 +128,7 @@ impl PoolState {
         self.waiting_bytes += BLOCK_OVERHEAD_BYTES;
     }
 
-    /// Adds to the block that began last, unless its worker has given it up.
+    /// Adds bytes to the block that began last, unless its worker has abandoned it.
     pub(super) fn feed_bytes(&mut self, bytes: Bytes) {
         let cost = piece_cost(&bytes);
         if let Some(pending) = self.last_begun() {
@@ -156,7 +162,7 @@ impl PoolState {
         Some((offset, bytes))
     }
 
-    /// The failure, once no block before it can fail.
+    /// Returns the error of the first bad block, once no earlier block can fail.
     pub(super) fn take_failure(&mut self) -> Option<DecodeError> {
         let (bad, _) = self.failure.as_ref()?;
         if self.blocks.range(..bad).next().is_some() {
@@ -166,14 +172,16 @@ impl PoolState {
     }
 }
 
-/// The workers' side.
+/// Methods for the workers.
 impl PoolState {
-    /// True if the result of a block does not matter, as one before it is bad or the reader is gone.
+    /// Returns true if the result of a block is not needed, because an earlier block is bad or the
+    /// reader is gone.
     pub(super) fn is_abandoned(&self, number: u64) -> bool {
         self.closed || self.failure.as_ref().is_some_and(|(bad, _)| *bad < number)
     }
 
-    /// The next block, unless its dictionary has to wait for others to be given back.
+    /// Takes the next block. `None` if there is none, or if its dictionary has to wait until
+    /// others are released.
     pub(super) fn take_block(&mut self) -> Option<AssignedBlock> {
         if self.closed || self.failure.is_some() {
             return None;
@@ -195,7 +203,7 @@ impl PoolState {
         Some(AssignedBlock { number, block, decoder })
     }
 
-    /// Takes what there is for the block `number`; `None` if its worker has to wait.
+    /// Takes the next input of the block `number`. `None` if its worker has to wait.
     pub(super) fn take_food(&mut self, number: u64) -> Option<WorkerInput> {
         if self.is_abandoned(number) {
             return Some(WorkerInput::Nothing);
@@ -214,7 +222,8 @@ impl PoolState {
         }
     }
 
-    /// True if a chunk can be added. The one that the reader needs next always can.
+    /// Returns true if a chunk can be added. The chunk that the reader needs next is always
+    /// accepted.
     pub(super) fn has_room(&self, offset: u64, bytes: &Bytes) -> bool {
         let (limit, is_next) = match self.any_order {
             true => (READY_BYTES, self.ready.is_empty()),
@@ -228,7 +237,8 @@ impl PoolState {
         self.ready.insert(offset, bytes);
     }
 
-    /// The block `number` is decoded, and its decoder can be used again; or it is given up.
+    /// Ends the work on the block `number`. The outcome is a decoder that can be reused, `None` if
+    /// the block was abandoned, or an error.
     pub(super) fn finish_block(&mut self, number: u64, outcome: Result<Option<BlockDecoder>, DecodeError>) {
         if let Some(pending) = self.blocks.remove(&number) {
             let pieces: usize = pending.pieces.iter().map(piece_cost).sum();

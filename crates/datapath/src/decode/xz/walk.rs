@@ -1,7 +1,8 @@
-//! Finds the blocks of an .xz file in the stream of its bytes, and verifies everything around them.
+//! Finds the blocks of an .xz file while it is read, and verifies everything around them.
 //!
-//! The end of a block is learnt from the headers of its LZMA2 chunks, one for every 64 KiB or less. So it does not
-//! matter whether a block header tells the block's sizes: `xz -T1` leaves them out, and a hostile one lies.
+//! The end of a block is found by parsing the headers of its LZMA2 chunks, of which there is one
+//! for every 64 KiB or less. The sizes in a block header are therefore not needed: `xz -T1` omits
+//! them, and a hostile file may have wrong ones.
 
 use crate::cursor::ChunkCursor;
 use bytes::Bytes;
@@ -14,50 +15,52 @@ use super::index::{BlockListDigest, IndexProgress, RECORD_BYTES, XzIndexReader};
 use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// A part of the file, in order.
+/// A part of the file. The parts are returned in file order.
 pub(super) enum XzFilePart {
     /// A block begins.
     Begin(XzBlock),
-    /// The next bytes of the block; header, padding and check are among them.
+    /// The next bytes of the block, including its header, padding and check.
     Bytes(Bytes),
-    /// The block is complete, and decodes to this number of bytes.
+    /// The block is complete and decodes to this number of bytes.
     End(u64),
 }
 
-/// Facts about a block that are known when it begins.
+/// Properties of a block that are known when it begins.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct XzBlock {
-    /// The header of its stream, without which a decoder does not know its integrity check.
+    /// The header of the stream that contains the block. The decoder needs it to know the
+    /// integrity check.
     pub(super) stream_header: [u8; STREAM_HEADER_BYTES],
-    /// Bytes of dictionary that decoding it can touch.
+    /// Number of dictionary bytes that decoding the block can touch.
     pub(super) dictionary: u64,
-    /// Its offset in the file.
+    /// Offset of the block in the file.
     pub(super) start: u64,
-    /// The offset in the decoded file of what it decodes to.
+    /// Offset of the block's content in the decoded file.
     pub(super) offset: u64,
 }
 
-/// The place of the cursor.
+/// The position of the cursor within the structure of the file.
 enum WalkPosition {
     /// Before the first stream.
     Start,
-    /// Behind a stream.
+    /// After a stream.
     Between,
-    /// In a stream, where a block header or the index begins.
+    /// In a stream, at the beginning of a block header or of the index.
     Header,
-    /// In a block, where an LZMA2 chunk begins.
+    /// In a block, at the beginning of an LZMA2 chunk.
     Chunk,
-    /// In a block, within bytes that are passed on unseen: their number, and the place behind them.
+    /// In a block, within bytes that are passed on without parsing: their number, and the position
+    /// after them.
     Inside(u64, NextPosition),
     /// In the index.
     Index(Box<XzIndexReader>),
-    /// At the footer of a stream, whose index has this number of bytes.
+    /// At the footer of a stream whose index has this number of bytes.
     Footer(u64),
     /// At the verified end of the file.
     End,
 }
 
-/// The place behind bytes of a block.
+/// The position after bytes of a block that are not parsed.
 #[derive(Clone, Copy)]
 enum NextPosition {
     /// The next LZMA2 chunk.
@@ -66,20 +69,20 @@ enum NextPosition {
     End,
 }
 
-/// Walks over a file.
+/// Walks through the structure of a file.
 pub(super) struct XzFileWalk {
     input: ChunkCursor,
     place: WalkPosition,
     stream_header: [u8; STREAM_HEADER_BYTES],
     flags: StreamFlags,
-    /// The complete blocks of the stream.
+    /// The complete blocks of the current stream.
     blocks: BlockListDigest,
-    /// The offsets in the file of the current block, and of its compressed data.
+    /// Offset of the current block in the file, and offset of its compressed data.
     block_start: u64,
     data_start: u64,
-    /// Bytes that the current block decodes to, by the headers of its LZMA2 chunks so far.
+    /// Decoded size of the current block, according to the headers of its LZMA2 chunks so far.
     decoded: u64,
-    /// Bytes that all the blocks before it decode to.
+    /// Decoded size of all earlier blocks.
     decoded_before: u64,
 }
 
@@ -98,10 +101,10 @@ impl XzFileWalk {
         }
     }
 
-    /// The next part, or `None` at the verified end.
+    /// Returns the next part, or `None` at the verified end of the file.
     pub(super) fn next_part(&mut self) -> Result<Option<XzFilePart>, Error> {
         loop {
-            // An error leaves the walk at its end: it must not be continued.
+            // After an error the position stays `End`, because the walk must not be continued.
             self.place = match std::mem::replace(&mut self.place, WalkPosition::End) {
                 WalkPosition::Start => self.find_stream(true)?,
                 WalkPosition::Between => self.find_stream(false)?,
@@ -145,7 +148,7 @@ impl XzFileWalk {
         Ok(WalkPosition::Header)
     }
 
-    /// The header of a stream or its footer, not consumed.
+    /// Peeks at a stream header or footer without consuming it.
     fn peek_header(&mut self) -> Result<[u8; STREAM_HEADER_BYTES], Error> {
         let bytes = self.input.peek_bytes(STREAM_HEADER_BYTES)?.first_chunk().copied();
         bytes.ok_or_else(|| self.truncated_error())
@@ -180,14 +183,15 @@ impl XzFileWalk {
                 Ok(WalkPosition::Inside(bytes, NextPosition::Chunk))
             }
             Some(Lzma2Chunk::End) => Ok(WalkPosition::Inside(self.end_block(), NextPosition::End)),
-            // A header that the file cuts short goes to the decoder, which may find it invalid before it finds it short.
+            // A truncated header is passed to the decoder, which may find that it is invalid
+            // before it finds that it is truncated.
             None if left > 0 => Ok(WalkPosition::Inside(left, NextPosition::Chunk)),
             None => Err(self.truncated_error()),
         }
     }
 
-    /// Counts the block at whose end marker the cursor is. Returns the bytes that are left of it: the marker, padding
-    /// to a multiple of four (§3.3), the check (§3.4).
+    /// Counts the current block, at whose end marker the cursor is. Returns the number of bytes
+    /// that remain of it: the marker, padding to a multiple of four (§3.3), and the check (§3.4).
     fn end_block(&mut self) -> u64 {
         let data_end = self.input.offset() + 1;
         let check = self.flags.check_bytes();

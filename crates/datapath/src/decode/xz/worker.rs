@@ -14,20 +14,20 @@ use crate::codec::Codec;
 use crate::error::DecodeError;
 use crate::options::DecodeLimits;
 
-/// Most threads, however many cores there are: each has up to 1 MiB of buffers, and more would only wait for
-/// dictionaries of the usual sizes.
+/// Limit on the number of threads, even with more cores. Each thread has up to 1 MiB of buffers,
+/// and with dictionaries of the usual sizes, more threads would only wait for memory.
 const MAX_THREADS: usize = 4;
 
-/// The threads; they end when this is dropped.
+/// The worker threads. They are stopped on drop.
 pub(super) struct DecoderThreads {
-    /// The state that is shared with them.
+    /// The state that is shared with the threads.
     pub(super) pool: Arc<BlockPool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl DecoderThreads {
-    /// Starts as many threads as `limits` allows and the system lets start. `None` if that is no more than one: the thread that
-    /// reads can decode as well.
+    /// Starts as many threads as `limits` and the system allow. `None` if that is at most one,
+    /// since the reading thread can then decode as well.
     pub(super) fn start(limits: &DecodeLimits) -> Option<Self> {
         let wanted = limits.threads.get().min(MAX_THREADS);
         if wanted < 2 {
@@ -51,13 +51,14 @@ impl Drop for DecoderThreads {
     fn drop(&mut self) {
         self.pool.close();
         for thread in self.threads.drain(..) {
-            // `work` catches what panics.
+            // `catch_panic` already turns a panic into an error, so the result of the thread is
+            // ignored.
             drop(thread.join());
         }
     }
 }
 
-/// Decodes block after block, until no more are needed: the life of a thread.
+/// The main function of a thread. Decodes blocks until no more are needed.
 fn run_worker(pool: &BlockPool, limits: &DecodeLimits) {
     let worker = DecoderWorker { pool, limits };
     while let Some(taken) = pool.take_block() {
@@ -66,7 +67,8 @@ fn run_worker(pool: &BlockPool, limits: &DecodeLimits) {
     }
 }
 
-/// The outcome of `decode` for `block`; a panic is an error, or the reader would wait for ever.
+/// Runs `decode` for `block` and turns a panic into an error. Otherwise the reader would wait
+/// forever.
 fn catch_panic<T>(
     block: &XzBlock,
     decode: impl FnOnce() -> Result<T, DecodeError>,
@@ -83,7 +85,8 @@ struct DecoderWorker<'p> {
 }
 
 impl DecoderWorker<'_> {
-    /// Decodes a block, as far as it is there and somebody needs it. Returns the decoder if it is ready for another.
+    /// Decodes a block until its input ends or its output is not needed any more. Returns the
+    /// decoder if it can be reused for another block.
     fn decode_block(&self, taken: AssignedBlock) -> Result<Option<BlockDecoder>, DecodeError> {
         let AssignedBlock { number, block, decoder: used } = taken;
         let mut decoder = BlockDecoder::for_block(used, &block, self.limits)
@@ -104,7 +107,7 @@ impl DecoderWorker<'_> {
                 at += (before.0 - input.len()) as u64;
                 outcome.map_err(|fault| fault.into_decode_error(Codec::Xz, at))?;
                 if output.is_full() {
-                    // There may be more to come of the same input.
+                    // The decoder may have more output for the same input.
                     if !self.hand_out(number, &mut offset, &mut output) {
                         return Ok(None);
                     }
@@ -126,7 +129,8 @@ impl DecoderWorker<'_> {
         Ok(Some(decoder))
     }
 
-    /// Delivers `output`, which belongs at `offset`, and leaves an empty buffer and the offset behind it.
+    /// Delivers `output`, which belongs at `offset`. Replaces it by an empty buffer and advances
+    /// `offset`. Returns false if the output is not needed any more.
     fn hand_out(&self, number: u64, offset: &mut u64, output: &mut ChunkBuffer) -> bool {
         let at = *offset;
         *offset += output.len() as u64;
@@ -145,7 +149,8 @@ mod tests {
     #[test]
     fn a_panic_is_an_error_of_its_block() {
         let block = XzBlock { stream_header: [0; STREAM_HEADER_BYTES], dictionary: 0, start: 77, offset: 0 };
-        // Quiet: the hook of the test harness would print a panic that is wanted.
+        // `resume_unwind` does not call the panic hook, so the test harness does not print this
+        // intended panic.
         let outcome: Result<(), DecodeError> =
             catch_panic(&block, || std::panic::resume_unwind(Box::new("wanted")));
         assert!(matches!(outcome, Err(DecodeError::Corrupt { offset: 77, .. })), "{outcome:?}");
