@@ -1,18 +1,19 @@
-//! Compression only while it is worth its time: while a slow network is what all else waits for.
+//! Decides whether data is compressed: only while a slow network is the bottleneck.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes a second up to which a network counts as slow: one of a gigabit, with some room. A pod with CDI's default of three
-/// quarters of a CPU compresses little faster than that, and what is sent as it is costs both ends less.
+/// Bytes per second below which a network counts as slow: a gigabit with some margin. A pod with
+/// CDI's default of three quarters of a CPU compresses little faster than that, and above this
+/// rate uncompressed data costs both ends less.
 const SLOW_BYTES_PER_SECOND: u64 = 150_000_000;
 
-/// Bytes sent between two looks at the clock.
+/// Bytes sent between two measurements of the rate.
 const LOOK_BYTES: u64 = 4 << 20;
 
-/// State that encoders and the sender share.
+/// State shared by the encoders and the sender.
 pub(super) struct FlowState {
-    /// Encoded pieces waiting to be sent from which on the network counts as the bottleneck.
+    /// The network counts as the bottleneck if at least this many encoded pieces wait to be sent.
     congested: usize,
     waiting: AtomicUsize,
     bytes_per_second: AtomicU64,
@@ -23,22 +24,22 @@ impl FlowState {
         Self {
             congested,
             waiting: AtomicUsize::new(0),
-            // Not known yet.
+            // The rate is not known yet, so the network does not count as slow.
             bytes_per_second: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// A piece is encoded and waits.
+    /// Records that a piece was encoded and waits to be sent.
     pub(super) fn add_waiting(&self) {
         self.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A piece is taken by the sender.
+    /// Records that the sender took a piece.
     pub(super) fn remove_waiting(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True if the next piece should be compressed.
+    /// Returns true if the next piece should be compressed.
     pub(super) fn is_slow(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) >= self.congested
             && self.bytes_per_second.load(Ordering::Relaxed) < SLOW_BYTES_PER_SECOND
@@ -50,7 +51,7 @@ impl FlowState {
     }
 }
 
-/// Measures how fast the stream leaves.
+/// Measures the rate at which the stream is sent.
 pub(super) struct SendRateMeter {
     since: Instant,
     bytes: u64,
@@ -61,7 +62,7 @@ impl SendRateMeter {
         Self { since: Instant::now(), bytes: 0 }
     }
 
-    /// Counts bytes that have left.
+    /// Counts bytes that were sent. Updates the rate in `flow` after every `LOOK_BYTES`.
     pub(super) fn add_bytes(&mut self, bytes: u64, flow: &FlowState) {
         self.bytes += bytes;
         if self.bytes >= LOOK_BYTES {

@@ -1,7 +1,8 @@
-//! The other direction of [`crate::decode`]: the bytes of a volume become the stream that an upload server takes for a clone.
+//! Encodes the bytes of a volume as a stream that an upload server accepts as a clone.
+//! [`crate::decode`] is the other direction.
 //!
-//! A stream is made of pieces, which can be encoded by several threads at once: each thread has an [`PieceEncoder`], and what they make is
-//! put in order.
+//! A stream consists of pieces, which several threads can encode at once. Each thread has a
+//! [`PieceEncoder`], and the encoded pieces are put back in order.
 
 mod flow;
 pub mod outgoing;
@@ -15,19 +16,20 @@ use bytes::Bytes;
 pub use self::piece::{EncodedBlock, PIECE_BYTES, VolumePiece};
 use crate::zeros::ZEROS;
 
-/// The wrapping of the bytes.
+/// The encoding of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Encoding {
-    /// Nothing.
+    /// The bytes are sent unchanged.
     Plain,
-    /// The snappy framing format: CDI's.
+    /// The snappy framing format, which CDI uses.
     Snappy,
-    /// Frames of zstd, which every program that undoes compression can read.
+    /// Zstd frames, which every program with zstd support can read.
     Zstd,
 }
 
 impl Encoding {
-    /// Most zeros of one [`VolumePiece`], so that what becomes of it is small.
+    /// Returns the largest number of zeros in one [`VolumePiece`]. It is limited so that the
+    /// encoded piece stays small.
     pub const fn zeros_at_once(self) -> u64 {
         match self {
             Self::Plain => ZEROS.len() as u64,
@@ -36,7 +38,7 @@ impl Encoding {
         }
     }
 
-    /// The first bytes of the stream.
+    /// Returns the bytes at the beginning of the stream, before the first piece.
     pub fn stream_header(self) -> Bytes {
         match self {
             Self::Plain | Self::Zstd => Bytes::new(),
@@ -44,7 +46,7 @@ impl Encoding {
         }
     }
 
-    /// The encoder of a thread.
+    /// Creates an encoder. Each thread needs its own.
     pub fn new_encoder(self) -> PieceEncoder {
         match self {
             Self::Plain => PieceEncoder::Plain,
@@ -54,19 +56,19 @@ impl Encoding {
     }
 }
 
-/// Encodes pieces.
+/// Encodes pieces of a volume.
 pub enum PieceEncoder {
-    /// Leaves pieces as they are.
+    /// Leaves pieces unchanged.
     Plain,
-    /// Makes chunks of framed snappy.
+    /// Encodes pieces as chunks of the snappy framing format.
     Snappy(Box<snappy::SnappyEncoder>),
-    /// Makes frames of zstd.
+    /// Encodes pieces as zstd frames.
     Zstd(Box<zstd::Encoder>),
 }
 
 impl PieceEncoder {
-    /// Encodes one piece. `squeeze` says that time is better spent on compression than on sending; an encoding that
-    /// always compresses does not ask.
+    /// Encodes one piece. If `squeeze` is true, time is better spent on compression than on
+    /// sending. Encodings that always compress ignore it.
     pub fn encode_piece(&mut self, piece: VolumePiece, squeeze: bool) -> Vec<EncodedBlock> {
         match (self, piece) {
             (Self::Plain, piece) => vec![EncodedBlock { head: Bytes::new(), body: plain_bytes(piece) }],

@@ -1,4 +1,5 @@
-//! From what is read to the stream that is sent: one thread reads, several encode, and what they make comes out in order.
+//! Turns the data that is read into the stream that is sent. One thread reads, several threads
+//! encode, and the encoded pieces are returned in order.
 //!
 //! ```text
 //!            ┌─► encoder ─┐
@@ -6,8 +7,9 @@
 //!            └─► encoder ─┘
 //! ```
 //!
-//! The reader puts a slot into a queue for every piece; the sender takes the slots in order and waits for what an encoder
-//! puts into each. The queue is what bounds the memory: `SLOTS` pieces of a quarter of a MiB.
+//! The reader puts a slot into a queue for every piece. The sender takes the slots in order and
+//! waits until an encoder has filled each one. The queue bounds the memory: it holds `SLOTS`
+//! pieces of a quarter of a MiB.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -28,18 +30,18 @@ use super::{EncodedBlock, Encoding, VolumePiece};
 use crate::error::ThreadStartError;
 use crate::observe::{ByteCount, NoObserver, Observer, Stage};
 
-/// Pieces between the reader and the network: 8 MiB.
+/// Limit on the pieces between the reader and the network. Together they take 8 MiB.
 const SLOTS: usize = 32;
 
-/// Encoded pieces that wait when the network is slower than everything else.
+/// With this many encoded pieces waiting, the network is slower than reading and encoding.
 const CONGESTED: usize = SLOTS * 3 / 4;
 
-/// Bytes sent so far, and the end; with the error `E` of what is read.
+/// Statistics and outcome of a stream. `E` is the error type of the reader.
 pub struct SendStats<E> {
     observer: Arc<dyn Observer>,
     volume_bytes: AtomicU64,
     stream_bytes: AtomicU64,
-    /// Bytes of the volume that were sent as the number of zeros.
+    /// Bytes of the volume that were sent as counted zeros.
     zero_bytes: AtomicU64,
     complete: AtomicBool,
     broken: AtomicBool,
@@ -53,8 +55,8 @@ impl<E> Default for SendStats<E> {
 }
 
 impl<E> SendStats<E> {
-    /// One that tells `observer` of bytes, and for how long the volume was read (the source) and the network took bytes
-    /// (the target).
+    /// Creates statistics that report to `observer`: the bytes, the time spent reading the volume
+    /// (the source) and the time the network took (the target).
     pub fn with_observer(observer: Arc<dyn Observer>) -> Self {
         Self {
             observer,
@@ -67,71 +69,72 @@ impl<E> SendStats<E> {
         }
     }
 
-    /// Bytes of the device, tar or image.
+    /// Returns the bytes of the device, tar or image that were sent.
     pub fn volume_bytes(&self) -> u64 {
         self.volume_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the encoded stream.
+    /// Returns the bytes of the encoded stream that were sent.
     pub fn stream_bytes(&self) -> u64 {
         self.stream_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts `more` in `total` and tells the observer.
+    /// Adds `more` to `total` and reports the new total to the observer.
     fn add_bytes(&self, count: ByteCount, total: &AtomicU64, more: u64) {
         let before = total.fetch_add(more, Ordering::Relaxed);
         self.observer.record_bytes(count, before.saturating_add(more));
     }
 
-    /// True if all was read and handed over to be sent.
+    /// Returns true if everything was read and handed over to be sent.
     pub fn is_complete(&self) -> bool {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// True if it could not be read to its end.
+    /// Returns true if the data could not be read to its end.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// The reason why it could not be read; nothing after a panic.
+    /// Takes the error of the reader. `None` if reading did not fail, or if a thread panicked.
     pub fn take_failure(&self) -> Option<E> {
         self.failure.lock().take()
     }
 }
 
-/// How a piece is encoded.
+/// The way a piece is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PieceKind {
-    /// Zeros, which are counted.
+    /// Zeros, which are counted and not read.
     Zeros,
-    /// Data as it is.
+    /// Uncompressed data.
     Stored,
-    /// Data that is compressed where that saves something.
+    /// Data that is compressed, unless that saves too little.
     Squeezed,
 }
 
-/// A piece that comes next in a stream.
+/// A piece of the stream, reported when it is about to be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PassedPiece {
-    /// Offset of its first byte in the encoded stream.
+    /// Offset of the first byte of the piece in the encoded stream.
     pub stream_offset: u64,
-    /// Offset of its first byte in what is read.
+    /// Offset of the first byte of the piece in the data that is read.
     pub offset: u64,
-    /// Bytes that were read.
+    /// Number of bytes in the data that is read.
     pub length: u64,
-    /// How it is encoded: the same piece in the same way is the same bytes again.
+    /// The way the piece is encoded. Encoding the same piece in the same way gives the same bytes
+    /// again.
     pub kind: PieceKind,
 }
 
-/// Hears of each piece before its first byte comes.
+/// A callback that is called for each piece before its first byte is returned.
 pub type Log = Box<dyn FnMut(PassedPiece) + Send>;
 
-/// The stream stops here, and is not complete.
+/// The error of a stream that ends before it is complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("what is sent could not be read to its end")]
 pub struct IncompleteStreamError;
 
-/// A piece on its way.
+/// An entry of the queue: a piece that is being encoded, or the end of the stream.
 enum PieceSlot<E> {
     Piece(oneshot::Receiver<EncodedPiece>),
     End,
@@ -140,18 +143,18 @@ enum PieceSlot<E> {
 
 struct EncodedPiece {
     blocks: Vec<EncodedBlock>,
-    /// Bytes that they stand for.
+    /// Number of bytes of the volume that the blocks encode.
     length: u64,
     kind: PieceKind,
 }
 
-/// A piece for an encoder.
+/// A piece to be encoded, and the channel for the result.
 struct EncoderTask {
     piece: VolumePiece,
     done: oneshot::Sender<EncodedPiece>,
 }
 
-/// The encoded stream of what is read.
+/// The encoded stream of the data that is read.
 pub struct EncodedStream<E> {
     slots: mpsc::Receiver<PieceSlot<E>>,
     current: Option<oneshot::Receiver<EncodedPiece>>,
@@ -159,17 +162,17 @@ pub struct EncodedStream<E> {
     flow: Arc<FlowState>,
     pace: SendRateMeter,
     is_ended: bool,
-    /// Time at which the network got its last part.
+    /// The time at which the network got the last part.
     handed_over: Option<Instant>,
     tally: Arc<SendStats<E>>,
     log: Option<Log>,
-    /// The next piece, as far as it is known.
+    /// Stream offset and data offset of the next piece.
     next: (u64, u64),
 }
 
 impl<E: Send + 'static> EncodedStream<E> {
-    /// Begins to `read`, and to encode it on `encoders` threads, or on fewer if the system gives
-    /// no more.
+    /// Starts a thread that runs `read`, and `encoders` threads that encode its data. There are
+    /// fewer encoders if the system cannot start as many threads.
     pub fn start(
         read: impl FnOnce(&mut PieceOutlet<'_>) -> Result<(), E> + Send + 'static,
         encoding: Encoding,
@@ -177,12 +180,14 @@ impl<E: Send + 'static> EncodedStream<E> {
         tally: Arc<SendStats<E>>,
     ) -> Result<Self, ThreadStartError> {
         let (slots, queue) = mpsc::channel(SLOTS);
-        // Without a bound of its own: a piece gets here only when it has one of the slots.
+        // This channel needs no limit of its own, because every piece in it already has one of the
+        // slots.
         let (work, waiting_work) = threads::channel();
         let waiting_work = Arc::new(Mutex::new(waiting_work));
         let flow = Arc::new(FlowState::new(CONGESTED));
         let timed = Arc::clone(&tally);
-        // The first one: what comes behind it is of use only if there is something to encode.
+        // The reader is started first, because encoders are of use only if there is something to
+        // encode.
         Builder::new().spawn(move || read_all(read, encoding, &slots, &work, &timed))?;
         for number in 0..encoders.get() {
             let (work, flow) = (Arc::clone(&waiting_work), Arc::clone(&flow));
@@ -209,12 +214,13 @@ impl<E: Send + 'static> EncodedStream<E> {
         })
     }
 
-    /// Tells `log` of each piece. The first one is at `stream_offset` of the stream, and at `offset` of what is read.
+    /// Reports each piece to `log`. The first piece is at `stream_offset` of the stream and at
+    /// `offset` of the data that is read.
     pub fn with_log(self, stream_offset: u64, offset: u64, log: Log) -> Self {
         Self { log: Some(log), next: (stream_offset, offset), ..self }
     }
 
-    /// The next bytes of the stream, never none; `None` at its end.
+    /// Returns the next bytes of the stream, never an empty part, or `None` at its end.
     pub fn poll_part(
         &mut self,
         context: &mut Context<'_>,
@@ -287,7 +293,8 @@ impl<E: Send + 'static> EncodedStream<E> {
     }
 }
 
-/// The thread that reads. It ends when everything is read, or no longer wanted.
+/// The main function of the reading thread. It ends when all data is read, or when the stream was
+/// dropped.
 fn read_all<E>(
     read: impl FnOnce(&mut PieceOutlet<'_>) -> Result<(), E>,
     encoding: Encoding,
@@ -301,7 +308,7 @@ fn read_all<E>(
         let (done, encoded) = oneshot::channel();
         slots.blocking_send(PieceSlot::Piece(encoded)).map_err(|_| OutletClosedError)?;
         work.send(EncoderTask { piece, done }).map_err(|_| OutletClosedError)?;
-        // The wait for a slot is not the volume's.
+        // The time spent waiting for a slot is not counted as reading time.
         since = Instant::now();
         Ok(())
     };
@@ -310,11 +317,11 @@ fn read_all<E>(
         Ok(()) => PieceSlot::End,
         Err(error) => PieceSlot::Failed(error),
     };
-    // A receiver that is gone wants nothing.
+    // If the receiver is gone, it does not need the last slot.
     slots.blocking_send(last).ok();
 }
 
-/// A thread that encodes, as long as the reader lives.
+/// The main function of an encoding thread. It ends when the reader ends.
 fn run_encoder(encoding: Encoding, work: &Mutex<threads::Receiver<EncoderTask>>, flow: &FlowState) {
     let mut encoder = encoding.new_encoder();
     loop {
@@ -330,7 +337,7 @@ fn run_encoder(encoding: Encoding, work: &Mutex<threads::Receiver<EncoderTask>>,
         };
         let blocks = encoder.encode_piece(piece, kind == PieceKind::Squeezed);
         flow.add_waiting();
-        // The sender may be gone.
+        // An error only means that the sender is gone.
         done.send(EncodedPiece { blocks, length, kind }).ok();
     }
 }

@@ -1,29 +1,30 @@
-//! The outlet for the bytes of a volume: collects them to pieces.
+//! Collects the bytes of a volume into pieces.
 
 use bytes::Bytes;
 
 use super::{PIECE_BYTES, VolumePiece};
 use crate::buffer::ChunkBuffer;
 
-/// Fewer zeros than this are bytes like others: padding of a tar.
+/// Fewer zeros than this are treated like other bytes, for example the padding of a tar.
 const FEW_ZEROS: u64 = 16 << 10;
 
-/// Pieces are no longer taken.
+/// The error of a write after the receiver of the pieces has gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody takes the bytes any more")]
 pub struct OutletClosedError;
 
-/// Collects bytes to pieces and hands them over, in order.
+/// Collects bytes into pieces and passes them on in order.
 pub struct PieceOutlet<'s> {
     sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
-    /// Most zeros of a piece.
+    /// Limit on the zeros in one piece.
     zeros_at_once: u64,
     filling: Option<ChunkBuffer>,
     position: u64,
 }
 
 impl<'s> PieceOutlet<'s> {
-    /// Hands pieces to `sink`, with at most `zeros_at_once` zeros in one.
+    /// Creates an outlet that passes pieces to `sink`, with at most `zeros_at_once` zeros in one
+    /// piece.
     pub fn new(
         sink: &'s mut dyn FnMut(VolumePiece) -> Result<(), OutletClosedError>,
         zeros_at_once: u64,
@@ -31,12 +32,12 @@ impl<'s> PieceOutlet<'s> {
         Self { sink, zeros_at_once, filling: None, position: 0 }
     }
 
-    /// Bytes so far.
+    /// Returns the number of bytes that were appended so far.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Room for the next bytes: for one at least, and `most` at most.
+    /// Returns room for the next bytes: at least one and at most `most` bytes.
     pub fn spare_capacity(&mut self, most: u64) -> &mut [u8] {
         let filling = self.filling.get_or_insert_with(|| ChunkBuffer::new(self.position));
         let left = PIECE_BYTES - filling.len().min(PIECE_BYTES);
@@ -44,7 +45,8 @@ impl<'s> PieceOutlet<'s> {
         filling.spare_capacity().get_mut(..left.min(most)).unwrap_or_default()
     }
 
-    /// The first `count` bytes of [`PieceOutlet::spare_capacity`] were read.
+    /// Marks the first `count` bytes of [`PieceOutlet::spare_capacity`] as filled. Passes the
+    /// piece on if it is full.
     pub fn mark_filled(&mut self, count: usize) -> Result<(), OutletClosedError> {
         self.position += count as u64;
         if let Some(filling) = &mut self.filling {
@@ -68,14 +70,14 @@ impl<'s> PieceOutlet<'s> {
         Ok(())
     }
 
-    /// Appends a piece as it is.
+    /// Appends `bytes` as a piece of its own, without copying them.
     pub fn append_piece(&mut self, bytes: Bytes) -> Result<(), OutletClosedError> {
         self.flush()?;
         self.position += bytes.len() as u64;
         (self.sink)(VolumePiece::Data(bytes))
     }
 
-    /// Appends `count` zeros.
+    /// Appends `count` zeros. Longer runs become pieces that only hold the number of zeros.
     pub fn append_zeros(&mut self, count: u64) -> Result<(), OutletClosedError> {
         let mut left = count;
         if count < FEW_ZEROS {
@@ -98,7 +100,7 @@ impl<'s> PieceOutlet<'s> {
         Ok(())
     }
 
-    /// Hands over what was collected.
+    /// Passes on the bytes that were collected, even if they do not fill a piece.
     pub fn flush(&mut self) -> Result<(), OutletClosedError> {
         match self.filling.take() {
             Some(filling) if !filling.is_empty() => (self.sink)(VolumePiece::Data(filling.freeze())),

@@ -4,21 +4,22 @@ use bytes::Bytes;
 
 use crate::buffer::{CHUNK_BYTES, PAGE};
 
-/// Bytes of a piece of data at most. A decoder's chunk that begins anywhere in a page has room for it, and pieces of a device
-/// keep the alignment of direct I/O.
+/// Limit on the bytes of a piece of data. A chunk of the decoder has room for a piece at any
+/// position within a page, and pieces of a device keep the alignment for direct I/O.
 pub const PIECE_BYTES: usize = CHUNK_BYTES - PAGE;
 
 /// The next bytes of a volume.
 #[derive(Debug, Clone)]
 pub enum VolumePiece {
-    /// Bytes that were read, at most [`PIECE_BYTES`].
+    /// Data that was read, at most [`PIECE_BYTES`].
     Data(Bytes),
-    /// Zeros that were not read, only counted; at most [`Encoding::zeros_at_once`](super::Encoding::zeros_at_once).
+    /// A number of zeros that were not read; at most
+    /// [`Encoding::zeros_at_once`](super::Encoding::zeros_at_once).
     Zeros(u64),
 }
 
 impl VolumePiece {
-    /// Bytes of the volume.
+    /// Returns the number of bytes of the volume.
     pub fn volume_bytes(&self) -> u64 {
         match self {
             Self::Data(bytes) => bytes.len() as u64,
@@ -30,14 +31,14 @@ impl VolumePiece {
 /// A part of an encoded piece.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EncodedBlock {
-    /// The header of a frame, if the encoding has such.
+    /// The header of a frame or block, if the encoding has one.
     pub head: Bytes,
-    /// The bytes behind it.
+    /// The bytes after the header.
     pub body: Bytes,
 }
 
 impl EncodedBlock {
-    /// Bytes of both.
+    /// Returns the size of head and body together in bytes.
     pub fn encoded_bytes(&self) -> u64 {
         (self.head.len() + self.body.len()) as u64
     }

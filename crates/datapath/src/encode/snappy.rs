@@ -1,4 +1,4 @@
-//! The snappy framing format, as CDI's cloner writes it; [`crate::decode`] reads it.
+//! Encodes the snappy framing format as CDI's cloner does. [`crate::decode`] reads it.
 
 use std::sync::LazyLock;
 
@@ -9,16 +9,18 @@ use super::piece::{EncodedBlock, VolumePiece};
 use crate::decode::snappy::{CHECKSUM_BYTES, HEADER_BYTES, IDENTIFIER, MAX_DATA_BYTES, mask_crc};
 use crate::zeros::{ZEROS, is_zero};
 
-/// Types of chunks (framing format §4.1-4.3).
+/// Chunk types (framing format §4.1-4.3).
 const IDENTIFIER_CHUNK: u8 = 0xff;
 const COMPRESSED_CHUNK: u8 = 0x00;
 const UNCOMPRESSED_CHUNK: u8 = 0x01;
 
-/// Chunks of zeros that are kept together, and the zeros that they stand for: 200 kB of stream.
+/// The number of zero chunks that are kept ready, and the number of zeros in them: 200 kB of
+/// stream.
 const ZERO_CHUNKS: usize = 64;
 pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_CHUNKS * MAX_DATA_BYTES) as u64;
 
-/// [`ZERO_CHUNKS`] chunks of zeros: what they become is always the same, so it is made once.
+/// [`ZERO_CHUNKS`] encoded chunks of zeros. They are always the same, so they are encoded only
+/// once.
 static ZERO_RUN: LazyLock<Bytes> = LazyLock::new(|| {
     let mut run = Vec::new();
     let mut encoder = SnappyEncoder::default();
@@ -28,7 +30,7 @@ static ZERO_RUN: LazyLock<Bytes> = LazyLock::new(|| {
     run.into()
 });
 
-/// The stream identifier.
+/// Returns the stream identifier.
 pub(super) fn stream_identifier() -> Bytes {
     let mut bytes = Vec::new();
     put_header(IDENTIFIER_CHUNK, IDENTIFIER.len(), &mut bytes);
@@ -36,7 +38,7 @@ pub(super) fn stream_identifier() -> Bytes {
     bytes.into()
 }
 
-/// Makes chunks.
+/// Encodes pieces as chunks.
 pub struct SnappyEncoder {
     raw: Raw,
     scratch: Vec<u8>,
@@ -82,7 +84,8 @@ impl SnappyEncoder {
         }
     }
 
-    /// Appends a chunk with `data`, at most [`MAX_DATA_BYTES`]: compressed if that saves an eighth, as CDI's.
+    /// Appends a chunk with `data`, at most [`MAX_DATA_BYTES`]. It is compressed if that saves an
+    /// eighth, as in CDI.
     fn append_chunk(&mut self, data: &[u8], stream: &mut Vec<u8>) {
         self.scratch.resize(max_compress_len(data.len()), 0);
         let compressed = self.raw.compress(data, &mut self.scratch).unwrap_or(data.len());
@@ -99,6 +102,6 @@ impl SnappyEncoder {
 
 fn put_header(kind: u8, length: usize, stream: &mut Vec<u8>) {
     stream.put_u8(kind);
-    // Three bytes of length: no chunk is as long as 16 MiB.
+    // The length has three bytes. No chunk reaches 16 MiB.
     stream.put_uint_le(length as u64, HEADER_BYTES - 1);
 }

@@ -1,5 +1,8 @@
-//! Frames of zstd (RFC 8878). Data is stored while the network is faster than a compressor, and zeros are blocks of one repeated byte:
-//! whoever knows zstd can read such a stream, and it costs little more than its bytes.
+//! Encodes zstd frames (RFC 8878).
+//!
+//! Data is stored uncompressed while the network is faster than a compressor, and zeros become
+//! blocks of one repeated byte. Every zstd decoder can read such a stream, and the stream costs
+//! little more than the bytes that it carries.
 
 use bytes::{BufMut, Bytes, BytesMut};
 use zstd::bulk::Compressor;
@@ -8,19 +11,21 @@ use super::piece::{EncodedBlock, VolumePiece};
 use crate::decode::zstd::{BLOCK_BYTES, FRAME_HEADER, RAW, RLE, ZERO_BLOCKS};
 use crate::zeros::is_zero;
 
-/// Most zeros of a frame.
+/// Limit on the zeros in one frame.
 pub(super) const ZEROS_AT_ONCE: u64 = (ZERO_BLOCKS * BLOCK_BYTES) as u64;
 
-/// Granularity in which zeros are taken out of data: small against a frame, large against its header.
+/// Granularity at which zeros are separated from data: small compared to a frame, large compared
+/// to its header.
 const RUN_BYTES: usize = 16 << 10;
 
-/// The fastest of zstd's ordinary levels: what is between two pods is a network of a gigabit and more.
+/// The fastest of the regular levels of zstd. The network between two pods has a gigabit or more.
 const LEVEL: i32 = 1;
 
-/// Makes frames.
+/// Encodes pieces as frames.
 #[derive(Default)]
 pub struct Encoder {
-    /// Made when it is first needed; `None` also when the library cannot make one, and then all is stored.
+    /// The compressor, created when it is first needed. If the library cannot create it, this
+    /// stays `None` and all data is stored.
     zstd: Option<Compressor<'static>>,
     scratch: Vec<u8>,
 }
@@ -64,31 +69,33 @@ impl Encoder {
         }
     }
 
-    /// `None` if less than an eighth is saved: then decompressing it costs more than it is worth.
+    /// Compresses `bytes`. `None` if that saves less than an eighth, because decompression would
+    /// then cost more than is gained.
     fn try_compress(&mut self, bytes: &[u8]) -> Option<&[u8]> {
         if self.zstd.is_none() {
             self.zstd = Compressor::new(LEVEL).ok();
         }
         self.scratch.resize(bytes.len() - bytes.len() / 8, 0);
-        // What does not fit in there is an error.
+        // Compressed data that does not fit into this buffer is an error.
         let length = self.zstd.as_mut()?.compress_to_buffer(bytes, &mut self.scratch[..]);
         self.scratch.get(..length.ok()?)
     }
 }
 
-/// True if a run of zeros begins here. The rest of a piece may be short.
+/// Returns true if `bytes` begin with a run of zeros. The last run of a piece may be shorter than
+/// `RUN_BYTES`.
 fn starts_with_zeros(bytes: &[u8]) -> bool {
     is_zero(&bytes[..bytes.len().min(RUN_BYTES)])
 }
 
-/// The header of a block (§3.1.1.2).
+/// Appends a block header (§3.1.1.2).
 fn block_header(head: &mut BytesMut, kind: u32, length: usize, is_last: bool) {
     let length = u32::try_from(length).unwrap_or(0);
     let [low, middle, high, _] = (u32::from(is_last) | kind << 1 | length << 3).to_le_bytes();
     head.put_slice(&[low, middle, high]);
 }
 
-/// A frame of at most [`ZEROS_AT_ONCE`] zeros.
+/// Returns a frame of `count` zeros, at most [`ZEROS_AT_ONCE`].
 fn zero_frame(count: u64) -> EncodedBlock {
     let mut head = BytesMut::from(&FRAME_HEADER[..]);
     let mut left = usize::try_from(count).unwrap_or(usize::MAX);
@@ -101,7 +108,7 @@ fn zero_frame(count: u64) -> EncodedBlock {
     EncodedBlock { head: head.freeze(), body: Bytes::new() }
 }
 
-/// A frame of `bytes`, of which there are some, as they are.
+/// Appends a frame that stores `bytes` uncompressed. `bytes` must not be empty.
 fn append_raw_frame(bytes: &Bytes, blocks: &mut Vec<EncodedBlock>) {
     let mut head = BytesMut::from(&FRAME_HEADER[..]);
     for start in (0..bytes.len()).step_by(BLOCK_BYTES) {
@@ -151,7 +158,7 @@ mod tests {
             let (mut stream, mut expected) = (Vec::new(), Vec::new());
             for (number, (piece, squeeze)) in pieces.into_iter().enumerate() {
                 let blocks = used.encode_piece(piece.clone(), squeeze);
-                // Whoever continues an upload encodes a piece once more.
+                // A resumed upload encodes a piece again and needs the same bytes.
                 prop_assert_eq!(&Encoding::Zstd.new_encoder().encode_piece(piece.clone(), squeeze), &blocks);
                 if number < from {
                     continue;
