@@ -89,7 +89,7 @@ impl Commit<'_> {
         };
         let refused = |reason| Err(TargetError::from_refusal("replace", &to.path_of(name), reason));
         match (old.is_directory(), new.is_directory()) {
-            // Another filesystem is mounted there.
+            // Another filesystem is mounted there, and a rename cannot move entries into it.
             (true, true) if old.inode.device != new.inode.device => {
                 Err(TargetError::new("move into", &to.path_of(name), Errno::XDEV.into()))
             }
@@ -121,6 +121,7 @@ impl Commit<'_> {
         Ok(())
     }
 
+    /// Moves one entry. Directories are merged and files replaced, as `check_place` allows.
     fn place_entry(&self, from: &Directory, to: &Directory, name: &[u8]) -> Result<(), TargetError> {
         let Some(new) = from.entry_status(name)? else {
             return Ok(());

@@ -152,6 +152,8 @@ impl TarReader {
         Ok(true)
     }
 
+    /// Builds an entry from its header and extended headers. For the name, `GNU.sparse.name` comes
+    /// before the pax `path`, this before a GNU long name, and the header's own name is last.
     fn build_entry(&mut self, header: &TarHeader<'_>, extended: ExtendedHeaders) -> Result<TarEntry, Error> {
         let mut pax = self.global.inherited_records();
         self.locate_error(pax.read_records(&extended.pax))?;
@@ -193,6 +195,7 @@ impl TarReader {
         Ok(TarEntry { name, kind, mode, mtime })
     }
 
+    /// Begins a file entry, sparse or not, according to its pax records.
     fn read_file_entry(&mut self, header: &TarHeader<'_>, pax: PaxRecords) -> Result<TarEntryKind, Error> {
         let size = self.entry_size(header, &pax)?;
         match self.locate_error(pax.sparse.map_location())? {
@@ -323,6 +326,8 @@ impl TarReader {
         }
     }
 
+    /// Accepts the end of a stream without the two blocks of zeros and logs a warning. An empty
+    /// stream is an error.
     fn end_without_mark(&self) -> Result<Option<Block>, Error> {
         if self.cursor.offset() == 0 {
             return Err(DecodeError::Empty.into());

@@ -90,6 +90,7 @@ impl<S: MemberSearch> ArchivedFile<S> {
         self.file.size()
     }
 
+    /// Reads the rest of the archive and lets the search inspect its entries.
     fn drain_archive(&mut self) -> Result<(), Error> {
         while let Some(entry) = self.file.entries.next_entry()? {
             let kind = member_kind(&entry.kind);

@@ -37,6 +37,7 @@ struct Turn<'t> {
 impl<'t> Turn<'t> {
     const NAME: &'static [u8] = b".cdi-staging-lock";
 
+    /// Opens the lock file in `target` and locks it. Fails if another process holds the lock.
     fn acquire_turn(target: &'t Directory) -> Result<Self, TargetError> {
         for _ in 0..ATTEMPTS {
             let file = target.create_or_open_file(Self::NAME)?;
@@ -52,6 +53,8 @@ impl<'t> Turn<'t> {
         Err(target.refusal_error("unpack into", TargetRefusedError::InUse))
     }
 
+    /// Returns true if the lock file still has its name. A process that removed it in the meantime
+    /// makes this lock worthless, since others would lock a new file.
     fn is_in_place(&self) -> bool {
         matches!((self.target.entry_inode(Self::NAME), Inode::from_file(&self.file)), (Ok(Some(named)), Ok(open)) if named == open)
     }
@@ -72,7 +75,7 @@ pub(super) struct Staging<'t> {
     /// The directory that the tree will be moved to. It contains the staging folder.
     target: &'t Directory,
     name: Vec<u8>,
-    /// The tree.
+    /// The root of the unfinished tree.
     pub(super) tree: Directory,
     /// The lock. It is released after the folder was removed.
     _turn: Turn<'t>,

@@ -159,6 +159,7 @@ impl<'s> Tree<'s> {
         Ok(there.map(|(_, _, status)| Attributes { mtime: None, ..status.attributes }))
     }
 
+    /// Leaves directories until only `depth` of them are open, and sets their final attributes.
     fn leave_to(&mut self, depth: usize) -> Result<(), PlacementError> {
         while self.levels.len() > depth
             && let Some(Level { name, finally, .. }) = self.levels.pop()
