@@ -58,6 +58,7 @@ impl ExpansionBudget {
     }
 }
 
+/// The input of a layer. It fails once the layer has read too much for the stack's output.
 struct BudgetedInput {
     codec: Codec,
     inner: Box<dyn ChunkStream>,
@@ -78,6 +79,7 @@ impl ChunkStream for BudgetedInput {
     }
 }
 
+/// The output of a stack, which counts the bytes that were delivered.
 struct CountedOutput {
     inner: Box<dyn ChunkStream>,
     delivered: Arc<AtomicU64>,

@@ -94,7 +94,7 @@ impl BlockPool {
         self.for_workers(|state| state.end_block(BlockExtent::Cut));
     }
 
-    /// Makes the workers return soon.
+    /// Closes the pool. The workers then return instead of waiting or taking another block.
     pub(super) fn close(&self) {
         self.for_workers(|state| state.closed = true);
     }

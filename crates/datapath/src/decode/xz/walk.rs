@@ -137,6 +137,8 @@ impl XzFileWalk {
         }
     }
 
+    /// Moves to the next stream and reads its header. At the end of the file the position becomes
+    /// `End`.
     fn find_stream(&mut self, first: bool) -> Result<WalkPosition, Error> {
         if !find_member::<XzEngine>(&mut self.input, first)? {
             return Ok(WalkPosition::End);
@@ -173,6 +175,7 @@ impl XzFileWalk {
         })
     }
 
+    /// Parses the header of an LZMA2 chunk and returns the position for its bytes.
     fn begin_chunk(&mut self) -> Result<WalkPosition, Error> {
         let head = self.input.peek_bytes(CHUNK_HEADER_BYTES)?;
         let left = head.len() as u64;
