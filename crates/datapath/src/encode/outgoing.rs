@@ -268,6 +268,7 @@ impl<E: Send + 'static> EncodedStream<E> {
         }
     }
 
+    /// Queues the parts of an encoded piece, after it was logged and counted.
     fn take_piece(&mut self, encoded: EncodedPiece) {
         self.flow.remove_waiting();
         let (stream_offset, offset) = self.next;

@@ -39,6 +39,7 @@ impl Encoder {
         }
     }
 
+    /// Encodes data as frames. Runs of zeros become frames of their own.
     fn encode_data(&mut self, bytes: &Bytes, squeeze: bool) -> Vec<EncodedBlock> {
         let mut blocks = Vec::new();
         let mut start = 0;
