@@ -1,18 +1,18 @@
-//! Trouble with an archive.
+//! Errors of archives.
 
 use std::fmt;
 
 use crate::memory::MemoryLimitError;
 
-/// An archive that is damaged, unsupported, or would reach what is not its own.
+/// An archive is damaged or unsupported, or would write outside its directory.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ArchiveError {
-    /// The fault.
+    /// What is wrong.
     #[source]
     pub kind: ArchiveErrorKind,
-    /// Byte of the tar, below all compression, at which the header of the entry begins.
+    /// Offset in the uncompressed tar at which the entry's header begins.
     pub offset: u64,
-    /// The entry's name, as far as it is known and with everything unprintable escaped.
+    /// The entry's name, as far as it is known. Unprintable characters are escaped.
     pub entry: Option<String>,
 }
 
@@ -29,78 +29,78 @@ impl fmt::Display for ArchiveError {
     }
 }
 
-/// The fault of an archive.
+/// What is wrong with an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveErrorKind {
-    /// The first header is none.
+    /// The first header is not a tar header.
     #[error(
         "this does not look like a tar archive: send a tar file, compressed or not, or use the content type kubevirt for a disk image"
     )]
     NotTar,
-    /// A header whose bytes do not add up.
+    /// The checksum of a header does not match its bytes.
     #[error("the archive is damaged: the checksum of a header is {stored}, its bytes add up to {calculated}")]
     HeaderChecksum {
-        /// As the header says; -1 if that is no number.
+        /// The checksum in the header; -1 if the field is not a number.
         stored: i64,
-        /// The sum.
+        /// The sum of the header's bytes.
         calculated: i64,
     },
-    /// A header field that is not a number, or one that makes no sense.
+    /// A header field is not a number, or its number is invalid.
     #[error("the archive is damaged: `{value}` is not a valid {field}")]
     Number {
         /// Name of the field.
         field: &'static str,
-        /// The text that is there instead.
+        /// The text found there.
         value: String,
     },
     /// The stream ends inside an entry.
     #[error("the archive is cut short: {missing} more bytes should follow")]
     Truncated {
-        /// Bytes of the part that was being read, at least.
+        /// Least number of bytes missing from the part that was being read.
         missing: u64,
     },
-    /// Headers that describe an entry that does not come.
+    /// The archive ends after headers that describe an entry which does not follow.
     #[error("the archive is cut short: a long name or pax header is the last one")]
     Dangling,
-    /// Something follows a block of zeros that is not another one.
+    /// A block of zeros is followed by something other than a second one.
     #[error(
         "the archive is damaged: a block of zeros is followed by something else than another one, which would end it"
     )]
     LoneZeroBlock,
-    /// An extended header that is not made of records.
+    /// A pax extended header does not consist of valid records.
     #[error("the archive is damaged: the pax header {0}")]
     Pax(&'static str),
-    /// A sparse map that contradicts itself or the header.
+    /// A sparse map contradicts itself or the header.
     #[error("the archive is damaged: the sparse map {0}")]
     Sparse(String),
-    /// Something is larger than we are willing to read into memory.
+    /// A part of the archive is larger than the limit for reading it into memory.
     #[error("{what} of {needed} is larger than the limit of {limit}")]
     Limit {
-        /// The thing, and its unit.
+        /// What is too large, with its unit.
         what: &'static str,
-        /// Its size, at least.
+        /// Least size that the part has.
         needed: u64,
-        /// The largest size that is taken.
+        /// The largest size that is accepted.
         limit: u64,
     },
-    /// A list that the archive makes long needs more memory than there is.
+    /// A list whose length the archive decides needs more memory than the budget has.
     #[error("a list of what is in the archive {0}")]
     Memory(#[from] MemoryLimitError),
-    /// The archive goes on and on with bytes that are not wanted.
+    /// Too many bytes of the archive belong to entries that nobody wants; it may never end.
     #[error(
         "{passed} bytes of the archive are not those of a file that is wanted: it may never end; unpack it and send the files"
     )]
     Endless {
-        /// Bytes so far.
+        /// Number of unwanted bytes so far.
         passed: u64,
     },
-    /// An entry that could only be made by somebody who knows its type.
+    /// An entry type that this reader does not know.
     #[error("entries of type `{0}` are not supported: archive regular files, directories and links only")]
     UnknownType(String),
-    /// A device.
+    /// A device node or another special file.
     #[error("{0} is refused: archive regular files, directories and links only")]
     Special(&'static str),
-    /// A name that must not be followed.
+    /// A file name that is unsafe or invalid.
     #[error("the name {0}")]
     Name(&'static str),
     /// The entry lies behind a symbolic link.
@@ -109,68 +109,69 @@ pub enum ArchiveErrorKind {
     /// The entry lies below something that is not a directory.
     #[error("the entry lies below `{0}`, which is not a directory")]
     BelowFile(String),
-    /// A directory that is not empty is where something else has to be.
+    /// The entry would have to replace a directory that is not empty.
     #[error("a directory that is not empty is in the way: {0}")]
     Occupied(String),
-    /// A hard link that cannot be made.
+    /// A hard link that cannot be created.
     #[error("its hard link target `{target}` {reason}")]
     HardLink {
-        /// The target's name.
+        /// Name of the link's target.
         target: String,
-        /// The fault of it.
+        /// Why the target cannot be linked.
         reason: &'static str,
     },
-    /// A symbolic link that cannot be made.
+    /// A symbolic link that cannot be created.
     #[error("its symbolic link target {0}")]
     Symlink(&'static str),
-    /// The files are more than there is room for. The text is matched by CDI's controllers.
+    /// The files need more space than is available. CDI's controllers match this text.
     #[error(
         "{needed} bytes of files are larger than the reported available storage {available}. A larger PVC is required"
     )]
     NoRoom {
-        /// Bytes of file data up to the end of the entry.
+        /// Bytes of file data up to the end of this entry.
         needed: u64,
-        /// Bytes that there is room for.
+        /// Bytes that are available.
         available: u64,
     },
-    /// The disk of a clone is not there. The text is upstream's.
+    /// A clone's archive contains no disk image. The text is upstream's.
     #[error("no disk image found in tar")]
     NoDiskImage,
-    /// The first header of what should be an OVA is none.
+    /// The file that should be an OVA does not begin with a tar header.
     #[error("this does not look like an OVA, which is a tar with a disk image in it")]
     NotAppliance,
-    /// An OVA without a disk.
+    /// An OVA that contains no disk image.
     #[error(
         "the OVA holds no disk image, which would be a file called *.vmdk, *.vhd, *.vhdx, *.vdi, *.qcow2, *.img or *.raw; it holds {others}"
     )]
     NoDisk {
-        /// The names of its entries, the first ones.
+        /// The names of the OVA's first entries.
         others: String,
     },
-    /// An OVA with more than one disk.
+    /// An OVA that contains more than one disk image.
     #[error(
         "the OVA holds more than one disk image: `{first}` came before this one. Unpack it and import them one by one"
     )]
     SeveralDisks {
-        /// The first.
+        /// Name of the first disk image.
         first: String,
     },
-    /// The disk of an OVA is not a plain file.
+    /// The disk image in an OVA is not a regular file.
     #[error("the disk image in the OVA {0}: it has to be a plain file")]
     Disk(&'static str),
-    /// The manifest of an OVA has a digest of the disk that makes no sense.
+    /// The OVA's manifest has an invalid digest for the disk image.
     #[error("the digest in the manifest {0}")]
     Manifest(String),
-    /// A file that may be the disk, and later one that is.
+    /// Two entries may be the disk image: an earlier candidate, and a later one that is certainly
+    /// one.
     #[error("`{first}` came before this entry, and both may be the disk image: archive only one of them")]
     TwoDiskImages {
-        /// The first.
+        /// Name of the earlier candidate.
         first: String,
     },
 }
 
 impl ArchiveErrorKind {
-    /// Fails if there is more of `what` than `limit`.
+    /// Returns an error if `needed` units of `what` exceed `limit`.
     pub(crate) fn check_limit(what: &'static str, needed: u64, limit: u64) -> Result<(), Self> {
         if needed <= limit {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Trouble with a compressed layer.
+//! Errors of compressed layers.
 
 use crate::memory::MemoryLimitError;
 
-/// A failure of the decode stage. `codec` is the name of the layer, outermost layer first in a stack.
+/// A failure of the decode stage. `codec` names the layer that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The stream ended inside a member, frame, block or trailer.
@@ -13,17 +13,17 @@ pub enum DecodeError {
         /// Compressed bytes of this layer that were read.
         offset: u64,
     },
-    /// The decoder found bytes that its format does not allow, or a checksum of it does not match.
+    /// The bytes violate the format, or a checksum in the stream does not match.
     #[error("the {codec} stream is corrupt at compressed byte {offset}: {reason}")]
     Corrupt {
         /// Name of the layer.
         codec: &'static str,
         /// Compressed bytes of this layer that were read.
         offset: u64,
-        /// The words of the decoder.
+        /// The decoder's message.
         reason: String,
     },
-    /// Something follows the end of the compressed stream that is not another member of it.
+    /// The end of the compressed stream is followed by bytes that do not begin another member.
     #[error("the {codec} stream is followed by bytes that do not belong to it, at compressed byte {offset}")]
     TrailingGarbage {
         /// Name of the layer.
@@ -31,17 +31,17 @@ pub enum DecodeError {
         /// Offset of the foreign bytes.
         offset: u64,
     },
-    /// The stream needs a larger window or dictionary than there is memory for.
+    /// The stream needs a larger window or dictionary than the memory budget allows.
     #[error(
         "the {codec} stream {exceeded}: recompress it with a smaller window, or give the process more memory"
     )]
     Memory {
         /// Name of the layer.
         codec: &'static str,
-        /// The memory that it asks for, and that there is.
+        /// The memory that the stream needs, and the memory that is available.
         exceeded: MemoryLimitError,
     },
-    /// A layer goes on and on, and next to nothing comes out of the stack.
+    /// A layer has read many bytes, but almost none have come out of the whole stack of layers.
     #[error(
         "{consumed} bytes of the {codec} stream came, and only {decoded} bytes of an image came out of them: it is not worth its transfer"
     )]
@@ -50,22 +50,22 @@ pub enum DecodeError {
         codec: &'static str,
         /// Compressed bytes of this layer that were read.
         consumed: u64,
-        /// Bytes that came out below all layers.
+        /// Bytes that came out of the innermost layer.
         decoded: u64,
     },
-    /// More layers inside each other than the documented depth.
+    /// More nested layers than the documented limit.
     #[error("more than {limit} compressed layers inside each other")]
     TooDeep {
-        /// The documented depth.
+        /// The documented limit.
         limit: usize,
     },
-    /// A codec that is recognised but not supported.
+    /// The codec is recognised but not supported.
     #[error("{0} compression is not supported: recompress the image with gzip, xz, zstd or bzip2")]
     Unsupported(&'static str),
-    /// A stream that has no bytes at all.
+    /// The stream is empty.
     #[error("could not process image header: EOF")]
     Empty,
-    /// A stream that ends within the header that an image was to have. The words before the number are upstream's.
+    /// The stream is shorter than an image header. The words before the number are upstream's.
     #[error(
         "could not process image header: unexpected EOF: {bytes} bytes are no disk image; is it a page about one?"
     )]
@@ -76,12 +76,12 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// The names of all kinds.
-    // `kind` takes them apart, so that it can have no other.
+    /// Names of all kinds, for the metric label `kind`.
+    // `kind_name` destructures this array, so it cannot return a name that is not listed here.
     pub(super) const KINDS: [&'static str; 6] =
         ["truncated", "corrupt", "memory", "barren", "unsupported", "empty"];
 
-    /// The kind, a coarse one.
+    /// Name of the kind. Several variants share one name.
     pub(super) const fn kind_name(&self) -> &'static str {
         let [truncated, corrupt, memory, barren, unsupported, empty] = Self::KINDS;
         match self {

@@ -1,4 +1,4 @@
-//! Trouble with the disk, or the directory, that is written.
+//! Errors of the disk or directory that is written.
 
 use std::path::Path;
 
@@ -10,48 +10,48 @@ pub struct TargetError {
     pub action: &'static str,
     /// The target's path.
     pub path: String,
-    /// The system's answer.
+    /// The error that the system returned.
     #[source]
     pub source: std::io::Error,
 }
 
-/// A target that is not ours to write, or no longer is.
+/// A reason not to write to a target, or to stop writing to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TargetRefusedError {
-    /// Neither a regular file nor a block device.
+    /// The target is neither a regular file nor a block device.
     #[error("it is {0}: a disk is written to a regular file or a block device")]
     Kind(&'static str),
-    /// Another process holds the lock.
+    /// Another process holds the lock of the target.
     #[error("another import or upload is writing it: wait for its end, or name another target")]
     InUse,
-    /// The name leads to something else than what was made there.
+    /// The path no longer names the file that was created there.
     #[error("it was removed or replaced by something else meanwhile")]
     Replaced,
-    /// Writing it would change what is being read.
+    /// Writing to the target would change the source that is being read.
     #[error("it is the source, or holds bytes of it: write to another target")]
     Source,
-    /// A file of an archive is there already.
+    /// A file that the archive contains exists already.
     #[error("it exists already: pass --overwrite to replace it")]
     Exists,
-    /// A directory is where an archive has something else.
+    /// The archive has another kind of entry where a directory with content exists.
     #[error("it is a directory that is not empty")]
     Occupied,
-    /// Something was removed from, or put into, the folder in which an archive was unpacked.
+    /// Another process added or removed names in the directory in which an archive was unpacked.
     #[error("of {made} names that were made, {found} are there: something else has changed them")]
     NotWhole {
-        /// Names that were made.
+        /// Number of names that were created.
         made: u64,
-        /// Names that are there.
+        /// Number of names found.
         found: u64,
     },
 }
 
 impl TargetError {
-    /// The names of all kinds.
-    // `kind` takes them apart, so that it can have no other.
+    /// Names of all kinds, for the metric label `kind`.
+    // `kind_name` destructures this array, so it cannot return a name that is not listed here.
     pub(super) const KINDS: [&'static str; 3] = ["no-space", "refused", "io"];
 
-    /// The kind, a coarse one.
+    /// Name of the kind. Several causes share one name.
     pub(super) fn kind_name(&self) -> &'static str {
         let [no_space, refused, io] = Self::KINDS;
         match self.refusal_reason() {
@@ -61,22 +61,23 @@ impl TargetError {
         }
     }
 
-    /// `action` on `path` failed.
+    /// The system reported `source` when `action` was tried on `path`.
     pub fn new(action: &'static str, path: &Path, source: std::io::Error) -> Self {
         Self { action, path: path.display().to_string(), source }
     }
 
-    /// `action` on `path` is not to be done.
+    /// `action` on `path` was refused for `reason`.
     pub(crate) fn from_refusal(action: &'static str, path: &Path, reason: TargetRefusedError) -> Self {
         Self::new(action, path, std::io::Error::other(reason))
     }
 
-    /// The reason for which the target was refused, if it was not the system that said no.
+    /// Why the target was refused; `None` if the error came from the system.
     pub fn refusal_reason(&self) -> Option<&TargetRefusedError> {
         self.source.get_ref()?.downcast_ref()
     }
 
-    /// The failure of a commit, after which hiding the disk on the device failed as well, with `hiding`.
+    /// Extends the failure of a commit: hiding the incomplete disk on the device failed as well,
+    /// with `hiding`.
     pub(crate) fn still_visible(self, hiding: &Self) -> Self {
         let hiding = errno_text(&hiding.source);
         self.with_remains(format!(
@@ -84,7 +85,7 @@ impl TargetError {
         ))
     }
 
-    /// The failure of the commit of an archive, after its first rename.
+    /// Extends the failure of an archive's commit that happened after its first rename.
     pub(crate) fn partly_unpacked(self) -> Self {
         self.with_remains(
             "the directory may hold a part of the archive: unpack it again over that part (--overwrite)"
@@ -97,7 +98,7 @@ impl TargetError {
         Self { source: std::io::Error::other(Leaving { cause, remains }), ..self }
     }
 
-    /// True for ENOSPC, EDQUOT and EFBIG: a larger volume would have helped.
+    /// True for ENOSPC, EDQUOT and EFBIG, where a larger volume would help.
     pub fn is_no_space(&self) -> bool {
         use rustix::io::Errno;
         let leaving = self.source.get_ref().and_then(|error| error.downcast_ref());
@@ -106,7 +107,7 @@ impl TargetError {
     }
 }
 
-/// A failure, and what it leaves behind.
+/// A failure together with what it leaves on the target.
 #[derive(Debug, thiserror::Error)]
 #[error("{}; {remains}", errno_text(cause))]
 struct Leaving {
@@ -114,8 +115,8 @@ struct Leaving {
     remains: String,
 }
 
-/// The text of an errno as Go (and so CDI's controllers, which search for it) spells it:
-/// lower case, without Rust's ` (os error N)`.
+/// The text of an errno as Go spells it: lower case, without Rust's ` (os error N)`. CDI's
+/// controllers search messages for this spelling.
 pub fn errno_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     let Some((words, _)) = text.split_once(" (os error ") else {
@@ -123,7 +124,7 @@ pub fn errno_text(error: &std::io::Error) -> String {
     };
     let mut chars = words.chars();
     match chars.next() {
-        // "Is a directory" → "is a directory", but "RPC …" and the like stay as they are.
+        // "Is a directory" → "is a directory", but "RPC …" and similar words keep their capitals.
         Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
             first.to_lowercase().chain(chars).collect()
         }

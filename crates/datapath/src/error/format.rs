@@ -1,17 +1,17 @@
-//! Trouble with a disk image, or with the archive that it lies in.
+//! Errors of disk images, and of the archives that contain them.
 
 use super::archive::{ArchiveError, ArchiveErrorKind};
 use crate::facts::MAX_DISK_BYTES;
 use crate::memory::MemoryLimitError;
 
-/// A source that is text.
+/// Describes a source that turned out to be text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TextPayload {
     /// The first characters of the text, on one line.
     pub beginning: String,
-    /// Bytes in all, if that is known.
+    /// Total size in bytes, if known.
     pub bytes: Option<u64>,
-    /// The type that a server gives it.
+    /// The media type that the server declared.
     pub content_type: Option<String>,
 }
 
@@ -27,7 +27,7 @@ impl std::fmt::Display for TextPayload {
     }
 }
 
-/// The way to import what looks like no disk.
+/// Advice on importing a file that does not look like a disk.
 const TAKE_RAW: &str = "to take it as a disk all the same, give --format raw, or put it into a qcow2 by `qemu-img convert -f raw -O qcow2`";
 
 /// A failure of the format stage.
@@ -36,44 +36,45 @@ pub enum FormatError {
     /// The image itself is invalid or unsupported.
     #[error(transparent)]
     Image(#[from] diskimage::Error),
-    /// The source is text: a page about a disk, or a refusal.
+    /// The source is text: probably a web page about a disk, or an error page.
     #[error("{0}: check the address, and whether it wants a login; {TAKE_RAW}")]
     Text(TextPayload),
-    /// The source is a file of a kind that is no disk.
+    /// The source is a known kind of file that cannot be a disk.
     #[error("this is {0}, not a disk: check the address; {TAKE_RAW}")]
     Foreign(&'static str),
-    /// The head of the image is larger than there is memory for.
+    /// The head of the image is larger than the memory budget allows.
     #[error("the head of the image {0}: give the process more memory")]
     Head(#[source] MemoryLimitError),
-    /// The tables of the image are larger than there is memory for.
+    /// The tables of the image are larger than the memory budget allows.
     #[error("the tables of the image {0}: give the process more memory")]
     Tables(#[source] MemoryLimitError),
-    /// More of the image has to wait for its place than there is memory to remember.
+    /// So many clusters wait for their position on the disk that the list of them exceeds the
+    /// memory budget.
     #[error(
         "to remember which clusters of the image wait for their place {0}: give the process more memory, or convert the image once with `qemu-img convert`"
     )]
     Waiting(#[source] MemoryLimitError),
-    /// The image goes on long after a disk of its size must have come.
+    /// The image is longer than any image with its virtual size can be.
     #[error(
         "{passed} bytes of the image came, and one of its virtual size has {most} at most: it may never end; convert it once with `qemu-img convert`"
     )]
     Endless {
-        /// Bytes that came.
+        /// Bytes received.
         passed: u64,
-        /// Bytes that it may have.
+        /// Most bytes that an image of this virtual size can have.
         most: u64,
     },
-    /// The virtual disk does not fit. The text is matched by CDI's controllers.
+    /// The virtual disk does not fit on the target. CDI's controllers match this text.
     #[error(
         "virtual image size {virtual_size} is larger than the reported available storage {available}. A larger PVC is required"
     )]
     TooLarge {
-        /// Bytes of the virtual disk (at least, when the image states no size).
+        /// Bytes of the virtual disk; a lower bound if the image does not state its size.
         virtual_size: u64,
         /// Bytes that the target can hold.
         available: u64,
     },
-    /// The disk has a size that no target can have, wherever that number comes from.
+    /// The disk would be larger than any file or device can be.
     #[error(
         "the size of the disk would be {virtual_size} bytes, and no file or device can have more than {MAX_DISK_BYTES}: check the source"
     )]
@@ -84,45 +85,46 @@ pub enum FormatError {
     /// The archive is damaged, unsupported, refused or too large.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
-    /// A delta is the difference to something else. The text is upstream's.
+    /// A delta is based on something other than the disk on the target. The text is upstream's.
     #[error(
         "snapshot backing file '{found}' does not match expected checkpoint '{expected}', unable to safely rebase snapshot"
     )]
     Base {
-        /// The name in the delta, without folders.
+        /// The backing file's name in the delta, without directories.
         found: String,
         /// The checkpoint that the target holds.
         expected: String,
     },
-    /// The changes are those of a larger disk than the one that is there.
+    /// The changes belong to a disk that is larger than the one on the target.
     #[error(
         "the source's disk has {virtual_size} bytes, and the one that was imported has {held}: it has grown since then, so import it anew"
     )]
     Grown {
-        /// Bytes of the disk that changed.
+        /// Size in bytes of the source's disk.
         virtual_size: u64,
-        /// Bytes of the disk that is there.
+        /// Size in bytes of the disk on the target.
         held: u64,
     },
-    /// The order of the image makes more bytes wait for their place than may be kept, and there is nowhere to put them.
+    /// Because of the order of the image, more bytes wait for their position than fit into memory,
+    /// and neither the target nor a scratch directory can hold them.
     #[error(
         "the image refers to {parked} bytes before it says where they belong, and neither memory ({budget} bytes), the target nor a scratch directory can hold them: convert it once with `qemu-img convert`, serve it uncompressed from a server with ranges, or name a scratch directory"
     )]
     Parking {
-        /// Bytes that had to wait.
+        /// Bytes that are waiting.
         parked: u64,
-        /// Bytes that may wait in memory.
+        /// Most bytes that may wait in memory.
         budget: u64,
     },
 }
 
 impl FormatError {
-    /// The names of all kinds.
-    // `kind` takes them apart, so that it can have no other.
+    /// Names of all kinds, for the metric label `kind`.
+    // `kind_name` destructures this array, so it cannot return a name that is not listed here.
     pub(super) const KINDS: [&'static str; 6] =
         ["image", "archive", "memory", "endless", "too-large", "base"];
 
-    /// The kind, a coarse one.
+    /// Name of the kind. Several variants share one name.
     pub(super) fn kind_name(&self) -> &'static str {
         let [image, archive, memory, endless, too_large, base] = Self::KINDS;
         match self {
@@ -135,7 +137,7 @@ impl FormatError {
         }
     }
 
-    /// True if a larger volume would have helped.
+    /// True if a larger volume would help.
     pub fn is_too_large(&self) -> bool {
         match self {
             Self::TooLarge { .. } => true,

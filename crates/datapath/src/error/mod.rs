@@ -1,4 +1,5 @@
-//! The errors of the data path: one enum a stage, so that callers can branch on the stage and the kind.
+//! The errors of the data path: one type for each stage, so that callers can branch on the stage
+//! and the kind.
 
 mod archive;
 mod decode;
@@ -13,7 +14,7 @@ pub use self::format::{FormatError, TextPayload};
 pub use self::source::{SourceError, SourceErrorKind};
 use crate::observe::Stage;
 
-/// The kinds of trouble that `stage` can have, a fixed set for the label `kind` of metrics.
+/// The kinds of errors that `stage` can have: a fixed set for the label `kind` of metrics.
 pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {
     match stage {
         Stage::Source => &SourceErrorKind::NAMES,
@@ -23,8 +24,8 @@ pub const fn error_kinds(stage: Stage) -> &'static [&'static str] {
     }
 }
 
-/// A thread that the system does not give: the limit of a pod's or node's processes (`pids`)
-/// counts threads.
+/// The system refused to start a thread. Threads count towards the process limit (`pids`) of a pod
+/// or node.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "cannot start a thread of the transfer: {}; raise the limit of processes (pids of the pod or node, or ulimit -u)",
@@ -35,37 +36,37 @@ pub struct ThreadStartError(#[from] pub std::io::Error);
 /// Any failure of a transfer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The source failed for good (after its own retries).
+    /// The source failed, and its own retries did not help.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// A compressed layer could not be undone.
+    /// A compressed layer could not be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// The disk image could not be understood, or is refused.
+    /// The disk image is invalid, unsupported or refused.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The target could not be written.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// All bytes arrived but they are not the ones that were asked for.
+    /// All bytes arrived, but their checksum is not the one that the user requested.
     #[error("checksum validation failed: checksum mismatch: expected {expected}, calculated {calculated}")]
     Checksum {
-        /// `algorithm:hex` as asked for.
+        /// The requested digest, as `algorithm:hex`.
         expected: String,
-        /// `algorithm:hex` of what arrived.
+        /// The digest of the received bytes, as `algorithm:hex`.
         calculated: String,
     },
-    /// Not even one thread could be started for a part of the work.
+    /// Not a single thread could be started for a part of the work.
     #[error(transparent)]
     Thread(#[from] ThreadStartError),
-    /// Somebody asked the transfer to stop (a signal, a caller).
+    /// The transfer was stopped on request, by a signal or a caller.
     #[error("the transfer was stopped before it was complete")]
     Stopped,
 }
 
 impl Error {
-    /// The stage to blame; a checksum mismatch is the source's, a stop and a missing thread are
-    /// of no stage.
+    /// The stage that failed. A checksum mismatch counts as an error of the source. A stop and a
+    /// thread that could not be started belong to no stage.
     pub fn stage(&self) -> Option<Stage> {
         match self {
             Self::Source(_) | Self::Checksum { .. } => Some(Stage::Source),
@@ -76,8 +77,8 @@ impl Error {
         }
     }
 
-    /// The stage to blame, and which of its [`error_kinds`] of trouble this is; those of no stage are
-    /// none.
+    /// The stage that failed, and which of its [`error_kinds`] this error is. `None` for errors
+    /// that belong to no stage, and for a source that was stopped.
     pub fn stage_and_kind(&self) -> Option<(Stage, &'static str)> {
         let kind = match self {
             Self::Source(error) if error.kind() == SourceErrorKind::Stopped => return None,

@@ -1,39 +1,41 @@
-//! Trouble with a source.
+//! Errors of sources.
 
 use std::error::Error;
 use std::fmt;
 
-/// The kind of trouble that a source has; decides exit codes, and if trying again can help.
+/// The kind of a source's error. It decides the exit code and whether a retry can help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceErrorKind {
-    /// The name does not resolve, nothing listens, TLS or the proxy refused.
+    /// The name does not resolve, nothing listens, or TLS or the proxy refused the connection.
     Connect,
     /// The server answered with a status other than the one needed.
     Status(u16),
-    /// The object is not the one whose first bytes were read.
+    /// The object changed after its first bytes were read.
     Changed,
-    /// The body ended before its announced length, or went beyond it.
+    /// The body is shorter or longer than its announced length.
     Length,
-    /// All bytes came, but not those that the source itself announced.
+    /// All bytes arrived, but they do not match the digest that the source itself announced.
     Digest,
-    /// No byte for longer than the limit.
+    /// No byte arrived for longer than the limit.
     Stalled,
-    /// The source broke and cannot be continued from the middle.
+    /// The source broke, and cannot be resumed from the middle.
     NotResumable,
-    /// Configuration or input that can never work (bad URL, bad header).
+    /// Configuration or input that can never work, such as an invalid URL or header.
     Invalid,
-    /// Anything else that reading met.
+    /// Any other error while reading.
     Io,
     /// Stopped on request while waiting for the source.
     Stopped,
 }
 
-/// All bytes came, but not those that the user asked for.
+/// Kind of the error when all bytes arrived, but do not match the checksum that the user
+/// requested.
 pub(super) const CHECKSUM: &str = "checksum";
 
 impl SourceErrorKind {
-    /// The names of all kinds but that of a stop, which is no trouble; and that of a wrong checksum.
-    // `name` takes them apart, so that it can have no other.
+    /// Names of all kinds and, last, the name for a wrong checksum. A stop is left out because it
+    /// does not count as an error.
+    // `name` destructures this array, so it cannot return a name that is not listed here.
     pub(super) const NAMES: [&'static str; 10] = [
         "connect",
         "status",
@@ -47,7 +49,7 @@ impl SourceErrorKind {
         CHECKSUM,
     ];
 
-    /// The lower-case name.
+    /// The lower-case name of the kind.
     pub const fn name(self) -> &'static str {
         let [connect, status, changed, length, digest, stalled, not_resumable, invalid, io, _] = Self::NAMES;
         match self {
@@ -65,10 +67,11 @@ impl SourceErrorKind {
     }
 }
 
-/// Longest message of a source, in characters: whatever servers say, there is room for what is ours.
+/// Longest message of a source in characters. The limit leaves room for our own text, however long
+/// a server's message is.
 const MAX_MESSAGE_CHARS: usize = 2000;
 
-/// A failure of the source stage. The message never holds a secret.
+/// A failure of the source stage. The message never contains a secret.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
@@ -79,14 +82,14 @@ pub struct SourceError {
 }
 
 impl SourceError {
-    /// A failure of `kind` with a whole sentence for the user. Parts of it may be a server's words: whatever they are, it stays one
-    /// line of bounded length.
+    /// A failure of `kind` with a complete sentence for the user. Parts of the sentence may be
+    /// text from a server, so it is escaped to a single line of bounded length.
     pub fn new(kind: SourceErrorKind, message: impl Into<String>) -> Self {
         let message = printable::escape_line(&message.into(), MAX_MESSAGE_CHARS);
         Self { kind, message, plain: None, source: None }
     }
 
-    /// A failure of `kind` in doing `what`, as `cause` says. The sentence is `what: cause`.
+    /// A failure of `kind` while doing `what`, caused by `cause`. The sentence is `what: cause`.
     pub fn with_context(
         kind: SourceErrorKind,
         what: impl fmt::Display,
@@ -98,30 +101,32 @@ impl SourceError {
         Self { plain, ..Self::new(kind, format!("{what}: {cause}")) }.with_cause(cause)
     }
 
-    /// A failure of `kind` whose sentence is that of `cause`.
+    /// A failure of `kind` with the sentence of `cause`.
     pub fn from_cause(kind: SourceErrorKind, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let cause = cause.into();
         Self::new(kind, cause.to_string()).with_cause(cause)
     }
 
-    /// Keeps `cause` for those who follow the chain of causes. The sentence says already what the user should know of it.
+    /// Adds `cause` to the chain of causes. The sentence must already say what the user should
+    /// know about it.
     #[must_use]
     pub fn with_cause(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { source: Some(cause.into()), ..self }
     }
 
-    /// Adds the sentence for people on a command line, where the message is CDI's, which its tests and controllers know.
+    /// Adds a sentence for people on a command line. It is needed where the main message is fixed
+    /// by CDI, whose tests and controllers match it.
     #[must_use]
     pub fn with_plain_words(self, words: &str) -> Self {
         Self { plain: Some(printable::escape_line(words, MAX_MESSAGE_CHARS)), ..self }
     }
 
-    /// The sentence for people on a command line.
+    /// The sentence for people on a command line; the main message if no other was added.
     pub fn plain_words(&self) -> &str {
         self.plain.as_deref().unwrap_or(&self.message)
     }
 
-    /// The kind to branch on.
+    /// The kind, for callers that branch on it.
     pub fn kind(&self) -> SourceErrorKind {
         self.kind
     }
