@@ -1,22 +1,27 @@
-//! Files of other kinds, which would become a raw disk since nothing says what they are: a page of a web server, a package, a program.
+//! Recognises files of other kinds. Without this check a web page, a package or a program would be
+//! stored as a raw disk, since a raw disk has no magic number of its own.
 //!
-//! The rule has to spare every raw disk. A disk begins with code, a partition table, zeros or the label of a filesystem; none of these is
-//! a page of text, and each magic number here is looked for with all the bits that its format fixes.
+//! The rules must accept every raw disk. A disk begins with code, a partition table, zeros or the
+//! label of a filesystem. None of these is a page of text, and each magic number here is compared
+//! in all the bits that its format fixes.
 
 use crate::error::{FormatError, TextPayload};
 
-/// Bytes of text that no disk begins with. A file that is shorter is text if all of it is.
+/// Number of text bytes at the beginning that rule out a disk. A shorter file counts as text if
+/// all of it is text.
 const TEXT_BYTES: usize = 4096;
 
-/// Characters of a text that are quoted.
+/// Most characters of a text that an error quotes.
 const QUOTED_CHARS: usize = 60;
 
-/// The magic number of a tar, and its place (POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar has a space behind it).
+/// The magic number of a tar, and its offset (POSIX.1-2017, pax, "ustar Interchange Format"). GNU
+/// tar has a space after it.
 const USTAR: &[u8] = b"ustar";
 const USTAR_AT: usize = 257;
 
-/// Fails if `head`, which no image format claims, is text or a file that nobody boots. A tar or a LUKS container is taken with a warning:
-/// somebody may want it on a disk as it is. `bytes` and `content_type` describe the source, as far as they are known.
+/// Rejects `head`, which no image format has recognised, if it is text or a file that cannot be a
+/// disk. A tar or a LUKS container is accepted with a warning, because somebody may want it on a
+/// disk unchanged. `bytes` and `content_type` describe the source as far as they are known.
 pub(crate) fn refuse_foreign(
     head: &[u8],
     bytes: Option<u64>,
@@ -42,12 +47,13 @@ pub(crate) fn refuse_foreign(
     Ok(())
 }
 
-/// True if the first [`TEXT_BYTES`] of `head`, or all of it, are text: UTF-8 with no control characters but white space.
+/// True if the first [`TEXT_BYTES`] of `head`, or all of a shorter `head`, are text: UTF-8 in
+/// which white space is the only kind of control character.
 fn is_text(head: &[u8]) -> bool {
     let page = head.get(..TEXT_BYTES).unwrap_or(head);
     let text = match std::str::from_utf8(page) {
         Ok(text) => text,
-        // The page may end within a character.
+        // The page may end in the middle of a character.
         Err(error) if error.error_len().is_none() && page.len() == TEXT_BYTES => {
             let whole = page.get(..error.valid_up_to()).unwrap_or_default();
             std::str::from_utf8(whole).unwrap_or_default()
@@ -57,24 +63,26 @@ fn is_text(head: &[u8]) -> bool {
     !text.is_empty() && text.chars().all(|c| !c.is_control() || c.is_ascii_whitespace())
 }
 
-/// The name of a kind of file that is no disk, by all the bits of its beginning that are fixed.
+/// Recognises files that cannot be a disk by the fixed bits of their first bytes. Returns a name
+/// for the kind.
 fn foreign_kind(head: &[u8]) -> Option<&'static str> {
     Some(match head {
         // ELF: class 1 or 2, byte order 1 or 2, version 1 (System V ABI, "ELF Identification").
         [0x7F, b'E', b'L', b'F', 1 | 2, 1 | 2, 1, ..] => "a program (ELF)",
         [b'%', b'P', b'D', b'F', b'-', b'1' | b'2', b'.', ..] => "a PDF document",
-        // The lead of an RPM: version 3 or 4, a binary or a source package.
+        // The lead of an RPM: version 3 or 4, binary or source package.
         [0xED, 0xAB, 0xEE, 0xDB, 3 | 4, _, 0, 0 | 1, ..] => "an RPM package",
         // RAR 1.5 to 4 and 5 ("RAR 5.0 archive format", "General archive structure").
         [b'R', b'a', b'r', b'!', 0x1A, 7, 0, ..] | [b'R', b'a', b'r', b'!', 0x1A, 7, 1, 0, ..] => {
             "a RAR archive"
         }
-        // A cabinet: four reserved zeros follow ([MS-CAB] 2.1).
+        // A cabinet: the signature is followed by four reserved zeros ([MS-CAB] 2.1).
         [b'M', b'S', b'C', b'F', 0, 0, 0, 0, ..] => "a cabinet (CAB)",
         [b'!', b'<', b'a', b'r', b'c', b'h', b'>', b'\n', ..] => "a package or library (ar)",
-        // An .lzma of xz: the usual properties, a dictionary of at least 4 KiB, and no size.
+        // An .lzma stream as xz writes it: default properties, a dictionary of at least 4 KiB,
+        // unknown size.
         [0x5D, 0, low, ..] if head.get(5..13) == Some(&[0xFF; 8][..]) && low & 0x0F == 0 => "an .lzma stream",
-        // compress: 9 to 16 bits and the mode with a clear code, reserved bits zero.
+        // compress: 9 to 16 bits, block mode (with a clear code), reserved bits zero.
         [0x1F, 0x9D, flags, ..] if flags & 0xE0 == 0x80 && (9..=16).contains(&(flags & 0x1F)) => {
             "a .Z stream (compress)"
         }

@@ -1,4 +1,4 @@
-//! The head of an image: which format, and what its first bytes tell.
+//! The head of an image: which format it has, and what its first bytes say about it.
 
 use diskimage::vhd::COOKIE;
 use diskimage::{DETECT_BYTES, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES};
@@ -11,15 +11,15 @@ use crate::memory::MemoryBudget;
 use crate::observe::TransferPhase;
 use crate::options::{PayloadKind, ReadOptions};
 
-/// The format of an image, decided once.
+/// The format of an image. It is decided once, from the first bytes.
 pub(crate) struct ImageHead {
     pub(crate) format: Format,
-    /// The part that may follow the disk of a raw image.
+    /// The kind of bytes that may follow the disk if the image is raw.
     pub(crate) ending: EndingKind,
 }
 
 impl ImageHead {
-    /// Looks at the first bytes below all layers.
+    /// Reads the first bytes inside all layers and decides the format.
     pub(crate) fn read(
         input: &mut TransferInput,
         payload: PayloadKind,
@@ -28,7 +28,8 @@ impl ImageHead {
         let head = in_transfer(reading, input.peek(DETECT_BYTES))?;
         let ending = ending_kind(&head, payload);
         let wanted = match ending {
-            // What a footer makes an image begins like a raw disk.
+            // A fixed VHD begins like a raw disk; only the footer at its end distinguishes the
+            // two.
             EndingKind::Footer => Some(Format::Raw),
             EndingKind::Disk | EndingKind::Sniffed => payload.known_format(),
         };
@@ -42,17 +43,19 @@ impl ImageHead {
     }
 }
 
-/// The part that may follow the disk, if the image is a raw one: nothing if that is known, and a footer if the user says so.
+/// The kind of bytes that may follow the disk if the image is raw: none if the format is known to
+/// be raw, and a footer if the user says that it is a VHD.
 fn ending_kind(head: &[u8], payload: PayloadKind) -> EndingKind {
     match payload.known_format() {
         Some(Format::Raw) => EndingKind::Disk,
-        // A dynamic image begins with a copy of its footer.
+        // A dynamic VHD begins with a copy of its footer, so this one is fixed.
         Some(Format::Vhd) if !head.starts_with(COOKIE) => EndingKind::Footer,
         _ => EndingKind::Sniffed,
     }
 }
 
-/// A source that breaks behind the first bytes breaks in the transfer, as upstream has it, however much of the head we look at.
+/// Attributes an error of the source to the transfer phase. A source that breaks after its first
+/// bytes then fails in the same phase as upstream, no matter how much of the head is read here.
 pub(super) fn in_transfer<T>(reading: &ReadOptions, result: Result<T, Error>) -> Result<T, Error> {
     result.inspect_err(|error| {
         if matches!(error, Error::Source(_)) {
@@ -61,7 +64,7 @@ pub(super) fn in_transfer<T>(reading: &ReadOptions, result: Result<T, Error>) ->
     })
 }
 
-/// Reads the head of an image with a map, as much of it as it needs.
+/// Opens an image with a map. Reads as many bytes of the head as the image needs.
 pub(crate) fn open_mapped(
     format: Format,
     input: &mut TransferInput,
@@ -84,7 +87,8 @@ pub(crate) fn open_mapped(
     }
 }
 
-/// Bytes of the head to look at next, if there may be more than `wanted`, and they are worth waiting for.
+/// Number of bytes of the head to read next. `None` if the image ends before `wanted` bytes, or if
+/// more bytes would not help or would be too many.
 fn next_head_len(needed: u64, head: &[u8], wanted: usize) -> Option<usize> {
     let needed = usize::try_from(needed).ok()?;
     (head.len() >= wanted && needed > wanted && needed <= MAX_HEAD_BYTES).then_some(needed)

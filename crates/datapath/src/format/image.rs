@@ -1,4 +1,4 @@
-//! The image in the middle of a transfer: opened, then copied.
+//! The image in the middle of a transfer: first opened, then copied.
 
 use diskimage::{CompressedClusters, Format};
 
@@ -13,13 +13,13 @@ use crate::input::TransferInput;
 use crate::options::{PayloadKind, ReadOptions, ReadRoute, WriteOptions};
 use crate::source::Source;
 
-/// An image, ready to be copied.
+/// An image that is ready to be copied.
 pub(crate) enum PreparedImage {
-    /// The stream is the disk.
+    /// A raw image: the stream is the disk.
     Raw {
-        /// Bytes in whole sectors, if known.
+        /// Size of the disk in bytes, rounded up to whole sectors, if known.
         virtual_size: Option<u64>,
-        /// The part that may follow the disk.
+        /// The kind of bytes that may follow the disk in the stream.
         ending: EndingKind,
     },
     /// An image with a map of its clusters.
@@ -27,7 +27,8 @@ pub(crate) enum PreparedImage {
 }
 
 impl PreparedImage {
-    /// Everything before the first data byte: the format, and where the source can be asked, the whole map or the footer.
+    /// Does everything that comes before the first data byte. Decides the format and, if the
+    /// source supports ranges, reads the whole map or the footer.
     pub(crate) fn open(
         source: &dyn Source,
         input: &mut TransferInput,
@@ -41,7 +42,8 @@ impl PreparedImage {
             let mapped = MappedImage::start(image, source, input, reading, route)?;
             return Ok(Self::Mapped(mapped));
         }
-        // With the size known ahead the disk is checked for room, and made, before the first byte.
+        // If the size is known now, the disk is checked for space and created before the first
+        // byte.
         let footer = match route {
             ReadRoute::Auto => look_ahead(ending, source, input)?,
             ReadRoute::OnePass => None,
@@ -51,7 +53,7 @@ impl PreparedImage {
         Ok(Self::Raw { virtual_size, ending })
     }
 
-    /// Facts about the image, of which the source or the layers of `input` tell some.
+    /// Facts about the image, including those that the source or the layers of `input` supply.
     pub(crate) fn image_facts(&self, input: &TransferInput) -> ImageFacts {
         let layers = input.layer_names();
         match self {
@@ -68,7 +70,7 @@ impl PreparedImage {
         }
     }
 
-    /// The clusters of the image, where it has some that are compressed.
+    /// The size and compression of the image's clusters, if it has compressed ones.
     pub(crate) fn compressed_clusters(&self) -> Option<CompressedClusters> {
         match self {
             Self::Raw { .. } => None,
@@ -76,7 +78,8 @@ impl PreparedImage {
         }
     }
 
-    /// Copies the guest's bytes to `writer`, and makes the rest of the disk zero. `tick` is called now and then.
+    /// Copies the guest's data to `writer` and makes the rest of the disk zero. Calls `tick`
+    /// regularly to report progress.
     pub(crate) fn copy_to_disk(
         self,
         input: &mut TransferInput,
@@ -87,7 +90,8 @@ impl PreparedImage {
     ) -> Result<CopiedDisk, Error> {
         let copied = match self {
             Self::Raw { virtual_size, ending } => {
-                // The size of a disk without a footer is what comes.
+                // Without a footer the size of the disk is the length of the stream, so no limit
+                // applies.
                 let limit = virtual_size.filter(|_| ending == EndingKind::Footer);
                 raw::copy_raw(input, writer, ending, limit, tick)?
             }
@@ -101,12 +105,13 @@ impl PreparedImage {
     }
 }
 
-/// Bytes in whole sectors. An entry of a tar may claim any size.
+/// Rounds `bytes` up to whole sectors. Saturates, because a tar entry may claim any size.
 fn whole_sectors(bytes: u64) -> u64 {
     bytes.checked_next_multiple_of(SECTOR).unwrap_or(u64::MAX)
 }
 
-/// Bytes of the disk by the footer behind it, if the source can be asked for that before everything else.
+/// Size of the disk according to the footer at its end. `None` if the source cannot be read at
+/// that offset first, or has no footer.
 fn look_ahead(
     ending: EndingKind,
     source: &dyn Source,

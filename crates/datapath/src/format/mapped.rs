@@ -1,9 +1,10 @@
-//! Images with a map, by the ranged route (map first) or in one pass.
+//! Images with a map, read by the ranged route (map first) or in one pass.
 //!
-//! By the ranged route the body's GET is held open while tables are read by range, and the map is complete before the
-//! target is opened: whatever is wrong with it is found while nothing was touched. Then the same body is read in file
-//! order. Gaps of the map are skipped, small ones by reading on, unless there is a checksum: that is of the whole
-//! stream.
+//! On the ranged route the request for the body stays open while the tables are read by range. The
+//! map is complete before the target is opened, so every error in it is found while the target is
+//! still untouched. Then the same body is read in file order. Gaps of the map are skipped; small
+//! ones are read and dropped. With a checksum nothing is skipped, because the checksum covers the
+//! whole stream.
 
 use std::ops::Range;
 
@@ -20,7 +21,7 @@ use crate::input::TransferInput;
 use crate::options::{ReadOptions, ReadRoute, WriteOptions};
 use crate::source::Source;
 
-/// An image with a map, ready to be converted.
+/// An image with a map that is ready to be converted.
 pub(crate) struct MappedImage {
     pub(crate) facts: HeadFacts,
     stream: Box<ImageStream>,
@@ -28,7 +29,8 @@ pub(crate) struct MappedImage {
 }
 
 impl MappedImage {
-    /// With the map of `image`, if the source can be asked for ranges, else one that learns it as it passes.
+    /// Reads the map of `image` first if the source supports ranges. Otherwise the map is read as
+    /// it passes in the stream.
     pub(crate) fn start(
         image: Image,
         source: &dyn Source,
@@ -44,8 +46,8 @@ impl MappedImage {
             );
         }
         input.expect_image_of(facts.virtual_size);
-        // With the map everything that is wrong with it is found before the target is touched, gaps need not be read, and
-        // nothing has to wait for its place.
+        // With the map, errors are found before the target is touched, gaps need not be read, and
+        // no cluster has to wait for its position.
         let length = match route {
             ReadRoute::Auto => ranged_length(source, input),
             ReadRoute::OnePass => None,
@@ -60,7 +62,7 @@ impl MappedImage {
         Ok(Self { facts, stream: Box::new(stream), route })
     }
 
-    /// Facts about the image, which lies below `layers`.
+    /// Facts about the image, which lies inside `layers`.
     pub(crate) fn image_facts(&self, layers: Vec<&'static str>) -> ImageFacts {
         ImageFacts {
             layers,
@@ -70,7 +72,7 @@ impl MappedImage {
         }
     }
 
-    /// The ranges that a delta makes zero, when all of it has passed.
+    /// The ranges that a delta sets to zero. Complete once the whole delta has passed.
     pub(crate) fn zero_ranges(&self) -> &[Range<Guest>] {
         self.stream.zero_ranges()
     }
@@ -93,7 +95,8 @@ impl MappedImage {
     }
 }
 
-/// Passes an image whose map is known to `sink`. Bytes that nothing maps are skipped where the source can.
+/// Passes an image whose map is known to `sink`. Bytes that no entry of the map refers to are
+/// skipped if the source can skip.
 pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream: &mut ImageStream,
     input: &mut TransferInput,
@@ -112,7 +115,7 @@ pub(crate) fn pass_mapped<S: GuestSink<Error = Error>>(
     stream.finish(sink)
 }
 
-/// Converts an image that comes once, in file order.
+/// Converts an image that is read once, in file order.
 fn copy_one_pass(
     stream: &mut ImageStream,
     input: &mut TransferInput,
@@ -127,7 +130,7 @@ fn copy_one_pass(
     sink.park.finish_parking(sink.writer)
 }
 
-/// The sink of an image with a complete map.
+/// The sink for an image whose map is complete.
 struct KnownMapSink<'w, 's> {
     writer: &'w mut Writer<'s>,
 }
@@ -156,7 +159,7 @@ impl GuestSink for KnownMapSink<'_, '_> {
     }
 }
 
-/// The sink of an image whose map is still coming.
+/// The sink for an image whose map is still being read.
 struct OnePassSink<'w, 's> {
     writer: &'w mut Writer<'s>,
     park: ParkedClusters,

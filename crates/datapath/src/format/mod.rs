@@ -1,4 +1,5 @@
-//! From the image's bytes to extents on the target: one file for each layout of an image.
+//! Turns the bytes of an image into extents on the target. `head` decides the format; `raw` and
+//! `mapped` copy the data.
 
 mod foreign;
 mod head;

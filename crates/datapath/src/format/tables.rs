@@ -1,4 +1,5 @@
-//! The tables of an image, fetched before its data passes: the map of the ranged route, and all that a check looks at.
+//! Fetches the tables of an image before its data passes: the map for the ranged route, and
+//! everything that a check looks at.
 
 use std::ops::Range;
 
@@ -11,14 +12,16 @@ use crate::memory::{MemoryBudget, MemoryGrant};
 use crate::observe::Stage;
 use crate::source::Source;
 
-/// Head of the image that is kept while the map is fetched: what qemu-img writes has its L1 and first L2 table in it.
+/// Bytes of the image's head that are kept while the map is fetched. In images from qemu-img they
+/// include the L1 table and the first L2 table.
 const METADATA_BYTES: usize = 1 << 20;
-/// Tables closer to each other than this are fetched together: a request costs more than the bytes between.
+/// Tables that are closer together than this are fetched with one request, because a request costs
+/// more than the bytes between them.
 const MERGE_GAP_BYTES: u64 = 1 << 20;
 /// Longest merged fetch.
 const MERGED_BYTES: u64 = 4 << 20;
 
-/// Reads ranges of the image: from its head, if they lie in it, else from the source.
+/// Reads ranges of the image: from the head if they lie in it, otherwise from the source.
 struct MetadataReader<'a> {
     head: Bytes,
     source: &'a dyn Source,
@@ -44,7 +47,7 @@ impl MetadataReader<'_> {
     }
 }
 
-/// Fetches all tables that a map or a check asks for: everything that can be wrong with the map is found here.
+/// Fetches all tables that a map or a check asks for. All errors of the map are found here.
 pub(crate) fn fetch_tables(
     map: &mut dyn TableConsumer,
     source: &dyn Source,
@@ -60,7 +63,7 @@ pub(crate) fn fetch_tables(
         }
         let mut rest = &tables[..];
         while let Some(first) = rest.first() {
-            // A request costs more than the bytes between two tables that are near to each other.
+            // A request costs more than the bytes between two nearby tables.
             let (together, later) = rest.split_at(count_mergeable(rest));
             let start = first.host_range().start;
             let end = together.iter().map(|table| table.host_range().end).max().unwrap_or(start);
@@ -76,7 +79,7 @@ pub(crate) fn fetch_tables(
     }
 }
 
-/// Number of the tables, which are in the order of the image, to fetch with one request.
+/// Number of `tables`, which are in file order, to fetch with one request.
 fn count_mergeable(tables: &[TableRange]) -> usize {
     let Some(first) = tables.first() else { return 0 };
     let near = |pair: &[TableRange]| {
@@ -86,13 +89,14 @@ fn count_mergeable(tables: &[TableRange]) -> usize {
     1 + tables.windows(2).take_while(|pair| near(pair)).count()
 }
 
-/// Bytes of the image, if the source can be asked for ranges of it. It is asked only here: finding out costs a request.
+/// Length of the image in bytes, if the source supports ranges for it. The source is asked only
+/// here, because finding out costs a request.
 pub(crate) fn ranged_length(source: &dyn Source, input: &mut TransferInput) -> Option<u64> {
     let length = source.total_bytes()?;
     input.ask_ranged(source).then_some(length)
 }
 
-/// The map of an image of `length` bytes.
+/// Fetches the map of an image of `length` bytes.
 pub(crate) fn fetch_map(
     image: Image,
     length: u64,

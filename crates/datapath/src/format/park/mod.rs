@@ -1,5 +1,6 @@
-//! The park of host clusters whose place is not known yet: in memory, then on the target itself, then in a scratch
-//! directory if one was named (rungs B, C and D of the ladder in ARCHITECTURE.md).
+//! Keeps host clusters whose position on the disk is not known yet ("parking"). They wait in
+//! memory, then on the target itself, then in a scratch directory if one was named (rungs B, C and
+//! D of the ladder in ARCHITECTURE.md).
 
 mod scratch;
 mod slots;
@@ -19,23 +20,24 @@ use crate::memory::{HeldMemory, MemoryBudget, MemoryGrant};
 use crate::options::WriteOptions;
 use crate::zeros::is_zero;
 
-/// Bytes that wait in memory. Images that qemu-img wrote need one cluster, used ones up to 1.6 MB; with 32 MiB there was too
-/// little room for the other buffers of a process of 64.
+/// Most bytes that wait in memory. Images written by qemu-img need one cluster; used ones up to
+/// 1.6 MB. With 32 MiB, too little memory was left for the other buffers of a 64 MiB process.
 pub const MEMORY_BYTES: u64 = 16 << 20;
 
-/// Bytes of memory for each place: 41 in a table that is half full at least, and twice that while it grows.
+/// Memory that one entry of the table takes: 41 bytes in a table that is at least half full, and
+/// twice that while the table grows.
 const PLACE_BYTES: u64 = 128;
 
-/// Bytes that the book grows by at once.
+/// The memory grant for the tables grows in steps of this many bytes.
 const BOOK_STEP: u64 = 64 << 10;
 
-/// The place of a parked cluster.
+/// Where a parked cluster is.
 #[derive(Debug, Clone)]
 enum ParkedLocation {
-    /// All zeros: nothing to keep.
+    /// All zeros: nothing is stored.
     Zero,
     Memory(Bytes),
-    /// In this slot on the target.
+    /// In the slot of this number on the target.
     Slot(u64),
     Scratch,
 }
@@ -46,27 +48,28 @@ pub struct ParkedClusters {
     places: HashMap<u64, ParkedLocation>,
     memory_bytes: u64,
     held: HeldMemory,
-    /// All bytes that wait, wherever.
+    /// Number of parked bytes, wherever they are.
     parked_bytes: u64,
     budget: u64,
     slots: TargetSlots,
     scratch: Option<ScratchFile>,
     scratch_dir: Option<PathBuf>,
-    /// The cluster read last from the target or scratch: several compressed clusters lie in one.
+    /// The cluster last read from the target or the scratch file. Several compressed clusters may
+    /// lie in one host cluster.
     last_read: Option<(u64, Bytes)>,
-    /// Memory of the places and slots.
+    /// Grant for the memory of the tables of places and slots.
     book: MemoryGrant,
 }
 
 impl ParkedClusters {
-    /// For an image of which `facts` are known, onto the target of `writer`.
+    /// For an image with the given `facts`, written to the target of `writer`.
     pub(crate) fn new(
         facts: &HeadFacts,
         writer: &Writer<'_>,
         writing: &WriteOptions,
         memory: &MemoryBudget,
     ) -> Self {
-        // Nothing is ever put where there is no unit.
+        // Images without a parking unit never park anything, so the value is not used then.
         let cluster = facts.parking_unit.unwrap_or(HELD_BYTES);
         Self {
             cluster,
@@ -83,7 +86,7 @@ impl ParkedClusters {
         }
     }
 
-    /// Holds the memory for another place.
+    /// Reserves memory for one more entry in the table.
     fn hold_book(&mut self) -> Result<(), Error> {
         let places = (self.places.len() as u64 + 1) * PLACE_BYTES;
         let wanted = (places + self.slots.memory_bytes()).next_multiple_of(BOOK_STEP);
@@ -93,7 +96,7 @@ impl ParkedClusters {
         Ok(())
     }
 
-    /// The guest range is about to be written for good: whatever is parked there moves elsewhere.
+    /// Prepares a guest range for its final data: a cluster that is parked there moves elsewhere.
     pub fn claim_range(&mut self, guest: u64, length: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
         self.hold_book()?;
         for (slot, host) in self.slots.claim_range(guest, length, writer)? {
@@ -106,7 +109,7 @@ impl ParkedClusters {
         Ok(())
     }
 
-    /// Keeps a cluster.
+    /// Stores a cluster until its position is known.
     pub fn park_cluster(
         &mut self,
         host: u64,
@@ -118,7 +121,8 @@ impl ParkedClusters {
             self.places.insert(host, ParkedLocation::Zero);
             return Ok(());
         }
-        // A copy: the pieces hold on to network buffers much larger than themselves.
+        // A copy, because the pieces keep network buffers alive that are much larger than
+        // themselves.
         let mut bytes = BytesMut::with_capacity(pieces.iter().map(Bytes::len).sum());
         pieces.iter().for_each(|piece| bytes.extend_from_slice(piece));
         self.store_cluster(host, bytes.freeze(), writer)
@@ -156,7 +160,7 @@ impl ParkedClusters {
         self.scratch.as_mut().ok_or_else(|| refused.into())
     }
 
-    /// The bytes of a parked cluster.
+    /// Reads a parked cluster.
     pub fn read_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<Bytes, Error> {
         if let Some((last, bytes)) = &self.last_read
             && *last == host
@@ -178,7 +182,7 @@ impl ParkedClusters {
         Ok(bytes)
     }
 
-    /// A parked cluster is not needed any more.
+    /// Releases a parked cluster that is no longer needed.
     pub fn remove_cluster(&mut self, host: u64, writer: &mut Writer<'_>) -> Result<(), Error> {
         match self.places.remove(&host) {
             None | Some(ParkedLocation::Zero) => return Ok(()),
@@ -190,7 +194,7 @@ impl ParkedClusters {
         Ok(())
     }
 
-    /// The image is complete: leaves no trace on the target.
+    /// Called when the image is complete. Removes all traces of parking from the target.
     pub fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
         self.slots.finish_parking(writer)
     }

@@ -1,4 +1,4 @@
-//! Rung D: a file in a directory that the user named, gone as soon as it is closed.
+//! Rung D: a file in a directory that the user named. It disappears as soon as it is closed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::TargetError;
 
-/// Parked clusters one after the other.
+/// Stores parked clusters one after the other.
 pub(super) struct ScratchFile {
     dir: PathBuf,
     file: File,
@@ -25,7 +25,7 @@ impl ScratchFile {
         let owner = Mode::RUSR | Mode::WUSR;
         let file = match rustix::fs::open(dir, flags | OFlags::TMPFILE, owner) {
             Ok(file) => file,
-            // NFS has no O_TMPFILE: a named file that loses its name at once is the same.
+            // NFS has no O_TMPFILE: create a named file there and remove its name at once.
             Err(_) => {
                 let path = dir.join(format!(".cdi-parked-{}", std::process::id()));
                 let file = rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL, owner)

@@ -1,12 +1,15 @@
-//! Rung C: clusters wait on the target itself, in places that have not got their final content yet.
+//! Rung C: clusters wait on the target itself, at offsets that do not have their final content
+//! yet.
 //!
-//! A cluster that is stored plain ends up on the target once, a compressed one is smaller than its result: what is
-//! final plus what waits fits, except for clusters that only snapshots use. Slots are taken from the end of the target
-//! downwards, since images are mostly written from its beginning. When final data needs a slot that is taken, the
-//! parked cluster moves; a slot that becomes free reads as zeros again.
+//! A cluster that is stored uncompressed ends up on the target once, and a compressed one is
+//! smaller than its result. So the final content and the waiting clusters fit together, except for
+//! clusters that only snapshots use. Slots are taken from the end of the target downwards, because
+//! images are mostly written from its beginning. When final data needs a slot that is taken, the
+//! parked cluster moves. A slot that is freed reads as zeros again at the end.
 //!
-//! A file may grow to twice the size of the disk meanwhile, and is cut before the commit. Nothing final ever claims a
-//! place behind the disk, so what waits there never has to move, and cutting it off costs less than zeroing it.
+//! A file may temporarily grow to twice the size of the disk; it is truncated before the commit.
+//! Final data never claims an offset beyond the disk, so clusters that wait there never have to
+//! move, and truncating costs less than zeroing.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -17,7 +20,8 @@ use crate::disk::Writer;
 use crate::error::Error;
 use crate::marks::HELD_BYTES;
 
-/// Guest clusters that have their final content: bit sets of 4096 clusters, only where there are any.
+/// The set of guest clusters that have their final content. Stored as bit sets of 4096 clusters,
+/// which exist only where they have members.
 #[derive(Default)]
 struct FinalClusters {
     sets: BTreeMap<u64, Box<[u64; 64]>>,
@@ -40,32 +44,36 @@ impl FinalClusters {
     }
 }
 
-/// Bytes of memory for a slot in one of the lists: 16 in a table or a node that is half full.
+/// Memory that a slot takes in one of the collections: 16 bytes in a table or node that is half
+/// full.
 const SLOT_BYTES: u64 = 48;
 
-/// And for a bit set: 512, and its place in a tree.
+/// Memory that a bit set takes: 512 bytes, and its entry in the tree.
 const SET_BYTES: u64 = 576;
 
-/// The slots of a target; slot `n` is the range of guest cluster `n` (or behind the disk, where there is room).
+/// The slots of a target. Slot `n` is the range of guest cluster `n`, or lies beyond the disk
+/// where there is space.
 pub(super) struct TargetSlots {
     cluster: u64,
-    /// Slots below are never used: the held first MiB.
+    /// Slots below this one are never used: they lie in the held first MiB.
     first: u64,
-    /// Slots from here on are in use, final, or in `free`.
+    /// Slots from this one on are taken, final, or in `free`.
     next: u64,
     top: u64,
     finals: FinalClusters,
-    /// Host offset of the cluster that waits in a slot.
+    /// Maps a taken slot to the host offset of the cluster in it.
     taken: HashMap<u64, u64>,
     free: Vec<u64>,
-    /// Free slots whose old content is still there; zeroed together at the end, unless they are used before.
+    /// Free slots that still have their old content. They are zeroed together at the end, unless
+    /// they are reused before.
     stale: BTreeSet<u64>,
-    /// Slots from here on need no zeroing: a file is cut off there.
+    /// Slots from this one on need no zeroing, because a file is truncated there.
     cut_off: u64,
 }
 
 impl TargetSlots {
-    /// For a disk of `virtual_size` bytes on a target that holds `capacity`. A file is let grow to twice its size.
+    /// For a disk of `virtual_size` bytes on a target that holds `capacity` bytes. A file may grow
+    /// to twice the size of the disk.
     pub(super) fn new(cluster: u64, virtual_size: u64, capacity: u64) -> Self {
         let top = capacity.min(virtual_size.saturating_mul(2)) / cluster;
         Self {
@@ -81,14 +89,15 @@ impl TargetSlots {
         }
     }
 
-    /// Bytes of memory that the book of slots takes.
+    /// Bytes of memory that the collections of slots take.
     pub(super) fn memory_bytes(&self) -> u64 {
         let slots = self.taken.len() + self.free.len() + self.stale.len();
         slots as u64 * SLOT_BYTES + self.finals.sets.len() as u64 * SET_BYTES
     }
 
-    /// Marks the clusters of a guest range as final and makes stale ones zero. Returns the slots in it that are
-    /// taken, with whose cluster they hold: to be read and freed before the range is written.
+    /// Marks the clusters of a guest range as final and zeroes stale slots among them. Returns the
+    /// taken slots in the range, each with the host offset of its cluster. The caller must read
+    /// and free them before it writes the range.
     pub(super) fn claim_range(
         &mut self,
         guest: u64,
@@ -109,7 +118,8 @@ impl TargetSlots {
         Ok(taken)
     }
 
-    /// Writes a cluster into a free slot; `None` if there is none, or no space behind it.
+    /// Writes a cluster into a free slot and returns the slot. `None` if no slot is free, or if
+    /// the target has no space for it.
     pub(super) fn write_cluster(
         &mut self,
         host: u64,
@@ -119,7 +129,8 @@ impl TargetSlots {
         let Some(slot) = self.find_free() else {
             return Ok(None);
         };
-        // The device must be zeroed before, or later zeroing would hit what waits there.
+        // The device must be zeroed first, otherwise zeroing it later would destroy the parked
+        // cluster.
         writer.zero_until(self.top * self.cluster)?;
         match writer.disk().write_cached(slot * self.cluster, bytes) {
             Ok(()) => {
@@ -153,7 +164,7 @@ impl TargetSlots {
         Ok(bytes.into())
     }
 
-    /// A slot is not needed any more.
+    /// Frees a slot that is no longer needed.
     pub(super) fn free_slot(&mut self, slot: u64, writer: &Writer<'_>) -> Result<(), Error> {
         self.taken.remove(&slot);
         if self.finals.contains(slot) {
@@ -164,7 +175,8 @@ impl TargetSlots {
         Ok(())
     }
 
-    /// Ends the parking, when nothing waits any more: slots that were used read as zeros again.
+    /// Ends the parking once no cluster waits any more: all slots that were used read as zeros
+    /// again.
     pub(super) fn finish_parking(&mut self, writer: &Writer<'_>) -> Result<(), Error> {
         let mut stale = std::mem::take(&mut self.stale).into_iter().peekable();
         while let Some(first) = stale.next() {
@@ -177,7 +189,8 @@ impl TargetSlots {
         Ok(())
     }
 
-    /// Zeroes `slots`. On a target that was not zero to begin with, the filling of gaps does that later.
+    /// Zeroes `slots`. On a target that was not zeroed to begin with, the gaps are filled later
+    /// anyway.
     fn zero_slots(&self, slots: Range<u64>, writer: &Writer<'_>) -> Result<(), Error> {
         let disk = writer.disk();
         let end = if disk.is_device() { slots.end } else { slots.end.min(self.cut_off) };

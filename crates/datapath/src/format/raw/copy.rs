@@ -1,4 +1,4 @@
-//! The copy of a raw disk, which may be there in part.
+//! Copies a raw disk. A part of the disk may exist already.
 
 use bytes::Bytes;
 use diskimage::Format;
@@ -10,17 +10,19 @@ use crate::disk::Writer;
 use crate::error::{Error, SourceError, SourceErrorKind};
 use crate::marks::HELD_BYTES;
 
-/// A disk that was copied.
+/// The result of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopiedDisk {
-    /// Bytes of the disk: the stream's length in whole sectors, or what its footer says.
+    /// Bytes of the disk: the stream's length rounded up to whole sectors, or the size in its
+    /// footer.
     pub virtual_size: u64,
     /// The format that the stream turned out to have.
     pub format: Format,
 }
 
-/// Copies the stream to the disk, in whatever order it comes; only its first `limit` bytes, if that is known already. What of the disk
-/// is kept is no part of the stream.
+/// Copies the stream to the disk, in whatever order it arrives. If `limit` is known, only the
+/// first `limit` bytes are written. The part of the disk that is kept from an earlier attempt is
+/// not part of the stream.
 pub fn copy_raw(
     input: &mut impl ChunkStream,
     writer: &mut Writer<'_>,
@@ -45,7 +47,7 @@ pub fn copy_raw(
         let message = "the stream ends before the part of the disk that is there already";
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     }
-    // Every byte came once, so their number is where the last one ends.
+    // Every byte comes exactly once, so their number is also the end of the stream.
     if let Some(virtual_size) = ending.disk_size(&tail.last, received)? {
         return Ok(CopiedDisk { virtual_size, format: Format::Vhd });
     }
@@ -56,14 +58,15 @@ pub fn copy_raw(
     Ok(CopiedDisk { virtual_size, format: Format::Raw })
 }
 
-/// The part of the disk before `limit`.
+/// Writes the stream to the disk up to `limit`.
 struct LimitedOutput<'w, 's> {
     writer: &'w mut Writer<'s>,
     limit: u64,
 }
 
 impl LimitedOutput<'_, '_> {
-    /// Writes bytes of the stream; those that follow on what is kept, behind that.
+    /// Writes bytes at `offset` of the stream. The kept part lies directly after the held first
+    /// MiB, so later bytes of the stream go after the kept part.
     fn write_bytes(&mut self, offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         let kept = self.writer.disk().kept_bytes();
         if kept == 0 || offset.saturating_add(bytes.len() as u64) <= HELD_BYTES {
@@ -81,7 +84,7 @@ impl LimitedOutput<'_, '_> {
         let room = self.limit.saturating_sub(offset);
         bytes.truncate(usize::try_from(room).unwrap_or(usize::MAX));
         let end = offset.saturating_add(bytes.len() as u64);
-        // A stream of unknown length ends here at the latest, however much it would expand to.
+        // The limit for a stream of unknown length, however much it would expand to.
         self.writer.disk().check_fits(end.next_multiple_of(SECTOR))?;
         self.writer.add_data(offset, bytes)
     }

@@ -1,26 +1,28 @@
-//! The part that may follow a raw disk.
+//! The footer that may follow a raw disk.
 
 use diskimage::{Error as ImageError, Format, Host, TRAILER_BYTES, TrailerKind, vhd};
 
 use crate::error::{Error, FormatError};
 use crate::source::Source;
 
-/// Raw disks are whole sectors: a last partial one is filled with zeros, as qemu-img does.
+/// Raw disks consist of whole sectors. A partial last sector is filled with zeros, as qemu-img
+/// does.
 pub const SECTOR: u64 = 512;
 
-/// Meaning that the last bytes of the stream may have.
+/// How the last bytes of the stream are interpreted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndingKind {
-    /// Bytes of the disk, whatever they look like.
+    /// As bytes of the disk, whatever they look like.
     Disk,
-    /// A [`TrailerKind`], if they are one.
+    /// As a [`TrailerKind`] if they are one, otherwise as bytes of the disk.
     Sniffed,
-    /// The footer of a fixed VHD, or the image is refused.
+    /// As the footer of a fixed VHD. Without one the image is rejected.
     Footer,
 }
 
 impl EndingKind {
-    /// Bytes of the disk if a footer says so: `last` are the last ones of the stream, which has `length`.
+    /// Size of the disk according to its footer, if there is one. `last` are the last bytes of the
+    /// stream, and `length` is the length of the whole stream.
     pub fn disk_size(self, last: &[u8; TRAILER_BYTES], length: u64) -> Result<Option<u64>, Error> {
         match self {
             Self::Disk => Ok(None),
@@ -33,7 +35,8 @@ impl EndingKind {
         }
     }
 
-    /// [`EndingKind::disk_size`] before the stream comes, from a source of `length` bytes that has ranges.
+    /// Like [`EndingKind::disk_size`], but before the stream is read. The source must support
+    /// ranges and have `length` bytes.
     pub fn disk_size_ahead(self, source: &dyn Source, length: u64) -> Result<Option<u64>, Error> {
         let Some(start) = length.checked_sub(TRAILER_BYTES as u64) else {
             return Ok(None);
@@ -49,8 +52,9 @@ impl EndingKind {
         self.disk_size(last, length)
     }
 
-    /// True if a look ahead is worth its request. Disks are whole KiB and a footer is half of one; the few other ones with a
-    /// footer are recognized when that comes.
+    /// True if reading the footer ahead is worth a request. Disks are whole KiB and a footer is
+    /// half a KiB, so an odd number of sectors suggests a footer. The few other images with a
+    /// footer are recognised when it arrives.
     pub fn is_worth_a_look(self, length: u64) -> bool {
         match self {
             Self::Disk => false,

@@ -1,4 +1,4 @@
-//! Raw images: the stream is the disk, as far as no footer ends it.
+//! Raw images: the stream is the disk, except for a footer at its end.
 
 #[cfg(feature = "targets")]
 mod copy;

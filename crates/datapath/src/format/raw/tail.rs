@@ -1,8 +1,9 @@
-//! The end of a stream, before anybody knows that it is the end.
+//! Handles the end of a stream before it is known to be the end.
 //!
-//! It is held back if it begins like a footer: the disk may fill its device, and blocks of xz come in any order. A
-//! ranged source is asked for its last sector first only if it has an odd number of them, since a request costs more
-//! than it tells of most disks.
+//! A last sector that begins like a footer is held back: the disk may fill its device, so the
+//! footer might not fit, and xz blocks may arrive in any order. A ranged source is asked for its
+//! last sector first only if it has an odd number of sectors. For most other disks the request
+//! would find nothing.
 
 use bytes::Bytes;
 use diskimage::TRAILER_BYTES;
@@ -12,18 +13,21 @@ use super::footer::{EndingKind, SECTOR};
 use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// Passes a stream on, but for the last sector of what has come so far while that may be a footer: a footer may not fit
-/// onto the disk. What does not begin like one is passed on untouched.
+/// Passes a stream on, but holds back the last sector received so far while it may be a footer,
+/// since a footer may not fit on the disk. A sector that does not begin like a footer is passed on
+/// untouched.
 pub(super) struct TailBuffer {
-    /// The end of the last byte so far.
+    /// End offset of the bytes received so far.
     end: u64,
-    /// The bytes before `end`, with zeros before those of a shorter stream; those that are still missing in a stream that comes in any order will be filled in.
+    /// The bytes before `end`, preceded by zeros if the stream is shorter. If the stream comes in
+    /// any order, bytes that are still missing are filled in later.
     pub(super) last: [u8; TRAILER_BYTES],
-    /// The beginning of the sector of the last byte.
+    /// Offset of the sector that contains the last byte.
     sector: u64,
     /// True if that sector cannot be a footer.
     is_plain: bool,
-    /// The parts of that sector that have come, unless it is plain: copies, for the chunks are much larger.
+    /// The received parts of that sector, unless it is plain. They are copies, because the chunks
+    /// are much larger.
     held: Vec<(u64, Bytes)>,
 }
 
@@ -34,7 +38,8 @@ impl Default for TailBuffer {
 }
 
 impl TailBuffer {
-    /// Takes the bytes at `offset` of the stream; `write` gets what is not held back, earlier parts included.
+    /// Takes the bytes at `offset` of the stream. `write` receives everything that is not held
+    /// back, including earlier parts that turn out not to be a footer.
     pub(super) fn pass_through(
         &mut self,
         offset: u64,
@@ -44,7 +49,7 @@ impl TailBuffer {
         self.record_last_bytes(offset, &bytes);
         let sector = self.end.saturating_sub(1) / SECTOR * SECTOR;
         if sector > self.sector {
-            // What was held is not the last sector.
+            // A later sector has arrived, so the held one is not the last.
             self.release_held(&mut write)?;
             self.sector = sector;
             self.is_plain = false;
@@ -65,7 +70,7 @@ impl TailBuffer {
         if bytes.is_empty() { Ok(()) } else { write(offset, bytes) }
     }
 
-    /// Passes on what was held: it is part of the disk.
+    /// Passes on the held bytes, which have turned out to belong to the disk.
     pub(super) fn release_held(
         &mut self,
         mut write: impl FnMut(u64, Bytes) -> Result<(), Error>,
@@ -74,7 +79,7 @@ impl TailBuffer {
         held.try_for_each(|(offset, bytes)| write(offset, bytes))
     }
 
-    /// Copies the part of the bytes that lies among the last ones so far.
+    /// Updates `last` with the bytes that are among the last ones received so far.
     fn record_last_bytes(&mut self, offset: u64, bytes: &[u8]) {
         let end = offset.saturating_add(bytes.len() as u64);
         if end > self.end {
@@ -82,7 +87,7 @@ impl TailBuffer {
             self.last.copy_within(moved.min(TRAILER_BYTES).., 0);
             self.end = end;
         }
-        // Counted from the end, where both have their last byte or the window has more.
+        // Count from the end: both end with their last byte, unless the window extends further.
         let behind = usize::try_from(self.end - end).unwrap_or(usize::MAX);
         let Some(room) = TRAILER_BYTES.checked_sub(behind) else {
             return;
@@ -92,14 +97,14 @@ impl TailBuffer {
     }
 }
 
-/// False if `bytes`, which lie `skip` bytes into a sector, contradict what a footer begins with.
+/// False if `bytes`, which lie `skip` bytes into a sector, differ from the beginning of a footer.
 fn may_be_footer(skip: u64, bytes: &[u8]) -> bool {
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let cookie = COOKIE.iter().skip(skip);
     cookie.zip(bytes).all(|(expected, found)| expected == found)
 }
 
-/// Reads the stream to its end: bytes of the disk in it.
+/// Reads the stream to its end and returns the size of its disk in bytes.
 pub fn measure_disk(input: &mut impl ChunkStream, ending: EndingKind) -> Result<u64, Error> {
     let mut tail = TailBuffer::default();
     let mut received = 0u64;
@@ -117,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Passes `pieces` of `stream`; returns what was written, and the tail.
+    /// Passes `pieces` of `stream` through the buffer. Returns the bytes written, and the tail.
     fn pass(stream: &[u8], pieces: &[(usize, usize)]) -> (Vec<Option<u8>>, TailBuffer) {
         let mut written = vec![None; stream.len()];
         let mut tail = TailBuffer::default();
@@ -136,7 +141,8 @@ mod tests {
     }
 
     prop_compose! {
-        /// Sectors of noise and such that look like footers, then some bytes; and the pieces that they come in.
+        /// Sectors of noise and such that look like footers, then some bytes; and the pieces in
+        /// which they arrive.
         fn stream()(
             sectors in prop::collection::vec(any::<bool>(), 1..5),
             odd in prop_oneof![Just(0usize), 0usize..512],
