@@ -1,4 +1,4 @@
-//! Blank disks: no source at all.
+//! Creates blank disks, which need no source.
 
 use std::fs::File;
 
@@ -10,8 +10,9 @@ use super::place::{device_size, is_block_device};
 use crate::error::{Error, TargetError};
 use crate::marks::HELD_BYTES;
 
-/// Makes the target an empty disk of `available` bytes (or of the whole device, if that is less). A device is zeroed
-/// only if preallocation is asked for: without it CDI leaves the content of a blank block volume alone, and syncs it.
+/// Makes the target an empty disk of `available` bytes, or of the whole device if that is smaller.
+/// A device is zeroed only if preallocation is requested. Otherwise it is only synced: CDI leaves
+/// the content of a blank block volume unchanged.
 pub fn create_blank(options: &DiskOptions, stop: &CancellationToken) -> Result<(), Error> {
     if is_block_device(&options.path) && !options.preallocate {
         return File::open(&options.path)
@@ -25,7 +26,7 @@ pub fn create_blank(options: &DiskOptions, stop: &CancellationToken) -> Result<(
     };
     let disk = Disk::open(options, Some(size))?;
     if !disk.is_zeroed() {
-        // The first MiB was zeroed when the device was opened.
+        // Opening the device has zeroed the first MiB already.
         disk.zero_in_steps(HELD_BYTES..size, stop)?;
     }
     disk.commit(size, options.mode)?;

@@ -1,10 +1,11 @@
-//! The ranges of the disk that have been written, for targets that cannot be assumed to be zero.
+//! Records which ranges of the disk have been written, for targets that may not read as zeros.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Intervals kept at once. Images in guest order need one; beyond this many, the smallest gaps are reported to be
-/// filled at once (data that comes later simply overwrites the zeros).
+/// Most intervals that are kept. Images in guest order need one. Beyond this number the smallest
+/// gaps are reported to be filled with zeros at once; data that arrives for them later overwrites
+/// the zeros.
 const MAX_INTERVALS: usize = 64 << 10;
 
 /// A set of disjoint, non-adjacent byte ranges.
@@ -14,7 +15,7 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    /// A set of what lies before `end`.
+    /// A set that contains everything before `end`.
     pub fn up_to(end: u64) -> Self {
         let mut coverage = Self::default();
         coverage.add_range(0..end);
@@ -27,7 +28,8 @@ impl Coverage {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        // Everything that touches the range: the last interval that begins at or before its end, and backwards.
+        // Merge all intervals that touch the range: start at the last one that begins at or before
+        // its end, and go backwards.
         while let Some((&s, &e)) = self.intervals.range(..=end).next_back()
             && e >= start
         {
@@ -57,7 +59,8 @@ impl Coverage {
         gaps
     }
 
-    /// Gaps that the caller fills with zeros now, when there are too many intervals; they count as covered.
+    /// If there are too many intervals, returns the smallest gaps, for the caller to fill with
+    /// zeros now. They count as covered from then on.
     pub fn close_small_gaps(&mut self) -> Vec<Range<u64>> {
         if self.intervals.len() <= MAX_INTERVALS {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The way past the page cache.
+//! Direct I/O: writes that bypass the page cache.
 
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,17 +6,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::options::CacheMode;
 use crate::buffer::PAGE;
 
-/// Least bytes of a direct write. What is smaller goes through the page cache, which gathers it into larger writes; a direct write waits for the disk
-/// every time.
+/// Smallest direct write in bytes. The page cache gathers smaller writes into larger ones, whereas
+/// every direct write waits for the disk.
 const LEAST_DIRECT_BYTES: usize = 64 << 10;
 
 /// A second descriptor that bypasses the page cache.
 #[derive(Debug)]
 pub(super) struct DirectFile {
     pub(super) file: File,
-    /// Least bytes of a piece for which bypassing the page cache pays.
+    /// Smallest write in bytes for which this descriptor is used.
     least: usize,
-    /// Some filesystems accept `O_DIRECT` and refuse the write, or want larger blocks.
+    /// True once a direct write was refused. Some filesystems accept `O_DIRECT` at open but reject
+    /// the write, or require larger blocks.
     refused: AtomicBool,
 }
 
@@ -26,12 +27,12 @@ impl DirectFile {
         Self { file, least, refused: AtomicBool::new(false) }
     }
 
-    /// Uses the page cache from now on, since direct writes were refused.
+    /// Uses the page cache from now on, because a direct write was refused.
     pub(super) fn give_up(&self) {
         self.refused.store(true, Ordering::Relaxed);
     }
 
-    /// True if a write of `bytes` goes past the page cache.
+    /// True if a write of `bytes` should bypass the page cache.
     pub(super) fn is_for(&self, bytes: usize) -> bool {
         bytes >= self.least && !self.refused.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! The open disk: positional writes from any thread, the held first MiB, the commit.
+//! The open disk: positional writes from any thread, the held first MiB, and the commit.
 
 use std::fs::File;
 use std::io;
@@ -24,8 +24,8 @@ pub(super) enum DiskKind {
     Device,
 }
 
-/// A target that is being written. Dropped without [`Disk::commit`], a file is removed and a device keeps a zeroed
-/// first MiB.
+/// A target that is being written. If it is dropped without [`Disk::commit`], a file is removed
+/// and a device keeps a zeroed first MiB.
 #[derive(Debug)]
 pub struct Disk {
     pub(super) path: PathBuf,
@@ -33,42 +33,45 @@ pub struct Disk {
     pub(super) direct: Option<DirectFile>,
     pub(super) pacer: FlushPacer,
     pub(super) kind: DiskKind,
-    /// Bytes that the disk may have.
+    /// Largest size of the disk in bytes.
     pub(super) capacity: u64,
     pub(super) preallocate: bool,
-    /// True if what is not written reads as zeros.
+    /// True if ranges that are not written read as zeros.
     pub(super) zeroed: bool,
-    /// The first [`HELD_BYTES`], as far as they were given.
+    /// The received part of the first [`HELD_BYTES`].
     pub(super) held: Mutex<Vec<u8>>,
     pub(super) written: AtomicU64,
-    /// Bytes that became zeros without being written.
+    /// Bytes that were zeroed without being written.
     pub(super) zeroed_bytes: AtomicU64,
-    /// Times that the observer was not told of yet.
+    /// Times that were not reported to the observer yet.
     pub(super) busy: BusyTimes,
-    /// The file, until it is complete; a device and a disk that is changed in place are never removed.
+    /// The file, until it is complete. `None` for devices and for disks that are changed in place,
+    /// which are never removed.
     pub(super) unfinished: Option<Arc<UnfinishedFile>>,
-    /// True if a disk that exists is changed where it is: nothing of it is held back, hidden or removed.
+    /// True if an existing disk is changed in place: no part of it is held back, hidden or
+    /// removed.
     pub(super) in_place: bool,
-    /// The end of what an earlier attempt has left behind the first [`HELD_BYTES`]; 0 if there is nothing.
+    /// End of the part that an earlier attempt has left after the first [`HELD_BYTES`]; 0 if there
+    /// is no such part.
     pub(super) kept_end: u64,
 }
 
-/// Times of work at the target, of all threads together.
+/// Time spent at the target, summed over all threads.
 #[derive(Debug, Default)]
 pub(super) struct BusyTimes {
-    /// Writes and zeroing.
+    /// Time of writing and zeroing.
     writing: SharedTime,
-    /// Compressed clusters, which the writing threads inflate.
+    /// Time of inflating compressed clusters, which the writing threads do.
     pub(super) inflating: SharedTime,
 }
 
 impl Disk {
-    /// Bytes that were written so far, zeros that had to be written included.
+    /// Bytes written so far, including zeros that had to be written.
     pub fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Tells `observer` how much was written, and how long that took.
+    /// Reports to `observer` how much was written and how long it took.
     pub(crate) fn report_progress(&self, observer: &dyn Observer) {
         observer.record_bytes(ByteCount::Target, self.written_bytes());
         if self.in_place {
@@ -78,7 +81,7 @@ impl Disk {
         observer.record_time(Stage::Format, self.busy.inflating.take_time());
     }
 
-    /// Does the `work` of writing, whose time is the target's.
+    /// Runs `work` and counts its time as writing.
     pub(super) fn time_write<T>(&self, work: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let value = work();
@@ -86,22 +89,24 @@ impl Disk {
         value
     }
 
-    /// True if ranges that are not written read as zeros, so that zeros in the data need no writing.
+    /// True if ranges that are not written read as zeros, so that zeros in the data need not be
+    /// written.
     pub fn is_zeroed(&self) -> bool {
         self.zeroed
     }
 
-    /// Bytes that the disk may have.
+    /// Largest size of the disk in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// Bytes at the end of the disk that are free until they are written.
+    /// Size of the area that may hold temporary data until the final data is written; 0 for a disk
+    /// that is changed in place.
     pub fn spare_capacity(&self) -> u64 {
         if self.in_place { 0 } else { self.capacity }
     }
 
-    /// Bytes that were there already, behind the first [`HELD_BYTES`].
+    /// Bytes after the first [`HELD_BYTES`] that are kept from an earlier attempt.
     pub(crate) fn kept_bytes(&self) -> u64 {
         self.kept_end.saturating_sub(HELD_BYTES)
     }
@@ -111,17 +116,17 @@ impl Disk {
         self.kind == DiskKind::Device
     }
 
-    /// Reads what was written earlier (never the held part).
+    /// Reads data that was written earlier. Must not be used for the held part.
     pub(crate) fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<(), TargetError> {
         self.file.read_exact_at(bytes, offset).map_err(|source| self.target_error("read", source))
     }
 
-    /// Keeps the part that lies in the first MiB; returns the rest, if any.
+    /// Stores the part of `bytes` that lies in the first MiB. Returns the rest, if any.
     pub(super) fn hold_back<'a>(&self, offset: u64, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let room = usize::try_from(HELD_BYTES.saturating_sub(offset)).unwrap_or(0);
         let (kept, rest) = bytes.split_at(room.min(bytes.len()));
         if !kept.is_empty() {
-            // Below HELD_BYTES, so it fits.
+            // The offset is below HELD_BYTES, so it fits.
             let start = usize::try_from(offset).unwrap_or(0);
             let mut held = self.held.lock();
             let end = start + kept.len();
@@ -137,7 +142,8 @@ impl Disk {
         self.file.set_len(size).map_err(|source| self.target_error("resize", source))
     }
 
-    /// Gives a file its final size: the disk, or `grow_to` if that is more. Returns the size; a device has its own.
+    /// Gives a file its final size: the size of the disk, or `grow_to` if that is larger. Returns
+    /// the final size. A device keeps its own size.
     pub fn resize(&self, virtual_size: u64, grow_to: Option<u64>) -> Result<u64, Error> {
         if self.kind == DiskKind::Device {
             return Ok(virtual_size);
@@ -150,12 +156,12 @@ impl Disk {
         Ok(size)
     }
 
-    /// Makes the disk complete: everything else is on the disk before anything of the first MiB is
-    /// written, and all but the first block before that one, which comes last of all. To be called
-    /// when nothing is left that can fail. Returns all bytes written.
+    /// Makes the disk complete. First syncs everything else, then writes and syncs the first MiB
+    /// except for its first block, and writes that block last. Must be called when nothing else
+    /// can fail any more. Returns the number of bytes written.
     ///
-    /// If the system fails all the same, the target may already hold all of the disk: its first
-    /// MiB is zeroed again. A file is removed besides, unless the system fails there as well.
+    /// If the system reports an error even so, the target may already hold the whole disk, so its
+    /// first MiB is zeroed again. A file is also removed, unless that fails too.
     pub fn commit(self, virtual_size: u64, mode: Option<u32>) -> Result<u64, Error> {
         match self.commit_held(virtual_size, mode) {
             Ok(()) => Ok(self.written_bytes()),
@@ -173,10 +179,10 @@ impl Disk {
         let held = resized_bytes(&held, usize::try_from(virtual_size.min(HELD_BYTES)).unwrap_or(0));
         let first_block = held.len().min(usize::try_from(ZERO_BLOCK).unwrap_or(0));
         let (first, rest) = held.split_at(first_block);
-        // Three steps, since no write of a MiB is one: a power cut keeps some of its pages, a kill
-        // ends it between two of them. This sync may take minutes and the next one takes a few
-        // milliseconds: a superblock at 4 KiB (md, bcachefs) or 64 KiB (Btrfs) must not be there
-        // before what it describes.
+        // Three steps, because writing a MiB is not atomic: a power cut keeps some of its pages,
+        // and a kill can end it between two pages. The first sync may take minutes and the next
+        // one a few milliseconds. A superblock at 4 KiB (md, bcachefs) or 64 KiB (Btrfs) must not
+        // exist before the data that it describes.
         self.sync()?;
         self.commit_part(first_block as u64, rest)?;
         self.sync()?;
@@ -195,7 +201,8 @@ impl Disk {
         Ok(())
     }
 
-    /// The end of a change in place: waits until it is on the disk. Returns all bytes written.
+    /// Ends a change in place: waits until everything is on the disk. Returns the number of bytes
+    /// written.
     pub fn commit_in_place(self) -> Result<u64, Error> {
         self.sync()?;
         Ok(self.written_bytes())
@@ -233,7 +240,8 @@ impl Drop for Disk {
     }
 }
 
-/// `bytes` cut or filled up with zeros, which the allocator has: `Vec::resize` would write them one by one in debug builds.
+/// Returns a copy of `bytes`, truncated or padded with zeros to `length`. Zeros come from the
+/// allocator, because `Vec::resize` would write them one by one in debug builds.
 fn resized_bytes(bytes: &[u8], length: usize) -> Vec<u8> {
     let mut resized = vec![0; length];
     let kept = length.min(bytes.len());

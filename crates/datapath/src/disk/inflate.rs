@@ -1,13 +1,14 @@
-//! Inflating whole clusters whose size is known.
+//! Inflates whole clusters whose size is known.
 //!
-//! Deflate is undone by libdeflate, which wants all of input and output at once. A deflate or zstd cluster is complete when
-//! it is full, whether or not its stream says that it ends there, as for QEMU; a zlib one has to be whole, for its checksum.
+//! Deflate and zlib are decoded by libdeflate, which requires the complete input and output at
+//! once. A deflate or zstd cluster is complete when the output is full, whether or not the stream
+//! ends there; QEMU does the same. A zlib stream must be complete, because of its checksum.
 
 use diskimage::ClusterCompression;
 use flate2::{Decompress, FlushDecompress};
 use zstd::zstd_safe::{DCtx, InBuffer, OutBuffer, find_frame_compressed_size, get_error_name};
 
-/// Decoders of one worker thread; their state is reused from cluster to cluster.
+/// Decoders of one worker thread. Their state is reused from cluster to cluster.
 pub(crate) struct Inflater {
     deflate: libdeflater::Decompressor,
     zstd: DCtx<'static>,
@@ -18,8 +19,9 @@ impl Inflater {
         Self { deflate: libdeflater::Decompressor::new(), zstd: DCtx::create() }
     }
 
-    /// Fills `output` from `input`; bytes after the end of the compressed data are padding. Of a zlib stream, `needed` bytes
-    /// are enough: the last grain of a disk may be stored without what lies beyond its end.
+    /// Fills `output` from `input`. Bytes after the end of the compressed data are padding. A zlib
+    /// stream may produce as few as `needed` bytes: the last grain of a disk may be stored without
+    /// the part beyond the end of the disk.
     pub(crate) fn inflate(
         &mut self,
         codec: ClusterCompression,
@@ -35,15 +37,17 @@ impl Inflater {
     }
 
     fn inflate_deflate(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
-        // libdeflate wants a complete stream and is the fastest. What it refuses, QEMU may still accept: it only
-        // asks that the cluster gets full, whether or not the stream says that it ends there.
+        // libdeflate is the fastest, but requires a complete stream. QEMU may accept a stream that
+        // libdeflate rejects: it only requires that the cluster gets full, whether or not the
+        // stream ends there.
         if self.deflate.deflate_decompress(input, output) == Ok(output.len()) {
             return Ok(());
         }
         inflate_until_full(Decompress::new(false), input, output)
     }
 
-    /// Its checksum tells what is damaged, so the stream has to be whole (as QEMU wants it, too).
+    /// Inflates a zlib stream. The stream must be complete, as QEMU requires too, because its
+    /// checksum at the end detects damage.
     fn inflate_zlib(&mut self, input: &[u8], output: &mut [u8], needed: usize) -> Result<(), String> {
         match self.deflate.zlib_decompress(input, output) {
             Ok(length) if length >= needed => Ok(()),
@@ -53,8 +57,9 @@ impl Inflater {
     }
 
     fn inflate_zstd(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), String> {
-        // In one go the frame is decoded into place; as a stream, into the window first. What this refuses, QEMU may
-        // still accept: it only asks that the cluster gets full.
+        // In one call the frame is decoded into `output` directly; as a stream, into the window
+        // first. QEMU may accept a frame that the first method rejects: it only requires that the
+        // cluster gets full.
         if let Ok(frame) = find_frame_compressed_size(input)
             && let Some(frame) = input.get(..frame)
             && self.zstd.decompress(output, frame) == Ok(output.len())
@@ -78,7 +83,7 @@ impl Inflater {
     }
 }
 
-/// Inflates until `output` is full, whether or not the stream says that it ends there.
+/// Inflates until `output` is full, whether or not the stream ends there.
 fn inflate_until_full(mut decoder: Decompress, input: &[u8], output: &mut [u8]) -> Result<(), String> {
     let mut filled = 0;
     loop {

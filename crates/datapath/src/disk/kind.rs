@@ -8,19 +8,20 @@ use std::path::Path;
 use super::place::is_block_device;
 use crate::error::{TargetError, TargetRefusedError};
 
-/// A place for a disk.
+/// State of a target's path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TargetKind {
-    /// Nothing is there yet.
+    /// No file exists yet.
     Nothing,
     /// A regular file.
     File,
-    /// A block device, also through a symbolic link: that is how udev and LVM name them.
+    /// A block device, or a symbolic link to one: udev and LVM name devices by links.
     Device,
 }
 
-/// Looks for the place of a disk that is to be made. A symbolic link to a file is refused: neither is the link ours to
-/// replace (`/dev/stdout` is one), nor the file that another user's link leads to.
+/// Determines what exists at the path of a disk that is to be created. A symbolic link to a file
+/// is refused: replacing the link itself could be wrong (`/dev/stdout` is one), and so could
+/// overwriting the file that another user's link leads to.
 pub(super) fn inspect_target(path: &Path) -> Result<TargetKind, TargetError> {
     let kind = match std::fs::symlink_metadata(path) {
         Ok(metadata) => metadata.file_type(),
@@ -33,13 +34,13 @@ pub(super) fn inspect_target(path: &Path) -> Result<TargetKind, TargetError> {
     classify_target(path, kind)
 }
 
-/// Looks for a disk that exists and stays where it is; links lead to it as well.
+/// Determines what exists at the path of a disk that stays in place. Symbolic links are followed.
 pub(super) fn inspect_existing(path: &Path) -> Result<TargetKind, TargetError> {
     let metadata = std::fs::metadata(path).map_err(|error| open_error(path, error))?;
     classify_target(path, metadata.file_type())
 }
 
-/// Refuses all kinds but files and block devices.
+/// Refuses everything except regular files and block devices.
 pub(super) fn classify_target(path: &Path, kind: FileType) -> Result<TargetKind, TargetError> {
     let name = if kind.is_block_device() {
         return Ok(TargetKind::Device);
@@ -101,7 +102,7 @@ mod tests {
             of(inspect_target(Path::new("/dev/null"))),
             Err(Some(TargetRefusedError::Kind("a character device")))
         );
-        // A disk that stays where it is may have any name.
+        // A disk that stays in place may have any name.
         assert_eq!(of(inspect_existing(&path("link"))), Ok(TargetKind::File));
         assert_eq!(
             of(inspect_existing(&path("link to null"))),

@@ -1,11 +1,12 @@
-//! The disk that is written: a regular file or a block device.
+//! Writes the disk: a regular file or a block device.
 //!
-//! [`Disk`] owns the file and what must be true of it: nothing complete-looking before [`Disk::commit`], zeros where
-//! the image says nothing. [`Writer`] takes extents in any order and spreads the work over threads.
+//! [`Disk`] owns the file and guarantees its invariants: before [`Disk::commit`] it does not look
+//! like a complete disk, and everything that the image does not define reads as zeros. [`Writer`]
+//! takes extents in any order and spreads the work over threads.
 //!
-//! Partition tables, boot sectors and superblocks begin in the first MiB, so it is held back until the commit; on a
-//! device it is zeroed and synced before anything else is written. No disk is mapped into memory, where an I/O error
-//! would be a signal.
+//! Partition tables, boot sectors and superblocks begin in the first MiB, so it is held back until
+//! the commit. On a device it is zeroed and synced before anything else is written. No disk is
+//! mapped into memory, because an I/O error would then arrive as a signal.
 
 mod batch;
 mod blank;

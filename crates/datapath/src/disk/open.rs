@@ -1,4 +1,4 @@
-//! Opening the target so that it cannot be mistaken for a finished disk.
+//! Opens the target in such a way that it cannot be mistaken for a finished disk.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};
@@ -22,8 +22,8 @@ use crate::lock::{LockState, lock_file, retry_while_held};
 use crate::marks::HELD_BYTES;
 
 impl Disk {
-    /// Opens the target for a disk of `virtual_size` bytes, or of a size that only the end of the stream tells.
-    /// Fails before anything is touched if the disk does not fit.
+    /// Opens the target for a disk of `virtual_size` bytes; `None` if the size is known only at
+    /// the end of the stream. If the disk does not fit, fails before the target is touched.
     pub fn open(options: &DiskOptions, virtual_size: Option<u64>) -> Result<Self, Error> {
         let mut disk = match inspect_target(&options.path)? {
             TargetKind::Device => Self::open_device(options)?,
@@ -42,7 +42,8 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Opens a disk that exists, to be changed where it is. Fails before anything is touched if `virtual_size` bytes do not fit.
+    /// Opens an existing disk to change it in place. If `virtual_size` bytes do not fit, fails
+    /// before the disk is touched.
     pub fn open_in_place(options: &DiskOptions, virtual_size: u64) -> Result<Self, Error> {
         let mut disk = match inspect_existing(&options.path)? {
             TargetKind::Device => Self::open_device(options)?,
@@ -55,7 +56,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Makes a file that is smaller than `virtual_size` as large.
+    /// Grows a file that is smaller than `virtual_size` to that size.
     pub(crate) fn grow_file(&self, virtual_size: u64) -> Result<(), Error> {
         if self.kind == DiskKind::File && self.file_length()? < virtual_size {
             self.set_len(virtual_size)?;
@@ -63,7 +64,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Fails if the disk has fewer than `virtual_size` bytes.
+    /// Returns an error if the disk has fewer than `virtual_size` bytes.
     pub(crate) fn check_holds(&self, virtual_size: u64) -> Result<(), Error> {
         let held = match self.kind {
             DiskKind::File => self.file_length()?,
@@ -81,13 +82,14 @@ impl Disk {
     }
 
     fn open_device(options: &DiskOptions) -> Result<Self, Error> {
-        // EBUSY while the device is mounted, or while another process has opened it like this, by any node and in any
-        // container. A lock besides would add nothing, and udev locks device nodes for moments.
+        // With O_EXCL the kernel returns EBUSY while the device is mounted, or while another
+        // process has opened it in the same way, through any device node and in any container. An
+        // additional lock would add nothing, and udev briefly locks device nodes.
         let file = open_existing(&options.path, TargetKind::Device, OFlags::EXCL)?;
         Self::of_device(options, file)
     }
 
-    /// The device that `file` is.
+    /// Takes over a device that is already open as `file`.
     pub(super) fn of_device(options: &DiskOptions, mut file: File) -> Result<Self, Error> {
         let size = file
             .seek(SeekFrom::End(0))
@@ -113,7 +115,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The file of a dead attempt, whose lock we have.
+    /// Takes over the file of a dead attempt. The caller holds its lock.
     pub(super) fn of_left_file(options: &DiskOptions, file: File) -> Result<Self, Error> {
         let unfinished = UnfinishedFile::adopt_file(&options.path, &file)?;
         let mut disk = Self::new(options, DiskKind::File, file, options.available);
@@ -141,13 +143,14 @@ impl Disk {
         }
     }
 
-    /// Fails if a disk of `virtual_size` bytes is larger than what the target may hold.
+    /// Returns an error if a disk of `virtual_size` bytes is larger than the target may be.
     pub fn check_fits(&self, virtual_size: u64) -> Result<(), Error> {
         check_fits(virtual_size, self.capacity)
     }
 
-    /// Makes the first MiB of a device zero, on the disk, so that nothing of a disk is to be seen. True if the device could do
-    /// that without being sent zeros, which tells how the rest will be zeroed.
+    /// Zeroes the first MiB of a device and syncs it, so that no part of a disk is visible.
+    /// Returns true if the device could deallocate the range instead of writing zeros. The rest of
+    /// the device is then zeroed in the same way.
     pub(super) fn zero_head(&self, preallocate: bool) -> Result<bool, TargetError> {
         let first = 0..HELD_BYTES.min(self.capacity);
         let is_deallocated = !preallocate && self.punch_hole(&first).is_ok();
@@ -158,7 +161,8 @@ impl Disk {
         Ok(is_deallocated)
     }
 
-    /// A fresh file reads as zeros; preallocated, its blocks exist as well.
+    /// Sets the size of a fresh file, which reads as zeros. With `preallocate`, also allocates its
+    /// blocks.
     fn size_file(&mut self, virtual_size: Option<u64>, preallocate: bool) -> Result<(), Error> {
         if let Some(size) = virtual_size {
             self.set_len(size)?;
@@ -166,13 +170,13 @@ impl Disk {
         self.zeroed = match virtual_size {
             _ if !preallocate => true,
             Some(size) => self.allocate_range(0..size)?,
-            // Written as it comes, zeros included.
+            // The size is unknown, so every byte is written as it arrives, zeros included.
             None => false,
         };
         Ok(())
     }
 
-    /// Allocates blocks that read as zeros; `false` if the filesystem cannot.
+    /// Allocates blocks that read as zeros. Returns false if the filesystem does not support that.
     pub(super) fn allocate_range(&self, range: std::ops::Range<u64>) -> Result<bool, TargetError> {
         match self.fallocate(FallocateFlags::empty(), &range) {
             Ok(()) => Ok(true),
@@ -183,7 +187,8 @@ impl Disk {
 }
 
 fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
-    // Without a limit the system would refuse it, in words about a number.
+    // Without this check the system would reject the size, with a message that does not explain
+    // it.
     if virtual_size > MAX_DISK_BYTES && available > MAX_DISK_BYTES {
         return Err(FormatError::Impossible { virtual_size }.into());
     }
@@ -193,7 +198,8 @@ fn check_fits(virtual_size: u64, available: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Opens for reading and writing what was `found` at `path`, and nothing that has taken its place.
+/// Opens `path` for reading and writing. Returns an error if the file there is no longer of the
+/// kind that was `found` earlier.
 pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Result<File, TargetError> {
     let failed = |source| TargetError::new("open", path, source);
     let open = || {
@@ -215,8 +221,9 @@ pub(super) fn open_existing(path: &Path, found: TargetKind, flags: OFlags) -> Re
 }
 
 impl Disk {
-    /// Adds a second descriptor that bypasses the page cache, if the filesystem or device has such a thing. It is opened
-    /// from the first one, since the name may lead elsewhere by now.
+    /// Opens a second descriptor that bypasses the page cache, if the filesystem or device
+    /// supports that. It is opened through the first descriptor, because the path may lead
+    /// elsewhere by now.
     pub(super) fn open_direct(&mut self, cache: CacheMode) {
         if cache == CacheMode::Page {
             return;

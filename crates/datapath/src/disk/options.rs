@@ -2,33 +2,33 @@
 
 use std::path::PathBuf;
 
-/// Use of the page cache.
+/// When to use the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CacheMode {
-    /// Small pieces only, where the target can do without.
+    /// For small pieces only, if the target supports direct I/O.
     #[default]
     Auto,
-    /// Parts of pages only, where the target can do without.
+    /// For parts of pages only, if the target supports direct I/O.
     Direct,
-    /// Everything.
+    /// Always.
     Page,
 }
 
-/// The place to write to, and the manner.
+/// Where and how to write the disk.
 #[derive(Debug, Clone)]
 pub struct DiskOptions {
     /// A regular file to create, or an existing block device.
     pub path: PathBuf,
-    /// Bytes that the disk may have at most; a device's size limits it too.
+    /// Largest size of the disk in bytes. The size of a device limits it too.
     pub available: u64,
-    /// Grow a regular file to this many bytes at the end (never shrinks it).
+    /// Grow a regular file to at least this many bytes at the end. The file is never shrunk.
     pub size: Option<u64>,
-    /// Allocate every block, also for zeros.
+    /// Allocate every block, including those that hold only zeros.
     pub preallocate: bool,
-    /// Use of the page cache.
+    /// When to use the page cache.
     pub cache: CacheMode,
     /// Replace an existing regular file, unless another process is writing it.
     pub overwrite: bool,
-    /// Permissions at the end; while it is written only the owner can open the file.
+    /// Permissions of the finished file. While it is written, only its owner can open it.
     pub mode: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! The way through the page cache, on which bytes must not pile up.
+//! Limits the amount of dirty data that writes through the page cache leave behind.
 
 use std::fs::File;
 use std::io;
@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Bytes in the page cache that are flushed while more are written: they must neither fill the memory of a pod, which
-/// counts its page cache, nor all wait for the final fsync. At most twice as many are dirty.
+/// Bytes written to the page cache after which they are flushed. Dirty pages must not fill the
+/// memory of a pod, whose limit includes its page cache, and must not all be left to the final
+/// fsync. At most twice as many bytes are dirty at a time.
 const DIRTY_BYTES: usize = 32 << 20;
 
-/// Has what is written through the page cache flushed from time to time.
+/// Counts the bytes that are written through the page cache and flushes them from time to time.
 #[derive(Debug, Default)]
 pub(crate) struct FlushPacer {
     dirty: AtomicUsize,
@@ -18,7 +19,9 @@ pub(crate) struct FlushPacer {
 }
 
 impl FlushPacer {
-    /// `bytes` were written. One thread flushes while the others write on, until they have as much to flush.
+    /// Records that `bytes` were written to `file`. If enough bytes are dirty, flushes them. One
+    /// thread flushes while the others continue to write, until they have as much to flush
+    /// themselves.
     pub(crate) fn record_write(&self, bytes: usize, file: &File) -> io::Result<()> {
         if self.dirty.fetch_add(bytes, Ordering::Relaxed) + bytes < DIRTY_BYTES {
             return Ok(());
@@ -50,7 +53,7 @@ mod tests {
     fn a_failed_flush_is_an_error() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let file = File::from(std::os::fd::OwnedFd::from(reader));
-        // fdatasync of a pipe is EINVAL.
+        // fdatasync on a pipe fails with EINVAL.
         assert!(FlushPacer::default().record_write(DIRTY_BYTES, &file).is_err());
     }
 }

@@ -1,15 +1,15 @@
-//! Slices that follow each other, as if they were one.
+//! Treats slices that follow each other as one.
 
 use std::ops::Range;
 
 use crate::buffer::ChunkBuffer;
 
-/// Bytes of all slices.
+/// Total length of all slices in bytes.
 pub(super) fn total_bytes(slices: &[&[u8]]) -> usize {
     slices.iter().map(|slice| slice.len()).sum()
 }
 
-/// A part of the slices, without empty ones.
+/// The given range of the concatenated slices, without empty slices.
 pub(super) fn sub_slices<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'a [u8]> {
     let mut skip = range.start;
     let mut want = range.len();
@@ -30,7 +30,8 @@ pub(super) fn sub_slices<'a>(slices: &[&'a [u8]], range: Range<usize>) -> Vec<&'
     found
 }
 
-/// The same bytes in chunks, whose memory direct I/O takes. All but the last are full.
+/// Copies the bytes into chunks, which are aligned for direct I/O. All chunks but the last are
+/// full.
 pub(super) fn copy_to_chunks(slices: &[&[u8]]) -> Vec<ChunkBuffer> {
     let mut chunks: Vec<ChunkBuffer> = Vec::new();
     for mut slice in slices.iter().copied() {

@@ -1,10 +1,13 @@
-//! A file that is being written under its final name, and whose it is.
+//! A file that is being written under its final name, and the rules for who may remove or replace
+//! it.
 //!
-//! A file that grew under another name, or without one, and was put in place at the end would need no lock. But many
-//! volumes (NFS, CephFS) have no unnamed files, a dead process would leave named ones behind that only a lock tells from
-//! live ones, and replacing a disk would take the space of two. So a file has its name from the beginning; its first MiB
-//! shows that it is not complete, a lock on its inode that it is being written, and it is only ever removed, replaced or
-//! called complete while its name leads to the inode that is meant.
+//! One alternative is to write the file under another name, or without one, and to move it into
+//! place at the end, which needs no lock. But many volumes (NFS, CephFS) have no unnamed files, a
+//! dead process would leave named files behind that only a lock distinguishes from live ones, and
+//! replacing a disk would take twice its space. So the file has its final name from the beginning.
+//! Its first MiB shows that it is incomplete, and a lock on its inode shows that it is being
+//! written. It is removed, replaced or declared complete only while its name still leads to the
+//! same inode.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -24,10 +27,10 @@ use crate::error::{Error, TargetError, TargetRefusedError};
 use crate::lock::{LockState, lock_file};
 use crate::storage::Inode;
 
-/// Times that a file is looked at anew because another process has replaced it in the same moment.
+/// Number of attempts when another process replaces the file at the same moment.
 const ATTEMPTS: usize = 100;
 
-/// A file that this process has made, from its creation to its end.
+/// A file that this process has created, until it is complete or removed.
 #[derive(Debug)]
 pub(super) struct UnfinishedFile {
     path: PathBuf,
@@ -48,14 +51,15 @@ enum FileState {
 #[derive(Debug)]
 struct UnfinishedFiles {
     files: Vec<Weak<UnfinishedFile>>,
-    /// True when the process ends, and begins no more files.
+    /// True once the process is about to exit. No more files may be created then.
     is_closed: bool,
 }
 
 static REGISTRY: Mutex<UnfinishedFiles> = Mutex::new(UnfinishedFiles { files: Vec::new(), is_closed: false });
 
-/// Removes the unfinished files of this process, from under the transfers that write them: the process ends now, and does
-/// not wait for them. No other file is begun after that.
+/// Removes the unfinished files of this process, even while transfers still write them. For a
+/// process that exits now and does not wait for its transfers. No other file can be created
+/// afterwards.
 pub fn remove_unfinished() {
     let mut registry = REGISTRY.lock();
     registry.is_closed = true;
@@ -65,16 +69,18 @@ pub fn remove_unfinished() {
 }
 
 impl UnfinishedFile {
-    /// Makes the file `path`, for the owner only and locked, where nothing is; or, to `replace` it, a file that no living
-    /// process writes.
+    /// Creates the file `path`, locked and accessible only to its owner. With `replace`, first
+    /// removes an existing file, unless a living process is writing it.
     pub(super) fn create(path: &Path, replace: bool) -> Result<(File, Arc<Self>), Error> {
         let folder = open_folder(folder_of(path)).map_err(|errno| target_error("create", path, errno))?;
-        // Locked until the new file is, so that at each moment a second writer finds the lock of the first.
+        // Stays locked until the new file is locked, so that a second writer finds one of the two
+        // locks at any moment.
         let _old = if replace { remove_old_file(path)? } else { None };
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path).map_err(
                 |source| match source.kind() {
-                    // It was replaceable: another writer was faster.
+                    // The old file could be replaced, so another writer has created a new one in
+                    // the meantime.
                     ErrorKind::AlreadyExists if replace => {
                         TargetError::from_refusal("create", path, TargetRefusedError::InUse)
                     }
@@ -82,7 +88,8 @@ impl UnfinishedFile {
                 },
             )?;
         let unfinished = Self::from_file(path, folder, &file)?;
-        // Another writer may have found the file before it was locked: then that one replaces it.
+        // Another writer may have found and locked the file before this lock. That writer then
+        // replaces it.
         if lock_file(&file) == LockState::Taken {
             return Err(TargetError::from_refusal("create", path, TargetRefusedError::InUse).into());
         }
@@ -90,7 +97,7 @@ impl UnfinishedFile {
         Ok((file, unfinished))
     }
 
-    /// Takes over `file` at `path`, which a dead process has left, and whose lock we have.
+    /// Takes over `file` at `path`, which a dead process has left. The caller holds its lock.
     pub(super) fn adopt_file(path: &Path, file: &File) -> Result<Arc<Self>, Error> {
         let folder = open_folder(folder_of(path)).map_err(|errno| target_error("open", path, errno))?;
         let unfinished = Self::from_file(path, folder, file)?;
@@ -108,7 +115,7 @@ impl UnfinishedFile {
         }))
     }
 
-    /// From here on it is removed if the process ends.
+    /// Adds the file to the registry: from now on it is removed if the process exits.
     fn register(self: &Arc<Self>) -> Result<(), Error> {
         if !self.is_in_place()? {
             return Err(TargetError::from_refusal("create", &self.path, TargetRefusedError::InUse).into());
@@ -123,10 +130,12 @@ impl UnfinishedFile {
         Ok(())
     }
 
-    /// To be called when all of `file` is on the disk: from here on it stays, if it still is what its name leads to, and its
-    /// name will be there after a power cut.
+    /// Marks the file as complete, so that it is not removed any more. Must be called when all of
+    /// `file` is on the disk. Fails if its name leads to another file. Syncs the directory, so
+    /// that the name survives a power cut.
     pub(super) fn mark_complete(&self, file: &File) -> Result<(), Error> {
-        // Before the lock of the state is taken: it may take long, and `abandon` must not wait for it.
+        // Sync before taking the lock on the state: it may take long, and `remove` must not wait
+        // for it.
         self.sync_name(file)?;
         let mut state = self.state.lock();
         if *state == FileState::Removed {
@@ -141,9 +150,10 @@ impl UnfinishedFile {
         Ok(())
     }
 
-    /// Removes the file, unless it is complete or something else has its name.
+    /// Removes the file, unless it is complete or its name leads to another file.
     ///
-    /// No process of ours takes the name away between the look and the removal, since that takes the lock that we hold.
+    /// No process of this project can take the name between the check and the removal, because
+    /// that requires the lock that this process holds.
     pub(super) fn remove(&self) {
         let mut state = self.state.lock();
         if *state != FileState::Growing {
@@ -174,7 +184,8 @@ impl UnfinishedFile {
 
     fn sync_name(&self, file: &File) -> Result<(), TargetError> {
         let synced = match rustix::fs::fsync(&self.folder) {
-            // A folder that may not be read, or of a filesystem that cannot sync one: then all of the filesystem.
+            // The directory may not be read, or its filesystem cannot sync directories: sync the
+            // whole filesystem instead.
             Err(Errno::BADF | Errno::INVAL | Errno::NOTSUP) => rustix::fs::syncfs(file),
             other => other,
         };
@@ -182,16 +193,17 @@ impl UnfinishedFile {
     }
 }
 
-/// Removes the file that a dead attempt has left at `path`. A file that a living process writes stays, like all that is no
-/// regular file: they are refused when the disk is opened.
+/// Removes the file that a dead attempt has left at `path`. A file that a living process is
+/// writing stays, and so does everything that is not a regular file. Opening the disk rejects
+/// those later.
 pub fn remove_stale(path: &Path) {
     if let Err(error) = remove_old_file(path) {
         tracing::warn!(%error, "could not remove the disk of an earlier attempt");
     }
 }
 
-/// Removes the file that `path` names, if there is one; not one that a process of ours writes. What is returned keeps its
-/// lock.
+/// Removes the file at `path` if it exists and no process of this project is writing it. The
+/// returned file keeps its lock.
 fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
     for _ in 0..ATTEMPTS {
         if inspect_target(path)? != TargetKind::File {
@@ -200,8 +212,9 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
         let old = match open_old(path) {
             Ok(old) => Some(old),
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
-            // A file that may not even be read is replaced as where there are no locks: if it has a writer, that one will
-            // find in the end that something else has its name.
+            // A file that cannot be opened for reading is replaced, as on filesystems without
+            // locks. If it has a writer, that writer finds at its end that the name leads to
+            // another file.
             Err(error) => {
                 tracing::debug!(%error, "cannot tell whether the old file is being written");
                 None
@@ -211,7 +224,7 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
             if lock_file(old) == LockState::Taken {
                 return Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse));
             }
-            // Another writer may have replaced it before it was locked.
+            // Another writer may have replaced the file before it was locked here.
             if !leads_to(path, old) {
                 continue;
             }
@@ -224,7 +237,8 @@ fn remove_old_file(path: &Path) -> Result<Option<File>, TargetError> {
     Err(TargetError::from_refusal("replace", path, TargetRefusedError::InUse))
 }
 
-/// Opens a file for its lock: for writing if possible, because NFS locks nothing else.
+/// Opens a file to lock it; for writing if possible, because NFS locks only files open for
+/// writing.
 fn open_old(path: &Path) -> io::Result<File> {
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).unwrap_or(0);
     let open = |write| OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
@@ -236,7 +250,7 @@ fn leads_to(path: &Path, file: &File) -> bool {
     matches!((named, Inode::from_file(file)), (Ok(named), Ok(open)) if named == open)
 }
 
-/// A folder that may not be read can be used all the same, but not be synced.
+/// Opens a directory. Without read permission the directory can still be used, but not synced.
 fn open_folder(path: &Path) -> Result<OwnedFd, Errno> {
     let open = |flags| rustix::fs::open(path, flags | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     match open(OFlags::RDONLY) {
@@ -269,7 +283,7 @@ mod tests {
             let refusal = create(&path, replace).unwrap_err();
             assert_eq!(refusal, replace.then_some(TargetRefusedError::InUse));
         }
-        // The one that was refused removes nothing.
+        // The refused one removes nothing.
         assert!(unfinished.is_in_place().unwrap());
         drop(file);
         create(&path, false).unwrap_err();

@@ -1,8 +1,9 @@
-//! The beginning of a disk that a dead attempt has left, and that need not come again.
+//! The beginning of a disk that a dead attempt has left and that need not be sent again.
 //!
-//! A process that was killed leaves a file under its final name, or a device, without the first [`HELD_BYTES`]. Whoever has the image
-//! tells checksums of what follows them; what is on the disk is read and compared before it is believed, so that nothing has to be
-//! remembered by anybody, and nothing that was lost with a page cache is taken for written.
+//! A killed process leaves a file under its final name, or a device, without its first
+//! [`HELD_BYTES`]. The client that has the image sends checksums of the bytes after them. The disk
+//! is read and compared with these checksums before any of it is reused. So no process has to
+//! store any state, and data that was lost with the page cache is never taken as written.
 
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -19,20 +20,22 @@ use crate::error::{Error, TargetError};
 use crate::lock::{LockState, lock_file};
 use crate::marks::{HELD_BYTES, PrefixCrc, marks_of};
 
-/// A disk that a dead attempt has left, open and ours, with what is known to be right of it.
+/// A disk that a dead attempt has left, opened for this process alone, and the end of its verified
+/// part.
 #[derive(Debug)]
 pub struct VerifiedPrefix {
     pub(super) file: File,
     pub(super) is_device: bool,
-    /// Offset of the byte behind what is right.
+    /// Offset of the end of the verified part.
     pub(super) end: u64,
-    /// Bytes that it takes on its filesystem.
+    /// Bytes that the file occupies on its filesystem.
     allocated: u64,
 }
 
 impl VerifiedPrefix {
-    /// Reads the disk at `path` up to the last of `marks` (ascending) and keeps what the longest true one says; `None` if none is,
-    /// and of all that is not the disk of a dead attempt of this user's.
+    /// Reads the disk at `path` up to the last of `marks`, which are in ascending order, and
+    /// returns the longest prefix whose checksum matches. Returns `None` if no checksum matches,
+    /// or if the file is not a disk that a dead attempt of this user has left.
     pub fn find_prefix(
         path: &Path,
         marks: &[PrefixCrc],
@@ -56,28 +59,31 @@ impl VerifiedPrefix {
         let Some(mark) = marks.iter().rfind(is_true) else {
             return Ok(None);
         };
-        // Blocks of 512 bytes, whatever those of the filesystem are (stat(2)).
+        // `blocks()` counts units of 512 bytes, whatever the block size of the filesystem
+        // (stat(2)).
         let allocated = file.metadata().map_or(0, |metadata| metadata.blocks() * 512);
         Ok(Some(Self { file, is_device, end: mark.end_offset(), allocated }))
     }
 
-    /// Offset of the first byte that is not kept.
+    /// Offset of the first byte after the kept part.
     pub fn end_offset(&self) -> u64 {
         self.end
     }
 
-    /// Bytes that are not sent: those between the first [`HELD_BYTES`] and the end.
+    /// Bytes that need not be sent: those between the first [`HELD_BYTES`] and the end of the kept
+    /// part.
     pub fn kept_bytes(&self) -> u64 {
         self.end - HELD_BYTES
     }
 
-    /// Bytes that it takes on its filesystem.
+    /// Bytes that the file occupies on its filesystem.
     pub fn allocated_bytes(&self) -> u64 {
         self.allocated
     }
 }
 
-/// True for a file as an attempt leaves it: for its owner only, who is this user, and by one name.
+/// True for a file as a failed attempt leaves it: owned by this user, accessible only to its
+/// owner, and with a single name.
 fn is_abandoned(file: &File) -> bool {
     file.metadata().is_ok_and(|metadata| {
         let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
@@ -86,7 +92,8 @@ fn is_abandoned(file: &File) -> bool {
 }
 
 impl Disk {
-    /// Takes over what was `kept`, to go on behind it. All else of the disk is as it is of a new one.
+    /// Takes over the `kept` disk to continue after its verified part. The rest of the disk is
+    /// treated like a new one.
     pub(crate) fn open_behind(options: &DiskOptions, kept: &VerifiedPrefix) -> Result<Self, Error> {
         let file = kept.file.try_clone().map_err(|source| TargetError::new("open", &options.path, source))?;
         let mut disk = match kept.is_device {

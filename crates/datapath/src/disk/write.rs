@@ -1,8 +1,9 @@
-//! The way of bytes to the disk: past the page cache in large pieces, through it in small ones.
+//! Writes bytes to the disk: large pieces bypass the page cache, small ones go through it.
 //!
-//! Large pieces past the page cache take half the CPU time, leave the memory of the pod alone, and nothing waits for
-//! the last fsync. Small pieces and parts of pages go through it, so that no page is touched both ways, and are
-//! flushed as they pile up; `sync_file_range` would need `unsafe`, and promises less.
+//! Bypassing the page cache halves the CPU time for large pieces, leaves the pod's memory alone,
+//! and leaves nothing for the last fsync to wait for. Small pieces and parts of pages go through
+//! the page cache, so that no page is written in both ways. They are flushed as they accumulate.
+//! `sync_file_range` is not used: it would need `unsafe` and guarantees less.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -16,11 +17,11 @@ use crate::buffer::{ChunkBuffer, PAGE};
 use crate::error::TargetError;
 use crate::marks::HELD_BYTES;
 
-/// Most slices that one vectored write takes (`IOV_MAX` of Linux).
+/// Most slices in one vectored write (`IOV_MAX` on Linux).
 const MAX_SLICES: usize = 1024;
 
 impl Disk {
-    /// Writes slices that follow each other on the disk; what belongs to the first MiB is held back.
+    /// Writes slices that follow each other on the disk. Bytes of the first MiB are held back.
     pub(super) fn write_slices(&self, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         if offset >= HELD_BYTES || self.in_place {
             return self.time_write(|| self.write_behind_held(offset, slices));
@@ -42,7 +43,8 @@ impl Disk {
         }
     }
 
-    /// Whole pages go past the page cache, parts of pages through it: no page is touched both ways.
+    /// Writes whole pages directly and parts of pages through the page cache, so that no page is
+    /// written in both ways.
     fn write_direct(&self, direct: &DirectFile, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
         let length = total_bytes(slices);
         let to_page = offset.next_multiple_of(PAGE as u64) - offset;
@@ -57,7 +59,8 @@ impl Disk {
     fn write_pages(&self, direct: &DirectFile, offset: u64, pages: &[&[u8]]) -> Result<(), TargetError> {
         let aligned =
             |slice: &&[u8]| slice.len().is_multiple_of(PAGE) && slice.as_ptr().addr().is_multiple_of(PAGE);
-        // Chunks are aligned like the object, so that bytes of a raw image need no copy on their way to a direct write.
+        // Chunks are aligned in memory like the object, so bytes of a raw image need no copy
+        // before a direct write.
         let written = if pages.iter().all(aligned) {
             write_all(&direct.file, offset, pages)
         } else {

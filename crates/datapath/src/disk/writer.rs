@@ -1,8 +1,9 @@
-//! From extents to writes: one feeder, several threads that inflate, look for zeros and write.
+//! Turns extents into writes: one feeder, and several threads that inflate, detect zeros and
+//! write.
 //!
-//! Tried and left out: more threads than CPUs (the disk has enough with one write from each), other allocators
-//! (pooling gains as much with less memory), io_uring (default pods refuse it, and direct writes from two threads
-//! reach what the disk gives).
+//! Tried and rejected: more threads than CPUs (one write from each is enough for the disk), other
+//! allocators (pooling gains as much with less memory), and io_uring (default pods forbid it, and
+//! direct writes from two threads reach the speed of the disk).
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -26,17 +27,18 @@ use crate::marks::HELD_BYTES;
 use crate::queue::WorkQueue;
 use crate::zeros::{data_runs, is_known_zero};
 
-/// Bytes that may wait for the writing threads, those that they work on included.
+/// Most bytes that may wait for the writing threads, including those being written.
 const QUEUE_BYTES: usize = 8 << 20;
 
-/// Bytes of clusters that are inflated before they are written together, unless one cluster is more.
+/// Bytes of clusters that are inflated before they are written together. A larger cluster is
+/// written alone.
 const INFLATED_BYTES: usize = 1 << 20;
 
-/// Most writing threads: each has up to a MiB of memory of its own, and the bound of the process is 64 MiB whatever the
-/// number of cores.
+/// Most writing threads. Each has up to 1 MiB of its own memory, and the process must stay below
+/// 64 MiB whatever the number of cores.
 const MAX_THREADS: usize = 8;
 
-/// State that the writing threads share.
+/// State shared by the writing threads.
 struct WriterState<'d> {
     disk: &'d Disk,
     queue: WorkQueue<WriteBatch>,
@@ -45,19 +47,20 @@ struct WriterState<'d> {
     failure: Mutex<Option<Error>>,
 }
 
-/// Takes the extents of a disk in any order.
+/// Takes the extents of a disk, in any order.
 pub struct Writer<'s> {
     shared: &'s WriterState<'s>,
     collector: BatchCollector,
-    /// Ranges that were written, on targets that are not zero to begin with.
+    /// Ranges that were written, for targets that do not read as zeros. `None` for others.
     coverage: Option<Coverage>,
     frontier: ZeroingFrontier,
-    /// Time for which the disk made its feeder wait.
+    /// Time that the feeder has waited for the disk.
     pub(crate) waited: Duration,
 }
 
-/// Runs `feed` with a writer on `disk` whose work is done by `threads` threads; returns when all of it is written.
-/// A failure of a thread wins over what it made `feed` fail with. `virtual_size` is `None` if only the end tells.
+/// Runs `feed` with a writer for `disk` whose work is done by `threads` threads. Returns when
+/// everything is written. If a thread fails, its error is returned instead of the error that it
+/// caused in `feed`. `virtual_size` is `None` if the size is known only at the end.
 pub fn with_writer<T>(
     disk: &Disk,
     clusters: Option<CompressedClusters>,
@@ -75,7 +78,7 @@ pub fn with_writer<T>(
     };
     let span = Span::current();
     let fed = std::thread::scope(|scope| {
-        // However `feed` ends, by a panic too, the threads must not wait for more.
+        // However `feed` ends, even with a panic, the threads must not wait for more work.
         let _closer = QueueCloseGuard(&shared.queue);
         for number in 0..threads.get().min(MAX_THREADS) {
             let started = std::thread::Builder::new().spawn_scoped(scope, || {
@@ -84,7 +87,7 @@ pub fn with_writer<T>(
             });
             match started {
                 Ok(_) => {}
-                // One writes as well as many, only slower.
+                // Fewer threads can do the same work, only more slowly.
                 Err(error) if number > 0 => {
                     tracing::debug!(%error, "could not start another thread to write");
                     break;
@@ -109,7 +112,7 @@ pub fn with_writer<T>(
         return Err(failure);
     }
     fed.and_then(|(value, coverage)| {
-        // Only now is nothing in flight that could be overtaken.
+        // Only now are all writes complete, so the zeros cannot overtake any of them.
         if let (Some(coverage), Some(size)) = (coverage, virtual_size) {
             fill_gaps(disk, &coverage, size, stop)?;
         }
@@ -125,7 +128,7 @@ impl Drop for QueueCloseGuard<'_> {
     }
 }
 
-/// Zeroes what was not written, beginning behind the held first MiB.
+/// Zeroes everything that was not written, except for the held first MiB.
 fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationToken) -> Result<(), Error> {
     for gap in coverage.find_gaps(size) {
         disk.zero_in_steps(gap.start.max(HELD_BYTES)..gap.end, stop)?;
@@ -134,12 +137,12 @@ fn fill_gaps(disk: &Disk, coverage: &Coverage, size: u64, stop: &CancellationTok
 }
 
 impl Writer<'_> {
-    /// The disk below.
+    /// The disk that is written.
     pub fn disk(&self) -> &Disk {
         self.shared.disk
     }
 
-    /// Bytes that belong at `offset`.
+    /// Writes `bytes` at `offset` of the disk.
     pub fn add_data(&mut self, mut offset: u64, mut bytes: Bytes) -> Result<(), Error> {
         self.prepare_range(offset..offset + bytes.len() as u64)?;
         if is_known_zero(&bytes) && self.disk().is_zeroed() {
@@ -156,7 +159,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A compressed cluster that belongs at `offset`.
+    /// Writes a compressed cluster at `offset` of the disk.
     pub fn add_compressed(&mut self, offset: u64, bytes: Bytes) -> Result<(), Error> {
         let size = self.shared.clusters.map_or(0, |clusters| clusters.size);
         let end = self.shared.clip_end(offset, size);
@@ -167,7 +170,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Bookkeeping for a range that is about to be written (or used otherwise).
+    /// Prepares a range that is about to be written or used in another way.
     pub(crate) fn prepare_range(&mut self, range: Range<u64>) -> Result<(), Error> {
         self.zero_until(range.end)?;
         if let Some(coverage) = &mut self.coverage {
@@ -183,9 +186,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A device must read as zeros up to here, even if nothing is written.
+    /// Makes sure that a device reads as zeros up to `end`, even if nothing is written there.
     pub fn zero_until(&mut self, end: u64) -> Result<(), Error> {
-        // Asked for each extent, and true of nearly all: no look at the clock for these.
+        // Called for each extent, and nearly always nothing is to be done: do not even read the
+        // clock.
         if self.frontier.is_past(end) {
             return Ok(());
         }
@@ -195,14 +199,14 @@ impl Writer<'_> {
         zeroed
     }
 
-    /// Hands over what has been collected.
+    /// Hands the collected segments to the writing threads.
     fn flush(&mut self) -> Result<(), Error> {
         for batch in self.collector.take_batches() {
             let bytes = batch.held_bytes;
             let began = Instant::now();
             let is_taken = self.shared.queue.push(batch, bytes);
             self.waited += began.elapsed();
-            // A closed queue means that a thread failed; its error is reported by `with_writer`.
+            // A closed queue means that a thread has failed. `with_writer` reports its error.
             if !is_taken {
                 return Err(Error::Stopped);
             }
@@ -212,11 +216,12 @@ impl Writer<'_> {
 }
 
 impl WriterState<'_> {
-    /// Takes batches and writes them, until there are no more: the life of a writing thread.
+    /// The loop of a writing thread: takes batches and writes them until the queue is closed.
     fn run_worker(&self) {
         let mut worker = WriteWorker { shared: self, inflater: Inflater::new(), inflated: None };
         while let Some((batch, bytes)) = self.queue.pop() {
-            // A panic must not leave the feeder waiting for ever, and must not look like success.
+            // Catch panics: a panic must neither leave the feeder waiting forever nor look like
+            // success.
             let result =
                 std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.write_batch(&batch)));
             drop(batch);
@@ -234,13 +239,13 @@ impl WriterState<'_> {
         }
     }
 
-    /// The end on the disk of a range of `size` bytes.
+    /// End of a range of `size` bytes, clipped to the end of the disk.
     fn clip_end(&self, offset: u64, size: u64) -> u64 {
         (offset + size).min(self.virtual_size.unwrap_or(u64::MAX))
     }
 }
 
-/// One writing thread with its memory.
+/// The state of one writing thread.
 struct WriteWorker<'s> {
     shared: &'s WriterState<'s>,
     inflater: Inflater,
@@ -263,7 +268,8 @@ impl WriteWorker<'_> {
         Ok(())
     }
 
-    /// Inflates clusters as long as each continues the one before, and writes them together.
+    /// Inflates clusters that follow each other on the disk and writes them together. Returns the
+    /// segments that are left.
     fn write_inflated<'b>(
         &mut self,
         start: u64,
@@ -274,7 +280,8 @@ impl WriteWorker<'_> {
         };
         let size = usize::try_from(clusters.size).unwrap_or(0);
         let buffer = self.inflated.get_or_insert_with(|| AlignedBuffer::new(size.max(INFLATED_BYTES) + PAGE));
-        // In memory as on the disk, so that whole pages can be written from where they are.
+        // Place the bytes in memory as they lie on the disk, modulo a page, so that whole pages
+        // can be written without a copy.
         let skew = usize::try_from(start % PAGE as u64).unwrap_or(0);
         let mut end = start;
         let mut used = skew;
@@ -313,7 +320,7 @@ impl WriteWorker<'_> {
     }
 }
 
-/// Writes what is not zero, or everything where zeros count.
+/// Writes the data. Skips zeros if the disk reads as zeros already.
 fn write_data(disk: &Disk, offset: u64, slices: &[&[u8]]) -> Result<(), TargetError> {
     if !disk.is_zeroed() {
         return disk.write_slices(offset, slices);

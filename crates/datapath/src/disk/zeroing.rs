@@ -1,7 +1,7 @@
-//! Making ranges read as zeros by means that are known to do so.
+//! Makes ranges read as zeros, by means that guarantee it.
 //!
-//! `fallocate(PUNCH_HOLE)` is turned by the kernel into zeros that are guaranteed, or fails. A discard is never used:
-//! it need not read back as zeros.
+//! The kernel turns `fallocate(PUNCH_HOLE)` into guaranteed zeros, or the call fails. A discard is
+//! never used, because discarded blocks need not read as zeros.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -15,19 +15,21 @@ use crate::buffer::PAGE;
 use crate::error::{Error, TargetError};
 use crate::marks::HELD_BYTES;
 
-/// Zeroed at once; bounds how long a device can keep a stop request waiting.
+/// Bytes zeroed with one call. Limits how long a device can delay a stop request.
 const WINDOW_BYTES: u64 = 1 << 30;
-/// The same where there is no haste, and the zeros may have to be written.
+/// The same limit for [`Disk::zero_in_steps`], where the zeros may have to be written.
 const STEP_BYTES: u64 = 256 << 20;
 
-/// Zeros written at once where nothing better works.
+/// Bytes of zeros per write, where no better method works.
 const ZEROS_BYTES: usize = 1 << 20;
-/// Ranges are zeroed in units of this; larger than any logical block in use (512, 4096, and 16384 of some NVMe).
+/// Ranges are zeroed in multiples of this. Larger than any logical block size in use (512, 4096,
+/// and 16384 on some NVMe devices).
 const ALIGNMENT: u64 = 64 << 10;
 
 impl Disk {
-    /// Deallocates a range so that it reads as zeros. On a device the kernel turns this into "write zeroes, may
-    /// unmap, no fallback" (`blkdev_fallocate`): it either guarantees zeros or fails, unlike a discard.
+    /// Deallocates a range so that it reads as zeros. On a device the kernel turns this into
+    /// "write zeroes, may unmap, no fallback" (`blkdev_fallocate`). Unlike a discard, that either
+    /// guarantees zeros or fails.
     pub(super) fn punch_hole(&self, range: &Range<u64>) -> Result<(), Errno> {
         self.fallocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
     }
@@ -39,13 +41,13 @@ impl Disk {
         rustix::fs::fallocate(&self.file, flags, range.start, range.end - range.start)
     }
 
-    /// Makes a range read as zeros: deallocated unless preallocation was asked for, else zeroed by the device, else
-    /// written. Parts of blocks at its ends are written.
+    /// Makes a range read as zeros. Deallocates it, unless preallocation was requested; otherwise
+    /// lets the device zero it; otherwise writes zeros. Partial blocks at both ends are written.
     pub(crate) fn zero_range(&self, range: Range<u64>) -> Result<(), TargetError> {
         self.time_write(|| self.zero_now(range))
     }
 
-    /// Makes a range of any length read as zeros, unless it is stopped.
+    /// Makes a range of any length read as zeros. Checks `stop` between steps.
     pub(crate) fn zero_in_steps(&self, range: Range<u64>, stop: &CancellationToken) -> Result<(), Error> {
         let mut at = range.start;
         while at < range.end {
@@ -61,7 +63,7 @@ impl Disk {
 
     fn zero_now(&self, range: Range<u64>) -> Result<(), TargetError> {
         let aligned = range.start.next_multiple_of(ALIGNMENT).min(range.end);
-        // The end of a device is a multiple of its blocks, whatever their size.
+        // The end of a device is always a block boundary, whatever its block size.
         let whole_end =
             if range.end >= self.capacity { range.end } else { range.end - range.end % ALIGNMENT };
         let whole = aligned..whole_end.max(aligned);
@@ -90,10 +92,11 @@ impl Disk {
     }
 }
 
-/// The place up to which a device has been zeroed ahead of the data.
+/// The offset up to which a device has been zeroed ahead of the data.
 ///
-/// A device that can deallocate is zeroed window by window just before data is written into a window, so that the
-/// first byte need not wait for terabytes, and zeros in the data need no writing.
+/// A device that can deallocate is zeroed window by window, just before data is written into a
+/// window. The first byte then need not wait for terabytes to be zeroed, and zeros in the data
+/// need not be written.
 #[derive(Debug)]
 pub(super) struct ZeroingFrontier {
     zeroed_to: u64,
@@ -102,21 +105,24 @@ pub(super) struct ZeroingFrontier {
 }
 
 impl ZeroingFrontier {
-    /// For a disk of `virtual_size` bytes, if that is known; what lies behind the disk is left alone then.
+    /// For a disk of `virtual_size` bytes. If the size is known, the device beyond the disk is
+    /// left alone.
     pub(super) fn new(disk: &Disk, virtual_size: Option<u64>, stop: CancellationToken) -> Self {
         let needed = disk.kind == DiskKind::Device && disk.zeroed;
         let limit =
             virtual_size.map_or(disk.capacity, |size| size.next_multiple_of(ALIGNMENT).min(disk.capacity));
-        // A file reads as zeros; a device that is not zeroed has its gaps filled at the end.
+        // Nothing to do for a file, which reads as zeros, and for a device that cannot deallocate,
+        // whose gaps are filled at the end.
         Self { zeroed_to: if needed { HELD_BYTES.max(disk.kept_end) } else { u64::MAX }, limit, stop }
     }
 
-    /// True if everything before `end` reads as zeros or was written by us.
+    /// True if everything before `end` reads as zeros or was written by this transfer.
     pub(super) fn is_past(&self, end: u64) -> bool {
         self.zeroed_to >= end.min(self.limit)
     }
 
-    /// Zeroes whole windows until everything before `end` reads as zeros or was written by us.
+    /// Zeroes whole windows until everything before `end` reads as zeros or was written by this
+    /// transfer.
     pub(super) fn advance_to(&mut self, disk: &Disk, end: u64) -> Result<(), Error> {
         while !self.is_past(end) {
             if self.stop.is_cancelled() {
