@@ -1,11 +1,13 @@
-//! The bounded hand-off from an asynchronous reader (a socket) to the blocking threads of the data path.
+//! The bounded hand-off from an asynchronous reader, such as a socket, to the blocking threads of
+//! the data path.
 //!
-//! The bound is of bytes in flight, not of messages: a fast network in front of a slow disk holds at most
-//! the budget in memory, whatever the size of its chunks.
+//! The limit counts bytes in flight, not messages. A fast network in front of a slow disk
+//! therefore holds at most the budget in memory, whatever the size of its chunks.
 //!
-//! Waking a thread is a system call on each side, and was two thirds of the system calls of a raw import when every chunk did it.
-//! So a thread that waits is woken for two MiB, and a sender that waits when half of the budget is free again: of 16 futex
-//! calls for a MiB of a raw import three are left.
+//! Waking a thread is a system call on each side. When every chunk did it, that was two thirds of
+//! the system calls of a raw import. So a waiting receiver is woken only when 2 MiB are available,
+//! and a waiting sender only when half of the budget is free again. Of 16 futex calls per MiB of a
+//! raw import three are left.
 
 mod packing;
 
@@ -23,15 +25,16 @@ use tokio_util::sync::CancellationToken;
 pub use self::packing::{PACK_WAIT, PackingSender, REST_WAIT};
 use crate::pack::PackedChunk;
 
-/// Budget that every chunk costs on top of its length, so that a peer that sends one byte at a time
-/// cannot fill the memory with bookkeeping: the handle, its cost and their slot in the queue.
+/// Budget that every chunk costs on top of its length: its handle, its cost and their slot in the
+/// queue. Without this, a peer that sends single bytes could fill the memory with bookkeeping.
 const CHUNK_OVERHEAD_BYTES: usize = 64;
 
-/// Bytes for which a thread that waits is woken, unless a sender says sooner that no more will come soon.
+/// Number of waiting bytes at which a sleeping receiver is woken, unless a sender wakes it earlier
+/// because no more bytes will come soon.
 const WAKE_BYTES: usize = 2 << 20;
 
-/// A queue that holds at most `budget_bytes`; a single chunk may be larger than that while it is alone.
-/// Cancelling `stop` ends every wait on both sides.
+/// Creates a queue that holds at most `budget_bytes`. A single chunk may be larger if it is alone
+/// in the queue. Cancelling `stop` ends every wait on both sides.
 pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (BridgeSender, BridgeReceiver) {
     let shared = Arc::new(BridgeState {
         queue: Mutex::default(),
@@ -44,44 +47,44 @@ pub fn channel(budget_bytes: usize, stop: &CancellationToken) -> (BridgeSender, 
     (sender, BridgeReceiver(shared))
 }
 
-/// The other side of the bridge is gone, or the transfer was stopped.
+/// The other end of the bridge was dropped, or the transfer was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads the other end of the bridge any more")]
 pub struct BridgeClosedError;
 
-/// What both ends know.
+/// State shared by both ends.
 struct BridgeState {
     queue: Mutex<ChunkQueue>,
     budget: usize,
     has_chunks: Notify,
     has_room: Notify,
-    /// The receiver is gone, or on stop.
+    /// Cancelled when the receiver is dropped or the transfer is stopped.
     gone: CancellationToken,
 }
 
 #[derive(Default)]
 struct ChunkQueue {
     chunks: VecDeque<PackedChunk>,
-    /// What the chunks cost.
+    /// Total cost of the chunks in bytes.
     waiting: usize,
-    /// The receiver sleeps until as much waits.
+    /// Set while the receiver sleeps: the number of waiting bytes at which to wake it.
     wake_at: Option<usize>,
-    /// A sender sleeps until there is room.
+    /// True while a sender sleeps until there is room.
     is_full: bool,
-    /// No sender is left.
+    /// True once all senders are dropped.
     has_ended: bool,
 }
 
-/// The receiver, when a chunk was added.
+/// State of the receiver after a chunk was added.
 enum ReceiverState {
     Awake,
     Asleep,
-    /// It slept, and is to be woken.
+    /// The receiver was asleep, and the caller must wake it now.
     Due,
 }
 
 impl ChunkQueue {
-    /// Adds a chunk, unless it has to wait for room.
+    /// Adds a chunk. Returns it as an error if it has to wait for room.
     fn try_push(
         &mut self,
         packed: PackedChunk,
@@ -106,30 +109,30 @@ impl ChunkQueue {
 }
 
 impl BridgeState {
-    /// What `packed` takes of the budget.
+    /// Number of bytes that `packed` takes of the budget.
     fn chunk_cost(&self, packed: &PackedChunk) -> usize {
         packed.held.saturating_add(CHUNK_OVERHEAD_BYTES).min(self.budget)
     }
 
-    /// Wakes the receiver for what waits, however little.
+    /// Wakes the receiver if any chunk is waiting or the stream has ended.
     fn wake_receiver(&self) {
         let sleeps = {
             let mut queue = self.queue.lock();
             let has_something = queue.has_ended || !queue.chunks.is_empty();
             has_something && queue.wake_at.take().is_some()
         };
-        // Without the lock, for which it would wait at once.
+        // After the lock is released: the receiver needs the lock as soon as it wakes.
         if sleeps {
             self.has_chunks.notify_one();
         }
     }
 }
 
-/// The asynchronous end. Dropping it, and its clones, ends the stream.
+/// The asynchronous sending end. Dropping it and all its clones ends the stream.
 #[derive(Clone)]
 pub struct BridgeSender(Arc<SenderGuard>);
 
-/// The last sender.
+/// Shared by all clones of a sender; dropped with the last of them.
 struct SenderGuard(Arc<BridgeState>);
 
 impl Drop for SenderGuard {
@@ -140,20 +143,22 @@ impl Drop for SenderGuard {
 }
 
 impl BridgeSender {
-    /// Hands `chunk` over, which keeps `held` bytes of memory, waiting while the budget is in use. Dropping the future
-    /// loses the chunk.
+    /// Sends `chunk`, which keeps `held` bytes of memory allocated. Waits while the budget is used
+    /// up. Dropping the future loses the chunk.
     pub async fn send(&self, chunk: Bytes, held: usize) -> Result<(), BridgeClosedError> {
         self.send_packed(PackedChunk { bytes: chunk, held }).await?;
         self.wake_receiver();
         Ok(())
     }
 
-    /// Hands over a chunk that others follow soon: `false` if the receiver sleeps on until [`WAKE_BYTES`] wait, or [`BridgeSender::wake_receiver`].
+    /// Sends a chunk that others will soon follow. Returns `false` if the receiver stays asleep
+    /// until [`WAKE_BYTES`] are waiting or [`BridgeSender::wake_receiver`] is called.
     async fn send_packed(&self, mut packed: PackedChunk) -> Result<bool, BridgeClosedError> {
         let shared = &*self.0.0;
         let cost = shared.chunk_cost(&packed);
         loop {
-            // Before the look, so that room that is made after it is not missed.
+            // Register before checking for room, so that room that becomes free after the check is
+            // not missed.
             let has_room = shared.has_room.notified();
             if shared.gone.is_cancelled() {
                 return Err(BridgeClosedError);
@@ -173,29 +178,32 @@ impl BridgeSender {
         }
     }
 
-    /// Wakes the receiver for what waits, however little.
+    /// Wakes the receiver if any chunk is waiting.
     fn wake_receiver(&self) {
         self.0.0.wake_receiver();
     }
 
-    /// Ready when [`BridgeSender::send`] cannot succeed any more: the receiver is gone, or on stop.
+    /// Completes when [`BridgeSender::send`] can no longer succeed: the receiver was dropped, or
+    /// the transfer was stopped.
     pub async fn closed(&self) {
         self.0.0.gone.cancelled().await;
     }
 }
 
-/// The receiving end, for a thread or a task. Dropping it makes the sender fail.
+/// The receiving end, for a thread or a task. Once it is dropped, sending fails.
 pub struct BridgeReceiver(Arc<BridgeState>);
 
 impl BridgeReceiver {
-    /// The next chunk, or `None` when the sender is gone and the queue is empty, or on stop.
-    /// Blocks the thread; not for use inside an asynchronous task.
+    /// Returns the next chunk. `None` when all senders are dropped and the queue is empty, or when
+    /// the transfer was stopped. Blocks the thread, so it must not be used inside an asynchronous
+    /// task.
     pub fn recv(&mut self) -> Option<Bytes> {
         let wake_at = WAKE_BYTES.min(self.0.budget / 2);
         block_on(self.wait_for_chunk(wake_at)).map(|packed| packed.bytes)
     }
 
-    /// The next chunk like [`BridgeReceiver::recv`], for an asynchronous task, with the memory that the chunk keeps.
+    /// Like [`BridgeReceiver::recv`], but for an asynchronous task. Also returns the amount of
+    /// memory that the chunk keeps allocated.
     pub async fn recv_packed(&mut self) -> Option<PackedChunk> {
         self.wait_for_chunk(0).await
     }
@@ -235,8 +243,8 @@ impl Drop for BridgeReceiver {
     }
 }
 
-/// Runs a future that needs no reactor (queues and tokens only) on this thread. Unlike
-/// `Handle::block_on` it needs no runtime on the reading side.
+/// Runs a future on this thread. The future must not need a reactor (only queues and tokens).
+/// Unlike `Handle::block_on`, this needs no runtime on the reading side.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct ThreadWaker(Thread);
     impl Wake for ThreadWaker {
@@ -393,7 +401,7 @@ mod tests {
         });
     }
 
-    /// Runs `action` on another thread after the caller has had time to wait.
+    /// Runs `action` on another thread, after the caller has had time to start waiting.
     fn soon(action: impl FnOnce() + Send + 'static) -> std::thread::JoinHandle<()> {
         std::thread::spawn(|| {
             std::thread::sleep(Duration::from_millis(20));

@@ -1,4 +1,5 @@
-//! Packing on the way over: what a network library hands out becomes chunks that the target can write.
+//! Packs bytes on their way into a bridge: buffers of a network library become chunks that the
+//! target can write.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -10,23 +11,26 @@ use tokio::time::{Instant, Sleep};
 use super::{BridgeClosedError, BridgeSender};
 use crate::pack::ChunkPacker;
 
-/// Longest wait of a chunk that is not full for more: a fast source fills chunks, what a slow one has sent does not wait.
+/// Longest time that a partial chunk waits for the next read. A fast source fills its chunks, and
+/// bytes of a slow source are not delayed for long.
 pub const PACK_WAIT: Duration = Duration::from_millis(10);
 
-/// Longest wait of a byte for its chunk to be full, and seen. At 100 KB/s that would be 2.6 s, in which an import looks dead; at
-/// full speed it is a few milliseconds.
+/// Longest time that a byte waits until its chunk is full and the receiver is woken. Without this
+/// limit a source of 100 KB/s would be delayed by 2.6 s, during which an import looks dead. At
+/// full speed the delay is a few milliseconds.
 pub const REST_WAIT: Duration = Duration::from_millis(100);
 
-/// A bridge for bytes that lie anywhere in memory.
+/// A sender for bytes that may lie anywhere in memory.
 pub struct PackingSender {
     sender: BridgeSender,
     packer: ChunkPacker,
-    /// The receiver sleeps, though chunks wait for it.
+    /// True if the receiver is asleep although chunks are waiting for it.
     is_unseen: bool,
-    /// Time since which bytes wait, for their chunk to be full or for the receiver to be woken.
+    /// When the oldest waiting byte arrived. Bytes wait for their chunk to be full, or for the
+    /// receiver to be woken.
     since: Option<Instant>,
-    /// Ends at the end of a wait, or before. One for all waits: a timer that is set wakes the runtime, which was a system call for
-    /// each read of a socket.
+    /// Fires at the end of a wait, or earlier. A single timer is used for all waits: setting a
+    /// timer wakes the runtime, which cost a system call for each read of a socket.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
@@ -36,13 +40,13 @@ impl PackingSender {
         Self { sender, packer: ChunkPacker::new(offset), is_unseen: false, since: None, timer: None }
     }
 
-    /// Takes the next bytes; waits while the data path is slower. Dropping the future loses bytes.
+    /// Takes the next bytes. Waits while the data path is slower. Dropping the future loses bytes.
     pub async fn push(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.packer.push(bytes);
         self.hand_over().await
     }
 
-    /// Hands over what waits for more.
+    /// Sends all packed bytes, including a partial chunk, and wakes the receiver.
     pub async fn flush(&mut self) -> Result<(), BridgeClosedError> {
         self.packer.flush();
         self.hand_over().await?;
@@ -52,7 +56,8 @@ impl PackingSender {
         Ok(())
     }
 
-    /// The output of `next` if it comes soon; else hands over what waits, and `next` is still to be waited for.
+    /// Waits a short time for `next` and returns its output. If it is not ready by then, sends the
+    /// waiting bytes and returns `None`; the caller must continue to wait for `next`.
     pub async fn await_or_flush<F: Future>(
         &mut self,
         mut next: Pin<&mut F>,
@@ -81,7 +86,8 @@ impl PackingSender {
         }
     }
 
-    /// Ready when no more bytes are wanted: the receiver is gone, or on stop.
+    /// Completes when no more bytes are accepted: the receiver was dropped, or the transfer was
+    /// stopped.
     pub async fn closed(&self) {
         self.sender.closed().await;
     }
@@ -90,7 +96,7 @@ impl PackingSender {
         while let Some(packed) = self.packer.pop() {
             self.is_unseen = !self.sender.send_packed(packed).await?;
             if !self.is_unseen {
-                // A data path that is slower than the source must not make chunks smaller.
+                // A data path that is slower than the source must not lead to smaller chunks.
                 self.since = None;
             }
         }
