@@ -1,4 +1,5 @@
-//! A digest that is taken beside the transfer: without SHA instructions, SHA-256 alone is slower than most disks.
+//! Computes a digest on its own thread, beside the transfer. Without SHA instructions, SHA-256
+//! alone is slower than most disks.
 
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
@@ -10,23 +11,23 @@ use crate::buffer::CHUNK_BYTES;
 use crate::error::ThreadStartError;
 use crate::queue::WorkQueue;
 
-/// Bytes that may wait to be hashed.
+/// Most bytes that may wait to be hashed.
 const QUEUE_BYTES: usize = 4 << 20;
 
-/// A running hash on a thread of its own.
+/// A running hash on its own thread.
 pub struct HashingThread {
     queue: Arc<WorkQueue<Bytes>>,
-    /// `None` once it was joined.
+    /// `None` after the thread was joined.
     thread: Option<JoinHandle<String>>,
 }
 
 impl HashingThread {
-    /// The hash of nothing yet.
+    /// Starts a thread that hashes with `algorithm`.
     pub fn start(algorithm: DigestAlgorithm) -> Result<Self, ThreadStartError> {
         let queue = Arc::new(WorkQueue::new(QUEUE_BYTES));
         let chunks = Arc::clone(&queue);
         let thread = Builder::new().spawn(move || {
-            // If hashing panics, `update` must not wait for ever.
+            // If hashing panics, `update` must not wait forever.
             let chunks = QueueAbortGuard(chunks);
             let mut digest = RunningDigest::new(algorithm);
             while let Some((chunk, held)) = chunks.0.pop() {
@@ -39,16 +40,16 @@ impl HashingThread {
         Ok(Self { queue, thread: Some(thread) })
     }
 
-    /// Adds the next bytes, waiting while too many have not been hashed yet.
+    /// Adds the next bytes. Waits while too many bytes have not been hashed yet.
     pub fn update(&self, chunk: &Bytes) {
-        // However short, it keeps the chunk that it is a part of.
+        // Even a short piece keeps its whole chunk allocated.
         self.queue.push(chunk.clone(), chunk.len().max(CHUNK_BYTES));
     }
 
-    /// `algorithm:hex` of all bytes.
+    /// Returns the digest of all bytes as `algorithm:hex`.
     pub fn finish_digest(mut self) -> String {
         self.queue.close();
-        // A thread that panicked has hashed nothing, which no checksum equals.
+        // If the thread panicked, the result is empty, which equals no checksum.
         self.thread.take().and_then(|thread| thread.join().ok()).unwrap_or_default()
     }
 }
@@ -65,7 +66,7 @@ impl Drop for HashingThread {
     fn drop(&mut self) {
         self.queue.abort();
         if let Some(thread) = self.thread.take() {
-            // The digest is of no use any more.
+            // The digest is no longer needed.
             drop(thread.join());
         }
     }

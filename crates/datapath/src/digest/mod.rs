@@ -1,4 +1,4 @@
-//! Checksums of whole objects: the one that was asked for, and the one of what arrived.
+//! Checksums of whole objects: the expected one, and the one of the bytes that arrived.
 
 mod hashing;
 
@@ -14,28 +14,28 @@ use sha2::{Sha256, Sha512};
 pub use self::hashing::HashingThread;
 use crate::error::Error;
 
-/// The functions that digests are taken with: the hash functions that CDI's `checksum` field may name, and the checksums that object
-/// stores announce.
+/// The algorithms that digests are computed with: the hash functions that CDI's `checksum` field
+/// may name, and the checksums that object stores announce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DigestAlgorithm {
-    /// RFC 1321.
+    /// MD5 (RFC 1321).
     Md5,
-    /// FIPS 180-4.
+    /// SHA-1 (FIPS 180-4).
     Sha1,
-    /// FIPS 180-4.
+    /// SHA-256 (FIPS 180-4).
     Sha256,
-    /// FIPS 180-4.
+    /// SHA-512 (FIPS 180-4).
     Sha512,
     /// The CRC of gzip and zip (RFC 1952 §8).
     Crc32,
-    /// Castagnoli's, of iSCSI (RFC 3720 §12.1).
+    /// The CRC by Castagnoli, used by iSCSI (RFC 3720 §12.1).
     Crc32c,
-    /// NVM Command Set Specification §5.2.1.3.4: what S3 adds by default.
+    /// NVM Command Set Specification §5.2.1.3.4. S3 adds this checksum by default.
     Crc64Nvme,
 }
 
 impl DigestAlgorithm {
-    /// Those that may be asked for: a CRC tells damage, and nothing about who made it.
+    /// The algorithms that a user may request. A CRC only detects damage; anybody can forge it.
     pub const REQUESTABLE: [Self; 4] = [Self::Md5, Self::Sha1, Self::Sha256, Self::Sha512];
 
     /// The name, in lower case.
@@ -75,34 +75,35 @@ impl fmt::Display for DigestAlgorithm {
     }
 }
 
-/// The reason for which a checksum cannot be used. Spelled as CDI's importer spells it.
+/// Why a checksum cannot be used. The messages are spelled as in CDI's importer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ChecksumError {
-    /// There is no colon.
+    /// The text has no colon.
     #[error("invalid checksum format: expected 'algorithm:hash', got '{0}'")]
     Format(String),
-    /// Nothing follows the colon.
+    /// The colon is at the end of the text.
     #[error("checksum hash value cannot be empty")]
     Empty,
-    /// The algorithm is not one that is supported.
+    /// The algorithm is not supported.
     #[error("unsupported hash algorithm '{0}': supported algorithms are: md5, sha1, sha256, sha512")]
     Algorithm(String),
-    /// Too few or too many digits.
+    /// The hash has too few or too many digits.
     #[error("invalid {algorithm} hash length: expected {expected} hex characters, got {got}")]
     Length {
-        /// The algorithm that was named.
+        /// The algorithm in the text.
         algorithm: DigestAlgorithm,
-        /// Digits of its hashes.
+        /// Number of hexadecimal digits of its hashes.
         expected: usize,
-        /// Bytes that were given.
+        /// Number of bytes in the text.
         got: usize,
     },
-    /// A character that is no hexadecimal digit.
+    /// The hash contains this character, which is not a hexadecimal digit.
     #[error("checksum hash is not valid hexadecimal: invalid byte {0:?}")]
     Hex(char),
 }
 
-/// A digest that is expected: as text, `algorithm:hex` in any case, with spaces around either part.
+/// An expected digest. As text: `algorithm:hex` in upper or lower case, with optional spaces
+/// around either part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checksum {
     algorithm: DigestAlgorithm,
@@ -110,12 +111,13 @@ pub struct Checksum {
 }
 
 impl Checksum {
-    /// The digest `bytes`, as a source announces it; none of another length than the algorithm's.
+    /// The digest `bytes` as a source announces it. `None` if the length does not match the
+    /// algorithm.
     pub fn from_bytes(algorithm: DigestAlgorithm, bytes: &[u8]) -> Option<Self> {
         (bytes.len() == algorithm.digest_bytes()).then(|| Self { algorithm, hex: hex::encode(bytes) })
     }
 
-    /// The algorithm that it was taken with.
+    /// The algorithm of the digest.
     pub fn algorithm(&self) -> DigestAlgorithm {
         self.algorithm
     }
@@ -130,9 +132,10 @@ impl Checksum {
     }
 }
 
-/// `text` as an error repeats it: it may be a header of a stranger.
+/// The beginning of `text` as an error message quotes it, with unprintable characters escaped. The
+/// text may come from an untrusted header.
 fn printable_excerpt(text: &str) -> String {
-    /// Longer than all that can be meant: `sha512:` with its digits has 135.
+    /// Longer than every valid text: `sha512:` with its digits has 135 characters.
     const MOST_CHARS: usize = 160;
     printable::escape_prefix(text.as_bytes(), MOST_CHARS)
 }
@@ -148,7 +151,8 @@ impl FromStr for Checksum {
         if hex.is_empty() {
             return Err(ChecksumError::Empty);
         }
-        // A CRC is no answer to somebody who asks for a checksum: it tells damage, not forgery.
+        // CRCs are not accepted here: a user who requests a checksum also wants to detect forgery,
+        // and a CRC detects only damage.
         let Some(algorithm) = DigestAlgorithm::REQUESTABLE.into_iter().find(|known| known.name() == name)
         else {
             return Err(ChecksumError::Algorithm(printable_excerpt(&name)));
@@ -182,7 +186,7 @@ enum DigestState {
 }
 
 impl RunningDigest {
-    /// The digest of nothing yet.
+    /// The digest of zero bytes.
     pub fn new(algorithm: DigestAlgorithm) -> Self {
         let crc = |parameters| DigestState::Crc(Box::new(crc_fast::Digest::new(parameters)));
         let state = match algorithm {
@@ -205,11 +209,11 @@ impl RunningDigest {
         }
     }
 
-    /// `algorithm:hex` of all bytes.
+    /// Returns the digest of all bytes as `algorithm:hex`.
     pub fn finish_digest(self) -> String {
         let hex = match self.state {
             DigestState::Hash(hash) => hex::encode(hash.finalize()),
-            // Big-endian and as wide as its polynomial.
+            // In big-endian order, with all the digits of its width.
             DigestState::Crc(crc) => {
                 format!("{:0width$x}", crc.finalize(), width = self.algorithm.hex_digits())
             }
@@ -267,7 +271,7 @@ mod tests {
             let expected = Checksum::from_bytes(algorithm, check).unwrap();
             assert!(expected.verify(&digest.finish_digest()).is_ok(), "{algorithm}");
             assert_eq!(Checksum::from_bytes(algorithm, &check[1..]), None);
-            // However long, none of them can be asked for.
+            // CRCs cannot be requested, whatever their length.
             assert!(expected.to_string().parse::<Checksum>().is_err());
         }
         assert_eq!(RunningDigest::new(DigestAlgorithm::Crc32).finish_digest(), "crc32:00000000");
@@ -305,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_was_given_is_repeated_in_part_and_without_what_draws() {
-        // As header values may hold them.
+        // As they may appear in header values.
         assert!(refusal("sha\t:0").contains("algorithm 'sha': "), "spaces around the name do not count");
         assert!(refusal("sha\t2:0").contains("algorithm 'sha\\t2': "));
         assert!(refusal("\u{202e}").contains("got '\\u{202e}'"));
