@@ -1,5 +1,6 @@
-//! Tables that were fetched ahead of the stream must be what then passes in it: the digest of the whole is taken of the
-//! stream, and what was fetched beside it decided where everything goes.
+//! Verifies that tables fetched ahead of the stream are identical to the bytes that later pass in
+//! it. The digest of the whole object covers only the stream, but the tables fetched separately
+//! decided where all data goes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,12 +11,13 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, FormatError, SourceError, SourceErrorKind};
 use crate::memory::MemoryGrant;
 
-/// Bytes of memory for each range: 48 in a node of a tree that is half full when ranges come in order.
+/// Memory that one range takes: 48 bytes in a tree node, which is half full when ranges come in
+/// order.
 const RANGE_BYTES: u64 = 96;
 
 type Hash = [u8; 32];
 
-/// A range that is passing.
+/// A range whose bytes are passing in the stream.
 struct PassingRange {
     range: Range<u64>,
     expected: Hash,
@@ -23,21 +25,21 @@ struct PassingRange {
     digest: Sha256,
 }
 
-/// The ranges that were fetched ahead and have not passed yet.
+/// The ranges that were fetched ahead and have not completely passed yet.
 pub(super) struct PrefetchedRanges {
-    /// SHA-256 of what each range had that has not begun to pass.
+    /// SHA-256 of each range that has not begun to pass.
     waiting: BTreeMap<(u64, u64), Hash>,
     passing: Vec<PassingRange>,
     memory: MemoryGrant,
 }
 
 impl PrefetchedRanges {
-    /// An empty list of ranges, whose memory is taken from `memory`.
+    /// An empty list of ranges. Its memory is taken from `memory`.
     pub(super) fn new(memory: MemoryGrant) -> Self {
         Self { waiting: BTreeMap::new(), passing: Vec::new(), memory }
     }
 
-    /// Remembers what was fetched from `start` on.
+    /// Records the bytes that were fetched from `start` on.
     pub(super) fn add_range(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         let range = start..start.saturating_add(bytes.len() as u64);
         let hash: Hash = Sha256::digest(bytes).into();
@@ -48,7 +50,8 @@ impl PrefetchedRanges {
         }
     }
 
-    /// The stream is at `position`, and these are its next bytes; each must pass here.
+    /// Checks the next bytes of the stream, which begin at `position`. Every chunk of the stream
+    /// must pass through here.
     pub(super) fn verify_chunk(&mut self, position: u64, chunk: &Bytes) -> Result<(), Error> {
         let end = position.saturating_add(chunk.len() as u64);
         while let Some(first) = self.waiting.first_entry()
@@ -64,7 +67,7 @@ impl PrefetchedRanges {
                 passing.digest.update(part);
             }
         }
-        // A range is compared when its last byte has passed: before that, a digest says nothing.
+        // Compare a range only when its last byte has passed; a digest of a part proves nothing.
         let passed = self.passing.extract_if(.., |passing| passing.range.end <= end);
         for PassingRange { range, expected, digest } in passed {
             if Hash::from(digest.finalize()) != expected {

@@ -1,4 +1,4 @@
-//! The bytes below the layers: those of an image, or of an archive.
+//! The bytes inside the compressed layers, which are an image or an archive.
 
 mod ahead;
 
@@ -14,64 +14,66 @@ use crate::meter::{Meter, MeterReadings};
 use crate::observe::Stage;
 use crate::source::Source;
 
-/// Bytes that an image may have beside its disk: tables, an appliance's other files, what a crash has left behind.
+/// Bytes that an image may have in addition to its disk: tables, other files of an appliance,
+/// remains of a crash.
 const SPARE_BYTES: u64 = 1 << 30;
 
-/// Bytes of an image for each byte of its disk: that many snapshots of all of it.
+/// Most bytes of an image for each byte of its disk. Leaves room for that many complete snapshots.
 const WORTH: u64 = 16;
 
-/// The bytes below the layers, in order, and what the layers and the source tell of them.
+/// The bytes inside the layers, in order, and what the layers and the source know about them.
 pub(crate) struct TransferInput {
     bytes: InputStream,
-    /// Names of the layers above, outermost first.
+    /// Names of the layers around the bytes, outermost first.
     layers: Vec<&'static str>,
-    /// Bytes in all, if the source or an archive tells.
+    /// Total number of bytes, if the source or an archive states it.
     length: Option<u64>,
-    /// The figures of the source.
+    /// The readings of the source's meter.
     readings: Arc<MeterReadings>,
-    /// True if what comes behind the image has to be read as well.
+    /// True if the bytes after the image must be read as well.
     must_reach_end: bool,
-    /// Bytes that have passed.
+    /// Number of bytes that have passed.
     passed: u64,
-    /// Bytes that may pass, once that is known.
+    /// Most bytes that may pass; `u64::MAX` until the size of the disk is known.
     most: u64,
-    /// The memory of a long head, until it passes.
+    /// The memory of a long head, until the head passes.
     head: Option<MemoryGrant>,
 }
 
-/// Origin of the bytes.
+/// Where the bytes come from.
 enum InputStream {
-    /// As the source gives them; a ranged source can skip.
+    /// Directly from the source; a source with ranges can skip.
     Direct {
-        /// The stream.
+        /// The bytes of the source.
         stream: Box<PeekStream<Meter>>,
-        /// Bytes taken so far.
+        /// Number of bytes taken so far.
         position: u64,
-        /// True if the source has ranges.
+        /// True if the source supports ranges.
         ranged: bool,
-        /// Tables that were fetched ahead, where they must be compared.
+        /// Tables that were fetched ahead and must be compared with the stream.
         ahead: PrefetchedRanges,
     },
-    /// Out of a stack of decoders.
+    /// From a stack of decoders.
     Decoded(PeekStream<Box<dyn ChunkStream>>),
 }
 
 impl TransferInput {
-    /// The bytes of the source itself. Tables that are fetched ahead are remembered in `memory`.
+    /// The bytes of the source itself. The list of tables that are fetched ahead is charged to
+    /// `memory`.
     pub(crate) fn from_source(mut stream: PeekStream<Meter>, memory: MemoryGrant) -> Self {
         let meter = stream.inner_mut();
         let (length, readings) = (meter.total_bytes(), meter.readings());
         let bytes = InputStream::Direct {
             stream: Box::new(stream),
             position: 0,
-            // Found out when an image turns up that has a map: it costs a request.
+            // Determined only when the image has a map, because finding out costs a request.
             ranged: false,
             ahead: PrefetchedRanges::new(memory),
         };
         Self { length, ..Self::from_stream(bytes, Vec::new(), readings) }
     }
 
-    /// The image is below `layers`, which are undone.
+    /// The bytes that `stream` has decoded out of `layers`.
     pub(crate) fn from_decoded(
         stream: PeekStream<Box<dyn ChunkStream>>,
         layers: Vec<&'static str>,
@@ -80,8 +82,8 @@ impl TransferInput {
         Self::from_stream(InputStream::Decoded(stream), layers, readings)
     }
 
-    /// The file that `find` finds in the archive that these bytes are; the archive counts as one more layer. `size` tells the
-    /// bytes of the file.
+    /// Enters the archive that these bytes are. `find` finds the file in it and `size` returns the
+    /// file's length in bytes. The archive counts as one more layer.
     pub(crate) fn enter_archive<C: ChunkStream + 'static>(
         self,
         layer: &'static str,
@@ -111,28 +113,29 @@ impl TransferInput {
         }
     }
 
-    /// Names of the layers above, outermost first.
+    /// Names of the layers around the bytes, outermost first.
     pub(crate) fn layer_names(&self) -> Vec<&'static str> {
         self.layers.clone()
     }
 
-    /// Bytes in all, if the source or an archive tells.
+    /// Total number of bytes, if the source or an archive states it.
     pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.length
     }
 
-    /// Has [`TransferInput::finish_reading`] read what comes behind the image.
+    /// Makes [`TransferInput::finish_reading`] read the bytes after the image too.
     pub(crate) fn read_to_end(&mut self) {
         self.must_reach_end = true;
     }
 
-    /// The figures of the source.
+    /// The readings of the source's meter.
     pub(crate) fn readings(&self) -> Arc<MeterReadings> {
         Arc::clone(&self.readings)
     }
 
-    /// The end of every operation that makes something: what the image did not need is read where that matters, and then the
-    /// checksum, which is of the whole object, is compared. Returns it, if one was asked for.
+    /// Ends every operation that produces a result. Reads the bytes that the image did not need,
+    /// if that is required, and then compares the checksum, which covers the whole object. Returns
+    /// the checksum if one was requested.
     pub(crate) fn finish_reading(&mut self) -> Result<Option<String>, Error> {
         if self.must_reach_end {
             while self.next_chunk()?.is_some() {}
@@ -140,20 +143,21 @@ impl TransferInput {
         self.readings.verify_digest()
     }
 
-    /// Keeps the memory of a head that is larger than a buffer, while it is peeked at.
+    /// Keeps the grant for the memory of a head that is larger than a buffer, while the head is
+    /// peeked at.
     pub(crate) fn hold_head(&mut self, grant: MemoryGrant) {
         self.head = Some(grant);
     }
 
-    /// The bytes are an image with a map, of a disk of `virtual_size`. A stream that goes on long after that is none, and may
-    /// never end.
+    /// Records that the bytes are an image with a map, of a disk of `virtual_size` bytes. A stream
+    /// that is much longer cannot be such an image and may never end, so it will be rejected.
     pub(crate) fn expect_image_of(&mut self, virtual_size: u64) {
         self.most = virtual_size.saturating_mul(WORTH).saturating_add(SPARE_BYTES);
     }
 
     fn count_passed(&mut self, bytes: usize) -> Result<(), Error> {
         self.passed += bytes as u64;
-        // What was peeked at is one chunk, and it is the first.
+        // The peeked head was a single chunk, the first, so it has been handed out now.
         self.head = None;
         if self.passed <= self.most {
             return Ok(());
@@ -161,7 +165,7 @@ impl TransferInput {
         Err(FormatError::Endless { passed: self.passed, most: self.most }.into())
     }
 
-    /// Asks the source for ranges, if its bytes are those of the image.
+    /// Checks whether the source supports ranges, if it delivers the bytes of the image directly.
     pub(crate) fn ask_ranged(&mut self, source: &dyn Source) -> bool {
         let InputStream::Direct { ranged, .. } = &mut self.bytes else {
             return false;
@@ -170,7 +174,7 @@ impl TransferInput {
         *ranged
     }
 
-    /// The first `want` bytes, not consumed.
+    /// Returns the first `want` bytes without consuming them.
     pub(crate) fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
         match &mut self.bytes {
             InputStream::Direct { stream, .. } => stream.peek(want),
@@ -178,7 +182,8 @@ impl TransferInput {
         }
     }
 
-    /// Remembers what was fetched from `start` on, if all of the stream is going to pass under a digest.
+    /// Records the bytes that were fetched from `start` on, if the whole stream will pass under a
+    /// digest.
     pub(crate) fn fetched_ahead(&mut self, start: u64, bytes: &[u8]) -> Result<(), Error> {
         if let InputStream::Direct { stream, ahead, .. } = &mut self.bytes
             && stream.inner_mut().must_read_all()
@@ -188,8 +193,8 @@ impl TransferInput {
         Ok(())
     }
 
-    /// Continues at `offset` of the image without passing what lies between, if the source can; otherwise nothing
-    /// happens. Returns where the stream is now.
+    /// Skips to `offset` of the image if the source supports that. Otherwise nothing happens.
+    /// Returns the new position of the stream.
     pub(crate) fn skip_towards(&mut self, offset: u64) -> Result<u64, Error> {
         let InputStream::Direct { stream, position, ranged: true, .. } = &mut self.bytes else {
             return Ok(0);
