@@ -1,4 +1,4 @@
-//! Reads of a device that are on their way while others are used.
+//! Reads blocks of a device ahead, while earlier ones are used.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,28 +13,31 @@ use bytes::Bytes;
 use super::read_chunks;
 use crate::error::ThreadStartError;
 
-/// Threads that read, each a block at a time. One is enough for a loop device; a disk over the network answers several at once.
+/// Number of threads that read, one block each at a time. One thread is enough for a loop device;
+/// a disk on the network answers several requests at once.
 const READERS: u64 = 4;
 
-/// Chunks of a block: reads of a MiB, below which direct reads of devices get slower.
+/// Chunks in a block. A block is one read of a MiB; direct reads of devices get slower below that.
 const BLOCK_CHUNKS: u64 = 4;
 
 type Block = io::Result<VecDeque<Bytes>>;
 
-/// The chunks of a range in order. Its memory is a block for each reader.
+/// Delivers the chunks of a range in order. Uses the memory of one block for each reader.
 pub(super) struct ReadAhead {
-    /// The readers, by turns. They meet here: a block is handed over when it is wanted, and the next is read then.
+    /// One channel for each reader, used in turn. The channels have no buffer: a reader hands its
+    /// block over when it is wanted, and only then reads its next block.
     blocks: Vec<Receiver<Block>>,
     turn: usize,
-    /// Chunks that were handed over, and the offset of the first.
+    /// Received chunks, and the offset of the first of them.
     chunks: VecDeque<Bytes>,
     position: u64,
-    /// Bytes of all blocks that are read at once.
+    /// Total size of the blocks that are read at once.
     window: u64,
 }
 
 impl ReadAhead {
-    /// Begins to read `range` of `file` in chunks of `chunk_bytes`. Only the last one may be shorter.
+    /// Begins to read `range` of `file` in chunks of `chunk_bytes`. Only the last chunk may be
+    /// shorter.
     pub(super) fn start(file: &Arc<File>, range: Range<u64>, chunk_bytes: u64) -> io::Result<Self> {
         let block_bytes = BLOCK_CHUNKS * chunk_bytes;
         let count = (range.end - range.start).div_ceil(block_bytes).min(READERS);
@@ -62,16 +65,17 @@ impl ReadAhead {
         })
     }
 
-    /// True if the byte at `position` comes soon enough to wait for it.
+    /// True if the byte at `position` will be read soon enough to wait for it.
     pub(super) fn can_reach(&self, position: u64) -> bool {
         (self.position..=self.position + self.window).contains(&position)
     }
 
-    /// The next chunk and its offset; `None` at the end of the range, and where the device ends now.
+    /// Returns the next chunk and its offset. `None` at the end of the range, or where the device
+    /// ends now if it has become shorter.
     pub(super) fn next_chunk(&mut self) -> io::Result<Option<(u64, Bytes)>> {
         if self.chunks.is_empty()
             && let Some(reader) = self.blocks.get(self.turn)
-            // A reader that is gone has no more.
+            // An error means that the reader has exited and has no more blocks.
             && let Ok(block) = reader.recv()
         {
             self.chunks = block?;
@@ -86,7 +90,7 @@ impl ReadAhead {
     }
 }
 
-/// The life of a reader. Nobody takes what it has read any more when the other side is dropped.
+/// The loop of a reader. Ends when all its blocks are read or the receiver is dropped.
 fn run_reader(
     file: &File,
     ranges: impl Iterator<Item = Range<u64>>,

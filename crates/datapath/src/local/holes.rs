@@ -1,4 +1,4 @@
-//! The places of a file's data, as its filesystem tells them (`SEEK_DATA`, `SEEK_HOLE`; lseek(2)).
+//! Finds the data in a sparse file by asking its filesystem (`SEEK_DATA`, `SEEK_HOLE`; lseek(2)).
 
 use std::ops::Range;
 use std::os::fd::AsFd;
@@ -6,13 +6,14 @@ use std::os::fd::AsFd;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
-/// The next data at or after `offset` and before `end`; empty, at `end`, if only a hole follows.
+/// Returns the next range of data at or after `offset` and before `end`. If only a hole follows,
+/// the range is empty and lies at `end`.
 pub fn next_data(file: impl AsFd, offset: u64, end: u64) -> Result<Range<u64>, Errno> {
     let start = match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
         Ok(start) => start,
-        // Nothing but a hole.
+        // Only a hole follows.
         Err(Errno::NXIO) => return Ok(end..end),
-        // Devices, and filesystems that cannot tell: all is data.
+        // A device, or a filesystem that does not report holes: treat everything as data.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(offset..end),
         Err(errno) => return Err(errno),
     };
@@ -22,7 +23,8 @@ pub fn next_data(file: impl AsFd, offset: u64, end: u64) -> Result<Range<u64>, E
         Err(errno) => return Err(errno),
     };
     let start = start.clamp(offset, end);
-    // A file that changes meanwhile may have its hole where its data was: then all is data.
+    // If the file changes at the same time, the hole may be at or before the start: treat
+    // everything as data.
     let stop = if hole > start { hole.min(end) } else { end };
     Ok(start..stop)
 }

@@ -1,7 +1,8 @@
-//! Files and block devices of this machine, read in order.
+//! Reads files and block devices of this machine, in order.
 //!
-//! The holes of a file are told, not read. A device is read past the page cache, by several threads: of a loop device, 4 GiB take
-//! 2.0 to 2.7 s like this and 6.7 to 10.3 s through the page cache, which has nothing to give for bytes that are read once.
+//! Holes of a file are reported, not read. A device is read past the page cache by several
+//! threads: 4 GiB of a loop device take 2.0 to 2.7 s in this way, and 6.7 to 10.3 s through the
+//! page cache, which cannot help with bytes that are read only once.
 
 mod ahead;
 mod holes;
@@ -22,43 +23,44 @@ use self::ahead::ReadAhead;
 pub use self::holes::next_data;
 use crate::buffer::{ChunkBuffer, PAGE};
 
-/// Smaller holes are read: asking for each would cost more than their bytes.
+/// Smaller holes are read like data, because finding each of them would cost more than reading
+/// them.
 const LEAST_HOLE_BYTES: u64 = 64 << 10;
 
-/// A file or block device, opened for reading.
+/// A file or block device that is open for reading.
 #[derive(Debug)]
 pub struct LocalFile {
     file: Arc<File>,
     size: u64,
-    /// The device once more, past the page cache.
+    /// A second descriptor of the device, which bypasses the page cache.
     direct: Option<Arc<File>>,
 }
 
-/// The next bytes.
+/// The next part of a file or device.
 #[derive(Debug, PartialEq, Eq)]
 pub enum LocalExtent {
-    /// As many zeros, which were not read.
+    /// This number of zero bytes, which were not read.
     Hole(u64),
-    /// A chunk that was read.
+    /// A chunk of data.
     Data(Bytes),
 }
 
 impl LocalFile {
-    /// Takes over a file or device that is open for reading. Its size is what it is now.
+    /// Takes over a file or device that is open for reading. Its size is determined now.
     pub fn new(mut file: File) -> io::Result<Self> {
         let is_device = file.metadata()?.file_type().is_block_device();
         let size = file.seek(SeekFrom::End(0))?;
-        // Only makes it faster.
+        // Only an optimisation, so errors are ignored.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
         Ok(Self { direct: is_device.then(|| open_direct(&file)).flatten(), file: Arc::new(file), size })
     }
 
-    /// Its size in bytes when it was opened.
+    /// The size in bytes when the file was opened.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Its size in bytes now.
+    /// The size in bytes now.
     pub fn size_now(&self) -> io::Result<u64> {
         (&*self.file).seek(SeekFrom::End(0))
     }
@@ -68,7 +70,7 @@ impl LocalFile {
         &self.file
     }
 
-    /// Exactly the bytes of `range`.
+    /// Reads exactly the bytes of `range`.
     pub fn read_range(&self, range: Range<u64>) -> io::Result<Bytes> {
         let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
         let mut bytes = vec![0; length];
@@ -76,8 +78,8 @@ impl LocalFile {
         Ok(bytes.into())
     }
 
-    /// Reads it from byte 0 in chunks of at most `chunk_bytes`, a multiple of [`PAGE`] that is no more than
-    /// [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
+    /// Reads the file from byte 0 in chunks of at most `chunk_bytes`, which must be a multiple of
+    /// [`PAGE`] and at most [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
     pub fn chunk_reader(&self, chunk_bytes: usize) -> LocalReader {
         LocalReader {
             file: Arc::clone(&self.file),
@@ -97,13 +99,13 @@ impl AsFd for LocalFile {
     }
 }
 
-/// The device behind `file` past the page cache, if it can be read like this. It is opened from the descriptor, since the name may
-/// lead elsewhere by now.
+/// Opens the device behind `file` for reading past the page cache, if it supports that. It is
+/// opened through the descriptor, because the path may lead elsewhere by now.
 fn open_direct(file: &File) -> Option<Arc<File>> {
     let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
     let same = format!("/proc/self/fd/{}", file.as_raw_fd());
     let direct = OpenOptions::new().read(true).custom_flags(flags).open(same);
-    // Some take the flag and refuse the read.
+    // Some devices accept the flag but reject the read, so try one.
     let direct = direct.and_then(|direct| {
         read_chunks(&direct, 0..PAGE as u64, PAGE as u64)?;
         Ok(Arc::new(direct))
@@ -120,7 +122,7 @@ pub struct LocalReader {
     size: u64,
     chunk_bytes: u64,
     position: u64,
-    /// Bytes of the file before this are read without a look for holes.
+    /// Bytes before this offset are read without looking for holes.
     data_end: u64,
     ahead: Option<ReadAhead>,
 }
@@ -131,7 +133,8 @@ impl LocalReader {
         self.position
     }
 
-    /// The next bytes: `None` where the file or device ends, which is before its size when it has become shorter.
+    /// Returns the next part. `None` at the end of the file or device, which comes early if it has
+    /// become shorter since it was opened.
     pub fn next_part(&mut self) -> io::Result<Option<LocalExtent>> {
         if self.position >= self.size {
             return Ok(None);
@@ -148,7 +151,7 @@ impl LocalReader {
         Ok(part)
     }
 
-    /// Continues at `offset`, which is not before the position.
+    /// Continues at `offset`, which must not be before the current position.
     pub fn skip_to(&mut self, offset: u64) {
         self.position = offset;
     }
@@ -162,7 +165,7 @@ impl LocalReader {
                 self.data_end = data.end;
                 return Ok(Some(LocalExtent::Hole(data.start - start)));
             }
-            // No more than one question for each chunk, however many holes there are.
+            // Look for holes at most once per chunk, however many holes there are.
             self.data_end = data.end.max(boundary).min(self.size);
         }
         let end = boundary.min(self.data_end);
@@ -174,7 +177,7 @@ impl LocalReader {
         let position = self.position;
         let mut ahead = match self.ahead.take() {
             Some(ahead) if ahead.can_reach(position) => ahead,
-            // Direct reads begin at whole pages.
+            // Direct reads must begin at a page boundary.
             _ => {
                 let range = position - position % PAGE as u64..self.size;
                 ReadAhead::start(direct, range, self.chunk_bytes)?
@@ -194,7 +197,8 @@ impl LocalReader {
     }
 }
 
-/// Reads `range` into chunks of `chunk_bytes`; the last one may be shorter. There are fewer where the file ends.
+/// Reads `range` into chunks of `chunk_bytes`. The last chunk may be shorter, and there are fewer
+/// chunks if the file ends earlier.
 fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<VecDeque<Bytes>> {
     let mut chunks: Vec<(ChunkBuffer, u64)> = Vec::new();
     let mut start = range.start;
@@ -227,7 +231,7 @@ fn read_chunks(file: &File, range: Range<u64>, chunk_bytes: u64) -> io::Result<V
     Ok(chunks.filter(|chunk| !chunk.is_empty()).collect())
 }
 
-/// Notes that the first `read` bytes of the room in `chunks` were filled.
+/// Marks the first `read` bytes of the free space in `chunks` as filled.
 fn mark_filled(chunks: &mut [(ChunkBuffer, u64)], mut read: u64) {
     for (chunk, length) in chunks {
         let now = read.min(*length - chunk.len() as u64);
