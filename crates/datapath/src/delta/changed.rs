@@ -1,4 +1,4 @@
-//! Ranges of a disk that changed, one after the other.
+//! Applies the changed ranges of a disk, which arrive one after the other.
 
 use std::ops::Range;
 
@@ -18,10 +18,11 @@ use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 use crate::zeros::is_zero;
 
-/// Zeros are looked for in units of this: smaller holes would be written anyway, as they are no whole unit of a device.
+/// Zeros are detected in blocks of this size. The device would have to write smaller ranges of
+/// zeros anyway.
 const BLOCK: u64 = 64 << 10;
 
-/// Writes the bytes of `source`, which are those of `changes`, to their places.
+/// Writes the bytes of `source` to the ranges in `changes`.
 pub(super) fn apply_changes(
     source: &dyn Source,
     changes: &ChangedRanges,
@@ -31,7 +32,7 @@ pub(super) fn apply_changes(
 ) -> Result<DeltaReport, Error> {
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&base.path, source)?;
-    // A guest has written them, so they are never looked at: a range may begin like an archive.
+    // A guest wrote the bytes, so they are not interpreted: a range may begin like an archive.
     let meter = Meter::new(source, reading)?;
     let mut input = TransferInput::from_source(PeekStream::new(meter), reading.limits.memory.empty_grant());
     let facts = ImageFacts {
@@ -44,7 +45,8 @@ pub(super) fn apply_changes(
 
     reading.observer.begin_phase(TransferPhase::Transfer);
     let disk = Disk::open_in_place(&base.target_options(), changes.disk_bytes())?;
-    // It never grows here: a disk that is larger at the source than it was has more to tell than its changes.
+    // The disk is never grown here. If the source's disk has grown since, its changes are not
+    // enough.
     disk.check_holds(changes.disk_bytes())?;
     write_changes(changes, &mut input, &disk, reading, writing)?;
     super::finish_delta(facts, changes.disk_bytes(), input, disk, reading)
@@ -78,16 +80,17 @@ fn write_changes(
     if places.is_complete() { Ok(()) } else { Err(length_error(changes)) }
 }
 
-/// The source gave another number of bytes than it has announced.
+/// The error for a source that delivered a different number of bytes than it announced.
 fn length_error(changes: &ChangedRanges) -> Error {
     let message = format!("the source does not have the {} bytes that changed", changes.changed_bytes());
     SourceError::new(SourceErrorKind::Length, message).into()
 }
 
-/// The disk: data is written, zeros become holes. The two never overlap, so it does not matter which is first.
+/// Writes data to the disk and turns zeros into holes. The two never overlap, so their order does
+/// not matter.
 struct DeltaOutput<'w, 's> {
     writer: &'w mut Writer<'s>,
-    /// Zeros that came last, and are not yet made.
+    /// The last range of zeros, which is not applied to the disk yet.
     zeros: Range<u64>,
     reading: &'w ReadOptions,
 }

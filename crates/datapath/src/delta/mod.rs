@@ -1,8 +1,9 @@
-//! Deltas: the difference to a disk which is there already, as a qcow2 image or as the ranges that changed.
+//! Applies deltas: differences to an existing disk, either as a qcow2 image or as changed ranges.
 //!
-//! The disk is changed in place. That is not atomic, yet it can be repeated: a delta says what the bytes that it
-//! has are to be, so applying it again after an interruption leads to the same disk. Nothing is hidden or removed when
-//! it fails, for the disk below may be all that there is of the earlier stages.
+//! The disk is changed in place. That is not atomic, but it can be repeated: a delta defines the
+//! final value of the bytes it contains, so applying it again after an interruption leads to the
+//! same disk. After a failure nothing is hidden or removed, because the disk may be the only copy
+//! of the earlier stages.
 
 mod changed;
 mod qcow2;
@@ -17,18 +18,18 @@ use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{ReadOptions, WriteOptions};
 use crate::source::Source;
 
-/// The disk that a delta is applied to.
+/// The disk to which a delta is applied.
 #[derive(Debug, Clone)]
 pub struct DeltaBase {
     /// A regular file or block device that holds the base.
     pub path: PathBuf,
-    /// Bytes that the disk may have at most; a device's size limits it too.
+    /// Largest size of the disk in bytes. The size of a device limits it too.
     pub available: u64,
-    /// The name that a qcow2 image must give its backing file, folders aside.
+    /// The name that a qcow2 delta must give for its backing file, without directories.
     pub name: String,
-    /// True if what becomes zero stays allocated.
+    /// True if ranges that become zero stay allocated.
     pub preallocated: bool,
-    /// Use of the page cache.
+    /// When to use the page cache.
     pub cache: CacheMode,
 }
 
@@ -46,23 +47,23 @@ impl DeltaBase {
     }
 }
 
-/// Figures of a delta that was applied.
+/// Results of a delta that was applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeltaReport {
     /// Facts about the delta.
     pub facts: ImageFacts,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
-    /// Source bytes that were consumed (or skipped).
+    /// Source bytes that were read or skipped.
     pub source_bytes: u64,
-    /// Bytes that were written to the disk, zeros included.
+    /// Bytes written to the disk, including zeros that had to be written.
     pub written_bytes: u64,
-    /// The digest of the whole object, if one was asked for.
+    /// The digest of the whole object, if one was requested.
     pub checksum: Option<String>,
 }
 
-/// Applies the delta in `source` to the disk of `base`. Returns when it is on the disk. Whatever is wrong with the
-/// delta's head, its base above all, is found before the disk is touched.
+/// Applies the delta in `source` to the disk of `base`. Returns when everything is on the disk.
+/// Errors in the head of the delta, above all a wrong base, are found before the disk is touched.
 pub fn apply_delta(
     source: &dyn Source,
     base: &DeltaBase,
@@ -75,7 +76,8 @@ pub fn apply_delta(
     }
 }
 
-/// The end of a delta of which all data was handed to `disk`: the rest of the source is verified, and everything gets onto the disk.
+/// Ends a delta after all its data was passed to `disk`: verifies the rest of the source and waits
+/// until everything is on the disk.
 fn finish_delta(
     facts: ImageFacts,
     virtual_size: u64,

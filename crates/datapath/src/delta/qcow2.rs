@@ -1,4 +1,4 @@
-//! A qcow2 image that is the difference to its backing file.
+//! Applies a qcow2 image that holds the difference to its backing file.
 
 use diskimage::{Error as ImageError, Format, HEAD_BYTES, Image};
 
@@ -30,14 +30,14 @@ pub(super) fn apply_qcow2(
     reading.observer.record_image(&facts);
 
     reading.observer.begin_phase(TransferPhase::Transfer);
-    // In place: the base stays visible all the time, since applying the delta again repairs what an interruption leaves.
+    // In place: the base stays visible, since applying the delta again repairs an interruption.
     let disk = Disk::open_in_place(&base.target_options(), delta.facts.virtual_size)?;
     disk.grow_file(delta.facts.virtual_size)?;
     write_delta(&mut delta, &mut input, &disk, reading, writing)?;
     super::finish_delta(facts, delta.facts.virtual_size, input, disk, reading)
 }
 
-/// Reads the head of a delta to `base`.
+/// Opens a delta whose base must be `base`.
 fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions) -> Result<Image, Error> {
     let ImageHead { format, .. } = ImageHead::read(input, PayloadKind::default(), reading)?;
     if format != Format::Qcow2 {
@@ -49,7 +49,8 @@ fn open_delta(input: &mut TransferInput, base: &DeltaBase, reading: &ReadOptions
     Ok(image)
 }
 
-/// Data first, then zeros: each guest byte is said to be one or the other, or nothing is said about it.
+/// Writes first the data, then the zeros. The two never overlap: the delta defines each guest byte
+/// as data or as zero, or leaves it unchanged.
 fn write_delta(
     delta: &mut MappedImage,
     input: &mut TransferInput,
@@ -79,7 +80,7 @@ fn write_delta(
     Ok(())
 }
 
-/// A delta to something else would destroy the disk.
+/// Rejects a delta to another base, which would destroy the disk.
 fn check_base(backing_file: &str, expected: &str) -> Result<(), Error> {
     let found = backing_file.rsplit('/').next().unwrap_or_default();
     if found == expected {
