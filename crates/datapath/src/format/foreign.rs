@@ -121,7 +121,7 @@ mod tests {
             assert!(refused(text.as_bytes()).is_some(), "{text}");
             let long = text.repeat(TEXT_BYTES);
             for skipped in 0..4 {
-                // Wherever the page ends, and whatever follows it.
+                // Must hold wherever the page ends, and whatever follows it.
                 let page = [" ".repeat(skipped).as_bytes(), long.as_bytes(), b"\0\xFF"].concat();
                 assert!(refused(&page).is_some(), "{text}");
             }

@@ -18,7 +18,7 @@ const METADATA_BYTES: usize = 1 << 20;
 /// Tables that are closer together than this are fetched with one request, because a request costs
 /// more than the bytes between them.
 const MERGE_GAP_BYTES: u64 = 1 << 20;
-/// Longest merged fetch.
+/// Most bytes that one merged request fetches.
 const MERGED_BYTES: u64 = 4 << 20;
 
 /// Reads ranges of the image: from the head if they lie in it, otherwise from the source.
