@@ -7,7 +7,7 @@ use crate::memory::MemoryLimitError;
 /// An archive is damaged or unsupported, or would write outside its directory.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ArchiveError {
-    /// What is wrong.
+    /// The fault that was found.
     #[source]
     pub kind: ArchiveErrorKind,
     /// Offset in the uncompressed tar at which the entry's header begins.
@@ -29,7 +29,7 @@ impl fmt::Display for ArchiveError {
     }
 }
 
-/// What is wrong with an archive.
+/// A fault of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveErrorKind {
     /// The first header is not a tar header.
@@ -76,7 +76,7 @@ pub enum ArchiveErrorKind {
     /// A part of the archive is larger than the limit for reading it into memory.
     #[error("{what} of {needed} is larger than the limit of {limit}")]
     Limit {
-        /// What is too large, with its unit.
+        /// The part that is too large, with its unit.
         what: &'static str,
         /// Least size that the part has.
         needed: u64,
