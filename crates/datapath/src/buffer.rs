@@ -1,11 +1,12 @@
-//! Buffers that are aligned for direct I/O and used again, without `unsafe`.
+//! Reusable buffers that are aligned for direct I/O, without `unsafe`.
 //!
-//! A chunk of a source or of a decoder that lies in memory as it will lie on the disk, modulo a page, can be written past
-//! the page cache from where it is. And memory that is still in the processor's cache from its last use is
-//! several times faster than fresh pages, which the kernel has to clear first.
+//! A chunk has the same offset within a page in memory as on the disk, so it can be written past
+//! the page cache without a copy. Memory that is still in the processor's cache from its last use
+//! is also several times faster than fresh pages, which the kernel has to clear first.
 //!
-//! Chunks lie in huge pages. The kernel then finds a few long pieces of memory in a direct write, where it found one for each
-//! 4 KiB: the same disk took 0.70 s instead of 0.95 s for 1.4 GB, and the call half the CPU time (writes of 2 MiB, 2 threads).
+//! Chunks lie in huge pages. In a direct write the kernel then finds a few long pieces of memory
+//! instead of one for each 4 KiB. Writing 1.4 GB to the same disk took 0.70 s instead of 0.95 s,
+//! with half the CPU time in the call (writes of 2 MiB, 2 threads).
 
 use std::alloc::{Layout, handle_alloc_error};
 
@@ -15,50 +16,50 @@ use parking_lot::Mutex;
 
 use crate::memory::HeldMemory;
 
-/// Memory alignment and granularity of direct I/O: at least the page size, so that no page is ever written both
-/// directly and through the page cache.
+/// Memory alignment and granularity of direct I/O. At least the page size, so that no page is ever
+/// written both directly and through the page cache.
 pub const PAGE: usize = 4096;
 
-/// Bytes of a chunk: large enough that the cost of a chunk does not show, small enough that it stays in the cache of a
-/// core until it is written.
+/// Size of a chunk in bytes. Large enough that the cost per chunk does not matter, small enough
+/// that a chunk stays in a core's cache until it is written.
 pub const CHUNK_BYTES: usize = 256 << 10;
 
-/// Fewer bytes than this do not keep a chunk. What waits for the rest of a cluster or a block has its limit in bytes, and must not take many
-/// times as much memory because its server sends a little at a time.
+/// Pieces with fewer bytes than this are copied instead of keeping their chunk allocated.
+/// Incomplete clusters and blocks are limited in bytes; a server that sends little at a time must
+/// not make them take many times as much memory.
 pub const SMALL_BYTES: usize = CHUNK_BYTES / 4;
 
-/// Chunks for which the pool takes address space at once: more than are ever on their way in
-/// ordinary transfers. Memory is taken by huge page, when a chunk of it is used for the first
-/// time.
+/// Number of chunks for which the pool reserves address space at once. Ordinary transfers never
+/// have as many in use. Memory is allocated one huge page at a time, when one of its chunks is
+/// first used.
 const POOL_CHUNKS: usize = 64;
 
-/// Free chunks of the process, the one used last on top.
+/// Free chunks of the process. The most recently used one is last, and is taken first.
 static FREE: Mutex<Vec<MmapMut>> = Mutex::new(Vec::new());
 
-/// A chunk that nobody uses.
+/// Takes a free chunk from the pool.
 fn acquire_chunk() -> MmapMut {
     let mut free = FREE.lock();
     if free.is_empty() {
-        // Each is a mapping of its own, so that it can be given back, and all are there before
-        // the first is used: the kernel puts mappings that are made one after the other side by
-        // side and makes one of them, in which there is room for huge pages.
+        // Each chunk is a mapping of its own, so that it can be unmapped by itself. All are
+        // created before the first is used: the kernel places consecutive mappings side by side
+        // and merges them into one, which is large enough for huge pages.
         free.extend((0..POOL_CHUNKS).map(|_| map_chunk()));
     }
     free.pop().unwrap_or_else(map_chunk)
 }
 
-/// Memory for a chunk.
+/// Maps the memory for one chunk.
 fn map_chunk() -> MmapMut {
     let Ok(memory) = MmapOptions::new().len(CHUNK_BYTES).map_anon() else {
         handle_alloc_error(Layout::new::<[u8; CHUNK_BYTES]>());
     };
-    // Only makes it faster: there are kernels without.
+    // Only an optimisation: some kernels do not support it.
     memory.advise(Advice::HugePage).ok();
     memory
 }
 
-/// Gives the memory of free chunks back to the system: for a process that lives on after a
-/// transfer.
+/// Returns the memory of free chunks to the system. For processes that live on after a transfer.
 pub fn give_back() {
     let free = std::mem::take(&mut *FREE.lock());
     drop(free);
@@ -73,19 +74,19 @@ pub(crate) struct AlignedBuffer {
 }
 
 impl AlignedBuffer {
-    /// `length` zero bytes.
+    /// A buffer of `length` zero bytes.
     pub(crate) fn new(length: usize) -> Self {
         let memory = vec![0; length + PAGE];
         let start = memory.as_ptr().align_offset(PAGE).min(PAGE);
         Self { _held: HeldMemory::new(memory.len()), memory, start, length }
     }
 
-    /// The bytes.
+    /// The bytes of the buffer.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.memory[self.start..self.start + self.length]
     }
 
-    /// The bytes, to be changed.
+    /// The bytes of the buffer, mutable.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.memory[self.start..self.start + self.length]
     }
@@ -95,7 +96,8 @@ impl AlignedBuffer {
 pub struct ChunkBuffer(PooledChunk);
 
 impl ChunkBuffer {
-    /// An empty chunk for what begins at `offset` of its stream: it lies in memory as it does there, modulo [`PAGE`].
+    /// An empty chunk for bytes that begin at `offset` of their stream. In memory they have the
+    /// same offset modulo [`PAGE`] as in the stream.
     pub fn new(offset: u64) -> Self {
         let start = usize::try_from(offset % PAGE as u64).unwrap_or(0);
         Self(PooledChunk {
@@ -106,19 +108,19 @@ impl ChunkBuffer {
         })
     }
 
-    /// Room for the next bytes; empty when the chunk is full.
+    /// Space for the next bytes. Empty when the chunk is full.
     pub fn spare_capacity(&mut self) -> &mut [u8] {
         let memory = self.0.memory.as_deref_mut().unwrap_or_default();
         &mut memory[self.0.end..]
     }
 
-    /// The first `count` bytes of [`ChunkBuffer::spare_capacity`] were filled.
+    /// Records that the first `count` bytes of [`ChunkBuffer::spare_capacity`] were filled.
     pub fn mark_filled(&mut self, count: u64) {
         let room = self.spare_capacity().len();
         self.0.end += usize::try_from(count).map_or(room, |count| count.min(room));
     }
 
-    /// Takes bytes off the front of `from`, as many as there is room for.
+    /// Moves as many bytes as fit from the front of `from` into the chunk.
     pub fn fill_from(&mut self, from: &mut &[u8]) {
         let room = self.spare_capacity();
         let count = room.len().min(from.len());
@@ -128,33 +130,34 @@ impl ChunkBuffer {
         *from = later;
     }
 
-    /// True if there is no more room.
+    /// True if the chunk has no space left.
     pub fn is_full(&self) -> bool {
         self.0.end == CHUNK_BYTES
     }
 
-    /// Bytes that were filled in.
+    /// Number of bytes filled in.
     pub fn len(&self) -> usize {
         self.as_bytes().len()
     }
 
-    /// True if nothing was filled in.
+    /// True if no bytes were filled in.
     pub fn is_empty(&self) -> bool {
         self.as_bytes().is_empty()
     }
 
-    /// The bytes that were filled in.
+    /// The bytes filled in.
     pub fn as_bytes(&self) -> &[u8] {
         self.0.as_ref()
     }
 
-    /// Bytes of memory that what was filled in keeps when it is shared.
+    /// Bytes of memory that [`ChunkBuffer::freeze`] would keep allocated.
     pub fn held_bytes(&self) -> usize {
         let length = self.len();
         if length < SMALL_BYTES { length } else { CHUNK_BYTES }
     }
 
-    /// The bytes that were filled in, to be shared: few of them in a copy.
+    /// Converts the chunk into shared bytes. A small number of bytes is copied, so that the chunk
+    /// becomes free.
     pub fn freeze(self) -> Bytes {
         if self.held_bytes() < CHUNK_BYTES {
             return Bytes::copy_from_slice(self.as_bytes());
@@ -163,9 +166,9 @@ impl ChunkBuffer {
     }
 }
 
-/// A chunk of the pool, as long as this lives.
+/// A chunk that returns to the pool when it is dropped.
 struct PooledChunk {
-    /// There until this is dropped.
+    /// `Some` until the value is dropped.
     memory: Option<MmapMut>,
     start: usize,
     end: usize,
@@ -207,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Other tests of this process may use the pool meanwhile.
+    /// Other tests of this process may use the pool at the same time.
     #[test]
     fn a_dropped_chunk_is_used_again_and_a_held_one_is_not() {
         let part = chunk(0, b"first").slice(1..3);
@@ -246,8 +249,8 @@ mod tests {
             give_back();
             places.iter().filter(|place| mapped(**place)).count()
         };
-        // Other tests of this process take chunks and addresses meanwhile: 47 of 64 were mapped again
-        // once. Chunks that are never given back stay mapped in each attempt.
+        // Other tests of this process take chunks and addresses at the same time: once, 47 of 64
+        // were mapped again. Chunks that are never given back stay mapped in each attempt.
         let fewest = (0..20).map(|_| left_after_giving_back()).min();
         assert!(fewest < Some(POOL_CHUNKS / 2), "{fewest:?} of {POOL_CHUNKS} chunks are there");
         assert!(kept.starts_with(b"kept"));

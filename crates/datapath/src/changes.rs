@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// Ranges of a disk in order: none of them is empty, none touches the next, all lie on the disk. Clones share them.
+/// Ranges of a disk in ascending order. No range is empty, no two touch, and all lie within the
+/// disk. Clones share the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChangedRanges {
     disk_bytes: u64,
@@ -13,8 +14,8 @@ pub struct ChangedRanges {
 }
 
 impl ChangedRanges {
-    /// Changes of a disk of `disk_bytes`. `None` unless `ranges` are in order, not empty, apart, and on the disk; those that
-    /// touch become one.
+    /// Changes of a disk of `disk_bytes`. Returns `None` unless `ranges` are in ascending order,
+    /// not empty, do not overlap and lie within the disk. Ranges that touch are merged.
     pub fn new(disk_bytes: u64, ranges: impl IntoIterator<Item = Range<u64>>) -> Option<Self> {
         let mut joined: Vec<Range<u64>> = Vec::new();
         for range in ranges {
@@ -30,7 +31,7 @@ impl ChangedRanges {
         Some(Self { disk_bytes, ranges: joined.into() })
     }
 
-    /// Bytes of the disk.
+    /// Size of the whole disk in bytes.
     pub fn disk_bytes(&self) -> u64 {
         self.disk_bytes
     }
@@ -40,16 +41,17 @@ impl ChangedRanges {
         &self.ranges
     }
 
-    /// Bytes of all ranges.
+    /// Sum of the lengths of all ranges, in bytes.
     pub fn changed_bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
 }
 
-/// The place on the disk of each byte of a stream that is the ranges of some [`ChangedRanges`], one after the other.
+/// Maps a stream that is the ranges of some [`ChangedRanges`], one after the other, to the offsets
+/// of its bytes on the disk.
 pub(crate) struct ChangedOffsets {
     ranges: Arc<[Range<u64>]>,
-    /// The range that comes next, and the bytes of it that have come.
+    /// Index of the current range, and the number of its bytes that have arrived.
     index: usize,
     come: u64,
 }
@@ -59,7 +61,8 @@ impl ChangedOffsets {
         Self { ranges: Arc::clone(changes.ranges()), index: 0, come: 0 }
     }
 
-    /// Takes the front of `bytes` that lies in one range: its offset on the disk, and the bytes. `None` behind the last range.
+    /// Takes the part of `bytes` that lies in the current range. Returns its offset on the disk
+    /// and the bytes, or `None` after the last range.
     pub(crate) fn take_front(&mut self, bytes: &mut Bytes) -> Option<(u64, Bytes)> {
         let range = self.ranges.get(self.index)?;
         let offset = range.start + self.come;
@@ -72,7 +75,7 @@ impl ChangedOffsets {
         Some((offset, front))
     }
 
-    /// True if all ranges have come.
+    /// True if all bytes of all ranges have arrived.
     pub(crate) fn is_complete(&self) -> bool {
         self.index == self.ranges.len()
     }

@@ -1,4 +1,4 @@
-//! The check that an image is consistent, without converting it.
+//! Checks that an image is consistent, without converting it.
 
 use bytes::Bytes;
 use diskimage::{
@@ -14,7 +14,7 @@ use crate::meter::Meter;
 use crate::options::{PayloadKind, ReadOptions};
 use crate::source::Source;
 
-/// Findings of a check.
+/// Result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CheckReport {
     /// The format of the image.
@@ -23,14 +23,16 @@ pub struct CheckReport {
     pub virtual_size: u64,
     /// Bytes of the image.
     pub image_bytes: u64,
-    /// Contradictions between its tables, and sums of what they refer to.
+    /// Contradictions between the tables of the image, and totals of what they refer to.
     pub findings: Findings,
-    /// Compressed clusters that were inflated; `None` if that was not asked for, or the map is too damaged to find them.
+    /// Number of compressed clusters that were inflated. `None` if that was not requested, or if
+    /// the map is too damaged to find them.
     pub inflated_clusters: Option<u64>,
 }
 
-/// Reads all tables of the image in `source`, which must have ranges, and compares what they refer to. With `data`, all
-/// compressed clusters are inflated as well. An image that cannot even be opened is an error.
+/// Reads all tables of the image in `source` and checks their references against each other. The
+/// source must support ranges. With `data`, all compressed clusters are inflated as well. An image
+/// that cannot even be opened is an error.
 pub fn check_image(
     source: &dyn Source,
     payload: PayloadKind,
@@ -64,7 +66,7 @@ pub fn check_image(
                 pass_mapped(&mut map.into_stream(), &mut input, &mut sink, |_| ())?;
                 inflated_clusters = Some(sink.count);
             }
-            // What is wrong was found above.
+            // The findings already report the damage that makes the map unreadable.
             Err(Error::Format(_)) if findings.error_count > 0 => {}
             Err(error) => return Err(error),
         }
@@ -72,7 +74,7 @@ pub fn check_image(
     Ok(CheckReport { format, virtual_size: facts.virtual_size, image_bytes, findings, inflated_clusters })
 }
 
-/// Inflates, and throws away.
+/// A sink that inflates compressed clusters and discards the result.
 struct InflatingSink {
     clusters: Option<CompressedClusters>,
     virtual_size: u64,

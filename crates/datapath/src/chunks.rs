@@ -1,5 +1,5 @@
-//! The stream that runs between the stages: reference-counted chunks of bytes, pulled in order.
-//! Their size is [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
+//! The stream between the stages: reference-counted chunks of bytes, pulled in order. Their size
+//! is [`CHUNK_BYTES`](crate::buffer::CHUNK_BYTES).
 
 use bytes::{Bytes, BytesMut};
 
@@ -7,14 +7,16 @@ use crate::error::Error;
 
 /// A blocking stream of bytes.
 pub trait ChunkStream: Send {
-    /// The next bytes (never an empty chunk), or `None` at the verified end.
+    /// Returns the next bytes (never an empty chunk), or `None` at the verified end.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, Error>;
 
-    /// The next bytes with their offset in the stream, for callers that can use them in any order: a stream that is
-    /// made by several threads gives whatever is ready. Every byte comes once, and `None` at the verified end.
+    /// Returns the next bytes together with their offset in the stream, for callers that accept
+    /// any order. A stream that several threads produce returns whatever is ready. Every byte
+    /// comes once; `None` means the verified end.
     ///
-    /// `received` is how many bytes of the stream the caller has got so far, which is where the next ones of a stream
-    /// in order belong. After the first call only this one may be used.
+    /// `received` is the number of bytes that the caller has received so far. For a stream that
+    /// comes in order it is the offset of the next bytes. After the first call to this method,
+    /// `next_chunk` must not be called any more.
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         Ok(self.next_chunk()?.map(|bytes| (received, bytes)))
     }
@@ -43,8 +45,9 @@ impl<C: ChunkStream> PeekStream<C> {
         Self { inner, head: std::collections::VecDeque::new(), ended: false }
     }
 
-    /// The first `want` bytes of what is left, or all of it when the stream is shorter. Peeked chunks become one, so
-    /// that a stream of single bytes does not cost a handle for each.
+    /// Returns the first `want` bytes of the remaining stream, or all of it if it is shorter.
+    /// Peeked chunks are joined into one, so that a stream of single bytes does not cost a handle
+    /// for each.
     pub fn peek(&mut self, want: usize) -> Result<Bytes, Error> {
         if self.head.is_empty() && !self.ended {
             self.pull_chunk()?;
@@ -54,7 +57,7 @@ impl<C: ChunkStream> PeekStream<C> {
         {
             return Ok(first.slice(..want.min(first.len())));
         }
-        // Seldom: a first chunk that is shorter than what is wanted.
+        // Rare: the first chunk is shorter than `want`.
         let mut joined = BytesMut::with_capacity(want);
         loop {
             while let Some(chunk) = self.head.pop_front() {
@@ -80,7 +83,7 @@ impl<C: ChunkStream> PeekStream<C> {
         Ok(())
     }
 
-    /// Drops up to `bytes` of what was peeked; returns how many it were.
+    /// Drops up to `bytes` of the peeked bytes and returns how many were dropped.
     pub fn drop_peeked(&mut self, bytes: u64) -> u64 {
         let mut left = bytes;
         while left > 0
@@ -96,7 +99,8 @@ impl<C: ChunkStream> PeekStream<C> {
         bytes - left
     }
 
-    /// The wrapped stream, for what only it can do; bytes already peeked are not in it any more.
+    /// The wrapped stream, for operations that only it supports. Bytes already peeked are no
+    /// longer in it.
     pub fn inner_mut(&mut self) -> &mut C {
         &mut self.inner
     }
@@ -111,7 +115,7 @@ impl<C: ChunkStream> ChunkStream for PeekStream<C> {
         }
     }
 
-    /// Chunks that were peeked at come first, and they came in order.
+    /// Returns peeked chunks first: they are the start of the stream and came in order.
     fn next_placed(&mut self, received: u64) -> Result<Option<(u64, Bytes)>, Error> {
         match self.head.pop_front() {
             Some(chunk) => Ok(Some((received, chunk))),

@@ -1,23 +1,24 @@
-//! The names of the codecs.
+//! The supported compression formats and their names.
 
 use std::fmt;
 
-/// A compression format that can be undone.
+/// A compression format that can be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {
-    /// RFC 1952, any number of members, zero padding at the end.
+    /// RFC 1952: any number of members, with zero padding at the end.
     Gzip,
-    /// The .xz file format 1.2, any number of streams with stream padding.
+    /// The .xz file format 1.2: any number of streams, with stream padding.
     Xz,
-    /// RFC 8878, any number of frames and skippable frames.
+    /// RFC 8878: any number of frames and skippable frames.
     Zstd,
     /// bzip2, any number of streams.
     Bzip2,
-    /// The snappy framing format. Never sniffed: clones of CDI come in it, and say so.
+    /// The snappy framing format. Never sniffed: CDI's clones use it and declare it.
     Snappy,
 }
 
-/// Names of codecs in HTTP (`Content-Encoding`), as far as [`sniff`](crate::decode::sniff_codec) recognises them: they need not be undone on the way.
+/// `Content-Encoding` names of the codecs that [`sniff`](crate::decode::sniff_codec) recognises. A
+/// body with one of these encodings need not be decoded by the HTTP client.
 pub const CONTENT_CODINGS: [&str; 5] = ["gzip", "x-gzip", "zstd", "bzip2", "xz"];
 
 impl Codec {

@@ -1,16 +1,17 @@
-//! The bytes that a decoder, or the reader of a tar, has at hand.
+//! A cursor over a chunk stream, for decoders and the tar reader.
 
 use bytes::{Buf, Bytes};
 
 use crate::chunks::ChunkStream;
 use crate::error::Error;
 
-/// A cursor over a stream of chunks. Chunks are used in place; only [`ChunkCursor::peek_bytes`] may copy a few bytes.
+/// A cursor over a stream of chunks. Chunks are used in place; only [`ChunkCursor::peek_bytes`]
+/// may copy a few bytes.
 pub(crate) struct ChunkCursor {
     inner: Box<dyn ChunkStream>,
     /// The bytes at the cursor.
     current: Bytes,
-    /// The part of a chunk that was cut off when the rest of it went to `current`.
+    /// The rest of a chunk whose beginning was appended to `current`.
     following: Bytes,
     offset: u64,
 }
@@ -20,17 +21,17 @@ impl ChunkCursor {
         Self { inner, current: Bytes::new(), following: Bytes::new(), offset: 0 }
     }
 
-    /// Bytes that were consumed so far.
+    /// Number of bytes consumed so far.
     pub(crate) fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Bytes up to the end of those at the cursor.
+    /// Offset of the end of the bytes at the cursor.
     pub(crate) fn buffered_end(&self) -> u64 {
         self.offset + self.current.len() as u64
     }
 
-    /// The bytes at the cursor, at least one unless the stream is at its end.
+    /// The bytes at the cursor; empty only at the end of the stream.
     pub(crate) fn fill_buffer(&mut self) -> Result<&[u8], Error> {
         if self.current.is_empty()
             && let Some(next) = self.pull_chunk()?
@@ -40,7 +41,7 @@ impl ChunkCursor {
         Ok(&self.current)
     }
 
-    /// The bytes at the cursor, at least `want` unless the stream ends before.
+    /// The bytes at the cursor: at least `want`, unless the stream ends earlier.
     pub(crate) fn peek_bytes(&mut self, want: usize) -> Result<&[u8], Error> {
         self.fill_buffer()?;
         while self.current.len() < want
@@ -53,7 +54,8 @@ impl ChunkCursor {
         Ok(&self.current)
     }
 
-    /// Up to `most` of the bytes at the cursor, not copied; none only at the end of the stream.
+    /// Takes up to `most` of the bytes at the cursor, without copying. Returns no bytes only at
+    /// the end of the stream.
     pub(crate) fn take_bytes(&mut self, most: u64) -> Result<Bytes, Error> {
         let available = self.fill_buffer()?.len();
         let length = usize::try_from(most).unwrap_or(usize::MAX).min(available);
@@ -61,7 +63,7 @@ impl ChunkCursor {
         Ok(self.current.split_to(length))
     }
 
-    /// Moves the cursor over `count` bytes of what [`ChunkCursor::fill_buffer`] returned.
+    /// Moves the cursor past `count` of the bytes that [`ChunkCursor::fill_buffer`] returned.
     pub(crate) fn consume(&mut self, count: usize) {
         let count = count.min(self.current.len());
         self.current.advance(count);

@@ -4,17 +4,18 @@ use std::fmt;
 
 use diskimage::Format;
 
-/// Bytes that a file or device can have at most: offsets are signed (`off_t`), and whole sectors.
+/// Largest possible size of a file or device in bytes: offsets are signed (`off_t`), and sizes are
+/// whole sectors.
 pub const MAX_DISK_BYTES: u64 = i64::MAX.unsigned_abs() / 512 * 512;
 
-/// The route that an image takes to the disk.
+/// The way in which an image was read and written to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouteTaken {
-    /// The stream is the disk.
+    /// The stream itself is the disk.
     Raw,
-    /// The map was read first.
+    /// The map was read first, with range requests.
     Ranged,
-    /// The map was read as it passed.
+    /// The map was read while the stream passed.
     OnePass,
 }
 
@@ -28,15 +29,15 @@ impl fmt::Display for RouteTaken {
     }
 }
 
-/// An image, as it was recognised.
+/// Facts about an image that are known once its format is recognised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFacts {
     /// Names of the layers around the image, outermost first.
     pub layers: Vec<&'static str>,
-    /// The image format below them.
+    /// The image format inside the layers.
     pub format: Format,
-    /// Bytes of the virtual disk; `None` for raw images whose length only their end tells.
+    /// Bytes of the virtual disk. `None` for raw images whose size is known only at their end.
     pub virtual_size: Option<u64>,
-    /// The route that the image takes.
+    /// The route by which the image is read.
     pub route: RouteTaken,
 }

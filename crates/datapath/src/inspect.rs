@@ -1,4 +1,4 @@
-//! Facts about an image, without importing it.
+//! Reports facts about an image without importing it.
 
 use diskimage::bytes_at::be64;
 use diskimage::{Error as ImageError, Format, HEAD_BYTES};
@@ -20,34 +20,35 @@ const ISO_DESCRIPTOR: usize = 16 * 2048;
 /// Offset of the virtual size in a qcow2 header (qcow2.rst, "Header").
 const VIRTUAL_SIZE_AT: usize = 24;
 
-/// The facts about an image.
+/// Facts about an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// Names of the compressed layers, outermost first.
     pub layers: Vec<&'static str>,
-    /// The image format below them.
+    /// The image format inside the layers.
     pub format: Format,
-    /// Bytes of the object.
+    /// Bytes of the whole object.
     pub source_bytes: Option<u64>,
-    /// Bytes of the virtual disk, if they can be known without reading everything.
+    /// Bytes of the virtual disk, if they can be determined without reading the whole source.
     pub virtual_size: Option<u64>,
-    /// Bytes of the image that hold guest data, if the source has ranges.
+    /// Bytes of the image that hold guest data, if the source supports ranges.
     pub allocated_bytes: Option<u64>,
     /// Bytes of a cluster.
     pub cluster_size: Option<u64>,
-    /// Unusual traits of the image.
+    /// Unusual features of the image.
     pub features: Vec<String>,
-    /// Other files that the image refers to.
+    /// Names of other files that the image refers to.
     pub references: Vec<String>,
-    /// Internal snapshots.
+    /// Number of internal snapshots.
     pub snapshots: u32,
-    /// The reason for which an import would refuse the image.
+    /// Why an import would refuse the image.
     pub refused: Option<String>,
-    /// Bytes that changed since the earlier state, and the ranges that they lie in, where only those are read.
+    /// For a source that holds only changes: the number of bytes that changed since the earlier
+    /// state, and the number of ranges that contain them.
     pub changed: Option<(u64, usize)>,
 }
 
-/// Looks at the head of the source and, where it has ranges, at the tables of the image.
+/// Reads the head of the source and, if it supports ranges, the tables of the image.
 pub fn inspect_image(
     source: &dyn Source,
     payload: PayloadKind,
@@ -69,7 +70,7 @@ pub fn inspect_image(
         Format::Raw => {
             found.allocated_bytes = input.total_bytes();
             found.virtual_size = input.total_bytes().and_then(|bytes| bytes.checked_next_multiple_of(SECTOR));
-            // An ISO is a raw disk to an import; its user wants to know that it is one.
+            // For an import an ISO is a raw disk, but its user wants to know that it is an ISO.
             let head = input.peek(ISO_DESCRIPTOR + 6)?;
             if head.get(ISO_DESCRIPTOR + 1..) == Some(b"CD001") {
                 found.features.push("ISO 9660".into());
@@ -81,7 +82,8 @@ pub fn inspect_image(
     Ok(found)
 }
 
-/// Bytes of the disk in the image, which is read to its end if nothing else tells: a raw disk that is compressed.
+/// Returns the size in bytes of the disk in the image. A raw disk is read to its end, where a
+/// footer may follow.
 pub fn measure_image(source: &dyn Source, payload: PayloadKind, reading: &ReadOptions) -> Result<u64, Error> {
     let (payload, reading) = (payload.for_source(source), &reading.for_source(source));
     let input = decode::decode_input(Meter::new(source, reading)?, reading, &reading.limits)?;
@@ -96,7 +98,7 @@ pub fn measure_image(source: &dyn Source, payload: PayloadKind, reading: &ReadOp
     Ok(bytes)
 }
 
-/// Looks at the end of a raw disk, where the source can be asked for it.
+/// Reads the end of a raw disk, if the source supports ranges.
 fn describe_end(
     found: &mut Inspection,
     ending: EndingKind,
@@ -122,7 +124,7 @@ fn describe_end(
     Ok(())
 }
 
-/// Looks at the head of an image with a map, and at its tables.
+/// Reads the head of an image with a map, and its tables.
 fn describe_mapped(
     found: &mut Inspection,
     source: &dyn Source,
@@ -132,7 +134,7 @@ fn describe_mapped(
     let image = match open_mapped(found.format, input, memory) {
         Err(Error::Format(FormatError::Image(refusal))) => {
             if found.format == Format::Qcow2 {
-                // What the header says, for those who have to repair or flatten the image.
+                // The size in the header helps users who have to repair or flatten the image.
                 found.virtual_size = be64(&input.peek(HEAD_BYTES)?, VIRTUAL_SIZE_AT);
             }
             found.record_refusal(&refusal);
@@ -157,7 +159,7 @@ fn describe_mapped(
 }
 
 impl Inspection {
-    /// An image of which no more is known.
+    /// An inspection that holds only these facts.
     fn from_source(source: &dyn Source, layers: Vec<&'static str>, format: Format) -> Self {
         Self {
             layers,

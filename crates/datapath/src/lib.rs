@@ -1,16 +1,19 @@
-//! Everything between "bytes arrive" and "bytes are on the disk".
+//! From arriving bytes to bytes on the disk: the stages of a transfer.
 //!
 //! ```text
-//!  source ──► meter ─► digest ─► decode ────────► (tar, OVA) ─► format ───► target ─► verify ─► commit
-//!  (async)    bytes    sha256…   gzip xz zstd …   one file      raw qcow2   file | block device
-//!             in/total           (stack, sniffed)               extents     sparse, aligned, first MiB last
+//! source ─► meter ─► digest ─► decode ───────► tar, OVA ─► format ──► target ─► verify ─► commit
+//! (async)  bytes    sha256…   gzip xz zstd …  one file    raw qcow2  file | block device
+//!          in/total           (stack, sniffed)            extents    sparse, aligned,
+//!                                                                    first MiB last
 //! ```
 //!
-//! One noun per stage: [`source`], [`decode`], [`mod@format`], [`disk`]. [`mod@transfer`] stacks them.
-//! The crate knows no HTTP client, no TLS, no Kubernetes and no environment variable.
+//! One module per stage: [`source`], [`decode`], [`mod@format`] and [`disk`]. [`mod@transfer`]
+//! stacks them; start reading there. The crate has no HTTP client, no TLS and no Kubernetes code,
+//! and reads no environment variables.
 //!
-//! Without the feature `targets` the crate only reads: it inspects images and encodes streams, and has nothing that writes a disk or
-//! unpacks an archive. That is for programs on a user's machine.
+//! Without the feature `targets` the crate only reads: it inspects images and encodes streams, but
+//! cannot write disks or unpack archives. Programs that run on a user's machine use it in this
+//! way.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

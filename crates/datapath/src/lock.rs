@@ -1,31 +1,34 @@
-//! The advisory lock by which our programs tell each other that a file is being written.
+//! The advisory lock that marks a file as being written, for other processes of this project.
 //!
-//! It belongs to the open file, and so to the inode: a second writer finds it by any name. It goes with the process that
-//! holds it, even if that is killed. Other programs do not look at it.
+//! The lock belongs to the open file, and so to the inode: a second writer finds it under any name
+//! of the file. It ends with the process that holds it, even if that process is killed. Other
+//! programs do not check it.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Attempts to take what another process holds, and the pause between them: together longer than a process takes to end, and shorter than a
-/// person notices.
+/// Number of attempts to take a lock that another process holds, and the pause between them.
+/// Together they last longer than a process takes to exit, but are too short for a person to
+/// notice.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The holder of a lock.
+/// State of a lock, as seen by this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockState {
-    /// This process holds it, until the file is closed.
+    /// This process holds the lock until it closes the file.
     Ours,
-    /// Another open file holds it.
+    /// Another open file holds the lock.
     Taken,
-    /// The filesystem has no locks (NFS without a lock daemon, for example).
+    /// The filesystem does not support locks (for example NFS without a lock daemon).
     Impossible,
 }
 
-/// Repeats `attempt` for a moment, as long as another process holds what it wants. One that is just ending holds it a moment longer, and
-/// so does a child that it is just starting, until that is another program.
+/// Repeats `attempt` for a short time while another process holds the resource. A process that is
+/// exiting holds it a moment longer. So does a child that the process has just forked, until the
+/// child executes another program.
 pub(crate) fn retry_while_held<T>(mut attempt: impl FnMut() -> T, is_held: impl Fn(&T) -> bool) -> T {
     for _ in 0..ATTEMPTS {
         let result = attempt();
@@ -37,7 +40,7 @@ pub(crate) fn retry_while_held<T>(mut attempt: impl FnMut() -> T, is_held: impl 
     attempt()
 }
 
-/// Takes the lock of `file`, and does not wait until a transfer ends.
+/// Takes the lock of `file`. Retries for a moment, but does not wait for the end of a transfer.
 pub(crate) fn lock_file(file: &File) -> LockState {
     retry_while_held(|| try_lock(file), |lock| *lock == LockState::Taken)
 }

@@ -1,4 +1,5 @@
-//! Checksums of the beginning of a disk: whoever has the image and whoever has the disk compare what is there.
+//! Checksums of the beginning of a disk ("marks"). They allow a process that has the image and a
+//! process that has the disk to compare their content.
 
 use std::fmt;
 use std::fs::File;
@@ -12,44 +13,46 @@ use tokio_util::sync::CancellationToken;
 use crate::buffer::CHUNK_BYTES;
 use crate::local::{LocalExtent, LocalFile};
 
-/// Bytes at the beginning that are held back until everything else is verified and on the disk: partition tables, boot sectors and file
-/// system superblocks of every common layout begin within the first MiB.
+/// Bytes at the beginning of a disk that are held back until everything else is verified and on
+/// the disk. The partition tables, boot sectors and filesystem superblocks of all common layouts
+/// begin within the first MiB.
 pub const HELD_BYTES: u64 = 1 << 20;
 
-/// Marks that are looked at in one disk: with an eighth of the way more between each and the next, they reach from 8 MiB to 10 TiB.
+/// Most marks that are checked for one disk. If each mark is an eighth further than the one
+/// before, they reach from 8 MiB to 10 TiB.
 pub const MAX_MARKS: usize = 128;
 
-/// Ends of marks are multiples of this, so that any device can be zeroed from there on.
+/// The end of a mark is a multiple of this, so that any device can be zeroed from there on.
 pub const MARK_BYTES: u64 = 1 << 20;
 
-/// The checksum of marks. It finds damage and no forgery: a client may write whatever it likes
-/// anyway.
+/// The checksum of marks. A CRC is enough: it detects damage, and protection against forgery is
+/// not needed because a client may write arbitrary data anyway.
 const CRC: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
 /// A checksum of the part of a disk between its first [`HELD_BYTES`] and `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefixCrc {
-    /// Offset of the byte behind it: a multiple of [`MARK_BYTES`], and more than [`HELD_BYTES`].
+    /// Offset of the end of the part: a multiple of [`MARK_BYTES`], greater than [`HELD_BYTES`].
     end: u64,
-    /// Its [`CRC`].
+    /// The [`CRC`] of the part.
     crc: u64,
 }
 
 impl PrefixCrc {
-    /// Offset of the byte behind what it is of.
+    /// Offset of the end of the part that the checksum covers.
     pub fn end_offset(self) -> u64 {
         self.end
     }
 }
 
-/// The text of a mark: `END:CRC`, in decimal and 16 hexadecimal digits.
+/// Formats a mark as `END:CRC`, with END in decimal and CRC as 16 hexadecimal digits.
 impl fmt::Display for PrefixCrc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{:016x}", self.end, self.crc)
     }
 }
 
-/// A text that is no mark.
+/// A text that is not a valid mark.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no END:CRC, with an END that is a multiple of {MARK_BYTES} and more than {HELD_BYTES}, and a CRC of 16 hexadecimal digits"
@@ -75,8 +78,8 @@ fn is_end(end: u64) -> bool {
     end > HELD_BYTES && end.is_multiple_of(MARK_BYTES)
 }
 
-/// The marks of the disk in `image`, at `ends`, which are multiples of [`MARK_BYTES`] in ascending order. There are fewer if the
-/// image ends before.
+/// Computes the marks of the disk in `image` at `ends`, which must be in ascending order. An end
+/// that is not a valid end of a mark is ignored. Marks beyond the end of the image are missing.
 pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io::Result<Vec<PrefixCrc>> {
     let mut marks = Vec::new();
     let local = LocalFile::new(image.try_clone()?)?;
@@ -109,7 +112,7 @@ pub fn marks_of(image: &File, ends: &[u64], stop: &CancellationToken) -> std::io
     Ok(marks)
 }
 
-/// The first `length` bytes of a part, and the rest.
+/// Splits a part into its first `length` bytes and the rest.
 fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     match part {
         LocalExtent::Hole(bytes) => {
@@ -124,7 +127,7 @@ fn split_extent(part: LocalExtent, length: u64) -> (LocalExtent, LocalExtent) {
     }
 }
 
-/// Adds a part; its length.
+/// Adds a part to the checksum and returns the length of the part.
 fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
     match part {
         LocalExtent::Data(bytes) => {
@@ -138,7 +141,7 @@ fn update_crc(crc: &mut Digest, part: &LocalExtent) -> u64 {
     }
 }
 
-/// A linear map of the states of a CRC: what becomes of each of its bits.
+/// A linear map of the states of a CRC: the image of each bit of the state.
 type StateMap = [u64; 64];
 
 fn apply_map(map: &StateMap, state: u64) -> u64 {
@@ -146,7 +149,8 @@ fn apply_map(map: &StateMap, state: u64) -> u64 {
     bits.filter(|(bit, _)| state >> bit & 1 == 1).fold(0, |sum, (_, image)| sum ^ image)
 }
 
-/// What 1, 2, 4, 8 … zeros do to the state of a CRC: each map is the one before it, twice.
+/// The effect of 1, 2, 4, 8 … zero bytes on the state of a CRC. Each map is the previous one
+/// applied twice.
 static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
     let one = std::array::from_fn(|bit| {
         let mut crc = Digest::new_with_init_state(CRC, 1 << bit);
@@ -157,9 +161,10 @@ static ZERO_MAPS: LazyLock<Vec<StateMap>> = LazyLock::new(|| {
     successors(Some(one), twice).take(64).collect()
 });
 
-/// Adds `count` zeros, in time that grows with the logarithm of their number. A hole of 7 TiB
-/// took 100 s of processor byte by byte and takes 4 µs like this. `checksum_combine` of the library
-/// computes the maps in each call and took 1 to 4 ms for each hole: too much for a file with many.
+/// Adds `count` zeros, in time proportional to the logarithm of their number. A hole of 7 TiB took
+/// 100 s of CPU time byte by byte, and takes 4 µs with this method. `checksum_combine` of the
+/// library computes the maps in each call and took 1 to 4 ms per hole, which is too slow for a
+/// file with many.
 fn add_zeros(crc: &mut Digest, count: u64) {
     let maps = ZERO_MAPS.iter().enumerate();
     let maps = maps.filter(|(power, _)| count >> power & 1 == 1);
@@ -193,8 +198,8 @@ mod tests {
         fn any_number_of_zeros_gives_what_the_library_combines(count in any::<u64>(), state in any::<u64>()) {
             let mut crc = Digest::new_with_init_state(CRC, state);
             add_zeros(&mut crc, count);
-            // Combining takes the masks off the first checksum and adds the second: none is left
-            // of either (they are the same here).
+            // Combining removes the masks of the first checksum and applies those of the second.
+            // Both are the same here, so they cancel out.
             prop_assert_eq!(crc.get_state(), checksum_combine(CRC, state, 0, count));
         }
     }

@@ -1,8 +1,9 @@
-//! Two accounts of the memory that data takes.
+//! Two ways of accounting for the memory that data takes.
 //!
-//! [`HeldMemory`] counts all of it, for the figures: buffers whose number our own constants bound, and what images ask for. A
-//! [`MemoryBudget`] bounds the second kind: windows, dictionaries, maps, tables. It is one for all layers and stages of a transfer,
-//! because what each of them may have alone they may not have together.
+//! [`HeldMemory`] counts all of it, for metrics: buffers whose number is bounded by constants, and
+//! the memory that images ask for. A [`MemoryBudget`] limits the second kind: windows,
+//! dictionaries, maps and tables. All layers and stages of a transfer share one budget, because
+//! they may not all use their maximum at the same time.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,43 +11,44 @@ use std::sync::{Arc, OnceLock};
 static IN_USE: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-/// The budget of all transfers of this process.
+/// The budget of all transfers in this process.
 static PROCESS: OnceLock<MemoryBudget> = OnceLock::new();
 
-/// Memory of the whole process, unless it is told otherwise: what docs/images.md recommends for a pod.
+/// Default memory limit of the whole process. docs/images.md recommends the same for a pod.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
-/// Memory of a process besides what its image asks for: code, stacks, TLS, sockets, and all buffers of the data path. Ordinary
-/// images take 20 to 50 MiB in all, and tests hold them below this, with 12 more in a debug build, which the gate runs
-/// (`testkit::process::PEAK_RSS_BYTES`).
+/// Memory of a process apart from what its image asks for: code, stacks, TLS, sockets, and all
+/// buffers of the data path. Ordinary images take 20 to 50 MiB in all. Tests keep them below this
+/// limit, plus 12 MiB in the debug builds that the gate runs (`testkit::process::PEAK_RSS_BYTES`).
 pub const RESERVE_BYTES: u64 = 64 << 20;
 
-/// Of a process that has little, the reserve is this part, in percent: the 64 MiB of `xz -9` still fit into 96 MiB.
+/// For a small process the reserve is this percentage of its memory, so that the 64 MiB of `xz -9`
+/// still fit into 96 MiB.
 const SMALL_RESERVE_PERCENT: u64 = 30;
 
-/// Bytes that are held now.
+/// Bytes held now.
 pub fn in_use() -> usize {
     IN_USE.load(Ordering::Relaxed)
 }
 
-/// The most bytes that were held at once since the process began.
+/// Most bytes held at once since the process began.
 pub fn peak_bytes() -> usize {
     PEAK.load(Ordering::Relaxed)
 }
 
-/// Some memory in the account, as long as this lives.
+/// Counts some memory as held, until it is dropped.
 #[derive(Debug, Default)]
 pub struct HeldMemory(usize);
 
 impl HeldMemory {
-    /// Puts `bytes` into the account.
+    /// Counts `bytes` as held.
     pub fn new(bytes: usize) -> Self {
         let mut held = Self(0);
         held.set_bytes(bytes);
         held
     }
 
-    /// Changes the memory in the account to `bytes`.
+    /// Changes the amount held to `bytes`.
     pub fn set_bytes(&mut self, bytes: usize) {
         let others = IN_USE.fetch_sub(self.0, Ordering::Relaxed).wrapping_sub(self.0);
         IN_USE.fetch_add(bytes, Ordering::Relaxed);
@@ -61,19 +63,19 @@ impl Drop for HeldMemory {
     }
 }
 
-/// More memory than is left.
+/// The request exceeds the memory that is left in the budget.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("needs {needed} bytes of memory, and {available} of the {limit} that an image may take are left")]
 pub struct MemoryLimitError {
-    /// Bytes that are needed for this one thing.
+    /// Bytes that this request needs.
     pub needed: u64,
-    /// Bytes that it could have.
+    /// Bytes that were available to it.
     pub available: u64,
     /// Bytes of the whole budget.
     pub limit: u64,
 }
 
-/// Memory that images may ask for. Clones share it.
+/// Memory that images may ask for. Clones share one budget.
 #[derive(Debug, Clone)]
 pub struct MemoryBudget(Arc<BudgetState>);
 
@@ -92,47 +94,48 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of its own.
+    /// A separate budget that is not shared with other transfers.
     pub fn new(limit: u64) -> Self {
         Self(Arc::new(BudgetState { most: limit, taken_off: AtomicU64::new(0), granted: AtomicU64::new(0) }))
     }
 
-    /// The budget that is left for images of the `bytes` that a process may have.
+    /// The part of a process's `bytes` that is left for images.
     fn of_process(bytes: u64) -> Self {
         let reserve = RESERVE_BYTES.min(bytes / 100 * SMALL_RESERVE_PERCENT);
         Self::new(bytes.saturating_sub(reserve))
     }
 
-    /// The whole process may have `bytes`. To be said once, before the first transfer; later it changes nothing.
+    /// Sets the memory limit of the whole process to `bytes`. Must be called once, before the
+    /// first transfer; later calls have no effect.
     pub fn limit_process(bytes: u64) {
         PROCESS.get_or_init(|| Self::of_process(bytes));
     }
 
-    /// Leaves `bytes` less than at first for what follows: memory that the process holds for
-    /// something else. The next call replaces this one.
+    /// Reduces the budget by `bytes`, which the process holds for other purposes. Each call
+    /// replaces the previous one.
     pub fn take_off(&self, bytes: u64) {
         self.0.taken_off.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of the whole budget.
+    /// Size of the budget in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.0.most.saturating_sub(self.0.taken_off.load(Ordering::Relaxed))
     }
 
-    /// Nothing yet.
+    /// A grant of zero bytes.
     pub fn empty_grant(&self) -> MemoryGrant {
         MemoryGrant { budget: self.clone(), bytes: 0, held: HeldMemory::default() }
     }
 }
 
 impl Default for MemoryGrant {
-    /// Nothing yet, of the budget of the process.
+    /// A grant of zero bytes from the budget of the process.
     fn default() -> Self {
         MemoryBudget::default().empty_grant()
     }
 }
 
-/// A part of a [`MemoryBudget`], as long as this lives.
+/// A part of a [`MemoryBudget`], returned when the grant is dropped.
 #[derive(Debug)]
 pub struct MemoryGrant {
     budget: MemoryBudget,
@@ -146,7 +149,7 @@ impl MemoryGrant {
         self.bytes
     }
 
-    /// Bytes that this grant could have, its own included.
+    /// Bytes that this grant could have, including those it has.
     pub fn available_bytes(&self) -> u64 {
         let others = self.total_granted().saturating_sub(self.bytes);
         self.budget.limit_bytes().saturating_sub(others)
@@ -156,12 +159,13 @@ impl MemoryGrant {
         self.budget.0.granted.load(Ordering::Relaxed)
     }
 
-    /// Changes the grant to `bytes`; to be called before the memory is taken. A failure changes nothing.
+    /// Changes the grant to `bytes`. Must be called before the memory is allocated. On failure the
+    /// grant is unchanged.
     pub fn resize(&mut self, bytes: u64) -> Result<(), MemoryLimitError> {
         let (before, limit) = (self.bytes, self.budget.limit_bytes());
         let others_and = |granted: u64| {
             let wanted = granted.saturating_sub(before).checked_add(bytes)?;
-            // What is given back is taken also where more was granted than there is.
+            // Shrinking always succeeds, even if more is granted than the limit now allows.
             (wanted <= limit || bytes <= before).then_some(wanted)
         };
         let granted = &self.budget.0.granted;
@@ -203,7 +207,8 @@ mod tests {
 
     #[test]
     fn the_peak_stays_when_memory_is_given_back() {
-        // Other tests of this process hold memory too: only what is far above them can be told.
+        // Other tests of this process hold memory too, so only amounts far above theirs can be
+        // checked.
         const LARGE: usize = 1 << 40;
         let mut held = HeldMemory::new(LARGE);
         assert!(in_use() >= LARGE);
@@ -217,7 +222,7 @@ mod tests {
     fn what_is_left_for_images_leaves_the_process_its_reserve() {
         for (process, image) in [
             (PROCESS_BYTES, 192 << 20),
-            // What CDI gives its workers.
+            // The memory limit that CDI gives its workers.
             (600_000_000, 600_000_000 - RESERVE_BYTES),
             (96 << 20, (96 << 20) - (96 << 20) / 100 * 30),
             (0, 0),

@@ -1,4 +1,5 @@
-//! The first stage behind a source: counts, has digested, paces, and notices a request to stop.
+//! The first stage after a source: counts bytes, passes them to the digest, limits the rate, and
+//! notices a request to stop.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,28 +18,29 @@ use crate::observe::{Observer, SharedTime, Stage};
 use crate::options::ReadOptions;
 use crate::source::{Source, SourceBody};
 
-/// Longest sleep of the rate limiter without a look at the stop token.
+/// Longest sleep of the rate limiter before it checks the stop token again.
 const PACE_STEP: Duration = Duration::from_millis(50);
 
-/// The figures of a meter. They outlive it: it disappears inside the decode stack.
+/// The readings of a meter. They outlive the meter, which disappears inside the decode stack.
 pub struct MeterReadings {
     position: AtomicU64,
-    /// The digest that is expected, and that of the bytes so far.
+    /// The expected digest, and the running digest of the bytes so far.
     digest: Mutex<Option<(Checksum, HashingThread)>>,
     /// The media type of the source.
     content_type: Option<String>,
-    /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
+    /// True if every byte must pass, because a digest covers all of them, computed here or by the
+    /// source.
     must_read_all: bool,
-    /// True if the source is read to its end, though bytes may be skipped.
+    /// True if the source must be read to its end, although bytes may be skipped.
     must_reach_end: bool,
-    /// The time of all stages that [`MeterReadings::time_stage`] was told of.
+    /// Total time of all stages that was passed to [`MeterReadings::time_stage`].
     timed: SharedTime,
     observer: Arc<dyn Observer>,
 }
 
 impl MeterReadings {
-    /// Does the `work` of a `stage`, and tells the observer how long it took: without what the stages before it, from which it
-    /// pulls its bytes, took meanwhile. That costs two looks at the clock for each chunk.
+    /// Runs `work` as part of `stage` and reports its time to the observer. The time of earlier
+    /// stages, from which `work` pulls its bytes, is left out. Costs two clock reads per chunk.
     pub(crate) fn time_stage<T>(&self, stage: Stage, work: impl FnOnce() -> T) -> T {
         let (began, before) = (Instant::now(), self.timed.total_time());
         let value = work();
@@ -49,27 +51,29 @@ impl MeterReadings {
         value
     }
 
-    /// Time that is not that of the stage which is at work: it waited for others.
+    /// Records time that the running stage spent waiting for others, so that it is not counted for
+    /// that stage.
     pub(crate) fn pass_over(&self, time: Duration) {
         self.timed.add_time(time);
     }
 
-    /// Bytes of the source that were consumed or skipped.
+    /// Source bytes that were read or skipped.
     pub fn position(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// The media type that a server gives the source.
+    /// The media type that the server declared for the source.
     pub(crate) fn content_type(&self) -> Option<&str> {
         self.content_type.as_deref()
     }
 
-    /// True if what the image does not need has to be read as well.
+    /// True if bytes that the image does not need must be read as well.
     pub fn must_reach_end(&self) -> bool {
         self.must_reach_end
     }
 
-    /// Compares the digest of all bytes with the one that is expected, if there is one. Returns it, as `algorithm:hex`; once.
+    /// Compares the digest of all bytes with the expected one, if there is one, and returns it as
+    /// `algorithm:hex`. The second call returns `None`.
     pub fn verify_digest(&self) -> Result<Option<String>, Error> {
         let Some((expected, hashing)) = self.digest.lock().take() else {
             return Ok(None);
@@ -80,7 +84,7 @@ impl MeterReadings {
     }
 }
 
-/// A [`SourceBody`] as [`ChunkStream`].
+/// Turns a [`SourceBody`] into a [`ChunkStream`].
 pub struct Meter {
     body: Box<dyn SourceBody>,
     total: Option<u64>,
@@ -92,7 +96,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Begins to read `source`, under the digest that `reading` expects.
+    /// Begins to read `source`, computing the digest if `reading` expects one.
     pub fn new(source: &dyn Source, reading: &ReadOptions) -> Result<Self, Error> {
         let digest = reading
             .checksum
@@ -123,7 +127,7 @@ impl Meter {
         })
     }
 
-    /// The figures, to be read while and after the meter runs.
+    /// The readings, which may be used while the meter runs and afterwards.
     pub fn readings(&self) -> Arc<MeterReadings> {
         Arc::clone(&self.readings)
     }
@@ -133,12 +137,13 @@ impl Meter {
         self.total
     }
 
-    /// True if every byte has to pass, since a digest is taken of all of them, here or by the source.
+    /// True if every byte must pass, because a digest covers all of them, computed here or by the
+    /// source.
     pub fn must_read_all(&self) -> bool {
         self.readings.must_read_all
     }
 
-    /// Continues at `offset`. Only for bodies of ranged sources, without a digest.
+    /// Continues at `offset`. Only for bodies of sources with ranges, and without a digest.
     pub fn skip_to(&mut self, offset: u64) -> Result<(), Error> {
         let skipped = self.readings.time_stage(Stage::Source, || self.body.skip_to(offset));
         skipped.map_err(map_source_error)?;
@@ -152,7 +157,7 @@ impl Meter {
     }
 }
 
-/// A source that was told to stop has not failed.
+/// Converts an error of the source. A source that was stopped on request has not failed.
 fn map_source_error(error: SourceError) -> Error {
     if error.kind() == SourceErrorKind::Stopped { Error::Stopped } else { error.into() }
 }
@@ -173,7 +178,7 @@ impl ChunkStream for Meter {
                 SourceError::new(SourceErrorKind::Stalled, format!("the source is too slow: {slow}"))
             })?;
         }
-        // Before the pace: the thread that hashes works while this one sleeps.
+        // Hash before pacing, so that the hashing thread works while this one sleeps.
         if self.digesting
             && let Some((_, hashing)) = &*self.readings.digest.lock()
         {
@@ -181,7 +186,7 @@ impl ChunkStream for Meter {
         }
         if let Some(pace) = &mut self.pace {
             let (position, total) = (self.readings.position(), self.total);
-            // A chunk may take seconds: the progress goes on meanwhile.
+            // A chunk may take seconds, so report progress during the wait.
             let let_through = |bytes| self.readings.observer.source_position(position + bytes, total);
             let began = Instant::now();
             pace.wait_for_bytes(chunk.len() as u64, &self.stop, let_through)?;
@@ -192,8 +197,8 @@ impl ChunkStream for Meter {
     }
 }
 
-/// Keeps the average rate at or below a limit; a source that was slow for a while may not catch up by more than
-/// a second's worth.
+/// Keeps the average rate at or below a limit. A source that was slow for a while may catch up by
+/// at most one second's worth of bytes.
 struct RateLimiter {
     bytes_per_second: NonZeroU64,
     due: Instant,
@@ -204,7 +209,8 @@ impl RateLimiter {
         Self { bytes_per_second, due: Instant::now() }
     }
 
-    /// Waits until `bytes` may pass; `let_through` is told now and then how many of them the rate has let through.
+    /// Waits until `bytes` may pass. Calls `let_through` from time to time with the number of
+    /// bytes that the rate has allowed so far.
     fn wait_for_bytes(
         &mut self,
         bytes: u64,
@@ -230,7 +236,7 @@ impl RateLimiter {
 mod tests {
     use super::*;
 
-    /// The times that were told.
+    /// The times that were reported.
     #[derive(Default)]
     struct Told(Mutex<Vec<(Stage, Duration)>>);
 

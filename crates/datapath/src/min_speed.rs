@@ -1,45 +1,47 @@
-//! The least speed of a sender: a byte now and then is not silence, and could keep a worker busy for ever.
+//! The minimum speed of a sender. A sender that sends a byte now and then is not silent, and could
+//! occupy a worker forever.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// The least speed, in the words of curl: `--speed-limit` bytes a second, over `--speed-time`.
+/// The minimum speed, in the terms of curl: `--speed-limit` bytes per second, over `--speed-time`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpeedLimit {
-    /// Bytes a second that have to come on average.
+    /// Bytes per second that must arrive on average.
     pub bytes_per_second: NonZeroU64,
-    /// Over how much time of waiting.
+    /// Waiting time over which the average is computed.
     pub time: Duration,
 }
 
 /// Default of [`SpeedLimit::time`].
 pub const SPEED_TIME: Duration = Duration::from_secs(600);
 
-/// Speed below which a pod gives up, over [`SPEED_TIME`]: 32 kbit/s, less than a telephone line had. A disk of 10 GB would take a
-/// month.
+/// Speed below which a pod gives up, over [`SPEED_TIME`]: 32 kbit/s, less than a telephone line
+/// had. A disk of 10 GB would take a month.
 pub const POD_BYTES_PER_SECOND: NonZeroU64 = NonZeroU64::MIN.saturating_add(4095);
 
 impl SpeedLimit {
-    /// The limit of a pod.
+    /// The limit that pods use.
     pub const POD: Self = Self { bytes_per_second: POD_BYTES_PER_SECOND, time: SPEED_TIME };
 }
 
-/// Less came than has to.
+/// Fewer bytes arrived than required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{bytes} bytes came in {} seconds of waiting, which is less than {bytes_per_second} a second",
     .time.as_secs()
 )]
 pub struct TooSlowError {
-    /// Bytes that came.
+    /// Bytes that arrived.
     pub bytes: u64,
-    /// Time that was waited for them.
+    /// Time spent waiting for them.
     pub time: Duration,
-    /// Bytes a second that should have come.
+    /// Bytes per second that should have arrived.
     pub bytes_per_second: NonZeroU64,
 }
 
-/// Measures one sender. Only time counts that was spent waiting for it: a slow disk is not its fault.
+/// Measures the speed of one sender. Only time spent waiting for the sender counts, so that a slow
+/// disk does not make the sender look slow.
 #[derive(Debug)]
 pub struct MinSpeedCheck {
     limit: SpeedLimit,
@@ -48,15 +50,16 @@ pub struct MinSpeedCheck {
 }
 
 impl MinSpeedCheck {
-    /// Nothing has come yet.
+    /// A check before the first byte has arrived.
     pub fn new(limit: SpeedLimit) -> Self {
         Self { limit, waited: Duration::ZERO, bytes: 0 }
     }
 
-    /// After a wait of `time`, `bytes` came. Fails once the limit's time is over and too little has come in it.
+    /// Records that `bytes` arrived after a wait of `time`. Returns an error once the waiting time
+    /// of the limit is over and too few bytes have arrived in it.
     ///
-    /// One long pause counts as half of that time: how long a sender may be silent, others limit, and after the pause it has the
-    /// other half to make it good.
+    /// A single pause counts as at most half of the limit's time. Other timeouts limit how long a
+    /// sender may be silent; after a long pause it has the other half of the time to catch up.
     pub fn record_received(&mut self, bytes: u64, time: Duration) -> Result<(), TooSlowError> {
         self.waited += time.min(self.limit.time / 2);
         self.bytes = self.bytes.saturating_add(bytes);

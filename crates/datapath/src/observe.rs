@@ -1,13 +1,15 @@
-//! The two words for how a transfer is doing, and the events that say them. The data path knows these and no metrics library.
+//! The progress of a transfer: [`Stage`], [`TransferPhase`], and the events that report them. The
+//! data path does not depend on a metrics library.
 //!
 //! | | [`Stage`]: where | [`TransferPhase`]: how far |
 //! | --- | --- | --- |
-//! | log | in sentences | `New phase: Info`, `TransferDataFile`, `Resize`, `Complete`, as CDI's importer has it |
+//! | log | in sentences | CDI's `New phase: Info`, `TransferDataFile`, `Resize`, `Complete` |
 //! | metrics | the label `stage` of `cdi_transfer_{retries,errors,stage_seconds}_total` | |
 //! | status of an upload server | | `stage` |
 //! | JSON of the command line | `stage` of an error | |
 //!
-//! What a server is doing when no transfer runs is neither: an upload server has a state, the label of `cdi_uploadserver_state`.
+//! Neither of them describes a server without a transfer. An upload server has a separate state
+//! for that, the label of `cdi_uploadserver_state`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,27 +20,28 @@ use std::time::Duration;
 use crate::error::SourceErrorKind;
 use crate::facts::ImageFacts;
 
-/// Shortest time of a stage that is worth a remark.
+/// Shortest time of a stage that is worth mentioning.
 const SLOW_PART: Duration = Duration::from_secs(1);
 
-/// The parts of a transfer, which work at the same time; each failure is one's.
+/// The parts of a transfer. They work at the same time, and each failure belongs to one of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// Bytes do not arrive: not found, refused, cut, changed.
+    /// Reads the source. Failures: not found, refused, interrupted, changed.
     Source,
-    /// A compressed layer is corrupt, unsupported or over its limits.
+    /// Decompresses. Failures: a layer is corrupt, unsupported or over its limits.
     Decode,
-    /// The disk image is invalid, unsupported or refers to another file.
+    /// Finds the guest's data. Failures: the image is invalid, unsupported or refers to another
+    /// file.
     Format,
-    /// The disk that is written: no space, too small, I/O error.
+    /// Writes the disk. Failures: no space, too small, I/O error.
     Target,
 }
 
 impl Stage {
-    /// All of them, in the order in which bytes pass.
+    /// All stages, in the order in which bytes pass through them.
     pub const ALL: [Self; 4] = [Self::Source, Self::Decode, Self::Format, Self::Target];
 
-    /// The lower-case noun.
+    /// The lower-case name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Source => "source",
@@ -58,9 +61,9 @@ impl fmt::Display for Stage {
 /// The steps of a transfer, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransferPhase {
-    /// The head of the source is looked at: layers, format, sizes.
+    /// The head of the source is read: layers, format, sizes.
     Info,
-    /// Bytes flow from the source to the target.
+    /// Data is copied from the source to the target.
     Transfer,
     /// The disk gets its final size.
     Resize,
@@ -69,7 +72,7 @@ pub enum TransferPhase {
 }
 
 impl TransferPhase {
-    /// The lower-case word.
+    /// The lower-case name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Info => "info",
@@ -80,12 +83,12 @@ impl TransferPhase {
     }
 }
 
-/// A time that several threads add to.
+/// A duration to which several threads add.
 #[derive(Debug, Default)]
 pub(crate) struct SharedTime(AtomicU64);
 
 impl SharedTime {
-    /// Adds `time`.
+    /// Adds `time` to the sum.
     pub(crate) fn add_time(&self, time: Duration) {
         let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.fetch_add(nanos, Ordering::Relaxed);
@@ -96,28 +99,29 @@ impl SharedTime {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 
-    /// The sum since the last look.
+    /// The sum since the last call.
     pub(crate) fn take_time(&self) -> Duration {
         Duration::from_nanos(self.0.swap(0, Ordering::Relaxed))
     }
 }
 
-/// Bytes that every program counts which fills a volume, or sends one.
+/// The kinds of bytes that every program counts which writes or sends a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteCount {
-    /// Bytes of the source that are consumed.
+    /// Bytes of the source that were consumed.
     Source,
-    /// Bytes that are written to the target, or sent to it.
+    /// Bytes that were written to the target, or sent to it.
     Target,
-    /// Zeros that need not be written.
+    /// Zeros that did not have to be written.
     Skipped,
 }
 
 impl ByteCount {
-    /// All of them. Each is counted once its place in the data path calls [`Observer::record_bytes`].
+    /// All counts. A new count also needs a call of [`Observer::record_bytes`] where its bytes
+    /// pass.
     pub const ALL: [Self; 3] = [Self::Source, Self::Target, Self::Skipped];
 
-    /// The name and the help text of its metric.
+    /// The name and the help text of the count's metric.
     pub const fn describe(self) -> (&'static str, &'static str) {
         match self {
             Self::Source => ("source_bytes", "Bytes of the source that were consumed."),
@@ -133,11 +137,11 @@ impl ByteCount {
 /// An attempt that failed, and the pause before the next one.
 #[derive(Debug, Clone)]
 pub struct RetryPause<'a> {
-    /// The reason why it failed, in few words and without secrets: `connection refused`.
+    /// Why the attempt failed, in a few words and without secrets, such as `connection refused`.
     pub cause: &'a str,
-    /// The number of the next attempt; the first, which failed, has 1.
+    /// Number of the next attempt. The first attempt, which failed, has number 1.
     pub next_attempt: u32,
-    /// Time until that.
+    /// Time until the next attempt.
     pub pause: Duration,
 }
 
@@ -146,22 +150,22 @@ pub struct RetryPause<'a> {
 pub struct StageTimes([SharedTime; Stage::ALL.len()]);
 
 impl StageTimes {
-    /// Adds `time` to that of `stage`.
+    /// Adds `time` to the total of `stage`.
     pub fn add_time(&self, stage: Stage, time: Duration) {
         self.0[stage as usize].add_time(time);
     }
 
-    /// The time of each stage so far.
+    /// The total time of each stage so far.
     pub fn all_times(&self) -> [(Stage, Duration); Stage::ALL.len()] {
         Stage::ALL.map(|stage| (stage, self.0[stage as usize].total_time()))
     }
 
-    /// The seconds of each stage, by its name.
+    /// The seconds of each stage, by the stage's name.
     pub fn seconds_by_name(&self) -> BTreeMap<&'static str, f64> {
         self.all_times().into_iter().map(|(stage, time)| (stage.name(), time.as_secs_f64())).collect()
     }
 
-    /// `summary` of a transfer, with another line if one stage took most of its time.
+    /// Returns `summary`, with an additional line if one stage took most of the transfer's time.
     pub fn add_slow_part(&self, summary: String) -> String {
         match self.slow_part() {
             Some(slow_part) => format!("{summary}\n{slow_part}"),
@@ -169,8 +173,8 @@ impl StageTimes {
         }
     }
 
-    /// The stages that took a time, and the one that took most of it: `source 3.0 s, target 0.2 s:
-    /// the source is the slow part`. `None` if no stage stands out, or all of them were quick.
+    /// Lists the times of all stages that were used and names the slowest: `source 3.0 s, target
+    /// 0.2 s: the source is the slow part`. `None` if no stage stands out, or if all were fast.
     fn slow_part(&self) -> Option<String> {
         let times = self.all_times();
         let (slowest, longest) = times.into_iter().max_by_key(|(_, time)| *time)?;
@@ -186,23 +190,25 @@ impl StageTimes {
     }
 }
 
-/// Receives events from the threads of a transfer and of its source; every method must return at once.
+/// Receives events from the threads of a transfer and of its source. Every method must return at
+/// once.
 pub trait Observer: Send + Sync {
-    /// A new phase began.
+    /// A new phase begins.
     fn begin_phase(&self, _phase: TransferPhase) {}
-    /// The image was recognised; comes once, before the first data byte.
+    /// The image was recognised. Called once, before the first data byte.
     fn record_image(&self, _facts: &ImageFacts) {}
-    /// `position` bytes of the source are consumed, of `total` if the source knows. Called per chunk.
+    /// `position` bytes of the source were consumed, of `total` if the source knows its size.
+    /// Called for each chunk.
     fn source_position(&self, _position: u64, _total: Option<u64>) {}
-    /// The transfer has come to `total` bytes of this count. Called now and then.
+    /// The count has reached `total` bytes. Called from time to time.
     fn record_bytes(&self, _count: ByteCount, _total: u64) {}
-    /// An attempt to read the source failed, with trouble of this kind, and is made again.
+    /// An attempt to read the source failed with an error of this kind and will be retried.
     fn record_retry(&self, _kind: SourceErrorKind) {}
-    /// The source waits before it is asked again.
+    /// The source pauses before its next attempt.
     fn begin_wait(&self, _pause: &RetryPause<'_>) {}
-    /// The source brings bytes again, or was given up.
+    /// The source delivers bytes again, or has given up.
     fn end_wait(&self) {}
-    /// `stage` took `time` more. Called per chunk.
+    /// `stage` took `time` in addition. Called for each chunk.
     fn record_time(&self, _stage: Stage, _time: Duration) {}
 }
 
@@ -219,7 +225,7 @@ pub struct NoObserver;
 impl Observer for NoObserver {}
 
 impl NoObserver {
-    /// The shared form, as options hold it.
+    /// The observer in the shared form that options hold.
     pub fn new_shared() -> Arc<dyn Observer> {
         Arc::new(Self)
     }

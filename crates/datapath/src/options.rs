@@ -1,5 +1,6 @@
-//! Settings of the operations: [`ReadOptions`] for everything that reads a source, [`WriteOptions`] for what writes a disk besides, and
-//! [`PayloadKind`] where the source holds one image.
+//! Settings of the operations: [`ReadOptions`] for everything that reads a source,
+//! [`WriteOptions`] for everything that also writes a disk, and [`PayloadKind`] where the source
+//! holds one image.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 #[cfg(feature = "targets")]
@@ -19,30 +20,30 @@ use crate::min_speed::SpeedLimit;
 use crate::observe::{NoObserver, Observer};
 use crate::source::Source;
 
-/// Bytes that upstream takes for the header of an image, whichever its format (contract §1.9).
+/// Bytes that upstream reads as the header of an image, whatever its format (contract §1.9).
 pub(crate) const HEADER_BYTES: usize = 512;
 
-/// Compressed layers around what a source holds.
+/// The compressed layers around the content of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompressionLayers {
-    /// Layers that are recognized by their first bytes.
+    /// Layers are recognised by their first bytes.
     #[default]
     Sniffed,
-    /// No layer: a guest has written the first bytes, whatever they look like.
+    /// No layer: a guest wrote the first bytes, so they are not interpreted.
     None,
-    /// One layer of this codec, as both ends have agreed, and none below it.
+    /// Exactly one layer of this codec, as both ends have agreed. No layer below it is recognised.
     Only(Codec),
 }
 
-/// The thing below the layers that becomes a disk.
+/// The content inside the layers that becomes a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PayloadKind {
-    /// A disk image of this format, or of the one that its first bytes show.
+    /// A disk image of this format; `None` recognises the format by the first bytes.
     Image(Option<Format>),
-    /// A tar that is a clone of a directory, in which `disk.img` is a raw disk.
+    /// A tar that is a clone of a directory and contains the raw disk `disk.img`.
     CloneOfFiles,
-    /// An OVA: a tar with one disk image of this format, or of the one that its first bytes show. It is read to its end, where
-    /// its manifest may be.
+    /// An OVA: a tar with one disk image of this format; `None` recognises the format by its first
+    /// bytes. The tar is read to its end, where its manifest may be.
     Appliance(Option<Format>),
 }
 
@@ -56,13 +57,13 @@ impl PayloadKind {
     /// A raw disk that a guest has written, whatever its first and last bytes look like.
     pub const RAW: Self = Self::Image(Some(Format::Raw));
 
-    /// The payload of `source`: a guest's disk is one, whatever else it is said to be.
+    /// The payload of `source`. If the source is a guest's disk, that overrides `self`.
     pub(crate) fn for_source(self, source: &dyn Source) -> Self {
         if source.is_disk() { Self::RAW } else { self }
     }
 
-    /// The format that is known before the first byte. That of a clone is: a raw disk that a guest has written may begin like any
-    /// image.
+    /// The format, if it is known before the first byte. For a clone it is: the raw disk of a
+    /// guest may begin like any image.
     pub(crate) fn known_format(self) -> Option<Format> {
         match self {
             Self::Image(format) | Self::Appliance(format) => format,
@@ -71,61 +72,64 @@ impl PayloadKind {
     }
 }
 
-/// Default of [`DecodeLimits::spare_bytes`]: headers, indexes, seek tables and padding take less.
+/// Default of [`DecodeLimits::spare_bytes`]. Headers, indexes, seek tables and padding take less.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Costs that all layers of a stack may have together.
+/// Limits that all layers of a stack share.
 #[derive(Debug, Clone)]
 pub struct DecodeLimits {
-    /// Memory that windows (zstd) and dictionaries (xz) are taken from. Asked for by the stream's own header, before the memory
-    /// is taken.
+    /// Memory for windows (zstd) and dictionaries (xz). The size in the stream's header is
+    /// requested from this budget before the memory is allocated.
     pub memory: MemoryBudget,
-    /// Bytes that a layer may read before something comes out below all of them; see `decode/spent.rs`.
+    /// Bytes that a layer may read before the innermost layer produces any output; see
+    /// `decode/expansion_budget.rs`.
     pub spare_bytes: u64,
-    /// Threads that a layer may decode with, where its format and its encoder allow that (xz). With one, the thread
-    /// that reads decodes.
+    /// Threads that a layer may decode with, if its format and the way it was encoded allow that
+    /// (xz). With one thread, the reading thread decodes.
     pub threads: NonZeroUsize,
 }
 
 impl Default for DecodeLimits {
-    /// The budget of the process, what real streams need, and one thread.
+    /// The budget of the process, the spare bytes that real streams need, and one thread.
     fn default() -> Self {
         Self { memory: MemoryBudget::default(), spare_bytes: SPARE_BYTES, threads: NonZeroUsize::MIN }
     }
 }
 
-/// Order in which the parts of an image with a map may be read.
+/// The order in which the parts of an image with a map may be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ReadRoute {
-    /// Map first where the source has ranges, one pass elsewhere.
+    /// The map first if the source supports ranges, otherwise everything in one pass.
     #[default]
     Auto,
-    /// Never ask the source for ranges.
+    /// Everything in one pass: never ask the source for ranges.
     OnePass,
 }
 
 /// Settings of everything that reads a source.
 #[derive(Clone)]
 pub struct ReadOptions {
-    /// The digest of the whole object, over the bytes as transferred.
+    /// The expected digest of the whole object, computed over the bytes as transferred.
     pub checksum: Option<Checksum>,
     /// The compression around the payload.
     pub layers: CompressionLayers,
-    /// Refuse what ends before an image has its header, 512 bytes, packed or unpacked, as CDI does: it may be a page about an
-    /// image. Otherwise that is a raw disk of one sector.
+    /// Reject, as CDI does, a source that ends before an image header of 512 bytes is complete,
+    /// compressed or not. It may be a web page about an image. Otherwise such a source is a raw
+    /// disk of one sector.
     pub full_header: bool,
-    /// Read the source to its end, even if the image does not need that: somebody waits for it, or wants to know that all of
-    /// it came.
+    /// Read the source to its end even if the image does not need that, because another process
+    /// waits for it, or to make sure that everything arrived.
     pub read_all: bool,
-    /// Caps of the decoders. Where a disk is written, as many threads decode as write it.
+    /// Limits of the decoders. Where a disk is written, the number of decoding threads equals the
+    /// number of writing threads.
     pub limits: DecodeLimits,
-    /// Most source bytes a second.
+    /// Most source bytes per second.
     pub limit_rate: Option<NonZeroU64>,
-    /// Least source bytes a second.
+    /// Fewest source bytes per second.
     pub speed_limit: Option<SpeedLimit>,
-    /// Ends the operation soon after it is cancelled.
+    /// Cancelling this token ends the operation soon afterwards.
     pub stop: CancellationToken,
-    /// Observer that is told of the progress.
+    /// The observer that receives the progress.
     pub observer: Arc<dyn Observer>,
 }
 
@@ -146,12 +150,12 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// The default settings, with the token that ends the operation.
+    /// The default settings with a token that ends the operation.
     pub fn with_stop(stop: CancellationToken) -> Self {
         Self { stop, ..Self::default() }
     }
 
-    /// The settings for `source`: in a guest's disk nothing is looked for.
+    /// The settings for `source`. In a guest's disk no layers or headers are looked for.
     pub(crate) fn for_source(&self, source: &dyn Source) -> Self {
         let mut reading = self.clone();
         if source.is_disk() {
@@ -160,7 +164,7 @@ impl ReadOptions {
         reading
     }
 
-    /// Fails if a stream that begins with `head` has no bytes, or fewer than wanted.
+    /// Returns an error if a stream that begins with `head` is empty, or shorter than required.
     pub(crate) fn check_header(&self, head: &[u8]) -> Result<(), DecodeError> {
         match head.len() {
             0 => Err(DecodeError::Empty),
@@ -169,8 +173,8 @@ impl ReadOptions {
         }
     }
 
-    /// Fails if the operation is to stop. The last look is before the step that makes the result complete: after it, a request
-    /// to stop comes too late.
+    /// Returns an error if the operation should stop. Last called before the step that completes
+    /// the result: a later request to stop has no effect.
     pub(crate) fn check_stop(&self) -> Result<(), Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Stopped);
@@ -179,18 +183,18 @@ impl ReadOptions {
     }
 }
 
-/// Settings of what writes a disk.
+/// Settings of everything that writes a disk.
 #[cfg(feature = "targets")]
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
-    /// Threads that write, inflating clusters where the image has such; and as many that decode where the stream can be
-    /// decoded by several.
+    /// Number of threads that write, and inflate clusters if the image has compressed ones. As
+    /// many threads decode, if several threads can decode the stream.
     pub workers: NonZeroUsize,
     /// The order in which an image with a map may be read.
     pub route: ReadRoute,
-    /// A directory for clusters that fit nowhere else; see [`crate::format::park`].
+    /// A directory for clusters that do not fit elsewhere; see [`crate::format::park`].
     pub scratch: Option<PathBuf>,
-    /// The part of a raw disk that is there already: the stream is the disk without it.
+    /// The part of a raw disk that exists already. The stream does not contain it.
     pub kept: Option<Arc<VerifiedPrefix>>,
 }
 
@@ -208,7 +212,7 @@ impl Default for WriteOptions {
 
 #[cfg(feature = "targets")]
 impl WriteOptions {
-    /// The caps of decoders that feed these writers: as many threads as write.
+    /// The limits of decoders that feed these writers: as many threads as there are writers.
     pub(crate) fn decode_limits(&self, limits: &DecodeLimits) -> DecodeLimits {
         DecodeLimits { threads: self.workers, ..limits.clone() }
     }

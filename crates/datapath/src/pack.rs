@@ -1,9 +1,11 @@
-//! From the chunks of a network library to chunks that the target can write from where they are.
+//! Copies the buffers of a network library into chunks that the target can write without another
+//! copy.
 //!
-//! Buffers that a library hands out lie anywhere in memory, in memory that is fresh each time. Copied once, while the
-//! processor still has it at hand, it is aligned ([`ChunkBuffer`]), the library's buffer is free again, and runs of zeros become
-//! references to the one block of zeros that need not be looked at again. Without that, a quarter of the time of a raw import
-//! went into fresh pages.
+//! A library's buffers lie anywhere in memory, and each time in fresh memory. They are copied
+//! once, while the data is still in the processor's cache. The copy is aligned ([`ChunkBuffer`]),
+//! the library's buffer is free again, and runs of zeros become references to the shared block of
+//! zeros, which need not be examined again. Without this, a quarter of the time of a raw import
+//! was spent on fresh pages.
 
 use std::collections::VecDeque;
 
@@ -12,23 +14,24 @@ use bytes::Bytes;
 use crate::buffer::ChunkBuffer;
 use crate::zeros::{ZEROS, is_zero};
 
-/// Granularity in which zeros are noticed: fewer looks than at every page, and small against what a read of a socket gives.
+/// Granularity at which zeros are detected. Cheaper than checking every page, and small compared
+/// with one read of a socket.
 const RUN_BYTES: usize = 16 << 10;
 
-/// A chunk and the memory that it keeps.
+/// A chunk, and the amount of memory that it keeps allocated.
 pub struct PackedChunk {
-    /// The bytes.
+    /// The content of the chunk.
     pub bytes: Bytes,
-    /// Bytes of memory that are not free before this chunk is dropped.
+    /// Bytes of memory that become free only when this chunk is dropped.
     pub held: usize,
 }
 
-/// Packs one stream.
+/// Packs the bytes of one stream into chunks.
 pub struct ChunkPacker {
     /// Offset of the next byte in the stream.
     offset: u64,
     filling: Option<ChunkBuffer>,
-    /// Bytes of zeros behind what is filled in.
+    /// Number of zero bytes that follow the filled part.
     zeros: usize,
     ready: VecDeque<PackedChunk>,
 }
@@ -89,17 +92,17 @@ impl ChunkPacker {
         }
     }
 
-    /// The next packed chunk, once there is a full one.
+    /// Returns the next chunk that is ready, if any.
     pub fn pop(&mut self) -> Option<PackedChunk> {
         self.ready.pop_front()
     }
 
-    /// True if bytes wait for more to come.
+    /// True if bytes are waiting for their chunk to be filled.
     pub fn has_rest(&self) -> bool {
         self.filling.is_some() || self.zeros > 0
     }
 
-    /// Makes what waits ready as well: the stream is at its end, or slow.
+    /// Makes the waiting bytes ready too. For the end of the stream, or a slow stream.
     pub fn flush(&mut self) {
         self.hand_over_data();
         self.hand_over_zeros();

@@ -1,4 +1,4 @@
-//! A bounded queue between threads whose bound is bytes, not messages.
+//! A bounded queue between threads. The limit counts bytes, not messages.
 
 use std::collections::VecDeque;
 
@@ -6,28 +6,32 @@ use parking_lot::{Condvar, Mutex};
 
 struct QueueState<T> {
     items: VecDeque<(T, usize)>,
-    /// Bytes in the queue and in the hands of consumers.
+    /// Bytes in the queue, plus those that consumers have taken and not released yet.
     in_flight: usize,
     closed: bool,
 }
 
-/// Many producers, many consumers. An item counts until it is done, not until it is taken.
+/// A queue for many producers and many consumers. An item counts until it is released, not until
+/// it is taken.
 pub(crate) struct WorkQueue<T> {
     state: Mutex<QueueState<T>>,
-    /// Consumers wait for an item here, producers for room there: whoever cannot go on is not woken.
+    /// Consumers wait for `has_items` and producers for `has_room`, so that only threads that can
+    /// continue are woken.
     has_items: Condvar,
     has_room: Condvar,
     budget: usize,
 }
 
 impl<T> WorkQueue<T> {
-    /// A queue that lets `budget` bytes be in flight; a larger single item passes when nothing else is.
+    /// A queue that allows `budget` bytes in flight. A single larger item is accepted when no
+    /// other bytes are in flight.
     pub(crate) fn new(budget: usize) -> Self {
         let state = QueueState { items: VecDeque::new(), in_flight: 0, closed: false };
         Self { state: Mutex::new(state), has_items: Condvar::new(), has_room: Condvar::new(), budget }
     }
 
-    /// Waits for room. `false`: the queue is closed and the item dropped.
+    /// Waits for room and adds the item. Returns `false` if the queue is closed; the item is
+    /// dropped then.
     pub(crate) fn push(&self, item: T, bytes: usize) -> bool {
         let mut state = self.state.lock();
         while !state.closed && state.in_flight > 0 && state.in_flight.saturating_add(bytes) > self.budget {
@@ -43,8 +47,8 @@ impl<T> WorkQueue<T> {
         true
     }
 
-    /// Waits for an item; `None` when the queue is closed and empty. The item's bytes are to be given back with
-    /// [`WorkQueue::release_bytes`].
+    /// Waits for an item. `None` when the queue is closed and empty. The caller must return the
+    /// item's bytes with [`WorkQueue::release_bytes`].
     pub(crate) fn pop(&self) -> Option<(T, usize)> {
         let mut state = self.state.lock();
         let is_waiting = |state: &mut QueueState<T>| state.items.is_empty() && !state.closed;
@@ -52,25 +56,26 @@ impl<T> WorkQueue<T> {
         state.items.pop_front()
     }
 
-    /// Frees the room of an item with this number of bytes. Producers that wait go on when half of the budget is free.
+    /// Releases the bytes of an item. Waiting producers are woken when half of the budget is free.
     pub(crate) fn release_bytes(&self, bytes: usize) {
         let mut state = self.state.lock();
         state.in_flight -= bytes;
         let is_low = state.in_flight <= self.budget / 2;
         drop(state);
-        // A producer that was woken for the room of each item slept a thousand times in a raw import of 1.4 GB.
+        // Waking a producer for each released item made it sleep a thousand times in a raw import
+        // of 1.4 GB.
         if is_low {
             self.has_room.notify_all();
         }
     }
 
-    /// Ends the queue: items in it are still handed out.
+    /// Closes the queue. Items in it are still handed out.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.wake_all();
     }
 
-    /// Ends the queue after a failure: items in it are dropped.
+    /// Closes the queue after a failure. Items in it are dropped.
     pub(crate) fn abort(&self) {
         let mut state = self.state.lock();
         state.closed = true;
@@ -98,7 +103,7 @@ mod tests {
                 scope.spawn(|| {
                     while let Some((size, bytes)) = queue.pop() {
                         assert_eq!(size, bytes);
-                        // Slower than the producer, so that the budget is what limits it.
+                        // Slower than the producer, so that the budget is the limiting factor.
                         std::thread::sleep(std::time::Duration::from_micros(20));
                         queue.release_bytes(bytes);
                     }
@@ -130,7 +135,7 @@ mod tests {
         (0..3).for_each(|_| assert!(queue.push((), 30)));
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.push((), 20));
-            // Long enough for it to wait, and then for it not to be woken.
+            // Long enough for it to start waiting, and then to show that it was not woken.
             for left in [60, 30] {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 assert!(!waiting.is_finished());

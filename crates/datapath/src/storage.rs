@@ -1,9 +1,11 @@
-//! The place of bytes behind their names, so that a target is never what is being read.
+//! Finds out where the bytes behind a name are stored, so that a target is never the source that
+//! is being read.
 //!
-//! Beside files and devices that are simply the same, the kernel tells in sysfs of which disk a device is a partition, and
-//! which file backs a loop device. Where `/sys` cannot be read, as in some pods, only what `stat` tells is known. A device
-//! with a mounted filesystem, or with device-mapper or md devices on it, needs no look: the kernel lets nobody open it
-//! exclusively, as every target is.
+//! Besides identical files and devices, the kernel shows in sysfs which disk a partition belongs
+//! to and which file backs a loop device. Where `/sys` cannot be read, as in some pods, only the
+//! result of `stat` is used. A device with a mounted filesystem, or with device-mapper or md
+//! devices on it, needs no check: targets are opened exclusively, and the kernel refuses that for
+//! such a device.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -33,7 +35,7 @@ impl From<&Stat> for Inode {
     }
 }
 
-/// A place that holds bytes.
+/// A file or block device that stores bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StorageLocation(StorageKind);
 
@@ -44,12 +46,13 @@ enum StorageKind {
 }
 
 impl StorageLocation {
-    /// The place of the bytes of an open file or device; pipes and other things hold none.
+    /// The location of the bytes of an open file or device. `None` for pipes and everything else
+    /// that stores no bytes.
     pub fn from_file(file: impl AsFd) -> Option<Self> {
         Self::from_stat(&rustix::fs::fstat(file).ok()?)
     }
 
-    /// The place of the bytes of `path`, through symbolic links.
+    /// The location of the bytes of `path`. Follows symbolic links.
     pub fn from_path(path: &Path) -> Option<Self> {
         Self::from_stat(&rustix::fs::stat(path).ok()?)
     }
@@ -62,7 +65,7 @@ impl StorageLocation {
         }
     }
 
-    /// The file, if it is one.
+    /// The inode, if the location is a file.
     pub(crate) fn file_inode(self) -> Option<Inode> {
         match self.0 {
             StorageKind::File(inode) => Some(inode),
@@ -70,27 +73,28 @@ impl StorageLocation {
         }
     }
 
-    /// True if what is written to `target` may change what is read from `self`: one is the other, or is a part of it.
-    /// Two parts of the same disk are not in each other's way.
+    /// True if writing to `target` may change what is read from `self`: both are the same, or one
+    /// is a part of the other. Two partitions of the same disk do not affect each other.
     pub fn shares_bytes_with(self, target: Self) -> bool {
         self.backing_chain().any(|place| place == target) || target.backing_chain().any(|place| place == self)
     }
 
-    /// This place, the one that holds its bytes, and so on. Names of backing files may mean others here, even the device itself,
-    /// hence the limit.
+    /// This location, the one that stores its bytes, and so on. The name of a backing file may
+    /// mean another file in this mount namespace, even the device itself, so the number of steps
+    /// is limited.
     fn backing_chain(self) -> impl Iterator<Item = Self> {
         const MAX_PLACES: usize = 16;
         std::iter::successors(Some(self), |place| place.backing_storage()).take(MAX_PLACES)
     }
 
-    /// The disk of a partition, or the file of a loop device.
+    /// The disk of a partition, or the backing file of a loop device.
     fn backing_storage(self) -> Option<Self> {
         let Self(StorageKind::Device(device)) = self else {
             return None;
         };
         let folder = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
         if folder.join("partition").exists() {
-            // A partition's folder lies in that of its disk.
+            // In sysfs a partition's directory lies inside the directory of its disk.
             let number = fs::read_to_string(folder.join("../dev")).ok()?;
             let (major, minor) = number.trim_end().split_once(':')?;
             let disk = makedev(major.parse().ok()?, minor.parse().ok()?);

@@ -1,4 +1,4 @@
-//! The one function that stacks the stages.
+//! The function that connects all stages of a transfer.
 
 use crate::archive;
 use crate::decode;
@@ -13,29 +13,30 @@ use crate::observe::{ByteCount, Stage, TransferPhase};
 use crate::options::{PayloadKind, ReadOptions, WriteOptions};
 use crate::source::Source;
 
-/// Figures of a finished transfer.
+/// Results of a finished transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TransferReport {
     /// Facts about the image.
     pub facts: ImageFacts,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
-    /// Bytes of the target: more than the virtual size if it was grown.
+    /// Bytes of the target. More than the virtual size if the target was grown.
     pub disk_size: u64,
-    /// Source bytes that were consumed (or skipped, on the ranged route).
+    /// Source bytes that were read or, on the ranged route, skipped.
     pub source_bytes: u64,
-    /// Bytes that were written to the target.
+    /// Bytes written to the target.
     pub written_bytes: u64,
-    /// The digest of the whole object, if one was asked for.
+    /// The digest of the whole object, if one was requested.
     pub checksum: Option<String>,
     /// True if every block of the target is allocated.
     pub preallocated: bool,
-    /// The most memory that data took at once, since the process began; see [`memory`].
+    /// Most memory that data took at once since the process began; see [`memory`].
     pub peak_held_bytes: usize,
 }
 
-/// Moves the image that `payload` says is in `source` onto the target. Returns when it is complete, verified and on the disk;
-/// after a failure nothing is left that looks complete.
+/// Copies the image in `source` to the target. `payload` says what kind of content the source
+/// holds. Returns when the disk is complete, verified and synced. After a failure the target does
+/// not look like a complete disk.
 pub fn transfer_image(
     source: &dyn Source,
     payload: PayloadKind,
@@ -51,27 +52,30 @@ pub fn transfer_image(
     reading.observer.begin_phase(TransferPhase::Info);
     disk::refuse_source(&target.path, source)?;
 
-    // Source, meter, digest. The meter comes first of all: its position is that of the source, its digest the one of the object
-    // as others see it, above all layers, and a request to stop is noticed wherever bytes are waited for.
+    // Source, meter, digest. The meter comes first: it counts source bytes, its digest is the
+    // published one of the object, computed outside all layers, and it notices a request to stop
+    // wherever bytes are waited for.
     let meter = Meter::new(source, reading)?;
     let readings = meter.readings();
 
-    // Peek and decode: the first bytes decide, not a name or a header of HTTP. Before the archive, since archives are packed as
-    // a whole.
+    // Peek and decode: the first bytes decide, not a name or an HTTP header. This comes before the
+    // archive stage, because archives are compressed as a whole.
     let input = decode::decode_input(meter, reading, &writing.decode_limits(&reading.limits))?;
 
-    // Tar and OVA: the file in it is a stream like any other, and a layer for those who read the facts.
+    // Tar and OVA: the file inside is a stream like any other. In the facts the archive appears as
+    // a layer.
     let mut input = archive::open_payload(input, payload, reading)?;
 
-    // Format: the head, and the map where the source has ranges. Before the target is opened, for two reasons: it has to know the
-    // size, and a bad image must not cost what is on it.
+    // Format: the head, and the map if the source supports ranges. This comes before the target is
+    // opened, because the target must know the size, and because a bad image must not destroy the
+    // existing content.
     let image = PreparedImage::open(source, &mut input, payload, reading, writing.route)?;
     let mut facts = image.image_facts(&input);
     let kept_bytes = writing.kept.as_ref().map_or(0, |kept| kept.kept_bytes());
     facts.virtual_size = facts.virtual_size.map(|size| size.saturating_add(kept_bytes));
     reading.observer.record_image(&facts);
 
-    // Target: from here on something is written.
+    // Target: from here on data is written.
     reading.observer.begin_phase(TransferPhase::Transfer);
     let disk = match &writing.kept {
         Some(kept) => Disk::open_behind(target, kept)?,
@@ -92,12 +96,12 @@ pub fn transfer_image(
             })
         },
     )?;
-    // A raw image may turn out to have a footer only at its end.
+    // The footer of a raw image may appear only at its end.
     let CopiedDisk { virtual_size, format } = copied;
     facts.format = format;
 
-    // Drain and verify: after the copy, because only the end of the stream proves its beginning; before the disk grows, because
-    // that may take long for nothing.
+    // Drain and verify: after the copy, because only the end of the stream proves its beginning;
+    // and before the disk grows, because growing may take long and would be in vain.
     let checksum = input.finish_reading()?;
     let source_bytes = readings.position();
 
@@ -105,7 +109,7 @@ pub fn transfer_image(
     disk.report_progress(&*reading.observer);
     let disk_size = readings.time_stage(Stage::Target, || disk.resize(virtual_size, target.size))?;
 
-    // Commit: the first MiB, which was held back, makes the disk complete.
+    // Commit: writing the first MiB, which was held back, makes the disk complete.
     reading.check_stop()?;
     let written_bytes = readings.time_stage(Stage::Target, || disk.commit(virtual_size, target.mode))?;
     let skipped_bytes = disk_size.saturating_sub(written_bytes.saturating_add(kept_bytes));

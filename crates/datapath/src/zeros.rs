@@ -1,33 +1,35 @@
-//! Finding runs of zeros in data, without copying it.
+//! Finds runs of zeros in data, without copying it.
 
 use std::ops::Range;
 
-/// Granularity of zero detection: the block size of common filesystems, and what `qemu-img -S 4k` uses.
+/// Granularity of zero detection: the block size of common filesystems, and of `qemu-img -S 4k`.
 pub const ZERO_BLOCK: u64 = 4096;
 
-/// Zeros that are shared: chunks of the data path that refer to them need not be looked at.
+/// A shared block of zeros. Chunks that refer to it are known to be zero without reading them.
 pub static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
-/// True if the bytes are a part of [`ZEROS`], which costs nothing to find out.
+/// True if the bytes are part of [`ZEROS`]. Compares only the address.
 pub fn is_known_zero(bytes: &[u8]) -> bool {
     ZEROS.as_ptr_range().contains(&bytes.as_ptr())
 }
 
-/// True if every byte is zero. Compares with a block of zeros, which becomes `memcmp`: measured at 83 GB/s
-/// against 2.5 GB/s of a byte loop.
+/// True if every byte is zero. Compares with a block of zeros, which compiles to `memcmp`: 83 GB/s
+/// measured, against 2.5 GB/s for a byte loop.
 pub fn is_zero(bytes: &[u8]) -> bool {
     let block = &ZEROS[..4096];
     is_known_zero(bytes) || bytes.chunks(4096).all(|chunk| chunk == &block[..chunk.len()])
 }
 
-/// The runs of a segment that hold data, relative to its start. `pieces` lie one after the other from `offset` on the disk; blocks of
-/// [`ZERO_BLOCK`] bytes, aligned on the disk, that are all zero are left out, whichever pieces they are spread over.
+/// Returns the ranges of a segment that hold data, relative to its start. `pieces` follow each
+/// other from `offset` on the disk. Blocks of [`ZERO_BLOCK`] bytes, aligned on the disk, are left
+/// out if all their bytes are zero, even if they span several pieces.
 pub fn data_runs<'a>(offset: u64, pieces: impl Iterator<Item = &'a [u8]>) -> Vec<Range<usize>> {
     let mut scan = ZeroScan { runs: Vec::new(), block_start: 0, block_is_zero: true };
     let mut at = 0;
     for mut piece in pieces {
         while !piece.is_empty() {
-            // Blocks are those of the disk, not of the pieces: only a whole block of the filesystem can become a hole.
+            // Blocks are aligned on the disk, not in the pieces: only a whole filesystem block can
+            // become a hole.
             let left_in_block = ZERO_BLOCK - (offset + at as u64) % ZERO_BLOCK;
             let take = usize::try_from(left_in_block).unwrap_or(usize::MAX).min(piece.len());
             let (part, rest) = piece.split_at(take);
