@@ -80,8 +80,7 @@ impl StorageLocation {
     }
 
     /// This location, the one that stores its bytes, and so on. The name of a backing file may
-    /// mean another file in this mount namespace, even the device itself, so the number of steps
-    /// is limited.
+    /// mean a different file here, even the device itself, so the number of steps is limited.
     fn backing_chain(self) -> impl Iterator<Item = Self> {
         const MAX_PLACES: usize = 16;
         std::iter::successors(Some(self), |place| place.backing_storage()).take(MAX_PLACES)
