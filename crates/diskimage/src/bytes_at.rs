@@ -1,4 +1,4 @@
-//! Checked reads of integers from a byte slice: `None` when the slice ends before them.
+//! Checked reads of integers from a byte slice. They return `None` if the slice is too short.
 
 macro_rules! read {
     ($name:ident, $int:ty, $from:ident, $order:literal) => {

@@ -1,4 +1,4 @@
-//! Compressed clusters, as far as a decoder has to know them.
+//! The properties of compressed clusters that a decoder needs to know.
 
 /// The codec of a compressed cluster (or grain).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,11 +11,11 @@ pub enum ClusterCompression {
     Zstd,
 }
 
-/// The compressed clusters of one image.
+/// Codec and size of the compressed clusters of one image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompressedClusters {
-    /// Their codec.
+    /// The codec of all compressed clusters.
     pub compression: ClusterCompression,
-    /// Bytes of each, inflated.
+    /// Bytes of each cluster when inflated.
     pub size: u64,
 }

@@ -3,39 +3,39 @@
 use crate::Format;
 use crate::offsets::{Guest, Host};
 
-/// A reason, as a sentence that tells what the user can do.
+/// The reason why an image is refused. The message also says what the user can do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The format is known but this version does not read it.
+    /// The format is known, but this version does not read it.
     #[error(
         "the image is in {0} format, which this version does not convert: convert it once with `qemu-img convert -O qcow2`"
     )]
     UnsupportedFormat(Format),
-    /// A format was asked for that the content is not.
+    /// The content is not in the requested format.
     #[error("the image is not in {wanted} format: its first bytes are {found}")]
     NotThatFormat {
-        /// The format that was asked for.
+        /// The requested format.
         wanted: Format,
         /// The format of the content.
         found: Format,
     },
-    /// A raw disk is asked whether it is consistent.
+    /// A consistency check was requested for a raw disk.
     #[error("the image is raw: it has no structure of its own that could be checked")]
     NothingToCheck,
-    /// The content is that of two formats.
+    /// The content matches two formats.
     #[error("the image could be in {first} format and in {second} format: say which with --format")]
     Ambiguous {
-        /// One.
+        /// One of them.
         first: &'static str,
-        /// The other.
+        /// The other one.
         second: &'static str,
     },
-    /// A kind of image within a format that is not read.
+    /// This kind of image is not supported, although its format is.
     #[error("the {format} image is not supported: {what}")]
     Unsupported {
         /// The format.
         format: Format,
-        /// The kind, and the remedy.
+        /// The unsupported kind, and a remedy.
         what: String,
     },
     /// A header field has a value that the format does not allow.
@@ -43,37 +43,38 @@ pub enum Error {
     Header {
         /// The format.
         format: Format,
-        /// The field, and both values.
+        /// The field, its value and the allowed values.
         what: String,
     },
-    /// The file ends inside the header, or more of it has to be seen.
+    /// The image ends inside the header, or a longer head has to be read.
     #[error("invalid {format} image: the header needs {needed} bytes, the image has {available}")]
     ShortHeader {
         /// The format.
         format: Format,
-        /// Bytes that the header takes.
+        /// Length of the header in bytes.
         needed: u64,
-        /// Bytes there are.
+        /// Bytes that are available.
         available: u64,
     },
-    /// The L1 table, or the grain directory of a VMDK, is larger than any image needs (text matched by CDI's tests).
+    /// The L1 table, or the grain directory of a VMDK, is larger than any image needs. CDI's tests
+    /// match the message.
     #[error("invalid {format} image: L1 size too big: {entries} entries, the limit is {limit}")]
     L1TooBig {
         /// The format.
         format: Format,
-        /// Entries that the header announces.
+        /// Entries according to the header.
         entries: u64,
-        /// Entries that are allowed, as by QEMU.
+        /// Largest number of entries that is allowed, the same as in QEMU.
         limit: u64,
     },
-    /// The L1 table cannot map the virtual size.
+    /// The L1 table is too small to map the virtual size.
     #[error(
         "invalid qcow2 image: L1 table is too small: {entries} entries, a virtual size of {virtual_size} needs {needed}"
     )]
     L1TooSmall {
-        /// Entries that the header announces.
+        /// Entries according to the header.
         entries: u64,
-        /// Entries that the size needs.
+        /// Entries that the virtual size needs.
         needed: u64,
         /// Bytes of the virtual disk.
         virtual_size: u64,
@@ -95,33 +96,33 @@ pub enum Error {
     ExternalFile {
         /// The part of the image that refers to it.
         what: &'static str,
-        /// Its name.
+        /// The name of the other file.
         name: String,
     },
-    /// The image is the difference to another.
+    /// The image stores only the differences to another image, its parent.
     #[error(
         "the {format} image is the difference to another{}: other files are never opened; flatten it first with `qemu-img convert -O qcow2`", named(.name)
     )]
     Parent {
         /// The format.
         format: Format,
-        /// The other's name or identity, empty if the image does not say.
+        /// Name or identity of the parent; empty if the image does not name it.
         name: String,
     },
     /// The guest data is encrypted by QEMU.
     #[error("the image is encrypted ({0}): decrypt it first with `qemu-img convert` and its key")]
     Encrypted(&'static str),
-    /// Incompatible feature bits that are not known here.
+    /// The header sets incompatible feature bits that are not known.
     #[error("the image uses unsupported incompatible feature(s): {0}")]
     UnknownFeatures(String),
-    /// A table or a table entry is wrong.
+    /// A table or a table entry is invalid.
     #[error("corrupt {format} image: {what} (at image offset {offset:#x}): {}", advice(*.format))]
     Corrupt {
         /// The format.
         format: Format,
-        /// The mistake.
+        /// Description of the damage.
         what: String,
-        /// Its place.
+        /// Offset of the damage.
         offset: Host,
     },
     /// A compressed cluster does not inflate to a whole cluster.
@@ -133,32 +134,34 @@ pub enum Error {
         guest: Guest,
         /// Bytes that it must inflate to.
         cluster_size: u64,
-        /// The sentence of the decoder.
+        /// The message of the decoder.
         reason: String,
     },
-    /// The file ends before something that its tables refer to.
+    /// The image ends before something that its tables refer to.
     #[error(
         "the image is truncated: {what} at image offset {offset:#x} is needed, the image ends at {end:#x}"
     )]
     Truncated {
         /// The missing part.
         what: &'static str,
-        /// The place where it should be.
+        /// Offset where it should be.
         offset: Host,
         /// The end of the image.
         end: Host,
     },
-    /// One pass only: something is referred to more often than the image counts it, and was let go after that many times.
+    /// One pass only: something is referred to more often than its refcount states. It was already
+    /// released, after that many references.
     #[error(
         "the image's refcounts contradict its tables: {what} at image offset {offset:#x} is referred to more often than it is counted: repair the image with `qemu-img check -r all`, or convert it once with `qemu-img convert -O qcow2`"
     )]
     RefcountContradiction {
-        /// The part that was let go.
+        /// The part that was released.
         what: &'static str,
-        /// The place where it was.
+        /// Offset where it was.
         offset: Host,
     },
-    /// One pass only: something is referred to again after it has passed, and nothing told that it would be.
+    /// One pass only: something is referred to again after it has passed, and nothing announced
+    /// the later reference.
     #[error(
         "the {format} image cannot be read in one pass: {what} at image offset {offset:#x} is needed again after it has passed: serve it uncompressed from a server with ranges, or convert it once with `qemu-img convert -O qcow2`"
     )]
@@ -167,10 +170,11 @@ pub enum Error {
         format: Format,
         /// The part that is needed.
         what: &'static str,
-        /// The place where it was.
+        /// Offset where it was.
         offset: Host,
     },
-    /// References that the format allows, that no program writes, and that could make a small image cost any time or memory.
+    /// References that the format allows but that no program writes. Following them could cost any
+    /// amount of time or memory, even for a small image.
     #[error(
         "the {format} image is not supported: {what} (at image offset {offset:#x}), which no program writes and which may take any time to follow: convert it once with `qemu-img convert -O qcow2`"
     )]
@@ -179,44 +183,45 @@ pub enum Error {
         format: Format,
         /// The kind of references.
         what: &'static str,
-        /// The place that they refer to.
+        /// The offset that they refer to.
         offset: Host,
     },
-    /// The map of the image takes more memory than there is for it.
+    /// The map of the image needs more memory than is available.
     #[error(
         "the tables of the image need more than the {available} bytes of memory that are left for them: give the import more memory, or convert the image once with `qemu-img convert -O qcow2`, which orders it"
     )]
     MapTooLarge {
-        /// Bytes that they may take.
+        /// Bytes that are available for the map.
         available: u64,
     },
 }
 
 impl Format {
-    /// The header of an image of this format has a value that the format does not allow.
+    /// Creates the error for a header value that the format does not allow.
     pub(crate) fn header_error(self, what: impl Into<String>) -> Error {
         let what = what.into();
         Error::Header { format: self, what }
     }
 
-    /// The image is of a kind within this format that is not read.
+    /// Creates the error for an unsupported kind of image within this format.
     pub(crate) fn unsupported_error(self, what: impl Into<String>) -> Error {
         let what = what.into();
         Error::Unsupported { format: self, what }
     }
 
-    /// The table or table entry at `offset` of an image of this format is wrong.
+    /// Creates the error for an invalid table or table entry at `offset`.
     pub(crate) fn corrupt_error(self, what: impl Into<String>, offset: Host) -> Error {
         Error::Corrupt { format: self, what: what.into(), offset }
     }
 
-    /// The header of an image of this format takes `needed` bytes, which `head` does not have.
+    /// Creates the error for a header of `needed` bytes, of which `head` has fewer.
     pub(crate) fn short_header_error(self, needed: u64, head: &[u8]) -> Error {
         Error::ShortHeader { format: self, needed, available: head.len() as u64 }
     }
 }
 
-/// The advice for a damaged image. Of a VMDK, qemu-img checks no more than whether its grains are within the file.
+/// Returns the advice for a damaged image. For a VMDK, `qemu-img check` only checks that the
+/// grains lie within the file.
 const fn advice(format: Format) -> &'static str {
     match format {
         Format::Vmdk => "export or download it again",
@@ -224,7 +229,7 @@ const fn advice(format: Format) -> &'static str {
     }
 }
 
-/// ` "name"`, or nothing.
+/// Formats the name as ` "name"`, or as nothing if it is empty.
 fn named(name: &str) -> String {
     if name.is_empty() { String::new() } else { format!(" \"{name}\"") }
 }

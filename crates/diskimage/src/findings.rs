@@ -1,26 +1,30 @@
-//! The findings of a check.
+//! Findings of a consistency check.
 
-/// Sentences that are kept; more are only counted.
+/// Largest number of error sentences that are kept. Further errors are only counted.
 const MAX_SENTENCES: usize = 20;
 
-/// Bytes that were looked at, and what is wrong with the tables.
+/// Result of a check: how many bytes were examined, and what is wrong with the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Findings {
     /// Bytes of the image that hold guest data.
     pub data_bytes: u64,
-    /// Bytes of its tables.
+    /// Bytes of the image that hold tables.
     pub table_bytes: u64,
-    /// Sentences about what the guest could read wrongly, or what a writer would destroy: the first 20.
+    /// The first 20 errors, one sentence each: damage that could make the guest read wrong data or
+    /// that could make a writer destroy data.
     pub errors: Vec<String>,
-    /// Errors in all.
+    /// Number of all errors, including those not in `errors`.
     pub error_count: u64,
-    /// Errors that `qemu-img check` does not look for: with those alone it calls the image clean.
+    /// Errors that `qemu-img check` does not look for. It reports an image with only such errors
+    /// as clean.
     pub unknown_to_qemu: u64,
-    /// Clusters that are counted more often than they are used: lost space, no lost data.
+    /// Clusters whose refcount is higher than the number of references: space is lost, but no
+    /// data.
     pub leaked_clusters: u64,
 }
 
 impl Findings {
+    /// Counts an error, and keeps its sentence unless the list is full.
     pub(crate) fn add_error(&mut self, sentence: impl FnOnce() -> String) {
         self.error_count += 1;
         if self.errors.len() < MAX_SENTENCES {
@@ -28,7 +32,7 @@ impl Findings {
         }
     }
 
-    /// An error that `qemu-img check` does not look for.
+    /// Adds an error that `qemu-img check` does not look for.
     pub(crate) fn error_unknown_to_qemu(&mut self, sentence: impl FnOnce() -> String) {
         self.unknown_to_qemu += 1;
         self.add_error(sentence);

@@ -1,13 +1,14 @@
-//! The formats by name.
+//! The disk image formats and their names.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A disk image format. Those that [`FromStr`] takes are read; the others are recognised in order to be refused by name
-/// instead of being written to a disk as if they were one.
+/// A disk image format. The formats that [`FromStr`] accepts can be read. The others are
+/// recognised so that they can be refused by name; otherwise they would be written to the disk as
+/// if they were raw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// The bytes are the disk (also ISO images).
+    /// The bytes are the disk itself (also ISO images).
     Raw,
     /// QEMU copy-on-write, version 2 or 3.
     Qcow2,
@@ -40,7 +41,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats; those that are read come first.
+    /// All formats. The readable ones come first.
     pub const ALL: [Self; 15] = [
         Self::Raw,
         Self::Qcow2,
@@ -59,7 +60,8 @@ impl Format {
         Self::Dmg,
     ];
 
-    /// The name in sentences, and the names by which a user asks for it: the usual one first, QEMU's last; none if it is not read.
+    /// Returns the name used in messages, and the names that a user may pass: the usual one first,
+    /// QEMU's last. Formats that cannot be read have no names to pass.
     const fn name_and_flags(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::Raw => ("raw", &["raw"]),
@@ -80,29 +82,30 @@ impl Format {
         }
     }
 
-    /// The name in sentences, which begins with the one that qemu-img uses.
+    /// Returns the name used in messages. It begins with the name that qemu-img uses.
     pub const fn name(self) -> &'static str {
         self.name_and_flags().0
     }
 
-    /// The name by which a user asks for it.
+    /// Returns the usual name that a user passes to request the format.
     pub fn flag_name(self) -> &'static str {
         let (name, choices) = self.name_and_flags();
         choices.first().copied().unwrap_or(name)
     }
 
-    /// The name that qemu-img uses.
+    /// Returns the name that qemu-img uses.
     pub fn qemu_name(self) -> &'static str {
         let (name, choices) = self.name_and_flags();
         choices.last().copied().unwrap_or(name)
     }
 
-    /// The formats that a user can ask for.
+    /// Returns the formats that a user can request.
     pub fn readable_formats() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|format| !format.name_and_flags().1.is_empty())
     }
 
-    /// The formats that a user can ask for, as help lists them: by the name that `name` gives to each.
+    /// Lists the formats that a user can request, for help texts. `name` selects which name of
+    /// each format is shown.
     pub fn list_readable(name: fn(Self) -> &'static str) -> String {
         Self::readable_formats().map(name).collect::<Vec<_>>().join(", ")
     }
@@ -117,7 +120,7 @@ impl fmt::Display for Format {
 impl FromStr for Format {
     type Err = String;
 
-    /// Takes the formats that a user can ask for.
+    /// Parses the name of a format that a user can request.
     fn from_str(name: &str) -> Result<Self, String> {
         Self::readable_formats().find(|format| format.name_and_flags().1.contains(&name)).ok_or_else(|| {
             let list = Self::list_readable(Self::flag_name);

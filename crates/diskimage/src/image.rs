@@ -3,41 +3,44 @@
 use crate::layout::ImageLayout;
 use crate::{CompressedClusters, Format};
 
-/// Bytes of the head that [`Image::open`] wants to see first; where it needs more, it says how many.
+/// Bytes of the head to pass to [`Image::open`] first. If it needs more, it fails with
+/// [`Error::ShortHeader`](crate::Error::ShortHeader), which states how many.
 pub const HEAD_BYTES: usize = 64 << 10;
 
-/// The longest head that is waited for: a VHDX has its size behind its log, wherever that ends.
+/// Longest head that is ever requested. A VHDX may store its virtual size after its log, wherever
+/// the log ends.
 pub const MAX_HEAD_BYTES: usize = 16 << 20;
 
-/// An image of a format with a map, whose header was checked.
+/// An image in a format that has a map. Its header has been validated.
 pub struct Image {
     pub(crate) layout: Box<dyn ImageLayout>,
 }
 
-/// The facts that the head of an image tells.
+/// Facts read from the head of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadFacts {
-    /// Its format.
+    /// The format of the image.
     pub format: Format,
     /// Bytes of the virtual disk.
     pub virtual_size: u64,
-    /// The storage of its compressed clusters, if it may have such.
+    /// Codec and size of the compressed clusters; `None` if the image cannot contain any.
     pub clusters: Option<CompressedClusters>,
-    /// Bytes that are allocated together.
+    /// Bytes that are allocated together: a cluster, block or grain.
     pub cluster_size: Option<u64>,
-    /// One pass: the units in which bytes of the image wait whose place is not known yet: a power of two from 512 bytes to
-    /// 2 MiB. `None`: nothing ever waits, for everything is known of each byte when it comes.
+    /// One pass only: size of the units in which bytes are parked while their guest offset is
+    /// unknown. A power of two from 512 bytes to 2 MiB. `None` if nothing is ever parked, because
+    /// the guest offset of each byte is known when it arrives.
     pub parking_unit: Option<u64>,
-    /// Its particulars, for people: short noun phrases.
+    /// Notable features of the image, for people to read: short noun phrases.
     pub features: Vec<String>,
-    /// Snapshots inside it, whose data is ignored.
+    /// Number of internal snapshots. Their data is ignored.
     pub snapshots: u32,
-    /// An earlier writer marked it as corrupt; it is read nevertheless.
+    /// An earlier writer marked the image as corrupt. It is read nevertheless.
     pub is_marked_corrupt: bool,
 }
 
 impl HeadFacts {
-    /// Those of an image of `format` that has nothing special.
+    /// Creates the facts of an image of `format` without special features.
     pub(crate) fn new(format: Format, virtual_size: u64) -> Self {
         Self {
             format,
@@ -53,7 +56,7 @@ impl HeadFacts {
 }
 
 impl Image {
-    /// The facts that the head tells.
+    /// Returns the facts read from the head.
     pub fn head_facts(&self) -> HeadFacts {
         self.layout.head_facts().clone()
     }

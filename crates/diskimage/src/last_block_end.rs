@@ -1,11 +1,12 @@
-//! The length that an image must have for all blocks that its tables refer to.
+//! The minimum length of an image, given all blocks that its tables refer to.
 
 use crate::Error;
 use crate::layout::AccessOrder;
 use crate::offsets::Host;
 
-/// The end of the last block so far. Of a VHD, QEMU wants all of every block, also of the last one, of which the disk may have a
-/// part only, and of those behind the disk.
+/// The end of the last block found so far. QEMU requires every block of a VHD to be complete. This
+/// includes the last block, even if the disk uses only a part of it, and blocks beyond the end of
+/// the disk.
 #[derive(Debug, Default)]
 pub(crate) struct LastBlockEnd {
     image_end: Option<Host>,
@@ -13,7 +14,7 @@ pub(crate) struct LastBlockEnd {
 }
 
 impl LastBlockEnd {
-    /// Takes note of the end of the image, if it is known.
+    /// Records the end of the image, if it is known.
     pub(crate) fn set_image_end(&mut self, access: AccessOrder) {
         self.image_end = match access {
             AccessOrder::Ranged { image_end } => Some(image_end),
@@ -21,17 +22,18 @@ impl LastBlockEnd {
         };
     }
 
-    /// Takes note of a block of the image that ends at `end`.
+    /// Records a block of the image that ends at `end`.
     pub(crate) fn extend_to(&mut self, end: Host) {
         self.end = self.end.max(end);
     }
 
-    /// Fails if a block is known to be missing.
+    /// Fails if the end of the image is known and a block lies beyond it.
     pub(crate) fn check_known_end(&self) -> Result<(), Error> {
         self.image_end.map_or(Ok(()), |end| self.check_end(end))
     }
 
-    /// Fails if the image, which has ended at `position`, lacks a block; in one pass its end is not known before.
+    /// Fails if a block lies beyond the end of the image, which ended at `position`. In one pass
+    /// the end of the image is not known earlier.
     pub(crate) fn check_final_end(&self, position: Host) -> Result<(), Error> {
         self.check_end(self.image_end.unwrap_or(position))
     }

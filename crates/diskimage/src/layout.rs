@@ -1,6 +1,7 @@
-//! The two things that a format has to say about its images: a map ([`ImageLayout`]), and a verdict ([`ImageCheck`]).
-//! [`Stream`](crate::ImageStream), [`MapBuilder`](crate::MapBuilder) and [`Checker`](crate::ImageChecker) do the rest, the same for all
-//! formats.
+//! The two interfaces that a format implements: [`ImageLayout`], the map of an image, and
+//! [`ImageCheck`], its consistency check. [`ImageStream`](crate::ImageStream),
+//! [`MapBuilder`](crate::MapBuilder) and [`ImageChecker`](crate::ImageChecker) do the rest in the
+//! same way for all formats.
 
 use std::ops::Range;
 
@@ -16,50 +17,52 @@ use crate::{Error, HeadFacts};
 pub(crate) enum AccessOrder {
     /// At any offset: every table is read before the data.
     Ranged {
-        /// The end of the whole image.
+        /// The end of the image.
         image_end: Host,
     },
-    /// Once, from its first byte to its last.
+    /// Once, from the first byte to the last.
     OnePass,
 }
 
-/// The map of an image: the places of the guest's bytes in it.
+/// The map of an image: where the guest's bytes are stored in it.
 pub(crate) trait ImageLayout: Send {
-    /// The check whether the image, which is `image_length` bytes long, is consistent.
+    /// Returns the consistency check for the image, which is `image_length` bytes long.
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck>;
 
-    /// The facts that its head tells.
+    /// Returns the facts read from the head.
     fn head_facts(&self) -> &HeadFacts;
 
-    /// Asks for what the header alone tells: the first tables, perhaps data. Called once, before everything below.
+    /// Returns the ranges that are known from the header alone: the first tables, perhaps data.
+    /// Called once, before the methods below.
     fn initial_ranges(&mut self, access: AccessOrder) -> Result<RangeBatch, Error>;
 
-    /// A table has come: adds the data and the further tables that it names to `batch`. Called once for every table, in the order of
-    /// the image as far as that can be.
+    /// Parses a table that has arrived, and adds the data and the further tables that it refers to
+    /// to `batch`. Called once for every table, in image order as far as possible.
     fn parse_table(&mut self, table: LoadedTable<'_>, batch: &mut RangeBatch) -> Result<(), Error>;
 
-    /// Bytes of memory that it holds of the tables it has learned.
+    /// Bytes of memory that the layout holds for the tables parsed so far.
     fn memory_bytes(&self) -> u64 {
         0
     }
 
-    /// The codec's bytes in what was stored for the compressed cluster at `guest`; the image may end inside them.
+    /// Returns the codec's bytes within `stored`, the bytes stored for the compressed cluster at
+    /// `guest`. The image may end inside them.
     fn compressed_payload(&self, _guest: Guest, stored: Bytes) -> Result<Bytes, Error> {
         Ok(stored)
     }
 
-    /// The image has ended, and everything that was asked for has come: the last look. `end` is how far the image was
-    /// passed: in one pass, how long it is.
+    /// Final check, after the image has ended and every requested range has arrived. `end` is the
+    /// offset up to which the image has passed. In one pass, this is the length of the image.
     fn check_end(&mut self, _end: Host) -> Result<(), Error> {
         Ok(())
     }
 
-    /// The name of a kind of table, with its article.
+    /// Returns the name of a kind of table, with its article.
     fn table_name(&self, _kind: u8) -> &'static str {
         "a table"
     }
 
-    /// The name of what is wanted, for messages.
+    /// Returns the name of a wanted range, for messages.
     fn name_of(&self, want: &WantedRange) -> &'static str {
         match want.role {
             RangeRole::Table(kind) => self.table_name(kind),
@@ -67,41 +70,45 @@ pub(crate) trait ImageLayout: Send {
         }
     }
 
-    /// False for tables that only help to save memory.
+    /// Returns false for tables that only help to save memory.
     fn is_required(&self, _kind: u8) -> bool {
         true
     }
 
-    /// True if the format counts the references to each parking unit. Of the others a unit is done with when each of its bytes
-    /// was asked for once.
+    /// Returns true if the format counts the references to each parking unit. For other formats, a
+    /// unit is released when each of its bytes has been referred to once.
     fn counts_references(&self) -> bool {
         false
     }
 
-    /// References to the parking unit at `host`, those of snapshots included, if the image has told so far.
+    /// Returns the number of references to the parking unit at `host`, including references from
+    /// snapshots. `None` if the count is not known yet.
     fn refcount_at(&self, _host: Host) -> Option<u64> {
         None
     }
 
-    /// The image has passed up to `position`; refcounts of what lies before are not asked for again.
+    /// Called when the image has passed `position`. Refcounts before it are not requested again.
     fn advance_to(&mut self, _position: Host) {}
 
-    /// The ranges that a delta makes zero; all of them when the stream has finished.
+    /// Returns the guest ranges that a delta turns into zeros. The list is complete when the
+    /// stream has finished.
     fn zero_ranges(&self) -> &[Range<Guest>] {
         &[]
     }
 }
 
-/// The verdict on an image: its tables, compared with each other.
+/// The consistency check of an image, which compares its tables with each other.
 pub(crate) trait ImageCheck {
-    /// Adds the first tables to look at to `tables`. Memory for what is remembered is charged to `tables`.
+    /// Adds the first tables to examine to `tables`. Memory for the state of the check is charged
+    /// to `tables`.
     fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error>;
 
-    /// The same for the tables to look at next, once all of those before and those that they led to have come; none at the end.
+    /// Adds the tables to examine next. Called when all earlier tables and the tables that they
+    /// led to have arrived. Adds nothing when the check is complete.
     fn queue_next_tables(&mut self, _findings: &mut Findings, _tables: &mut RangeBatch) {}
 
-    /// A table has come: looks at it, and adds those that it leads to. The part of it behind the end of the image is zero, as
-    /// QEMU reads it.
+    /// Examines a table that has arrived, and adds the tables that it leads to. The part of the
+    /// table beyond the end of the image is zero, as QEMU reads it.
     fn check_table(
         &mut self,
         table: LoadedTable<'_>,
@@ -109,9 +116,9 @@ pub(crate) trait ImageCheck {
         tables: &mut RangeBatch,
     ) -> Result<(), Error>;
 
-    /// Bytes of memory that it holds of the tables it has learned.
+    /// Bytes of memory that the check holds for the tables examined so far.
     fn memory_bytes(&self) -> u64;
 
-    /// All tables have come: the last look.
+    /// Final check, after all tables have arrived.
     fn finish_check(&mut self, findings: &mut Findings);
 }

@@ -1,18 +1,22 @@
-//! Pure parsers of disk image formats: bytes in, extents out.
+//! Pure parsers of disk image formats: image bytes in, guest extents out.
 //!
-//! No I/O, no async, no `unsafe`, no C codec. The same state machine serves a body that arrives once, a source
-//! with random ranges, a fuzzer and a unit test. Nothing here ever opens a second file: an image that refers to
-//! one is refused with an [`Error`] that names it.
+//! There is no I/O, no async, no `unsafe` and no C codec here. The same state machine serves a
+//! body that arrives once, a source with random access, a fuzzer and a unit test. The crate never
+//! opens a second file: an image that refers to one is refused with an [`Error`] that names it.
 //!
-//! An [`Image`] is opened by its head. [`ImageStream`] takes its bytes in file order and emits the guest's, in two ways:
+//! [`Image::open`] reads the head of an image. [`ImageStream`] then takes the image's bytes in
+//! file order and emits the guest's bytes, in one of two modes:
 //!
-//! * **ranged**: [`MapBuilder`] is given the image's tables first; then every byte's place is known before it comes,
-//!   and what nothing maps need not be fetched;
-//! * **one pass**: the tables are used as they pass. What nothing maps yet is handed to [`GuestSink::park_unit`] until its
-//!   mapping arrives, or no table is left that could ask for it.
+//! * **ranged**: [`MapBuilder`] gets the image's tables first. The guest offset of every byte is
+//!   then known in advance, and unmapped bytes need not be fetched.
+//! * **one pass**: tables are used as they arrive. Bytes that no table maps yet are handed to
+//!   [`GuestSink::park_unit`] until their mapping arrives, or until no remaining table could refer
+//!   to them.
 //!
-//! The particulars of each format stand in its `Layout`, a module each. Places on the disk and places in the image are two types,
-//! [`Guest`] and [`Host`].
+//! [`ImageChecker`] checks the consistency of an image without converting it.
+//!
+//! Each format is a module of its own that implements the internal trait `ImageLayout`. Offsets on
+//! the guest's disk and offsets in the image are two types, [`Guest`] and [`Host`].
 
 #![forbid(unsafe_code)]
 

@@ -1,17 +1,19 @@
-//! Memory that the map of an image may take, granted from outside: the map is not all that a transfer holds.
+//! Limits the memory that the map of an image may take. The caller grants the memory, because a
+//! transfer holds more than the map.
 
 use crate::Error;
 
-/// Grants memory to one image. What it holds is given back when this is dropped.
+/// Grants memory to one image. Dropping it returns the memory that the image holds.
 pub trait ImageMemory: Send {
-    /// Bytes that the image may hold now, those that it holds already included.
+    /// Bytes that the image may hold now, including those that it already holds.
     fn available_bytes(&self) -> u64;
 
-    /// From now on the image holds `bytes`. False, and nothing changes, if that is more than is available.
+    /// Records that the image now holds `bytes` in total. Returns false, and changes nothing, if
+    /// more than the available bytes would be held.
     fn try_hold_bytes(&mut self, bytes: u64) -> bool;
 }
 
-/// A number of bytes for one image alone.
+/// A fixed limit in bytes for a single image.
 #[derive(Debug, Clone, Copy)]
 pub struct ImageMemoryLimit(pub u64);
 
@@ -25,7 +27,8 @@ impl ImageMemory for ImageMemoryLimit {
     }
 }
 
-/// Bytes in which the account is kept: most changes of a map are smaller, and cost no call.
+/// Granularity of the account in bytes. Most changes of a map are smaller and need no call to
+/// [`ImageMemory`].
 const STEP: u64 = 64 << 10;
 
 /// The part of the granted memory that one image holds.
@@ -39,10 +42,12 @@ impl MemoryAccount {
         Self { memory: Box::new(memory), held: 0 }
     }
 
-    /// Notes that the image holds `bytes`; to be called before it takes them.
+    /// Records that the image holds `bytes` in total. Must be called before the memory is
+    /// allocated. Fails if less is available.
     pub(crate) fn hold_bytes(&mut self, bytes: u64) -> Result<(), Error> {
         let wanted = bytes.next_multiple_of(STEP);
-        // Less is told only when it is two steps less, or a map that breathes would tell at every breath.
+        // A decrease is reported only when it reaches two steps. Otherwise a map whose size varies
+        // around the edge of a step would cause a call for every change.
         if wanted > self.held || wanted + 2 * STEP <= self.held {
             if !self.memory.try_hold_bytes(wanted) {
                 return Err(self.limit_error());
@@ -52,12 +57,12 @@ impl MemoryAccount {
         Ok(())
     }
 
-    /// Bytes that may be taken beside `bytes`.
+    /// Bytes that may be allocated in addition to `bytes`.
     pub(crate) fn available_beside(&self, bytes: u64) -> u64 {
         self.memory.available_bytes().saturating_sub(bytes)
     }
 
-    /// The error for an image that needs more than is available.
+    /// Returns the error for an image that needs more memory than is available.
     pub(crate) fn limit_error(&self) -> Error {
         Error::MapTooLarge { available: self.memory.available_bytes() }
     }
@@ -70,7 +75,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts how often it is told.
+    /// Counts the calls of `try_hold_bytes`.
     struct Counting(Arc<AtomicU64>);
 
     impl ImageMemory for Counting {

@@ -1,9 +1,10 @@
-//! Places on the guest's disk and places in the image: two types, so that neither can be taken for the other.
+//! Offsets on the guest's disk and offsets in the image. They are two types, so that one cannot be
+//! mistaken for the other.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// The largest length of a file, as QEMU has it (`BDRV_MAX_LENGTH`): 2^63 less a GiB.
+/// Largest length of a file in QEMU (`BDRV_MAX_LENGTH`): 2^63 minus 1 GiB.
 pub(crate) const MAX_OFFSET: u64 = (1 << 63) - (1 << 30);
 
 macro_rules! offset {
@@ -13,17 +14,17 @@ macro_rules! offset {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The place `bytes` further on, if there can be one.
+            /// Returns the offset `bytes` further on, or `None` on overflow.
             pub fn checked_add(self, bytes: u64) -> Option<Self> {
                 self.0.checked_add(bytes).map(Self)
             }
 
-            /// The place `bytes` further on, or the last that there can be.
+            /// Returns the offset `bytes` further on, or the largest offset on overflow.
             pub fn saturating_add(self, bytes: u64) -> Self {
                 Self(self.0.saturating_add(bytes))
             }
 
-            /// True if units of `bytes` begin here.
+            /// Returns true if the offset is a multiple of `bytes`.
             pub fn is_multiple_of(self, bytes: u64) -> bool {
                 self.0.is_multiple_of(bytes)
             }
@@ -43,7 +44,7 @@ macro_rules! offset {
             }
         }
 
-        /// The bytes between two places.
+        /// The number of bytes between two offsets.
         impl Sub for $name {
             type Output = u64;
 
@@ -61,29 +62,30 @@ macro_rules! offset {
 }
 
 offset! {
-    /// A byte of the guest's disk.
+    /// Offset of a byte on the guest's disk.
     Guest
 }
 
 offset! {
-    /// A byte of the image, which the host has. The end of an image is the place behind its last byte.
+    /// Offset of a byte in the image, which is stored on the host. The end of an image is the
+    /// offset after its last byte.
     Host
 }
 
 impl Guest {
-    /// Bytes from here to the end of a disk of `virtual_size` bytes.
+    /// Bytes from here to the end of a disk of `virtual_size` bytes, or 0 beyond its end.
     pub(crate) fn remaining_bytes(self, virtual_size: u64) -> u64 {
         virtual_size.saturating_sub(self.0)
     }
 }
 
 impl Host {
-    /// The first byte of the unit of `bytes` that this one lies in.
+    /// Returns the start of the unit of `bytes` that contains this offset.
     pub(crate) fn unit_start(self, bytes: u64) -> Self {
         Self(self.0 - self.0 % bytes)
     }
 
-    /// The next place where a unit of `bytes` begins: this one, if one does.
+    /// Rounds the offset up to a multiple of `bytes`.
     pub(crate) fn next_unit(self, bytes: u64) -> Self {
         Self(self.0.next_multiple_of(bytes))
     }

@@ -1,9 +1,10 @@
-//! The formats that are read: each opens an image by its head.
+//! Opens an image of any readable format by its head.
 
 use crate::{Error, Format, Image, qcow2, vdi, vhd, vhdx, vmdk};
 
 impl Image {
-    /// Reads the head of an image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is. An image that needs more of it, up to
+    /// Reads the head of an image: the first [`HEAD_BYTES`](crate::HEAD_BYTES), or all of a
+    /// shorter image. An image that needs a longer head, up to
     /// [`MAX_HEAD_BYTES`](crate::MAX_HEAD_BYTES), fails with [`Error::ShortHeader`].
     pub fn open(format: Format, head: &[u8]) -> Result<Self, Error> {
         let layout = match format {
@@ -18,7 +19,8 @@ impl Image {
         Ok(Self { layout })
     }
 
-    /// Reads the head of a qcow2 image that is the difference to another: also the name that it gives the other.
+    /// Reads the head of a qcow2 delta, an image that stores only the differences to a base image.
+    /// Also returns the name of the base as stored in the header.
     pub fn open_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (layout, base) = qcow2::open_delta(head)?;
         Ok((Self { layout }, base))

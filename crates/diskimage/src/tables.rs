@@ -1,4 +1,4 @@
-//! Tables of an image that are fetched, not waited for.
+//! Tables of an image that are fetched by offset instead of being awaited in a stream.
 
 use std::ops::Range;
 
@@ -10,28 +10,29 @@ use crate::wanted_ranges::WantedRange;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TableRange {
     pub(crate) want: WantedRange,
-    /// Its end in the image; some of the table may lie behind the end of that.
+    /// End of the range to fetch. The rest of the table may lie beyond the end of the image.
     end: Host,
 }
 
 impl TableRange {
-    /// The part of a wanted table that lies in an image which ends at `image_end`.
+    /// Clips a wanted table to an image that ends at `image_end`.
     pub(crate) fn from_want(want: WantedRange, image_end: Host) -> Self {
         let end = want.host_end().min(image_end);
         Self { want, end }
     }
 
-    /// Its place in the image; within the image.
+    /// Returns the range to fetch, which lies within the image.
     pub fn host_range(&self) -> Range<Host> {
         self.want.host.min(self.end)..self.end
     }
 }
 
-/// Something that needs tables of an image, generation by generation.
+/// A consumer of image tables, which requests them one generation after the other.
 pub trait TableConsumer {
-    /// The tables to fetch and [`add`](Self::add_table) next, in the order of the image; none when there are no more.
+    /// Returns the tables to fetch and pass to [`add_table`](Self::add_table) next, in image
+    /// order. The list is empty when no more tables are needed.
     fn next_tables(&mut self) -> Result<Vec<TableRange>, Error>;
 
-    /// Takes what one table says; `bytes` are those of its range.
+    /// Uses one table. `bytes` are the contents of its [`host_range`](TableRange::host_range).
     fn add_table(&mut self, table: &TableRange, bytes: &[u8]) -> Result<(), Error>;
 }

@@ -1,15 +1,16 @@
-//! Names out of an image, safe to print.
+//! Names stored in an image, escaped so that they are safe to print.
 
-/// Characters of a name that are shown, at most.
+/// Largest number of characters of a name that are shown.
 const MAX_CHARS: usize = 1023;
 
-/// Bytes up to the first zero, of limited length.
+/// Escapes the bytes up to the first zero, shortened to [`MAX_CHARS`] characters.
 pub(crate) fn printable_name(bytes: &[u8]) -> String {
     let name = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
     printable::escape_prefix(name, MAX_CHARS)
 }
 
-/// UTF-16 up to the first zero, of limited length; what is not UTF-16 is replaced.
+/// Escapes the UTF-16 text up to the first zero, shortened to [`MAX_CHARS`] characters. Invalid
+/// UTF-16 is replaced.
 pub(crate) fn printable_utf16(units: impl IntoIterator<Item = u16>) -> String {
     let units = units.into_iter().take_while(|unit| *unit != 0);
     let name: String = char::decode_utf16(units)

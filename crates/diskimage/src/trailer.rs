@@ -1,15 +1,15 @@
-//! Formats that only the end of an image tells from a raw disk.
+//! Formats that differ from a raw disk only at the end of the image.
 
 use crate::bytes_at::be32;
 use crate::vhd;
 
-/// Bytes at the end of an image that [`TrailerKind::detect`] looks at.
+/// Bytes at the end of an image that [`TrailerKind::detect`] examines.
 pub const TRAILER_BYTES: usize = 512;
 
-/// The kind of an image, as its end says.
+/// Kind of an image that is recognised by its last bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrailerKind {
-    /// A fixed VHD: the disk, and its footer.
+    /// A fixed VHD: the disk, followed by a footer.
     FixedVhd {
         /// Bytes of the disk.
         virtual_size: u64,
@@ -19,7 +19,8 @@ pub enum TrailerKind {
 }
 
 impl TrailerKind {
-    /// The kind of an image of `image_length` bytes that begins like a raw disk and ends with `last`.
+    /// Detects the kind of an image of `image_length` bytes that begins like a raw disk and ends
+    /// with `last`. Returns `None` if it is a raw disk.
     pub fn detect(last: &[u8; TRAILER_BYTES], image_length: u64) -> Option<Self> {
         if is_dmg(last) {
             return Some(Self::Dmg);
@@ -29,7 +30,8 @@ impl TrailerKind {
     }
 }
 
-/// Signature, version 4, and the length of the trailer itself, as QEMU's driver and all writers have them.
+/// Checks the signature, the version 4 and the length of the trailer itself, as QEMU's driver
+/// does. All writers set them.
 fn is_dmg(last: &[u8; TRAILER_BYTES]) -> bool {
     last.starts_with(b"koly") && be32(last, 4) == Some(4) && be32(last, 8) == Some(512)
 }

@@ -1,7 +1,8 @@
-//! The parts of the image that are still wanted and lie ahead, in the order in which they will come.
+//! Ranges of the image that are still wanted and lie ahead, in image order.
 //!
-//! Each learned table adds one sorted batch; a heap merges the batches. A plain image costs one entry per run of
-//! adjacent clusters, a compressed one 24 bytes per cluster; batches are freed as the stream passes them.
+//! Each parsed table adds one sorted batch; a heap merges the batches. An uncompressed image costs
+//! one entry per run of adjacent clusters, a compressed one 24 bytes per cluster. Batches are
+//! freed as the stream passes them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,38 +11,40 @@ use std::ops::Range;
 use crate::offsets::{Guest, Host};
 use crate::{Error, Format};
 
-/// The use of wanted bytes.
+/// The purpose of a wanted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum RangeRole {
-    /// Guest data, stored as it is.
+    /// Guest data, stored uncompressed.
     Data,
-    /// Guest data in a unit to which nothing else refers, as the image says.
+    /// Uncompressed guest data in a unit to which nothing else refers, according to the image.
     SoleData,
-    /// A part of the guest data in a unit. The reference to the unit counts with its last part, which is one of the above.
+    /// A part of the uncompressed guest data in a unit. The reference to the unit is counted with
+    /// its last part, which has one of the roles above.
     PartOfData,
     /// One compressed cluster.
     Compressed,
-    /// Allocated but not read by the guest: only stops the bytes from being kept.
+    /// Allocated, but not read by the guest. Counted as a reference, so that the bytes are not
+    /// kept.
     Ignored,
-    /// A table of the layout's kind of this number.
+    /// A table. The number is the layout's kind of table.
     Table(u8),
 }
 
 impl RangeRole {
-    /// True for guest data that are stored as they are.
+    /// Returns true for guest data that is stored uncompressed.
     pub(crate) fn is_data(self) -> bool {
         matches!(self, Self::Data | Self::SoleData | Self::PartOfData)
     }
 }
 
-/// A table that was asked for and has come.
+/// A requested table that has arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadedTable<'b> {
-    /// One of the format's tables: a number of the layout's own.
+    /// The kind of table, a number that the layout assigns.
     pub(crate) kind: u8,
-    /// Its first byte in the image.
+    /// Offset of the table in the image.
     pub(crate) host: Host,
-    /// A number that the layout wanted to remember with it, such as its first entry.
+    /// A number that the layout attached to its request, such as the index of the first entry.
     pub(crate) note: u64,
     pub(crate) bytes: &'b [u8],
 }
@@ -49,42 +52,43 @@ pub(crate) struct LoadedTable<'b> {
 /// A range of the image that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct WantedRange {
-    /// First byte in the image.
+    /// Offset of the first byte in the image.
     pub(crate) host: Host,
-    /// Bytes; data runs are cut at [`MAX_RUN`].
+    /// Length in bytes. Runs of data are cut at [`MAX_RUN`].
     pub(crate) length: u32,
-    /// The use of the bytes.
+    /// The purpose of the bytes.
     pub(crate) role: RangeRole,
-    /// Of guest data: its place on the disk. Of a table: its [note](LoadedTable::note). One field for both, since there is one for
-    /// each cluster of a compressed image: an enum with data would take 32 bytes instead of 24.
+    /// For guest data, its offset on the disk. For a table, its [note](LoadedTable::note). Both
+    /// share one field because a compressed image has a range for each cluster: an enum with data
+    /// would take 32 bytes instead of 24.
     at: u64,
 }
 
-/// Longest data run in one entry: the length stays 32 bits wide.
+/// Longest run of data in one range, so that the length fits in 32 bits.
 pub(crate) const MAX_RUN: u64 = 1 << 30;
 
 impl WantedRange {
-    /// Guest data that is stored as it is.
+    /// Creates a range of guest data that is stored uncompressed.
     pub(crate) fn new_data(host: Host, length: u32, guest: Guest) -> Self {
         Self { host, length, role: RangeRole::Data, at: guest.0 }
     }
 
-    /// The byte after the last wanted one.
+    /// Returns the offset after the last wanted byte.
     pub(crate) fn host_end(&self) -> Host {
         self.host.saturating_add(u64::from(self.length))
     }
 
-    /// The place of its first byte on the disk, if it is guest data.
+    /// Returns the offset of the first byte on the disk. Valid only for guest data.
     pub(crate) fn guest_offset(&self) -> Guest {
         Guest(self.at)
     }
 
-    /// True if it is a table.
+    /// Returns true if the range is a table.
     pub(crate) fn is_table(&self) -> bool {
         matches!(self.role, RangeRole::Table(_))
     }
 
-    /// The table that is wanted, if it is one, whose `bytes` have come.
+    /// Returns the table, whose `bytes` have arrived. `None` if the range is not a table.
     pub(crate) fn loaded_table<'b>(&self, bytes: &'b [u8]) -> Option<LoadedTable<'b>> {
         let RangeRole::Table(kind) = self.role else {
             return None;
@@ -93,19 +97,19 @@ impl WantedRange {
     }
 }
 
-/// Bytes of a table that are looked at together.
+/// Bytes of a large table that are requested together.
 const PART_BYTES: usize = 1 << 20;
 
-/// Values for which a list makes room at once, at first.
+/// Number of values for which a list reserves memory the first time.
 const FIRST_VALUES: usize = 4;
 
-/// Collects the wants of one table and merges neighbours.
+/// Collects the ranges that one table refers to, and merges neighbours.
 #[derive(Debug)]
 pub(crate) struct RangeBatch {
     wants: Vec<WantedRange>,
-    /// Bytes of the image whose refcounts are known now.
+    /// Bytes of the image whose refcounts have just become known.
     pub(crate) counted: Range<Host>,
-    /// Bytes of memory that it may still take.
+    /// Bytes of memory that the batch may still take.
     room: u64,
     exceeded: bool,
 }
@@ -117,23 +121,23 @@ impl Default for RangeBatch {
 }
 
 impl RangeBatch {
-    /// A batch that takes at most `room` bytes of memory.
+    /// Creates a batch that takes at most `room` bytes of memory.
     pub(crate) fn with_room(room: u64) -> Self {
         Self { wants: Vec::new(), counted: Range::default(), room, exceeded: false }
     }
 
-    /// True if there was more to add than it had room for: then it is not complete.
+    /// Returns true if something did not fit into the memory limit. The batch is then incomplete.
     pub(crate) fn is_exceeded(&self) -> bool {
         self.exceeded
     }
 
-    /// Bytes of memory that its wants take.
+    /// Bytes of memory that the ranges take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         bytes_of::<WantedRange>(self.wants.capacity())
     }
 
-    /// Counts `bytes` that a layout takes to remember something of the table itself. False if there is no room for them:
-    /// then it must not be remembered.
+    /// Charges `bytes` that a layout needs to remember something about the table itself. Returns
+    /// false if the limit is exceeded; the layout must then not store it.
     pub(crate) fn charge_bytes(&mut self, bytes: u64) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) if !self.exceeded => {
@@ -147,7 +151,7 @@ impl RangeBatch {
         }
     }
 
-    /// Makes room for another want.
+    /// Reserves memory for another range. Returns false if the limit is exceeded.
     fn reserve_one(&mut self) -> bool {
         let mut wants = std::mem::take(&mut self.wants);
         let granted = self.make_room(&mut wants);
@@ -155,8 +159,9 @@ impl RangeBatch {
         granted
     }
 
-    /// Makes room for another value in a list of what is remembered of tables: for twice of what there is, or as much as is left.
-    /// False if there is none.
+    /// Reserves memory for another value in a list of things remembered about tables. The list
+    /// grows to twice its size, or by as much as the limit allows. Returns false if the limit is
+    /// exceeded.
     pub(crate) fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
         if list.len() < list.capacity() {
             return true;
@@ -170,12 +175,12 @@ impl RangeBatch {
         granted
     }
 
-    /// Drops all wants.
+    /// Removes all ranges.
     pub(crate) fn clear(&mut self) {
         self.wants.clear();
     }
 
-    /// True if two of its wants are of the same table. Sorts them by position.
+    /// Returns true if two ranges are the same table. Sorts the ranges by position.
     pub(crate) fn has_doubled_tables(&mut self) -> bool {
         self.wants.sort_unstable();
         doubled_table(&self.wants).is_some()
@@ -186,18 +191,18 @@ impl RangeBatch {
         self.merge_or_push(host, length, role, guest.0);
     }
 
-    /// Adds a range that is allocated and that the guest does not read.
+    /// Adds a range that is allocated but not read by the guest.
     pub(crate) fn push_ignored(&mut self, host: Host, length: u64) {
         self.merge_or_push(host, length, RangeRole::Ignored, 0);
     }
 
-    /// Adds a table of the layout's `kind`, which comes back with its `note`.
+    /// Adds a table of the layout's `kind`. The loaded table carries the same `note`.
     pub(crate) fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
         self.merge_or_push(host, length, RangeRole::Table(kind), note);
     }
 
-    /// Adds a table of `length` bytes in parts, of which each comes back with the number of its first entry: it may be larger than
-    /// the memory that we spend on one.
+    /// Adds a table of `length` bytes in parts, because it may be larger than the memory to spend
+    /// on one table. The note of each part is the index of its first entry.
     pub(crate) fn push_table_parts(&mut self, host: Host, length: u64, kind: u8, entry_bytes: u64) {
         for skip in (0..length).step_by(PART_BYTES) {
             let part = (length - skip).min(PART_BYTES as u64);
@@ -205,7 +210,7 @@ impl RangeBatch {
         }
     }
 
-    /// Adds what another batch had.
+    /// Adds a range that was taken from a batch before.
     pub(crate) fn push_again(&mut self, want: WantedRange) {
         self.merge_or_push(want.host, want.length.into(), want.role, want.at);
     }
@@ -213,7 +218,8 @@ impl RangeBatch {
     fn merge_or_push(&mut self, host: Host, length: u64, role: RangeRole, at: u64) {
         debug_assert!(length <= MAX_RUN, "{length} bytes at {host:#x}");
         let Ok(length) = u32::try_from(length) else { return };
-        // Joined to the previous one if both the image and the disk go on: a plain image is one want a run, not one a cluster.
+        // Merge with the previous range if it is continued both in the image and on the disk. An
+        // uncompressed image then needs one range per run instead of one per cluster.
         if let Some(last) = self.wants.last_mut()
             && (role.is_data() || role == RangeRole::Ignored)
             && last.role == role
@@ -229,18 +235,20 @@ impl RangeBatch {
         }
     }
 
-    /// The wants so far, as they came: it may take as much more as before.
+    /// Takes the ranges so far, in the order in which they were added. The remaining memory limit
+    /// stays the same.
     pub(crate) fn take_wants(&mut self) -> Vec<WantedRange> {
         std::mem::take(&mut self.wants)
     }
 
-    /// The wants in the order of the image. No program writes two references to one table. A small file could describe an
-    /// arbitrarily large map with them, and be read for hours, so they are refused although QEMU follows them.
+    /// Returns the ranges in image order. Fails if two of them are the same table. No program
+    /// writes such references, but a small file could use them to describe an arbitrarily large
+    /// map that takes hours to read. QEMU does follow them.
     pub(crate) fn into_sorted(mut self, format: Format) -> Result<Vec<WantedRange>, Error> {
         self.take_sorted(format)
     }
 
-    /// [`Self::into_sorted`] for the wants so far: the batch goes on.
+    /// Like [`Self::into_sorted`], but takes only the ranges so far. The batch stays usable.
     pub(crate) fn take_sorted(&mut self, format: Format) -> Result<Vec<WantedRange>, Error> {
         let mut wants = self.take_wants();
         wants.sort_unstable();
@@ -251,7 +259,7 @@ impl RangeBatch {
     }
 }
 
-/// The place of a table that two of these wants ask for, which are sorted.
+/// Returns the offset of a table that occurs twice in the sorted ranges.
 fn doubled_table(sorted: &[WantedRange]) -> Option<Host> {
     let is_doubled = |pair: &&[WantedRange]| {
         pair[0].host == pair[1].host && pair[0].role == pair[1].role && pair[0].is_table()
@@ -259,22 +267,23 @@ fn doubled_table(sorted: &[WantedRange]) -> Option<Host> {
     sorted.windows(2).find(is_doubled).map(|pair| pair[0].host)
 }
 
-/// Bytes of memory that `count` values take.
+/// Bytes of memory that `count` values of type `T` take.
 pub(crate) fn bytes_of<T>(count: usize) -> u64 {
     (count as u64).saturating_mul(size_of::<T>() as u64)
 }
 
-/// A batch that is being read, and the bytes that it holds until its last want is taken.
+/// A batch that is being read. Its `bytes` stay counted until the last range is taken.
 #[derive(Default)]
 struct BatchCursor {
     rest: std::vec::IntoIter<WantedRange>,
     bytes: u64,
 }
 
-/// Bytes that a batch takes beside its wants: its places in the heap and among the batches, and what the allocator adds.
+/// Memory that a batch takes besides its ranges: its slots in the heap and in the list of batches,
+/// and the overhead of the allocator.
 const BATCH_BYTES: u64 = 96;
 
-/// The merged queue.
+/// A queue that merges the sorted batches into image order.
 #[derive(Default)]
 pub(crate) struct WantedQueue {
     heap: BinaryHeap<Reverse<(WantedRange, usize)>>,
@@ -284,7 +293,7 @@ pub(crate) struct WantedQueue {
 }
 
 impl WantedQueue {
-    /// Adds wants that are sorted by position.
+    /// Adds a batch of ranges that are sorted by position.
     pub(crate) fn add_sorted(&mut self, mut sorted: Vec<WantedRange>) {
         sorted.shrink_to_fit();
         let bytes = bytes_of::<WantedRange>(sorted.len());
@@ -305,18 +314,18 @@ impl WantedQueue {
         self.heap.push(Reverse((first, slot)));
     }
 
-    /// Bytes of memory that all wants take.
+    /// Bytes of memory that all ranges take.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // The places of batches that are through stay.
+        // The slots of finished batches stay allocated.
         self.bytes + self.batches.len() as u64 * BATCH_BYTES
     }
 
-    /// The next wanted byte.
+    /// Returns the offset of the next wanted byte.
     pub(crate) fn next_host(&self) -> Option<Host> {
         self.heap.peek().map(|Reverse((want, _))| want.host)
     }
 
-    /// The next want, if it begins at or before `position`.
+    /// Takes the next range, if it begins at or before `position`.
     pub(crate) fn pop_until(&mut self, position: Host) -> Option<WantedRange> {
         if self.next_host()? > position {
             return None;
