@@ -1,9 +1,9 @@
 use super::*;
 
-/// Bytes of a head, and where they are.
+/// An offset in a head, and the bytes there.
 type Part<'a> = (usize, &'a [u8]);
 
-/// A head of zeros with these bytes in it.
+/// A head of zeros that contains these bytes.
 fn head(parts: &[Part<'_>]) -> Vec<u8> {
     let mut head = vec![0; DETECT_BYTES];
     for (at, bytes) in parts {
@@ -18,7 +18,7 @@ const GPT: Part<'_> = (512, b"EFI PART\0\0\x01\0");
 const GPT_4K: Part<'_> = (4096, b"EFI PART\0\0\x01\0");
 const MBR: Part<'_> = (510, b"\x55\xaa");
 
-/// A tar that begins with `name`, which may be an image's signature.
+/// A tar whose first file is called `name`, which may be the signature of an image.
 fn tar(name: &[u8]) -> Vec<u8> {
     let mut tar = head(&[(0, name), (257, b"ustar\x0000"), (148, b"        ")]);
     let sum: u32 = tar[..512].iter().map(|byte| u32::from(*byte)).sum();
