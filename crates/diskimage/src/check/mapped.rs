@@ -1,4 +1,4 @@
-//! The check of formats that have nothing to compare but the places of their tables and blocks.
+//! The check for formats in which only the positions of tables and blocks can be compared.
 
 use super::places::ReferencedRanges;
 use crate::Error;
@@ -7,7 +7,7 @@ use crate::layout::{AccessOrder, ImageCheck, ImageLayout};
 use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, WantedRange};
 
-/// Follows the tables as a conversion does.
+/// Follows the tables in the same way as a conversion does.
 pub(crate) struct MappedCheck {
     layout: Box<dyn ImageLayout>,
     image_end: Host,
@@ -20,7 +20,7 @@ impl MappedCheck {
         Self { layout, image_end, places: ReferencedRanges::new(image_end) }
     }
 
-    /// Keeps the tables of what was asked for.
+    /// Records the ranges that a table refers to, and requests the tables among them.
     fn add_ranges(&mut self, wants: Vec<WantedRange>, findings: &mut Findings, tables: &mut RangeBatch) {
         for want in wants {
             self.places.add_range(&*self.layout, want, findings, tables);

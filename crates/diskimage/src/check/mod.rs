@@ -1,6 +1,8 @@
-//! The check whether an image is consistent: all of its tables, compared with each other and with its refcounts, with the verdict of `qemu-img check`.
+//! Checks whether an image is consistent. All of its tables are compared with each other and with
+//! its refcounts. The verdict agrees with `qemu-img check`.
 //!
-//! What makes a table wrong does not end the check, unlike the reading of a map: what it says is found out as far as that goes.
+//! Unlike the reading of a map, the check does not end at an invalid table. It examines as much of
+//! the table as possible.
 
 pub(crate) mod mapped;
 pub(crate) mod places;
@@ -13,7 +15,7 @@ use crate::tables::{TableConsumer, TableRange};
 use crate::wanted_ranges::{RangeBatch, bytes_of};
 use crate::{Error, Format, Image};
 
-/// Bytes of tables that may be asked for beside twice those of the image.
+/// Bytes of tables that a check may request, in addition to twice the length of the image.
 const TABLE_BYTES: u64 = 256 << 20;
 
 /// The check of one image.
@@ -23,16 +25,17 @@ pub struct ImageChecker {
     has_begun: bool,
     image_length: u64,
     tables: Vec<TableRange>,
-    /// Bytes of memory that the tables take that were handed out last.
+    /// Bytes of memory of the tables that were handed out last.
     handed_out: u64,
-    /// Bytes of tables that were asked for.
+    /// Bytes of tables that were requested so far.
     table_bytes: u64,
     findings: Findings,
     account: MemoryAccount,
 }
 
 impl ImageChecker {
-    /// A check of `image`, which is `image_length` bytes long. Its memory comes from `memory`.
+    /// Creates a check of `image`, which is `image_length` bytes long. Its memory is charged to
+    /// `memory`.
     pub fn new(image: Image, image_length: u64, memory: impl ImageMemory + 'static) -> Self {
         Self {
             format: image.layout.head_facts().format,
@@ -47,18 +50,19 @@ impl ImageChecker {
         }
     }
 
-    /// The findings in all tables.
+    /// Completes the check and returns the findings in all tables.
     pub fn finish_check(mut self) -> Findings {
         self.check.finish_check(&mut self.findings);
         self.findings
     }
 
-    /// Bytes of memory that all of it takes.
+    /// Bytes of memory that the check takes.
     fn memory_bytes(&self) -> u64 {
         bytes_of::<TableRange>(self.tables.capacity()) + self.handed_out + self.check.memory_bytes()
     }
 
-    /// A batch for the memory of a table and for the tables that it asks for, while `beside` bytes are held for other things.
+    /// Creates a batch for the memory of a table and for the tables that it refers to, while
+    /// `beside` bytes are held for other purposes.
     fn new_batch(&self, beside: u64) -> RangeBatch {
         RangeBatch::with_room(self.account.available_beside(self.memory_bytes().saturating_add(beside)))
     }
@@ -68,7 +72,8 @@ impl ImageChecker {
         for want in wants {
             let length = u64::from(want.length);
             self.table_bytes = self.table_bytes.saturating_add(length);
-            // Tables that lie apart are not larger than the image; to read those that overlap could take hours.
+            // Tables that do not overlap are together no larger than the image. Reading
+            // overlapping tables could take hours.
             if self.table_bytes > self.image_length.saturating_mul(2).saturating_add(TABLE_BYTES) {
                 return Err(Error::TooEntangled {
                     format: self.format,
@@ -106,7 +111,8 @@ impl TableConsumer for ImageChecker {
     }
 
     fn add_table(&mut self, range: &TableRange, bytes: &[u8]) -> Result<(), Error> {
-        // QEMU reads zeros behind the end of the image. The copy is made for such tables alone: others are as they came.
+        // QEMU reads zeros beyond the end of the image. Only such tables are copied; all others
+        // are used as they arrived.
         let length = usize::try_from(range.want.length).unwrap_or(usize::MAX);
         let mut padded = Vec::new();
         let mut batch = if bytes.len() < length {

@@ -1,11 +1,12 @@
-//! The places of blocks and tables in formats that do not count references: each has its place for itself, within the image.
+//! Positions of blocks and tables in formats that do not count references. Each of them must lie
+//! within the image and must not overlap another one.
 
 use crate::findings::Findings;
 use crate::layout::ImageLayout;
 use crate::offsets::Host;
 use crate::wanted_ranges::{RangeBatch, RangeRole, WantedRange, bytes_of};
 
-/// The places that the tables of an image name.
+/// The ranges that the tables of an image refer to.
 pub(crate) struct ReferencedRanges {
     image_end: Host,
     wants: Vec<WantedRange>,
@@ -16,12 +17,13 @@ impl ReferencedRanges {
         Self { image_end, wants: Vec::new() }
     }
 
-    /// Bytes of memory that the places take.
+    /// Bytes of memory that the ranges take.
     pub(crate) fn memory_bytes(&self) -> u64 {
         bytes_of::<WantedRange>(self.wants.capacity())
     }
 
-    /// Takes a place, and looks whether it is within the image. QEMU reads zeros behind its end. The memory is charged to `batch`.
+    /// Records a range, and reports it if it is not within the image. QEMU reads zeros beyond the
+    /// end of the image. The memory is charged to `batch`.
     pub(crate) fn add_range(
         &mut self,
         layout: &dyn ImageLayout,
@@ -34,7 +36,7 @@ impl ReferencedRanges {
             _ => &mut findings.data_bytes,
         };
         *bytes += u64::from(want.length);
-        // The length of a compressed block is not known before it is read.
+        // The length of a compressed block is not known before the block is read.
         let length = match want.role {
             RangeRole::Compressed => 1,
             _ => want.length.into(),
@@ -45,7 +47,8 @@ impl ReferencedRanges {
             format!("{what} at {:#x} ends at {end:#x}, the image at {:#x}", want.host, self.image_end)
         };
         if end > self.image_end {
-            // All that it asks of a grain is that it begins within the image. Several that follow each other are one want.
+            // QEMU only requires that each grain begins within the image. Several adjacent grains
+            // are one range.
             let unit = layout.head_facts().cluster_size.unwrap_or(u64::MAX);
             let last = want.host + length.saturating_sub(1) / unit * unit;
             if !want.is_table() && last >= self.image_end {
@@ -59,14 +62,15 @@ impl ReferencedRanges {
         }
     }
 
-    /// Two things in one place: at most one of them is right.
+    /// Reports ranges that overlap. At most one of two overlapping ranges can be right.
     pub(crate) fn check_overlaps(&mut self, layout: &dyn ImageLayout, findings: &mut Findings) {
         self.wants.sort_unstable();
         let mut widest: Option<&WantedRange> = None;
         for want in &self.wants {
             if let Some(other) = widest
                 && want.host < other.host_end()
-                // The length of a compressed block is at most that, and the next one begins before.
+                // For a compressed block the length is an upper bound. The next block may begin
+                // before it.
                 && (want.role, other.role) != (RangeRole::Compressed, RangeRole::Compressed)
             {
                 findings.error_unknown_to_qemu(|| {
