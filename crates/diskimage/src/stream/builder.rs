@@ -1,4 +1,4 @@
-//! A map from tables that are read before anything else.
+//! Builds a map from tables that are read before any data.
 
 use super::ImageStream;
 use crate::layout::{AccessOrder, ImageLayout};
@@ -8,13 +8,14 @@ use crate::tables::{TableConsumer, TableRange};
 use crate::wanted_ranges::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
 use crate::{Error, HeadFacts, Image};
 
-/// Builds a complete map from tables that are fetched ahead of the data, one generation after the other.
+/// Builds a complete map from tables that are fetched before the data, one generation after the
+/// other.
 pub struct MapBuilder {
     layout: Box<dyn ImageLayout>,
     image_end: Host,
-    /// Tables that were learned of and not handed out yet.
+    /// Tables that are known but have not been handed out yet.
     tables: Vec<TableRange>,
-    /// Bytes of memory that the tables take that were handed out last.
+    /// Bytes of memory of the tables that were handed out last.
     handed_out: u64,
     wants: WantedQueue,
     mapped_bytes: u64,
@@ -22,7 +23,8 @@ pub struct MapBuilder {
 }
 
 impl MapBuilder {
-    /// A map for `image`, which is `image_length` bytes long. It is held in `memory`, see [`ImageStream::one_pass`].
+    /// Creates a builder for the map of `image`, which is `image_length` bytes long. The map is
+    /// charged to `memory`, see [`ImageStream::one_pass`].
     pub fn new(image: Image, image_length: u64, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
         let image_end = Host(image_length);
         let mut builder = Self {
@@ -39,12 +41,12 @@ impl MapBuilder {
         Ok(builder)
     }
 
-    /// The facts that the head of the image tells.
+    /// Returns the facts read from the head.
     pub fn head_facts(&self) -> HeadFacts {
         self.layout.head_facts().clone()
     }
 
-    /// Bytes of memory that all of it takes.
+    /// Bytes of memory that the builder takes.
     fn memory_bytes(&self) -> u64 {
         let tables = bytes_of::<TableRange>(self.tables.capacity());
         self.wants.memory_bytes() + self.handed_out + tables + self.layout.memory_bytes()
@@ -55,7 +57,7 @@ impl MapBuilder {
         let tables = wants.iter().filter(|want| want.is_table()).count();
         let grown = growth_bytes(&self.tables, tables);
         self.account.hold_bytes(self.memory_bytes() + bytes_of::<WantedRange>(wants.capacity()) + grown)?;
-        // What only helps to save memory in one pass is of no use here.
+        // Ranges and tables that only save memory in one pass are not needed here.
         wants.retain(|want| match want.role {
             RangeRole::Ignored => false,
             RangeRole::Table(kind) => self.layout.is_required(kind),
@@ -75,7 +77,8 @@ impl MapBuilder {
 
     fn check_inside(&self, want: &WantedRange) -> Result<(), Error> {
         let end = match want.role {
-            // The last sector of a compressed cluster may be cut off: its length is rounded up.
+            // The length of a compressed cluster is rounded up to sectors, so the image may end
+            // inside the last sector.
             RangeRole::Compressed => want.host.saturating_add(1),
             _ => want.host_end(),
         };
@@ -94,7 +97,7 @@ impl MapBuilder {
         self.mapped_bytes
     }
 
-    /// The stream that needs no parking.
+    /// Returns the stream that converts the image. It never parks anything.
     pub fn into_stream(self) -> ImageStream {
         ImageStream::from_map(self.layout, self.wants, self.account)
     }
@@ -121,7 +124,7 @@ impl TableConsumer for MapBuilder {
     }
 }
 
-/// Bytes by which a list grows that takes `more` values: to twice its length at least.
+/// Bytes by which a list grows to take `more` values. It at least doubles in size.
 fn growth_bytes<T>(list: &Vec<T>, more: usize) -> u64 {
     if list.capacity() - list.len() >= more {
         return 0;

@@ -1,8 +1,10 @@
-//! The engine that all formats share: image bytes in file order in, guest bytes out.
+//! The engine that all formats share. It takes image bytes in file order and emits guest bytes.
 //!
-//! A layout never sees data, the target, or how the image comes. It names the tables that it wants and, given a table, what that one maps.
-//! The engine keeps the wants in the order of the image, joins neighbours, captures tables and compressed clusters, feeds overlapping
-//! wants alike, and lets units wait that nothing maps yet. In most images tables come first, and nothing ever waits.
+//! A layout never sees the data or the target disk, and does not know how the image arrives. It
+//! names the tables that it wants and, given a table, the ranges that this table maps. The engine
+//! keeps the wanted ranges in image order, merges neighbours, collects tables and compressed
+//! clusters, serves overlapping ranges alike, and parks units that nothing maps yet. In most
+//! images tables come first, and nothing is ever parked.
 
 pub(crate) mod builder;
 mod parking;
@@ -25,15 +27,16 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{RangeBatch, RangeRole, WantedQueue, WantedRange, bytes_of};
 use crate::{Error, HeadFacts, Image};
 
-/// Bytes of tables that may be on their way at once: one L1 table of QEMU's limit, and others beside it.
+/// Bytes of tables that may be collected at once: an L1 table of QEMU's largest size, and some
+/// other tables.
 const TABLE_BYTES: u64 = 40 << 20;
 
-/// A wanted range that the stream is inside of.
+/// A wanted range that contains the current position.
 struct ActiveRange {
     want: WantedRange,
-    /// Other places that want the very same bytes.
+    /// Guest offsets of other ranges that want exactly the same bytes.
     also: Vec<Guest>,
-    /// Bytes so far, unless they are passed on at once.
+    /// Bytes collected so far. Stays empty if the bytes are passed on at once.
     captured: PieceList,
 }
 
@@ -49,18 +52,20 @@ pub struct ImageStream {
     position: Host,
     wants: WantedQueue,
     active: Vec<ActiveRange>,
-    /// Bytes that captures of compressed clusters may hold together. Those of a writer overlap by a sector.
+    /// Limit for the total size of the compressed clusters that are collected at once. The
+    /// clusters of a real writer overlap by one sector.
     capture_limit: u64,
-    /// Tables that the map lacks.
+    /// Number of required tables that have not arrived yet.
     tables_missing: usize,
-    /// `Some` while tables are missing, if the layout lets anything wait.
+    /// `Some` while tables are missing, if the layout has a parking unit.
     parking: Option<ParkingLedger>,
     account: MemoryAccount,
 }
 
 impl ImageStream {
-    /// A stream that learns the map as it passes by. It holds the map in `memory`: 24 bytes a run of adjacent
-    /// clusters, or a compressed cluster (40 MiB for 100 GiB of data in 64 KiB clusters).
+    /// Creates a stream that learns the map while the image passes. The map is charged to
+    /// `memory`: 24 bytes for each run of adjacent clusters and for each compressed cluster (40
+    /// MiB for 100 GiB of data in 64 KiB clusters).
     pub fn one_pass(image: Image, memory: impl ImageMemory + 'static) -> Result<Self, Error> {
         let mut stream = Self::from_map(image.layout, WantedQueue::default(), MemoryAccount::new(memory));
         let first = stream.layout.initial_ranges(AccessOrder::OnePass)?;
@@ -73,7 +78,7 @@ impl ImageStream {
         Ok(stream)
     }
 
-    /// A stream whose map is complete.
+    /// Creates a stream whose map is complete.
     fn from_map(layout: Box<dyn ImageLayout>, wants: WantedQueue, account: MemoryAccount) -> Self {
         let cluster = layout.head_facts().clusters.map_or(0, |clusters| clusters.size);
         Self {
@@ -88,18 +93,19 @@ impl ImageStream {
         }
     }
 
-    /// The facts that the head of the image tells.
+    /// Returns the facts read from the head.
     pub fn head_facts(&self) -> HeadFacts {
         self.layout.head_facts().clone()
     }
 
-    /// The ranges that a delta makes zero: all of them once the stream has finished. Its data lies elsewhere.
+    /// Returns the guest ranges that a delta turns into zeros. The list is complete once the
+    /// stream has finished. It does not overlap the data of the delta.
     pub fn zero_ranges(&self) -> &[Range<Guest>] {
         self.layout.zero_ranges()
     }
 
-    /// Bytes of memory that all of it takes: the map as far as it is known and still needed, the tables that are passing,
-    /// and the book of what waits.
+    /// Bytes of memory that the stream takes: the part of the map that is known and still needed,
+    /// the tables that are being collected, and the parking ledger.
     fn memory_bytes(&self) -> u64 {
         let passing: u64 = self
             .active
@@ -110,18 +116,19 @@ impl ImageStream {
         self.wants.memory_bytes() + passing + parking + self.layout.memory_bytes()
     }
 
-    /// Holds `more` bytes beside what is held; before they are taken.
+    /// Accounts for `more` bytes in addition to the memory held now. Must be called before they
+    /// are allocated.
     fn hold_bytes(&mut self, more: u64) -> Result<(), Error> {
         self.account.hold_bytes(self.memory_bytes().saturating_add(more))
     }
 
-    /// The end of the image's bytes that were pushed or skipped.
+    /// Returns the offset up to which the image has been pushed or skipped.
     pub fn position(&self) -> Host {
         self.position
     }
 
-    /// The first image byte from here on that is needed; `None` when the guest's disk is complete. Everything
-    /// is needed while something may have to wait.
+    /// Returns the first offset from here on whose byte is needed, or `None` if the guest's disk
+    /// is complete. Every byte is needed while units may have to be parked.
     pub fn next_needed(&self) -> Option<Host> {
         if self.parking.is_some() || !self.active.is_empty() {
             Some(self.position)
@@ -130,13 +137,13 @@ impl ImageStream {
         }
     }
 
-    /// Tells that the image bytes before `offset`, none of them needed, will not be pushed.
+    /// Skips the image bytes before `offset`. None of them may be needed.
     pub fn skip_to(&mut self, offset: Host) {
         debug_assert!(self.next_needed().is_none_or(|needed| offset <= needed));
         self.position = self.position.max(offset);
     }
 
-    /// The next bytes of the image, in pieces of any size.
+    /// Processes the next bytes of the image, in pieces of any size.
     pub fn push<S: GuestSink>(&mut self, mut bytes: Bytes, sink: &mut S) -> Result<(), S::Error> {
         while !bytes.is_empty() {
             self.activate_ranges()?;
@@ -154,12 +161,13 @@ impl ImageStream {
         Ok(())
     }
 
-    /// The end of the image: fails unless everything that is mapped has come.
+    /// Ends the stream. Fails unless all mapped bytes have arrived.
     pub fn finish<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         self.activate_ranges()?;
         for active in std::mem::take(&mut self.active) {
             match active.want.role {
-                // The length is rounded up to sectors; whether the cluster is whole, its decoder finds out.
+                // The length is rounded up to sectors. The decoder finds out whether the cluster
+                // is complete.
                 RangeRole::Compressed if !active.captured.is_empty() => self.emit_compressed(active, sink)?,
                 _ => self.check_not_needed(&active.want)?,
             }
@@ -179,9 +187,9 @@ impl ImageStream {
         Err(Error::Truncated { what: self.layout.name_of(want), offset: want.host, end: self.position })
     }
 
-    /// Moves the wants that begin here into the active set.
+    /// Moves the ranges that begin at the current position into the active set.
     fn activate_ranges(&mut self) -> Result<(), Error> {
-        // A range that goes on from the unit before refers to this unit as well.
+        // A range that continues from the previous unit refers to this unit as well.
         if let Some(parking) = &mut self.parking
             && self.position.is_multiple_of(parking.unit_bytes())
         {
@@ -228,7 +236,7 @@ impl ImageStream {
         Err(Error::TooEntangled { format, what, offset })
     }
 
-    /// Bytes from here on that can be treated alike.
+    /// Bytes from the current position on that belong to the same ranges.
     fn piece_length(&self, available: usize) -> usize {
         let mut end = Host(u64::MAX);
         if let Some(next) = self.wants.next_host() {
@@ -264,7 +272,8 @@ impl ImageStream {
         Ok(())
     }
 
-    /// Takes the ranges that end here out of the active set and uses what they captured.
+    /// Removes the ranges that end here from the active set and uses the bytes that they
+    /// collected.
     fn complete_ranges<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         let mut index = 0;
         while index < self.active.len() {
@@ -290,7 +299,7 @@ impl ImageStream {
         Ok(())
     }
 
-    /// A table is there: asks for what it refers to.
+    /// Parses a table that has arrived, and adds the ranges that it refers to.
     fn parse_table<S: GuestSink>(
         &mut self,
         want: WantedRange,
@@ -301,11 +310,11 @@ impl ImageStream {
             return Ok(());
         };
         let is_required = self.layout.is_required(table.kind);
-        // What only helps to save memory is of no use when nothing waits any more.
+        // Tables that only save memory are not needed when nothing is parked any more.
         if !is_required && self.parking.is_none() {
             return Ok(());
         }
-        // The bytes of the table are still there, and those of its wants come to them.
+        // The bytes of the table are still held while its ranges are added.
         let table_bytes = captured_bytes(&want);
         let mut batch = RangeBatch::with_room(
             self.account.available_beside(self.memory_bytes().saturating_add(table_bytes)),
@@ -325,13 +334,15 @@ impl ImageStream {
         self.check_map_complete(sink)
     }
 
-    /// Takes up what a table asks for: what lies ahead will come, what has passed is looked for.
+    /// Adds the ranges of a table. Ranges that lie ahead are queued, ranges that have passed are
+    /// taken from the parked units.
     fn add_batch<S: GuestSink>(&mut self, batch: RangeBatch, sink: &mut S) -> Result<(), S::Error> {
         let mut passed = batch.into_sorted(self.layout.head_facts().format)?;
         self.expect_tables(&passed);
         let first_ahead = passed.partition_point(|want| want.host < self.position);
         if first_ahead == 0 {
-            // Most tables come before all of what they map. `split_off` would make a copy of all of it.
+            // Most tables precede everything that they map. `split_off` would copy all of their
+            // ranges.
             self.hold_bytes(bytes_of::<WantedRange>(passed.capacity()))?;
             self.wants.add_sorted(passed);
             return Ok(());
@@ -346,7 +357,7 @@ impl ImageStream {
         self.tables_missing += wants.iter().filter(required).count();
     }
 
-    /// All tables are known: nothing refers to what is parked now.
+    /// Once all tables are known, nothing can refer to parked units any more. Releases them.
     fn check_map_complete<S: GuestSink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.tables_missing == 0
             && let Some(parking) = self.parking.take()
@@ -357,7 +368,8 @@ impl ImageStream {
     }
 }
 
-/// Bytes that a wanted range takes when it has come: a table is joined before it is learned, from pieces that are still there.
+/// Bytes of memory that a wanted range takes when it has arrived. A table is joined into one
+/// buffer while its pieces are still held.
 fn captured_bytes(want: &WantedRange) -> u64 {
     match want.role {
         RangeRole::Table(_) => 2 * u64::from(want.length),

@@ -1,8 +1,9 @@
-//! The passed parts of the image that must be kept because a table that has not come yet may refer to them.
+//! Keeps parts of the image that have passed, because a table that has not arrived yet may refer
+//! to them.
 //!
-//! Where the image counts its references, a unit is kept until as many of them have come. Where it does not say how many there
-//! are (its refcounts come later, or are not to be trusted), a table may still say that it is the only one; else the unit
-//! is kept until all tables are known.
+//! If the image counts references, a unit is kept until all of them have arrived. If the count is
+//! not known (the refcounts come later, or cannot be trusted), a table may still state that its
+//! reference is the only one. Otherwise the unit is kept until all tables are known.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -15,15 +16,16 @@ use crate::layout::ImageLayout;
 use crate::offsets::Host;
 use crate::wanted_ranges::RangeRole;
 
-/// Bytes of memory for each parked unit: 48 in a node of a tree that is half full when units come in order.
+/// Bytes of memory for each parked unit. A unit takes 48 bytes in a tree node, and the nodes are
+/// half full when units come in order.
 const PARKED_BYTES: u64 = 104;
 
-/// The book of a stream whose map is not complete.
+/// The parked units of a stream whose map is incomplete.
 pub(super) struct ParkingLedger {
     unit: u64,
-    /// Every parked unit by its first byte.
+    /// All parked units, by their first byte.
     parked: BTreeMap<Host, UnitUsage>,
-    /// The first byte of the passing unit.
+    /// The first byte of the unit that is passing.
     start: Host,
     current: CurrentUnit,
 }
@@ -31,24 +33,25 @@ pub(super) struct ParkingLedger {
 /// The references to a unit.
 #[derive(Debug, Default, Clone, Copy)]
 struct UnitUsage {
-    /// References that have come.
+    /// References that have arrived.
     references: u64,
-    /// References that there are altogether, if the image has told it.
+    /// Total number of references, if the image has stated it yet.
     refcount: Option<u64>,
     /// Bytes that nothing has referred to yet.
     unused: u64,
-    /// A table says that its reference is the only one.
+    /// A table states that its reference is the only one.
     is_sole: bool,
-    /// There are compressed clusters in it: any number of them, each with its own references.
+    /// The unit contains compressed clusters: any number of them, each with its own references.
     has_compressed: bool,
 }
 
 impl UnitUsage {
-    /// Counts `times` references by wants of this role.
+    /// Counts `times` references from ranges of this role.
     fn add_references(&mut self, role: RangeRole, times: u64) {
         match role {
             RangeRole::PartOfData => return,
-            // What else refers to tables, their references do not tell. Usually nothing does.
+            // A reference to a table does not say whether there are others. Usually there are
+            // none.
             RangeRole::SoleData | RangeRole::Table(_) => self.is_sole = true,
             RangeRole::Compressed => self.has_compressed = true,
             RangeRole::Data | RangeRole::Ignored => {}
@@ -56,13 +59,14 @@ impl UnitUsage {
         self.references = self.references.saturating_add(times);
     }
 
-    /// True if nothing will refer to the unit any more.
+    /// Returns true if nothing will refer to the unit any more.
     fn is_done(&self, layout: &dyn ImageLayout) -> bool {
         if !layout.counts_references() {
             return self.unused == 0;
         }
-        // Tables of snapshots are not read. Each snapshot refers once more to what it shares with the disk. If that explains
-        // the count, it is not waited for: most of such an image would wait for nothing, and not fit.
+        // The tables of snapshots are not read. Each snapshot adds one reference to a cluster that
+        // it shares with the disk. If this explains the count, the unit is not kept. Otherwise
+        // most of an image with snapshots would be parked for nothing, and would not fit.
         let by_snapshots = match self {
             Self { references: 0, .. } | Self { has_compressed: true, .. } => 0,
             _ => u64::from(layout.head_facts().snapshots),
@@ -81,7 +85,7 @@ struct CurrentUnit {
     bytes: u64,
     used: u64,
     usage: UnitUsage,
-    /// Nothing else will refer to it: its bytes are not collected any more.
+    /// Nothing else will refer to the unit. Its bytes are no longer collected.
     is_done: bool,
 }
 
@@ -90,7 +94,7 @@ impl ParkingLedger {
         Self { unit, parked: BTreeMap::new(), start: Host(0), current: CurrentUnit::default() }
     }
 
-    /// Bytes of memory that the book takes; not those of what waits, which are the sink's.
+    /// Bytes of memory that the ledger takes. The parked bytes themselves are held by the sink.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.parked.len() as u64 * PARKED_BYTES
     }
@@ -100,7 +104,7 @@ impl ParkingLedger {
         self.unit
     }
 
-    /// Counts `times` references to the passing unit.
+    /// Counts `times` references to the unit that is passing.
     pub(super) fn note_references(&mut self, layout: &dyn ImageLayout, role: RangeRole, times: u64) {
         let usage = &mut self.current.usage;
         usage.add_references(role, times);
@@ -110,7 +114,7 @@ impl ParkingLedger {
         }
     }
 
-    /// The next bytes of the passing unit; `is_used` if something refers to them.
+    /// Takes the next bytes of the unit that is passing. `is_used` if something refers to them.
     pub(super) fn pass_piece(&mut self, piece: &Bytes, is_used: bool) {
         let length = piece.len() as u64;
         self.current.bytes += length;
@@ -120,7 +124,7 @@ impl ParkingLedger {
         }
     }
 
-    /// The passing unit, which ends at `end`, is whole: keep it or let it go.
+    /// Parks or releases the unit that was passing. It is complete and ends at `end`.
     pub(super) fn settle_unit<S: GuestSink>(
         &mut self,
         layout: &mut dyn ImageLayout,
@@ -135,7 +139,8 @@ impl ParkingLedger {
             unused: current.bytes.saturating_sub(current.used),
             ..current.usage
         };
-        // The first cluster has a refcount and no table that refers to it: it would wait until the end.
+        // The first cluster has a refcount, but no table refers to it. It would stay parked until
+        // the end.
         let is_header = host == Host(0) && layout.counts_references();
         if current.is_done || is_header || usage.is_done(layout) {
             return Ok(());
@@ -144,14 +149,15 @@ impl ParkingLedger {
         sink.park_unit(host, &current.pieces.into_list())
     }
 
-    /// True if all units that bytes `host..end` lie in are parked.
+    /// Returns true if all units that overlap the bytes `host..end` are parked.
     pub(super) fn has_parked(&self, host: Host, end: Host) -> bool {
         let first = host.unit_start(self.unit);
         (0..(end - first).div_ceil(self.unit))
             .all(|index| self.parked.contains_key(&(first + index * self.unit)))
     }
 
-    /// The bytes of the unit at `host`, if they are there: all of it, or what has passed of the current one.
+    /// Returns the bytes of the unit at `host` if they are kept: the whole unit if it is parked,
+    /// or the bytes that have passed if it is the current one.
     pub(super) fn find_unit<S: GuestSink>(
         &self,
         host: Host,
@@ -164,7 +170,8 @@ impl ParkingLedger {
         Ok(is_there.then(|| self.current.pieces.clone().join_pieces()))
     }
 
-    /// A table that came late refers to `bytes` bytes of the unit at `host`; lets it go if nothing else will.
+    /// Counts a reference from a late table to `bytes` bytes of the unit at `host`. Releases the
+    /// unit if nothing else will refer to it.
     pub(super) fn add_late_reference<S: GuestSink>(
         &mut self,
         layout: &dyn ImageLayout,
@@ -189,7 +196,8 @@ impl ParkingLedger {
         Ok(())
     }
 
-    /// More refcounts are known, of the image's bytes `counted`: lets go of what has all its references.
+    /// Updates the parked units within the image's bytes `counted`, whose refcounts have become
+    /// known. Releases each unit whose references have all arrived.
     pub(super) fn release_counted<S: GuestSink>(
         &mut self,
         layout: &dyn ImageLayout,
@@ -210,7 +218,7 @@ impl ParkingLedger {
         Ok(())
     }
 
-    /// The map is complete.
+    /// Releases all parked units, because the map is complete.
     pub(super) fn forget_all<S: GuestSink>(self, sink: &mut S) -> Result<(), S::Error> {
         self.parked.into_keys().try_for_each(|host| sink.drop_parked(host))
     }

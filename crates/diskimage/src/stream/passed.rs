@@ -1,4 +1,4 @@
-//! Ranges that were mapped only after they had passed: they are parked, or were not kept.
+//! Ranges that became known only after they had passed. Their bytes are parked, or were not kept.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ use crate::offsets::Host;
 use crate::wanted_ranges::{RangeRole, WantedRange};
 
 impl ImageStream {
-    /// Serves a want that had begun to pass before it was known.
+    /// Serves a range that had begun to pass before it became known.
     pub(super) fn resolve_passed<S: GuestSink>(
         &mut self,
         want: WantedRange,
@@ -30,7 +30,8 @@ impl ImageStream {
         while at < passed {
             let first = at.unit_start(unit);
             let end = passed.min(first.saturating_add(unit));
-            // What the guest does not read is not looked for, but it counts as a reference: with the last one the unit is let go.
+            // Bytes that the guest does not read are not fetched, but they count as a reference:
+            // the last reference releases the unit.
             if want.role != RangeRole::Ignored {
                 let bytes = self.kept_bytes(&want, first, at, end, sink)?;
                 if want.role.is_data() {
@@ -47,7 +48,8 @@ impl ImageStream {
         self.continue_ahead(active, passed, sink)
     }
 
-    /// False for an optional table of which nothing was kept.
+    /// Returns false if the stream does not park units, or if an optional table is not completely
+    /// parked.
     fn can_be_served(&self, want: &WantedRange) -> bool {
         match (want.role, &self.parking) {
             (RangeRole::Table(kind), Some(parking)) if !self.layout.is_required(kind) => {
@@ -57,7 +59,7 @@ impl ImageStream {
         }
     }
 
-    /// Bytes `at..end` of the image, which lie in the unit that begins at `first`.
+    /// Returns the bytes `at..end` of the image, which lie in the unit that begins at `first`.
     fn kept_bytes<S: GuestSink>(
         &self,
         want: &WantedRange,
@@ -73,7 +75,7 @@ impl ImageStream {
         let Some(bytes) = found else {
             return Err(self.not_kept(want, first).into());
         };
-        // The last unit of an image may be short, and a want may reach beyond it.
+        // The last unit of an image may be short, and a range may reach beyond it.
         let range = slice_range(at - first, end - first);
         match bytes.get(range.clone()) {
             Some(_) => Ok(bytes.slice(range)),
@@ -84,7 +86,8 @@ impl ImageStream {
         }
     }
 
-    /// The error of a range that was not kept. Of counted references, only a wrong count lets go of a unit too early, unless snapshots have a part in it.
+    /// Returns the error for a range that was not kept. If references are counted and there are no
+    /// snapshots, only a wrong refcount can have released the unit too early.
     fn not_kept(&self, want: &WantedRange, offset: Host) -> Error {
         let what = self.layout.name_of(want);
         if self.layout.counts_references() && self.layout.head_facts().snapshots == 0 {
@@ -94,7 +97,7 @@ impl ImageStream {
         Error::Passed { format, what, offset }
     }
 
-    /// The part of a passed want that still lies ahead.
+    /// Continues with the part of a passed range that still lies ahead.
     fn continue_ahead<S: GuestSink>(
         &mut self,
         active: ActiveRange,
@@ -109,7 +112,7 @@ impl ImageStream {
                 _ => Ok(()),
             };
         }
-        // `feed` counts from `want.host`, so the whole want goes on.
+        // `feed_active` counts from `want.host`, so the range keeps its beginning.
         self.active.push(active);
         Ok(self.check_captures(want.host)?)
     }

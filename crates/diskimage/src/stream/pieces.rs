@@ -2,10 +2,11 @@
 
 use bytes::{Bytes, BytesMut};
 
-/// Pieces below this are copied together: a peer that sends single bytes must not cost a handle of 32 bytes for each.
+/// Smaller pieces are copied together. Otherwise a peer that sends single bytes would cost a
+/// handle of 32 bytes for each of them.
 const SMALL_BYTES: usize = 4096;
 
-/// Pieces that follow each other; large ones are kept without a copy.
+/// Consecutive pieces of a byte sequence. Large pieces are kept without a copy.
 #[derive(Debug, Default, Clone)]
 pub(super) struct PieceList {
     large: Vec<Bytes>,
@@ -33,13 +34,13 @@ impl PieceList {
         self.large.is_empty() && self.small.is_empty()
     }
 
-    /// The pieces in order.
+    /// Returns the pieces in order.
     pub(super) fn into_list(mut self) -> Vec<Bytes> {
         self.seal_small();
         self.large
     }
 
-    /// All bytes as one, without a copy when there is one piece.
+    /// Returns all bytes in one buffer, without a copy if there is only one piece.
     pub(super) fn join_pieces(self) -> Bytes {
         let mut pieces = self.into_list();
         if pieces.len() == 1 {

@@ -1,10 +1,10 @@
-//! The two ways of an image into any sink.
+//! Runs an image into any sink, in both modes.
 
 use bytes::Bytes;
 
 use crate::{Error, GuestSink, Host, Image, ImageMemoryLimit, ImageStream, MapBuilder, TableConsumer};
 
-/// Passes an image in chunks of `chunk` bytes, once.
+/// Passes an image once, in chunks of `chunk` bytes.
 pub(crate) fn one_pass<S: GuestSink<Error = Error>>(
     opened: Image,
     image: &[u8],
@@ -19,7 +19,7 @@ pub(crate) fn one_pass<S: GuestSink<Error = Error>>(
     Ok(sink)
 }
 
-/// Reads the map of an image first, and passes what it needs.
+/// Reads the map of an image first, and then passes only the bytes that it needs.
 pub(crate) fn ranged<S: GuestSink<Error = Error>>(
     opened: Image,
     image: &[u8],
