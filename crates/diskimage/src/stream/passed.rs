@@ -86,8 +86,8 @@ impl ImageStream {
         }
     }
 
-    /// Returns the error for a range that was not kept. If references are counted and there are no
-    /// snapshots, only a wrong refcount can have released the unit too early.
+    /// Returns the error for a range that was not kept. If references are counted and the image
+    /// has no snapshots, only a wrong refcount can have released the unit too early.
     fn not_kept(&self, want: &WantedRange, offset: Host) -> Error {
         let what = self.layout.name_of(want);
         if self.layout.counts_references() && self.layout.head_facts().snapshots == 0 {
