@@ -1,4 +1,5 @@
-//! Header extensions (qcow2.rst, "Header extensions"). Few of them matter for reading; QEMU opens no image with a damaged one.
+//! Header extensions (qcow2.rst, "Header extensions"). Few of them matter for reading, but QEMU
+//! refuses to open an image with a damaged extension.
 
 use std::ops::Range;
 
@@ -12,25 +13,26 @@ const BITMAPS: u32 = 0x2385_2875;
 const CRYPTO: u32 = 0x0537_be77;
 const DATA_FILE: u32 = 0x4441_5441;
 
-/// Longest name of a backing file's format, as QEMU.
+/// Longest name of a backing file's format, the same limit as in QEMU.
 const MAX_FORMAT_NAME: usize = 15;
-/// Bytes of the bitmaps extension.
+/// Length in bytes of the bitmaps extension.
 const BITMAPS_BYTES: usize = 24;
-/// Most bitmaps and most bytes of their directory, as QEMU (`QCOW2_MAX_BITMAPS`, `QCOW2_MAX_BITMAP_DIRECTORY_SIZE`).
+/// Largest number of bitmaps and largest directory in bytes, the same limits as in QEMU
+/// (`QCOW2_MAX_BITMAPS`, `QCOW2_MAX_BITMAP_DIRECTORY_SIZE`).
 const MAX_BITMAPS: u32 = 65_535;
 const MAX_DIRECTORY_BYTES: u64 = 1024 * 65_535;
 
-/// The facts that the extensions state.
+/// Facts stated by the header extensions.
 #[derive(Default)]
 pub(super) struct HeaderExtensions {
     pub(super) data_file: Option<String>,
-    /// There is a place for the header of an encrypted image.
+    /// The extension that points to an encryption header is present.
     pub(super) has_crypto: bool,
     bitmaps: Option<BitmapsExtension>,
     feature_names: Vec<(u8, u8, String)>,
 }
 
-/// The place of the bitmaps.
+/// The position of the bitmaps.
 struct BitmapsExtension {
     count: u32,
     reserved: u32,
@@ -39,7 +41,8 @@ struct BitmapsExtension {
 }
 
 impl HeaderExtensions {
-    /// Walks type, length and data of each from `start` to the end marker, or to `limit`, beyond which none may reach.
+    /// Parses the type, length and data of each extension from `start` to the end marker, or to
+    /// `limit`. No extension may reach beyond `limit`.
     pub(super) fn parse(head: &[u8], start: usize, limit: u64) -> Result<Self, Error> {
         let short = |end: usize| Format::Qcow2.short_header_error(end as u64, head);
         let mut found = Self::default();
@@ -81,7 +84,8 @@ impl HeaderExtensions {
         Ok(())
     }
 
-    /// The number of bitmaps and their directory, which a conversion does not look at.
+    /// Returns the number of bitmaps and the range of their directory. A conversion does not read
+    /// it.
     pub(super) fn bitmap_directory(&self, cluster_size: u64) -> Result<Option<(u32, Range<Host>)>, Error> {
         let Some(bitmaps) = &self.bitmaps else {
             return Ok(None);
@@ -95,7 +99,8 @@ impl HeaderExtensions {
                 "the directory of bitmaps has {directory_bytes} bytes, must have 1 to {MAX_DIRECTORY_BYTES}"
             )));
         }
-        // Looked at although it is not read: QEMU opens no image where the directory could not be.
+        // Validated although it is not read: QEMU does not open an image whose directory has an
+        // impossible position.
         let end = directory_offset.checked_add(directory_bytes);
         match end.filter(|end| end.0 <= MAX_OFFSET) {
             Some(end) if reserved == 0 && directory_offset.is_multiple_of(cluster_size) => {
@@ -107,7 +112,7 @@ impl HeaderExtensions {
         }
     }
 
-    /// Records of 48 bytes: type, bit number, name padded with zeros.
+    /// Parses records of 48 bytes: type, bit number, name padded with zeros.
     fn add_feature_names(&mut self, table: &[u8]) {
         for record in table.chunks_exact(48) {
             if let [kind, bit, name @ ..] = record {
@@ -116,7 +121,7 @@ impl HeaderExtensions {
         }
     }
 
-    /// The image's name for this incompatible feature.
+    /// Returns the image's own name for an incompatible feature.
     pub(super) fn incompatible_name(&self, bit: u8) -> Option<String> {
         self.feature_names
             .iter()
@@ -126,7 +131,7 @@ impl HeaderExtensions {
 }
 
 impl BitmapsExtension {
-    /// qcow2.rst, "Bitmaps extension".
+    /// Parses the extension (qcow2.rst, "Bitmaps extension").
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if bytes.len() != BITMAPS_BYTES {
             return Err(Format::Qcow2.header_error(format!(

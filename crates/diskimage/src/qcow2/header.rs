@@ -1,5 +1,6 @@
-//! The qcow2 header: the first cluster of the image (QEMU `docs/interop/qcow2.rst`, sections "Header",
-//! "Header extensions"). Every refusal that the header alone can justify happens here, before a data byte is read.
+//! The qcow2 header, in the first cluster of the image (QEMU `docs/interop/qcow2.rst`, sections
+//! "Header", "Header extensions"). An image that can be refused by its header alone is refused
+//! here, before any data is read.
 
 use std::ops::Range;
 
@@ -8,74 +9,80 @@ use crate::bytes_at::{be32, be64};
 use crate::offsets::{Host, MAX_OFFSET};
 use crate::{ClusterCompression, CompressedClusters, Error, Format, HeadFacts};
 
-/// Bytes of a version 2 header.
+/// Length in bytes of a version 2 header.
 const V2_LENGTH: usize = 72;
-/// Bytes of the shortest version 3 header.
+/// Length in bytes of the shortest version 3 header.
 const V3_LENGTH: usize = 104;
-/// Most entries of an L1 table, as QEMU (`QCOW_MAX_L1_SIZE`, 32 MiB).
+/// Largest number of L1 entries, the same limit as in QEMU (`QCOW_MAX_L1_SIZE`, 32 MiB).
 pub(super) const MAX_L1_ENTRIES: u64 = (32 << 20) / 8;
-/// Largest refcount table in bytes, as QEMU (`QCOW_MAX_REFTABLE_SIZE`).
+/// Largest refcount table in bytes, the same limit as in QEMU (`QCOW_MAX_REFTABLE_SIZE`).
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
-/// Most snapshots, as QEMU (`QCOW_MAX_SNAPSHOTS`), and the fixed part of what the table has of each.
+/// Largest number of snapshots, the same limit as in QEMU (`QCOW_MAX_SNAPSHOTS`), and the length
+/// of the fixed part of a snapshot table entry.
 const MAX_SNAPSHOTS: u64 = 65_536;
 const SNAPSHOT_BYTES: u64 = 40;
 /// Longest backing file name (qcow2.rst: "must not be longer than 1023 bytes").
 const MAX_NAME: usize = 1023;
-// Images with either bit open, as in QEMU, whose writers alone refuse the second; their refcounts are not to be trusted.
+// Images with either of these two bits are opened, as in QEMU, which refuses only to write images
+// with the second bit. Their refcounts cannot be trusted.
 const DIRTY: u64 = 1 << 0;
 const CORRUPT: u64 = 1 << 1;
 const DATA_FILE: u64 = 1 << 2;
 const COMPRESSION_TYPE: u64 = 1 << 3;
 const EXTENDED_L2: u64 = 1 << 4;
 const KNOWN_INCOMPATIBLE: u64 = DIRTY | CORRUPT | DATA_FILE | COMPRESSION_TYPE | EXTENDED_L2;
-/// Autoclear: the bitmaps are up to date. Without it their extension is ignored.
+/// Autoclear: the bitmaps are up to date. If it is not set, the bitmaps extension is ignored.
 const BITMAPS_VALID: u64 = 1 << 0;
 /// Autoclear: the external data file is the disk.
 const DATA_FILE_RAW: u64 = 1 << 1;
 
-/// The decoded, validated header of an image that can be read.
+/// The decoded and validated header of a readable image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Qcow2Header {
-    /// 2 or 3.
+    /// The version, 2 or 3.
     pub version: u32,
     /// Bytes of the virtual disk, rounded down to a sector of 512 bytes as QEMU does.
     pub virtual_size: u64,
     /// log2 of the cluster size, 9 to 21.
     pub cluster_bits: u32,
-    /// Codec of compressed clusters.
+    /// The codec of compressed clusters.
     pub compression: ClusterCompression,
     /// True when L2 entries are 128 bits wide and map 32 subclusters each.
     pub extended_l2: bool,
-    /// Entries of the L1 table that map the virtual disk.
+    /// Number of L1 entries that map the virtual disk.
     pub l1_entries: u64,
-    /// All entries of it: more may follow for the VM state of snapshots.
+    /// Number of all L1 entries. There may be more of them for the VM state of snapshots.
     pub l1_size: u64,
-    /// The L1 table; aligned to a cluster.
+    /// Offset of the L1 table, aligned to a cluster.
     pub l1_offset: Host,
-    /// The refcount table; aligned to a cluster.
+    /// Offset of the refcount table, aligned to a cluster.
     pub refcount_table_offset: Host,
     /// Bytes of the refcount table.
     pub refcount_table_bytes: u64,
-    /// log2 of the bits of a refcount, 0 to 6.
+    /// log2 of the width of a refcount in bits, 0 to 6.
     pub refcount_order: u32,
-    /// Internal snapshots; their data is ignored.
+    /// Number of internal snapshots. Their data is ignored.
     pub snapshots: u32,
-    /// The table of snapshots.
+    /// Offset of the snapshot table.
     pub snapshot_table_offset: Host,
-    /// Dirty bitmaps, which are ignored.
+    /// Number of dirty bitmaps. A conversion ignores them.
     pub bitmap_count: u32,
-    /// The directory of the bitmaps, if there are any.
+    /// The directory of the bitmaps, if the image has any.
     pub bitmaps: Option<Range<Host>>,
-    /// Refcounts may be out of date (bit 0). QEMU reads such an image; so do we, and do not trust its refcounts.
+    /// Refcounts may be out of date (bit 0). As in QEMU, such an image is read, but its refcounts
+    /// are not trusted.
     pub dirty: bool,
-    /// An earlier reader found the image inconsistent (bit 1). QEMU still reads it; so do we, with a warning.
+    /// An earlier reader found the image inconsistent (bit 1). As in QEMU, such an image is still
+    /// read, but with a warning.
     pub corrupt: bool,
-    /// The image is the difference to a base, which has the clusters that it does not map.
+    /// The image is a delta: the clusters that it does not map are in a base image.
     pub is_delta: bool,
 }
 
 impl Qcow2Header {
-    /// Reads the header from the beginning of the image: [`HEAD_BYTES`](crate::HEAD_BYTES) of it, or all there is.
+    /// Reads the header from the beginning of the image: the first
+    /// [`HEAD_BYTES`](crate::HEAD_BYTES), or all of a shorter image. Refuses an image with a
+    /// backing file.
     pub fn parse(head: &[u8]) -> Result<Self, Error> {
         match Self::parse_any(head)? {
             (header, None) => Ok(header),
@@ -83,7 +90,8 @@ impl Qcow2Header {
         }
     }
 
-    /// Reads the header of an image that is the difference to another: also the name that it gives the other.
+    /// Reads the header of a delta, an image that stores only the differences to a base image.
+    /// Also returns the name of the base as stored in the header.
     pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
@@ -116,7 +124,8 @@ impl Qcow2Header {
         let compression_byte =
             (version == 3 && header_length > V3_LENGTH).then(|| head.get(V3_LENGTH)).flatten();
         let backing_file_at = long(8)?;
-        // The extensions end where the backing file's name begins: else its letters would be read as one.
+        // The extensions end where the backing file's name begins. Otherwise its letters would be
+        // parsed as an extension.
         let end = if backing_file_at == 0 { cluster_size } else { backing_file_at.min(cluster_size) };
         let extensions = HeaderExtensions::parse(head, header_length, end)?;
 
@@ -145,7 +154,8 @@ impl Qcow2Header {
                 .header_error(format!("refcounts of 2^{refcount_order} bits, at most 64 bits are allowed")));
         }
 
-        // Without the bit they are out of date: a writer that knows no bitmaps has cleared it.
+        // If the bit is clear, the bitmaps are out of date: a writer that does not support them
+        // has cleared it.
         let bitmaps = match autoclear & BITMAPS_VALID {
             0 => None,
             _ => extensions.bitmap_directory(cluster_size)?,
@@ -176,7 +186,8 @@ impl Qcow2Header {
         Ok((header, backing_file))
     }
 
-    /// `size` is that of the disk before it is rounded: QEMU wants an entry for what is rounded off.
+    /// Validates the number of L1 entries. `size` is not rounded to sectors: QEMU requires an L1
+    /// entry for a partial last sector as well.
     fn with_l1_checked(mut self, size: u64, l1_size: u64) -> Result<Self, Error> {
         if l1_size > MAX_L1_ENTRIES {
             return Err(Error::L1TooBig { format: Format::Qcow2, entries: l1_size, limit: MAX_L1_ENTRIES });
@@ -202,7 +213,7 @@ impl Qcow2Header {
             return Err(Format::Qcow2.header_error("the image does not contain a refcount table"));
         }
         self.check_table("refcount table", self.refcount_table_offset, self.refcount_table_bytes)?;
-        // What the table says of each snapshot is not looked at.
+        // The contents of the snapshot table are not validated.
         let snapshots = u64::from(self.snapshots);
         if snapshots > MAX_SNAPSHOTS {
             return Err(Format::Qcow2.header_error(format!(
@@ -212,7 +223,7 @@ impl Qcow2Header {
         self.check_table("snapshot table", self.snapshot_table_offset, snapshots * SNAPSHOT_BYTES)
     }
 
-    /// Tables start at a cluster and end where a file can, as QEMU checks.
+    /// Checks that a table begins at a cluster and ends within the largest file, as QEMU does.
     fn check_table(&self, name: &str, offset: Host, bytes: u64) -> Result<(), Error> {
         let end = offset.checked_add(bytes).filter(|end| end.0 <= MAX_OFFSET);
         if !offset.is_multiple_of(self.cluster_size()) || end.is_none() {
@@ -221,27 +232,29 @@ impl Qcow2Header {
         Ok(())
     }
 
-    /// True if the refcounts can be trusted. An image that was not closed, or was found inconsistent, has others than it should.
+    /// Returns true if the refcounts can be trusted. They may be wrong if the image was not closed
+    /// properly or was found inconsistent.
     pub fn has_refcounts(&self) -> bool {
         !self.dirty && !self.corrupt
     }
 
-    /// Bytes of a cluster, 512 to 2 Mi.
+    /// Returns the bytes of a cluster, 512 B to 2 MiB.
     pub fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits
     }
 
-    /// Bytes of one L2 entry: 8, or 16 with extended L2.
+    /// Returns the bytes of one L2 entry: 8, or 16 with extended L2.
     pub fn l2_entry_bytes(&self) -> u64 {
         if self.extended_l2 { 16 } else { 8 }
     }
 
-    /// Guest bytes that one L2 table maps; at most 2^39 (2 MiB clusters, 8-byte entries).
+    /// Returns the guest bytes that one L2 table maps, at most 2^39 (2 MiB clusters, 8-byte
+    /// entries).
     pub fn bytes_per_l2(&self) -> u64 {
         (self.cluster_size() / self.l2_entry_bytes()) << self.cluster_bits
     }
 
-    /// The facts that follow from it.
+    /// Returns the facts that follow from the header.
     pub(super) fn head_facts(&self) -> HeadFacts {
         let cluster_size = self.cluster_size();
         HeadFacts {
@@ -255,7 +268,7 @@ impl Qcow2Header {
         }
     }
 
-    /// Names of what is unusual about the image, for people.
+    /// Returns the names of notable features of the image, for people to read.
     pub fn feature_names(&self) -> Vec<String> {
         let mut names = vec![format!("version {}", self.version)];
         if self.compression == ClusterCompression::Zstd {
@@ -286,7 +299,7 @@ fn header_length(stated: u32, cluster_size: u64) -> Result<usize, Error> {
 }
 
 fn parse_compression(kind: u8, incompatible: u64) -> Result<ClusterCompression, Error> {
-    // The bit and the byte must agree (qcow2.rst, "compression type").
+    // The feature bit and the byte must agree (qcow2.rst, "compression type").
     match (kind, incompatible & COMPRESSION_TYPE != 0) {
         (0, false) => Ok(ClusterCompression::Deflate),
         (1, true) => Ok(ClusterCompression::Zstd),
@@ -298,7 +311,7 @@ fn parse_compression(kind: u8, incompatible: u64) -> Result<ClusterCompression, 
 }
 
 fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensions) -> Result<(), Error> {
-    // Unknown bits first: they may change what the others mean.
+    // Check unknown bits first, because they may change the meaning of the others.
     let unknown = incompatible & !KNOWN_INCOMPATIBLE;
     if unknown != 0 {
         let names: Vec<String> = (0..64u8)

@@ -1,4 +1,4 @@
-//! qcow2 as the engine sees it.
+//! The qcow2 format as the engine sees it.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, HeadFacts};
 
-/// An image and the map that its tables have told so far.
+/// An image and the part of its map that is known so far.
 pub(super) struct Qcow2Layout {
     facts: HeadFacts,
     header: Qcow2Header,

@@ -1,4 +1,4 @@
-//! From tables to wants: the bytes of the image that L1 and L2 tables name.
+//! Turns tables into wanted ranges: the parts of the image that L1 and L2 tables refer to.
 
 use super::header::Qcow2Header;
 use super::table::{ClusterMapping, L2, SUBCLUSTERS, bit_runs, l1_entry, l2_entry};
@@ -6,7 +6,8 @@ use crate::Error;
 use crate::offsets::Guest;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 
-/// Asks for the L2 tables that an L1 table refers to; each remembers the first guest byte that it maps.
+/// Requests the L2 tables that an L1 table refers to. The note of each is the first guest byte
+/// that it maps.
 pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch) -> Result<(), Error> {
     let entries = usize::try_from(header.l1_entries).unwrap_or(usize::MAX);
     for index in 0..entries.min(l1.len() / 8) {
@@ -18,7 +19,8 @@ pub(super) fn l2_tables(header: &Qcow2Header, l1: &[u8], tables: &mut RangeBatch
     Ok(())
 }
 
-/// The entries of an L2 table that map a part of the disk: their numbers, and the first byte of each one's cluster.
+/// Returns the entries of an L2 table that map a part of the disk: the index of each, and the
+/// first guest byte of its cluster.
 pub(super) fn mapped_clusters(
     header: &Qcow2Header,
     table: LoadedTable<'_>,
@@ -30,7 +32,8 @@ pub(super) fn mapped_clusters(
         .take_while(move |(_, guest)| guest.remaining_bytes(virtual_size) > 0)
 }
 
-/// The runs of stored subclusters within the first `left` bytes of a cluster: the place of each in it, and its length.
+/// Returns the runs of stored subclusters within the first `left` bytes of a cluster: the offset
+/// of each run in the cluster, and its length.
 fn stored_runs(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = (u64, u64)> {
     bit_runs(stored).filter_map(move |(first, count)| {
         let skip = u64::from(first) * subcluster;
@@ -39,7 +42,7 @@ fn stored_runs(stored: u32, subcluster: u64, left: u64) -> impl Iterator<Item = 
     })
 }
 
-/// Asks for the clusters that one L2 table maps. Clipped to the virtual size.
+/// Requests the clusters that an L2 table maps, clipped to the virtual size.
 pub(super) fn l2_wants(
     header: &Qcow2Header,
     table: LoadedTable<'_>,
@@ -51,7 +54,8 @@ pub(super) fn l2_wants(
         let left = guest.remaining_bytes(header.virtual_size);
         match l2_entry(header, table, index)? {
             ClusterMapping::Unmapped => {}
-            // It has a refcount, which is only explained if the reference is counted: else the cluster would wait until the end.
+            // The cluster has a refcount. The reference has to be counted, or the cluster would
+            // stay parked until the end.
             ClusterMapping::ZeroAllocated { host } => batch.push_ignored(host, cluster),
             ClusterMapping::Compressed { host, length } => {
                 batch.push_data(host, length, RangeRole::Compressed, guest)

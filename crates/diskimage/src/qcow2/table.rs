@@ -1,4 +1,5 @@
-//! Entries of the L1, L2 and refcount tables (qcow2.rst, "Cluster mapping" and "Host cluster management").
+//! Entries of the L1, L2 and refcount tables (qcow2.rst, "Cluster mapping" and "Host cluster
+//! management").
 
 use super::header::Qcow2Header;
 use crate::bytes_at::be64;
@@ -6,26 +7,27 @@ use crate::offsets::Host;
 use crate::wanted_ranges::LoadedTable;
 use crate::{Error, Format};
 
-/// The L1 table.
+/// Kind of table: the L1 table.
 pub(super) const L1: u8 = 0;
-/// An L2 table; remembers the first guest byte that it maps.
+/// Kind of table: an L2 table. Its note is the first guest byte that it maps.
 pub(super) const L2: u8 = 1;
-/// The refcount table.
+/// Kind of table: the refcount table.
 pub(super) const REFCOUNT_TABLE: u8 = 2;
-/// A refcount block; remembers the first host byte that it counts.
+/// Kind of table: a refcount block. Its note is the first byte of the image that it counts.
 pub(super) const REFCOUNT_BLOCK: u8 = 3;
-/// Only for a check: the snapshot table.
+/// Kind of table, only used by checks: the snapshot table.
 pub(super) const SNAPSHOTS: u8 = 4;
-/// Only for a check: the L1 table of a snapshot.
+/// Kind of table, only used by checks: the L1 table of a snapshot.
 pub(super) const SNAPSHOT_L1: u8 = 5;
-/// Only for a check: the directory of bitmaps.
+/// Kind of table, only used by checks: the directory of bitmaps.
 pub(super) const BITMAPS: u8 = 6;
-/// Only for a check: the table of a bitmap.
+/// Kind of table, only used by checks: the table of a bitmap.
 pub(super) const BITMAP_TABLE: u8 = 7;
 
 /// Bits 9-55 of L1 and standard L2 entries: a host offset.
 pub(super) const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
-/// Bit 63 of L1 and standard L2 entries (`QCOW_OFLAG_COPIED` in QEMU): the refcount is exactly one.
+/// Bit 63 of L1 and standard L2 entries (`QCOW_OFLAG_COPIED` in QEMU): the refcount is exactly
+/// one.
 pub(super) const COPIED: u64 = 1 << 63;
 /// Bit 62 of an L2 entry: the cluster is compressed.
 pub(super) const COMPRESSED: u64 = 1 << 62;
@@ -33,38 +35,39 @@ pub(super) const COMPRESSED: u64 = 1 << 62;
 pub(super) const ZERO: u64 = 1;
 /// Bits 9-63 of a refcount table entry: the offset of a refcount block.
 const REFBLOCK_MASK: u64 = !0x1ff;
-/// Subclusters of a cluster with extended L2 entries.
+/// Number of subclusters in a cluster with extended L2 entries.
 pub(super) const SUBCLUSTERS: u32 = 32;
 
-/// The storage of a cluster, by its L2 entry.
+/// How a cluster is stored, according to its L2 entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClusterMapping {
-    /// Nothing is stored: reads as zeros, or as what a base has there unless [`zero_subclusters`] says zeros.
+    /// Nothing is stored. The cluster reads as zeros. In a delta it reads as the base, unless
+    /// [`zero_subclusters`] reports zeros.
     Unmapped,
-    /// A host cluster is allocated, yet the guest reads zeros.
+    /// A host cluster is allocated, but the guest reads zeros.
     ZeroAllocated {
-        /// The host cluster.
+        /// Offset of the host cluster.
         host: Host,
     },
-    /// A whole cluster, or the set subclusters of it, is stored as it is.
+    /// The whole cluster, or the subclusters whose bits are set, are stored uncompressed.
     Data {
-        /// The host cluster.
+        /// Offset of the host cluster.
         host: Host,
-        /// Bit n set: subcluster n is stored. All set without extended L2.
+        /// Bit n is set if subcluster n is stored. All bits are set without extended L2.
         subclusters: u32,
         /// Nothing else refers to the host cluster.
         is_sole: bool,
     },
     /// The cluster is stored compressed.
     Compressed {
-        /// The first compressed byte; not aligned.
+        /// Offset of the first compressed byte; not aligned.
         host: Host,
         /// Bytes until the end of the last sector that holds compressed bytes.
         length: u64,
     },
 }
 
-/// The offset that an L1 entry holds, if any.
+/// Returns the offset in an L1 entry, or `None` if the entry is empty.
 pub(super) fn l1_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Result<Option<Host>, Error> {
     let host = Host(be64(table, index.saturating_mul(8)).unwrap_or(0) & OFFSET_MASK);
     if !host.is_multiple_of(header.cluster_size()) {
@@ -74,14 +77,14 @@ pub(super) fn l1_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Resu
     Ok((host != Host(0)).then_some(host))
 }
 
-/// The offset that a refcount table entry holds, if any. Refcounts only help to save memory, so an entry that
-/// makes no sense counts as "unknown".
+/// Returns the offset in a refcount table entry, or `None` if the entry is empty or invalid.
+/// Refcounts only help to save memory, so an invalid entry means that they are unknown.
 pub(super) fn refcount_table_entry(header: &Qcow2Header, table: &[u8], index: usize) -> Option<Host> {
     let host = Host(be64(table, index.saturating_mul(8))? & REFBLOCK_MASK);
     (host != Host(0) && host.is_multiple_of(header.cluster_size())).then_some(host)
 }
 
-/// Reads entry `index` of an L2 table.
+/// Parses entry `index` of an L2 table.
 pub(super) fn l2_entry(
     header: &Qcow2Header,
     table: LoadedTable<'_>,
@@ -114,7 +117,8 @@ pub(super) fn l2_entry(
             _ => Ok(ClusterMapping::Data { host, subclusters: stored, is_sole }),
         };
     }
-    // QEMU takes the zero flag of version 2 for an error, and so do we: its writers cannot have meant it.
+    // Like QEMU, treat the zero flag as an error in version 2: writers of that version cannot have
+    // meant it.
     match (entry & ZERO != 0, host) {
         (true, _) if header.version < 3 => Err(corrupt("zero cluster in a version 2 image".into())),
         (_, Host(0)) => Ok(ClusterMapping::Unmapped),
@@ -123,8 +127,9 @@ pub(super) fn l2_entry(
     }
 }
 
-/// The subclusters (all or none without extended L2) of entry `index` that read as zeros whatever a base has there.
-/// The table is one that [`l2_entry`] accepts.
+/// Returns the subclusters of entry `index` that read as zeros, whatever a base image contains
+/// there: a bit for each one with extended L2, otherwise all or none. `table` must be accepted by
+/// [`l2_entry`].
 pub(super) fn zero_subclusters(header: &Qcow2Header, table: &[u8], index: usize) -> u32 {
     let width = if header.extended_l2 { 16 } else { 8 };
     let at = index.saturating_mul(width);
@@ -140,8 +145,9 @@ pub(super) fn zero_subclusters(header: &Qcow2Header, table: &[u8], index: usize)
     }
 }
 
-/// "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then a count of additional sectors.
-/// Returns the first byte of the cluster, and its bytes until the end of its last sector.
+/// Decodes a "Compressed Clusters Descriptor": x = 62 - (cluster_bits - 8) bits of offset, then
+/// the number of additional sectors. Returns the first byte of the cluster, and the number of
+/// bytes to the end of its last sector.
 pub(super) fn compressed_location(header: &Qcow2Header, entry: u64) -> (Host, u64) {
     let offset_bits = 70 - header.cluster_bits;
     let host = entry & ((1 << offset_bits) - 1);
@@ -154,7 +160,8 @@ pub(super) fn low_half(value: u64) -> u32 {
     value as u32
 }
 
-/// Refcounts of one block: as many as fit a cluster, each `2^refcount_order` bits wide.
+/// Reads a refcount from a block. A block fills a cluster with refcounts of `2^refcount_order`
+/// bits each.
 pub(super) fn read_refcount(header: &Qcow2Header, block: &[u8], index: u64) -> Option<u64> {
     let bits = 1u64 << header.refcount_order;
     let index = usize::try_from(index).ok()?;
@@ -164,29 +171,29 @@ pub(super) fn read_refcount(header: &Qcow2Header, block: &[u8], index: u64) -> O
         let bytes = block.get(at..at.checked_add(width)?)?;
         return Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)));
     }
-    // Less than a byte: "the bits are numbered from the least significant one".
+    // Narrower than a byte: "the bits are numbered from the least significant one".
     let per_byte = usize::try_from(8 / bits).ok()?;
     let byte = u64::from(*block.get(index / per_byte)?);
     let shift = (index % per_byte) as u64 * bits;
     Some(byte >> shift & ((1 << bits) - 1))
 }
 
-/// Host clusters whose refcounts fit one block.
+/// Returns the number of host clusters whose refcounts fit in one block.
 pub(super) fn refcounts_per_block(header: &Qcow2Header) -> u64 {
     (header.cluster_size() * 8) >> header.refcount_order
 }
 
-/// Bytes of the image whose refcounts fit one block.
+/// Returns the bytes of the image whose refcounts fit in one block.
 pub(super) fn bytes_per_block(header: &Qcow2Header) -> u64 {
     refcounts_per_block(header).saturating_mul(header.cluster_size())
 }
 
-/// The numbers of a table.
+/// Returns the 64-bit entries of a table.
 pub(super) fn table_entries(table: &[u8]) -> impl Iterator<Item = u64> {
     (0..table.len() / 8).filter_map(|index| be64(table, index * 8))
 }
 
-/// Runs of consecutive set bits: (first, count).
+/// Returns the runs of consecutive set bits: (first, count).
 pub(super) fn bit_runs(mut bits: u32) -> impl Iterator<Item = (u32, u32)> {
     let mut base = 0;
     std::iter::from_fn(move || {

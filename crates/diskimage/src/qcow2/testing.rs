@@ -1,4 +1,4 @@
-//! A header, and a sink that is a plain array.
+//! A header and an in-memory sink for tests.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -10,7 +10,7 @@ use super::header::Qcow2Header;
 use crate::stream::testing;
 use crate::{ClusterCompression, Error, Format, Guest, GuestSink, HeadFacts, Host, Image};
 
-/// A version 3 header for tests that need one.
+/// Creates a version 3 header for tests.
 pub(crate) fn header(cluster_bits: u32) -> Qcow2Header {
     Qcow2Header {
         version: 3,
@@ -34,7 +34,7 @@ pub(crate) fn header(cluster_bits: u32) -> Qcow2Header {
     }
 }
 
-/// A sink that is an array, and counts what it has to park.
+/// A sink that writes to an array and counts the parked units.
 pub(crate) struct Array {
     pub(crate) disk: Vec<u8>,
     cluster: usize,
@@ -66,7 +66,7 @@ impl GuestSink for Array {
     fn write_compressed(&mut self, guest: Guest, bytes: Bytes) -> Result<(), Error> {
         let at = usize::try_from(guest.0).unwrap();
         let end = self.disk.len().min(at + self.cluster);
-        // Damaged ones are left out.
+        // Damaged clusters are skipped.
         DeflateDecoder::new(&bytes[..]).read_exact(&mut self.disk[at..end]).ok();
         Ok(())
     }
@@ -87,24 +87,24 @@ impl GuestSink for Array {
     }
 }
 
-/// Runs an image in chunks of `chunk` bytes through the one-pass route.
+/// Converts a qcow2 image in one pass, in chunks of `chunk` bytes.
 pub(crate) fn one_pass(image: &[u8], chunk: usize) -> Result<Array, Error> {
     one_pass_of(Format::Qcow2, image, chunk)
 }
 
-/// The same for an image of any format.
+/// Like [`one_pass`], for an image of any format.
 pub(crate) fn one_pass_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
     let sink = Array::new(&opened.head_facts());
     testing::one_pass(opened, image, chunk, sink)
 }
 
-/// Runs an image through the ranged route, skipping what is not needed.
+/// Converts a qcow2 image in ranged mode, skipping the bytes that are not needed.
 pub(crate) fn ranged(image: &[u8], chunk: usize) -> Result<Array, Error> {
     ranged_of(Format::Qcow2, image, chunk)
 }
 
-/// The same for an image of any format.
+/// Like [`ranged`], for an image of any format.
 pub(crate) fn ranged_of(format: Format, image: &[u8], chunk: usize) -> Result<Array, Error> {
     let opened = Image::open(format, image)?;
     let sink = Array::new(&opened.head_facts());

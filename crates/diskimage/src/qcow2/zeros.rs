@@ -1,4 +1,5 @@
-//! The zeros of a delta: a cluster that reads as zeros hides what the base has there, a cluster that is not mapped does not.
+//! The zeros of a delta. A cluster that reads as zeros hides the data of the base image, but an
+//! unmapped cluster does not.
 
 use std::ops::Range;
 
@@ -8,14 +9,15 @@ use super::table::{SUBCLUSTERS, bit_runs, zero_subclusters};
 use crate::offsets::Guest;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
-/// The guest ranges that a delta makes zero.
+/// The guest ranges that a delta turns into zeros.
 #[derive(Debug, Default)]
 pub(super) struct ZeroRanges {
     ranges: Vec<Range<Guest>>,
 }
 
 impl ZeroRanges {
-    /// Learns the zeros of an L2 table. Clipped to the virtual size; the memory for them is charged to `batch`.
+    /// Adds the zeros of an L2 table, clipped to the virtual size. The memory for them is charged
+    /// to `batch`.
     pub(super) fn add_table(&mut self, header: &Qcow2Header, table: LoadedTable<'_>, batch: &mut RangeBatch) {
         let subcluster = header.cluster_size() / u64::from(SUBCLUSTERS);
         for (index, guest) in mapped_clusters(header, table) {
@@ -33,7 +35,7 @@ impl ZeroRanges {
         }
         match self.ranges.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
-            // Charged twice: the list grows to twice its length at once.
+            // Charged twice, because a list doubles in size when it grows.
             _ if batch.charge_bytes(2 * bytes_of::<Range<Guest>>(1)) => self.ranges.push(range),
             _ => {}
         }
@@ -44,7 +46,7 @@ impl ZeroRanges {
         bytes_of::<Range<Guest>>(self.ranges.capacity())
     }
 
-    /// The ranges, in the order in which they were found.
+    /// Returns the ranges in the order in which they were found.
     pub(super) fn ranges(&self) -> &[Range<Guest>] {
         &self.ranges
     }

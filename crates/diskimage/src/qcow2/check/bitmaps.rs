@@ -1,4 +1,5 @@
-//! Dirty bitmaps: a directory, a table each, and the clusters that the tables name (qcow2.rst, "Bitmaps extension").
+//! Checks dirty bitmaps: the directory, a table for each bitmap, and the clusters that the tables
+//! refer to (qcow2.rst, "Bitmaps extension").
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
@@ -9,25 +10,25 @@ use crate::qcow2::table::{BITMAP_TABLE, BITMAPS, OFFSET_MASK, table_entries};
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format};
 
-/// The fixed part of an entry of the directory.
+/// Length of the fixed part of a directory entry.
 const ENTRY_BYTES: usize = 24;
-/// Most bytes of a bitmap, as QEMU (`BME_MAX_PHYS_SIZE`).
+/// Largest bitmap in bytes, the same limit as in QEMU (`BME_MAX_PHYS_SIZE`).
 const MAX_BITMAP_BYTES: u64 = 512 << 20;
-/// log2 of the bytes that a bit stands for.
+/// log2 of the number of bytes that a bit stands for.
 const GRANULARITY_BITS: std::ops::RangeInclusive<u8> = 9..=31;
 const MAX_NAME_BYTES: usize = 1023;
-/// The one type that there is: dirty tracking.
+/// The only defined type of bitmap: dirty tracking.
 const DIRTY_TRACKING: u8 = 1;
-/// Flag: the bitmap was not written back, and is not looked at.
+/// Flag: the bitmap was not written back. Its contents are not examined.
 const IN_USE: u32 = 1 << 0;
-/// Flags that mean nothing.
+/// Reserved flags.
 const RESERVED_FLAGS: u32 = !3;
-/// Bits of table entries that mean nothing: 1-8 and 56-63.
+/// Reserved bits of table entries: 1-8 and 56-63.
 const RESERVED: u64 = 0xff00_0000_0000_01fe;
-/// Bit 0 of an entry without a cluster: all bits of it are set.
+/// Bit 0 of an entry without a cluster: all bits that it covers are set.
 const ALL_ONES: u64 = 1;
 
-/// Asks for the directory.
+/// Requests the directory.
 pub(super) fn queue_directory(header: &Qcow2Header, tables: &mut RangeBatch) {
     if let Some(directory) = &header.bitmaps {
         let length = directory.end - directory.start;
@@ -35,7 +36,8 @@ pub(super) fn queue_directory(header: &Qcow2Header, tables: &mut RangeBatch) {
     }
 }
 
-/// Asks for the tables of all bitmaps. QEMU does not open an image of which it cannot read the directory.
+/// Requests the tables of all bitmaps. Fails if the directory is invalid, because QEMU does not
+/// open such an image.
 pub(super) fn check_directory(
     header: &Qcow2Header,
     directory: &[u8],
@@ -47,7 +49,8 @@ pub(super) fn check_directory(
         return Ok(());
     };
     clusters.count_references(ClusterUse::Other, place.start, place.end - place.start, 1, findings);
-    // To the end of the directory, not to the number in the header: QEMU refuses an image where the two differ.
+    // Read to the end of the directory instead of trusting the number in the header: QEMU refuses
+    // an image where the two differ.
     let (mut at, mut count) = (0, 0);
     while let Some(entry) = directory.get(at..).filter(|entry| !entry.is_empty()) {
         count += 1;
@@ -68,7 +71,7 @@ pub(super) fn check_directory(
     Ok(())
 }
 
-/// The clusters of one bitmap.
+/// Counts the clusters of one bitmap.
 pub(super) fn learn_table(
     header: &Qcow2Header,
     table: LoadedTable<'_>,
@@ -89,16 +92,16 @@ pub(super) fn learn_table(
     Ok(())
 }
 
-/// An entry of the directory.
+/// An entry of the bitmap directory.
 struct BitmapEntry {
-    /// Bytes of the entry.
+    /// Length of the entry in bytes.
     bytes: usize,
     table_offset: Host,
     table_entries: u64,
 }
 
 impl BitmapEntry {
-    /// Reads an entry, if it is as QEMU wants it.
+    /// Parses an entry. Returns `None` if QEMU would not accept it.
     fn parse(header: &Qcow2Header, entry: &[u8]) -> Option<Self> {
         let table_offset = Host(be64(entry, 0)?);
         let table_entries = u64::from(be32(entry, 8)?);
@@ -109,7 +112,8 @@ impl BitmapEntry {
         let bytes = (ENTRY_BYTES + name).next_multiple_of(8);
         let bitmap_bytes = table_entries.checked_mul(header.cluster_size())?;
         let needed = needed_bytes(header, granularity);
-        // QEMU reads no bitmap that was not written back, and so does not compare its size with that of the disk.
+        // QEMU does not read a bitmap that was not written back, and does not compare its size
+        // with the disk.
         let has_size =
             if flags & IN_USE == 0 { table_entries == needed.div_ceil(header.cluster_size()) } else { true };
         let is_right = bytes <= entry.len()
@@ -126,7 +130,7 @@ impl BitmapEntry {
     }
 }
 
-/// Bytes of a bitmap of the disk: whole words of 64 bits.
+/// Returns the length in bytes of a bitmap of the disk, in whole words of 64 bits.
 fn needed_bytes(header: &Qcow2Header, granularity: u8) -> u64 {
     let bits = header.virtual_size.div_ceil(1 << granularity.min(63));
     bits.div_ceil(64) * 8

@@ -1,4 +1,4 @@
-//! The clusters of the image: the references to each, and its refcount.
+//! The clusters of the image: the references to each cluster, and its refcount.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::qcow2::header::Qcow2Header;
 use crate::qcow2::table::{COPIED, read_refcount, refcounts_per_block};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
-/// The use of a cluster.
+/// How a cluster is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ClusterUse {
     Header,
@@ -18,7 +18,7 @@ pub(super) enum ClusterUse {
     Compressed,
     Refcounts,
     RefcountBlock,
-    /// The snapshot table, or that of a bitmap, or a bitmap.
+    /// The snapshot table, the table of a bitmap, or a bitmap itself.
     Other,
 }
 
@@ -33,7 +33,7 @@ const USES: [(ClusterUse, &str); 8] = [
     (ClusterUse::Other, "a snapshot or bitmap table"),
 ];
 
-/// A cluster. Both counts end at [`u16::MAX`], which then means at least that many.
+/// The counts of a cluster. Both counts saturate at [`u16::MAX`], which means at least that many.
 #[derive(Debug, Default, Clone, Copy)]
 struct ClusterCounts {
     references: u16,
@@ -48,8 +48,8 @@ impl ClusterCounts {
     }
 }
 
-/// All clusters of the image, the last of which may be cut, and the one behind them, of which a table or a compressed cluster may
-/// have a part.
+/// The counts of all clusters of the image. The last cluster may be truncated. One more cluster is
+/// counted after it, because a table or a compressed cluster may extend into it.
 pub(super) struct ClusterTable {
     bits: u32,
     image_end: Host,
@@ -61,7 +61,7 @@ impl ClusterTable {
         Self { bits, image_end: Host(image_length), clusters: Vec::new() }
     }
 
-    /// Takes memory for all clusters, if `batch` has room for them.
+    /// Allocates the counts of all clusters, if `batch` has memory for them.
     pub(super) fn allocate_counts(&mut self, batch: &mut RangeBatch) {
         let count = self.image_end.0.div_ceil(1 << self.bits).saturating_add(1);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -70,12 +70,12 @@ impl ClusterTable {
         }
     }
 
-    /// Bytes of memory that they take.
+    /// Bytes of memory that the counts take.
     pub(super) fn memory_bytes(&self) -> u64 {
         bytes_of::<ClusterCounts>(self.clusters.len())
     }
 
-    /// The end of the image's last cluster.
+    /// Returns the end of the image's last cluster, which may lie beyond the end of the image.
     pub(super) fn clusters_end(&self) -> Host {
         self.image_end.next_unit(1 << self.bits)
     }
@@ -84,7 +84,8 @@ impl ClusterTable {
         self.clusters.get_mut(usize::try_from(host.0 >> self.bits).ok()?)
     }
 
-    /// Bytes `host..host + length` are referred to, `times` times.
+    /// Counts `times` references to the bytes `host..host + length`. Reports an error if they lie
+    /// beyond the end of the image.
     pub(super) fn count_references(
         &mut self,
         used: ClusterUse,
@@ -97,7 +98,7 @@ impl ClusterTable {
             findings.table_bytes += length;
         }
         let end = host.saturating_add(length);
-        // The last cluster may be cut.
+        // The last cluster may be truncated.
         if end > self.image_end && end - self.image_end >= 1 << self.bits {
             findings.add_error(|| {
                 format!(
@@ -117,7 +118,7 @@ impl ClusterTable {
         }
     }
 
-    /// A refcount block.
+    /// Takes the refcounts from a refcount block.
     pub(super) fn learn_block(&mut self, header: &Qcow2Header, block: LoadedTable<'_>) {
         let first = Host(block.note);
         for index in 0..refcounts_per_block(header) {
@@ -129,7 +130,8 @@ impl ClusterTable {
         }
     }
 
-    /// Compares the refcount of the cluster at `host` with what the `entry` of a table says of it: one, or not one.
+    /// Compares the refcount of the cluster at `host` with the flag in the `entry` of a table,
+    /// which states whether the refcount is exactly one.
     pub(super) fn compare_flag(&mut self, host: Host, entry: u64, findings: &mut Findings) {
         let refcount = self.counts_at(host).map_or(0, |cluster| cluster.refcount);
         let says_one = entry & COPIED != 0;
@@ -143,11 +145,12 @@ impl ClusterTable {
         }
     }
 
-    /// Compares references and refcounts: more references are an error, a higher refcount is lost space.
+    /// Compares references with refcounts. Too many references are an error; too high a refcount
+    /// only wastes space.
     pub(super) fn compare_refcounts(&self, findings: &mut Findings) {
         for (index, cluster) in self.clusters.iter().enumerate() {
             let host = Host((index as u64) << self.bits);
-            // Nothing may share a refcount block, however often it is counted.
+            // A refcount block must not be shared, even if its refcount allows it.
             let is_shared_block = cluster.is_used(ClusterUse::RefcountBlock) && cluster.references > 1;
             if cluster.refcount < cluster.references || is_shared_block {
                 findings.add_error(|| format!("the cluster at {host:#x} has {cluster}"));

@@ -1,4 +1,4 @@
-//! Entries of L2 tables.
+//! Checks the entries of L2 tables.
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::be64;
@@ -9,30 +9,30 @@ use crate::qcow2::table::{
     COMPRESSED, COPIED, OFFSET_MASK, SUBCLUSTERS, ZERO, compressed_location, low_half,
 };
 
-/// Bits of standard L2 entries that mean nothing: 1-8 and 56-61.
+/// Reserved bits of standard L2 entries: 1-8 and 56-61.
 const RESERVED: u64 = 0x3f00_0000_0000_01fe;
 
 /// The references to an L2 table.
 pub(super) struct L2Uses {
     pub(super) host: Host,
     pub(super) times: u32,
-    /// The disk refers to it, not only snapshots.
+    /// The disk itself refers to the table, not only snapshots.
     pub(super) is_active: bool,
 }
 
-/// One entry, and the references to its table.
+/// An L2 entry, and the references to its table.
 struct L2Entry<'a> {
     header: &'a Qcow2Header,
     uses: &'a L2Uses,
-    /// Its place in the image.
+    /// Offset of the entry in the image.
     at: Host,
     entry: u64,
-    /// Subclusters that are stored, and that are zero; none without extended L2.
+    /// Bit masks of the stored subclusters and of the zero subclusters; 0 without extended L2.
     stored: u32,
     zero: u32,
 }
 
-/// Looks at each entry of an L2 table.
+/// Checks each entry of an L2 table.
 pub(super) fn check_entries(
     header: &Qcow2Header,
     uses: &L2Uses,
@@ -51,7 +51,7 @@ pub(super) fn check_entries(
             stored: low_half(bitmap),
             zero: low_half(bitmap >> SUBCLUSTERS),
         };
-        // The bit decides first: it gives all the other bits another meaning.
+        // Check this bit first, because it changes the meaning of all other bits.
         if entry.entry & COMPRESSED != 0 {
             entry.look_at_compressed(clusters, findings);
         } else {
@@ -67,7 +67,7 @@ impl L2Entry<'_> {
         }
         if (self.stored, self.zero) != (0, 0) {
             findings.add_error(|| self.error_text("of a compressed cluster has subclusters"));
-            // Neither does QEMU.
+            // QEMU does not count the reference of such an entry either.
             return;
         }
         let (host, length) = compressed_location(self.header, self.entry & !COPIED);
@@ -78,7 +78,8 @@ impl L2Entry<'_> {
     }
 
     fn look_at_standard(&self, clusters: &mut ClusterTable, findings: &mut Findings) {
-        // A mistake in an entry does not end the look at it: QEMU counts the reference nevertheless.
+        // An error in an entry does not end its examination: QEMU counts the reference
+        // nevertheless.
         if self.entry & RESERVED != 0 {
             findings.add_error(|| self.error_text("has reserved bits set"));
         }

@@ -1,5 +1,6 @@
-//! The check that all references to each cluster agree with its refcount. As QEMU (`qcow2_check_refcounts`): the tables of the disk, of snapshots
-//! and of bitmaps, entry by entry, compared with the refcounts and with what the entries say of them.
+//! Checks that the references to each cluster agree with its refcount. Like QEMU
+//! (`qcow2_check_refcounts`), it reads the tables of the disk, of snapshots and of bitmaps entry
+//! by entry, and compares them with the refcounts and with the flags in the entries.
 
 mod bitmaps;
 mod clusters;
@@ -19,9 +20,9 @@ use crate::layout::ImageCheck;
 use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
-/// Bits of L1 entries that mean nothing: 0-8 and 56-62.
+/// Reserved bits of L1 entries: 0-8 and 56-62.
 const L1_RESERVED: u64 = 0x7f00_0000_0000_01ff;
-/// Bits of refcount table entries that mean nothing: 0-8.
+/// Reserved bits of refcount table entries: 0-8.
 const REFCOUNT_TABLE_RESERVED: u64 = 0x1ff;
 
 /// The check of an image.
@@ -29,13 +30,15 @@ pub(super) struct Qcow2Check {
     header: Qcow2Header,
     clusters: ClusterTable,
     phase: CheckPhase,
-    /// The places of L2 tables that L1 tables name; true for those that the disk's own names. Known when all L1 tables have come.
+    /// Offsets of the L2 tables that L1 tables refer to; true if the L1 table is the disk's own
+    /// and not a snapshot's. Complete when all L1 tables have arrived.
     l2_tables: Vec<(Host, bool)>,
-    /// References to the L2 tables that are being looked at, in their order.
+    /// References to the L2 tables that are being examined, sorted by offset.
     l2_uses: Vec<L2Uses>,
 }
 
-/// The tables that come next. Refcounts come first: they are known before what is compared with them.
+/// The tables to examine next. The refcounts are read before this, so that the other tables can be
+/// compared with them.
 enum CheckPhase {
     Tables,
     L2Tables,
@@ -63,7 +66,7 @@ impl Qcow2Check {
         bitmaps::queue_directory(&self.header, tables);
     }
 
-    /// Each table is looked at once, however often it is referred to.
+    /// Requests each L2 table once, however often it is referred to.
     fn begin_l2_tables(&mut self, tables: &mut RangeBatch) {
         self.l2_tables.sort_unstable();
         for same in self.l2_tables.chunk_by(|one, other| one.0 == other.0) {
@@ -87,7 +90,8 @@ impl Qcow2Check {
             if entry == 0 {
                 continue;
             }
-            // What is no block, or behind the end, is an error and is not read: QEMU goes on with the other blocks as well.
+            // An invalid entry, or one beyond the end of the image, is an error and its block is
+            // not read. QEMU also continues with the other blocks.
             if entry != host.0 || !self.is_aligned(host) {
                 findings.add_error(|| {
                     format!("refcount table entry {index} is {entry:#x}, which no block can have")
@@ -121,7 +125,7 @@ impl Qcow2Check {
             if entry & L1_RESERVED != 0 {
                 findings.add_error(|| format!("L1 entry {index} has reserved bits set: {entry:#x}"));
             }
-            // Both are no place of a table: what is there is not looked at.
+            // A table cannot be at these offsets, so nothing is read there.
             if host == Host(0) || !self.is_aligned(host) {
                 findings
                     .add_error(|| format!("L1 entry {index} refers to an L2 table at {host:#x}: {entry:#x}"));

@@ -1,4 +1,5 @@
-//! Snapshots: a table of entries of any length, and an L1 table each (qcow2.rst, "Snapshots").
+//! Checks snapshots: a table of entries with variable length, and an L1 table for each of them
+//! (qcow2.rst, "Snapshots").
 
 use super::clusters::{ClusterTable, ClusterUse};
 use crate::bytes_at::{be16, be32, be64};
@@ -9,17 +10,19 @@ use crate::qcow2::table::{SNAPSHOT_L1, SNAPSHOTS};
 use crate::wanted_ranges::RangeBatch;
 use crate::{Error, Format};
 
-/// The fixed part of an entry.
+/// Length of the fixed part of an entry.
 const ENTRY_BYTES: u64 = 40;
-/// Most extra data of an entry, as QEMU (`QCOW_MAX_SNAPSHOT_EXTRA_DATA`), and the least that version 3 has.
+/// Longest extra data of an entry, the same limit as in QEMU (`QCOW_MAX_SNAPSHOT_EXTRA_DATA`), and
+/// the shortest that version 3 allows.
 const MAX_EXTRA_BYTES: u32 = 1024;
 const MIN_EXTRA_BYTES: u32 = 16;
-/// The longest entry: an ID and a name of 16 bits follow.
+/// Longest possible entry: the fixed part is followed by extra data, and by an ID and a name with
+/// lengths of 16 bits.
 const MAX_ENTRY_BYTES: u64 = ENTRY_BYTES + 1024 + 2 * 0xffff + 8;
-/// Largest table, as QEMU (`QCOW_MAX_SNAPSHOTS_SIZE`).
+/// Largest snapshot table in bytes, the same limit as in QEMU (`QCOW_MAX_SNAPSHOTS_SIZE`).
 const MAX_TABLE_BYTES: u64 = 64 << 20;
 
-/// Asks for the table. Its length is not known before it is read.
+/// Requests the snapshot table. Its exact length is not known before it is read.
 pub(super) fn queue_table(header: &Qcow2Header, tables: &mut RangeBatch) {
     let length = (u64::from(header.snapshots) * MAX_ENTRY_BYTES).min(MAX_TABLE_BYTES);
     if length > 0 {
@@ -27,7 +30,7 @@ pub(super) fn queue_table(header: &Qcow2Header, tables: &mut RangeBatch) {
     }
 }
 
-/// Asks for the L1 tables of all snapshots.
+/// Requests the L1 tables of all snapshots.
 pub(super) fn check_table(
     header: &Qcow2Header,
     table: &[u8],
@@ -41,7 +44,8 @@ pub(super) fn check_table(
         let entry = table.get(at..).unwrap_or_default();
         let number = |place: usize| be32(entry, place).unwrap_or(0);
         let (l1_offset, l1_size) = (Host(be64(entry, 0).unwrap_or(0)), u64::from(number(8)));
-        // What QEMU cannot open is an error of the call; what it would only repair is a finding.
+        // If QEMU could not open the image, the check fails. If QEMU would only repair it, this is
+        // a finding.
         let extra = number(36);
         if extra > MAX_EXTRA_BYTES {
             let what = format!("snapshot {index} has {extra} bytes of extra data");
@@ -68,7 +72,7 @@ pub(super) fn check_table(
     Ok(())
 }
 
-/// QEMU does not open an image of which it cannot read the snapshots.
+/// Creates the error for unreadable snapshots. QEMU does not open such an image.
 fn snapshots_error(header: &Qcow2Header, what: String) -> Error {
     Format::Qcow2.corrupt_error(what, header.snapshot_table_offset)
 }
