@@ -1,4 +1,5 @@
-//! The check of the block map. As QEMU (`vdi_co_check`): each block has one entry, and as many are allocated as the header says.
+//! Checks the block map. Like QEMU (`vdi_co_check`), it requires that each block has only one
+//! entry, and that the number of allocated blocks matches the header.
 
 use super::header::{BLOCK_BYTES, VdiHeader};
 use super::map::{BLOCK_MAP, ENTRY_BYTES, map_entries};
@@ -8,11 +9,11 @@ use crate::layout::ImageCheck;
 use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 
-/// The check of an image.
+/// State of the check of a VDI image.
 pub(super) struct VdiCheck {
     header: VdiHeader,
     image_end: Host,
-    /// A bit for each block of the image that an entry names.
+    /// A bit for each block of the image, set if an entry refers to the block.
     used: Vec<u64>,
     allocated: u64,
 }
@@ -22,11 +23,12 @@ impl VdiCheck {
         Self { header, image_end: Host(image_length), used: Vec::new(), allocated: 0 }
     }
 
-    /// Entry `index` of the map names `block`.
+    /// Checks entry `index` of the map, which refers to `block`.
     fn add_entry(&mut self, index: u64, block: u32, findings: &mut Findings) {
         let blocks = self.header.blocks;
         let word = usize::try_from(block / 64).ok().and_then(|word| self.used.get_mut(word));
-        // As QEMU: a block that cannot be is not counted as allocated, one that two entries name is counted twice.
+        // Like QEMU, do not count an impossible block as allocated, but count a block twice if two
+        // entries refer to it.
         let Some(word) = word.filter(|_| u64::from(block) < blocks) else {
             findings.add_error(|| {
                 format!("entry {index} of the block map names block {block}, there are {blocks}")

@@ -1,16 +1,18 @@
-//! The header of a VDI image (`VDICore.h`, `VDIPREHEADER` and `VDIHEADER1`); all numbers are little-endian.
+//! The header of a VDI image (`VDICore.h`, `VDIPREHEADER` and `VDIHEADER1`); all numbers are
+//! little-endian.
 
 use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// Bytes of a block: the only size that VirtualBox makes by itself, and that QEMU reads.
+/// Block size in bytes: the only one that VirtualBox creates by itself and that QEMU reads.
 pub(super) const BLOCK_BYTES: u64 = 1 << 20;
 
-/// Bytes of the header of version 1.1, with the text before it; a later one has a geometry behind that.
+/// Length in bytes of the version 1.1 header, including the text before it. A later header has a
+/// geometry after these bytes.
 const HEADER_BYTES: usize = 0x1c8;
 const SECTOR_BYTES: u64 = 512;
-/// Most blocks of an image: a map of 2 GiB less a sector (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
+/// Largest number of blocks: a map of 2 GiB minus one sector (QEMU, `VDI_BLOCKS_IN_IMAGE_MAX`).
 const MAX_BLOCKS: u64 = ((1 << 31) - SECTOR_BYTES) / 4;
 const VERSION_1_1: u32 = 0x0001_0001;
 
@@ -24,25 +26,25 @@ const BLOCK_SIZE_AT: usize = 0x178;
 const BLOCK_EXTRA_AT: usize = 0x17c;
 const BLOCKS_AT: usize = 0x180;
 const ALLOCATED_AT: usize = 0x184;
-/// The image that this one is the difference to.
+/// Offset of the UUID that names the parent of a differencing image.
 const LINK_UUID_AT: usize = 0x1a8;
-/// The state of that image.
+/// Offset of the UUID that identifies the state of the parent.
 const PARENT_UUID_AT: usize = 0x1b8;
 
-/// The fields that matter, validated.
+/// The relevant header fields, validated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VdiHeader {
-    /// The growth of the image, in a word.
+    /// How the image grows, in a word: `dynamic` or `static`.
     pub(super) kind: &'static str,
     /// Bytes of the virtual disk, rounded up to a sector of 512 bytes as QEMU does.
     pub(super) virtual_size: u64,
-    /// The block map; a multiple of 512.
+    /// Offset of the block map; a multiple of 512.
     pub(super) map_offset: Host,
-    /// Block 0; a multiple of 512.
+    /// Offset of block 0; a multiple of 512.
     pub(super) data_offset: Host,
-    /// Entries of the block map: at least one for each block of the disk.
+    /// Number of block map entries: at least one for each block of the disk.
     pub(super) blocks: u64,
-    /// Entries that have a block.
+    /// Number of entries that refer to a block, according to the header.
     pub(super) allocated: u32,
 }
 
@@ -52,7 +54,7 @@ impl VdiHeader {
         let Some(header) = head.get(..HEADER_BYTES) else {
             return Err(Format::Vdi.short_header_error(HEADER_BYTES as u64, head));
         };
-        // All fields lie in the header, so that none is ever missing.
+        // All fields lie within the header, so none of these reads fails.
         let number = |at| le32(header, at).unwrap_or_default();
         check_version(number(VERSION_AT))?;
         let kind = parse_kind(number(TYPE_AT), header)?;
@@ -82,11 +84,11 @@ fn check_version(version: u32) -> Result<(), Error> {
 
 fn parse_kind(kind: u32, header: &[u8]) -> Result<&'static str, Error> {
     match kind {
-        // Blocks are added when they are first written.
+        // Blocks are allocated when they are first written.
         1 => Ok("dynamic"),
-        // All blocks are there from the beginning.
+        // All blocks are allocated from the beginning.
         2 => Ok("static"),
-        // Changes that can be undone, and differencing images.
+        // Undo images (3) and differencing images (4).
         3 | 4 => Err(parent_error(header)),
         other => {
             Err(Format::Vdi.header_error(format!("image type {other}, must be 1 (dynamic) or 2 (static)")))
@@ -106,7 +108,7 @@ fn parent_error(header: &[u8]) -> Error {
     Error::Parent { format: Format::Vdi, name: read_uuid(header, LINK_UUID_AT).unwrap_or_default() }
 }
 
-/// A UUID as VirtualBox prints it: its first three fields are little-endian.
+/// Reads a UUID as VirtualBox prints it. Its first three fields are little-endian.
 fn read_uuid(header: &[u8], at: usize) -> Option<String> {
     let (a, b, c) = (le32(header, at)?, le16(header, at + 4)?, le16(header, at + 6)?);
     let hex = |range| -> Option<String> {
@@ -128,7 +130,8 @@ fn check_geometry(sector_size: u32, block_size: u32, block_extra: u32) -> Result
             "blocks of {block_size} bytes are not read, only {BLOCK_BYTES}: clone it once with `VBoxManage clonemedium`"
         )));
     }
-    // No program writes them. QEMU ignores the field, and so would read other bytes than VirtualBox.
+    // No program writes such images. QEMU ignores the field, so it would read other bytes than
+    // VirtualBox.
     if block_extra != 0 {
         return Err(Format::Vdi.unsupported_error(format!(
             "{block_extra} bytes in front of each block are not read: clone it once with `VBoxManage clonemedium`"
@@ -143,7 +146,7 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
             "a disk of {size} bytes in {blocks} blocks, the limit is {MAX_BLOCKS} blocks"
         )));
     }
-    // `VBoxManage convertfromraw` makes disks of any size.
+    // `VBoxManage convertfromraw` creates disks whose size is not a multiple of a sector.
     let size = size.next_multiple_of(SECTOR_BYTES);
     let mapped = blocks * BLOCK_BYTES;
     if size > mapped {

@@ -1,18 +1,20 @@
-//! The block map: a number for each block of the disk.
+//! The block map, which has an entry for each block of the disk.
 
 use crate::wanted_ranges::LoadedTable;
 
-/// A part of the block map; remembers its first entry.
+/// Kind of table: a part of the block map. Its note is the index of its first entry.
 pub(super) const BLOCK_MAP: u8 = 0;
 
 /// Bytes of an entry of the block map.
 pub(super) const ENTRY_BYTES: u64 = 4;
 
-/// Entries from here on are no numbers of blocks: 0xffff_fffe is a block of zeros, 0xffff_ffff one that was never
-/// written, which reads as zeros too (`VDICore.h`, `VDI_IMAGE_BLOCK_UNALLOCATED`).
+/// Entries from this value on are not block numbers. 0xffff_fffe is a block of zeros. 0xffff_ffff
+/// is a block that was never written and reads as zeros too (`VDICore.h`,
+/// `VDI_IMAGE_BLOCK_UNALLOCATED`).
 pub(super) const FIRST_UNALLOCATED: u32 = 0xffff_fffe;
 
-/// The numbers of entries of a part of the map, and the block of each; `None` if it is not allocated.
+/// Returns the index of each entry in a part of the map, and its block, or `None` if no block is
+/// allocated.
 pub(super) fn map_entries(table: LoadedTable<'_>) -> impl Iterator<Item = (u64, Option<u32>)> {
     let entries = table.bytes.as_chunks().0.iter();
     let blocks = entries.map(|entry| u32::from_le_bytes(*entry));

@@ -1,7 +1,9 @@
-//! VirtualBox disk images, version 1.1, dynamic and static (VirtualBox, `VDICore.h`; QEMU, `block/vdi.c`).
+//! VirtualBox disk images, version 1.1, dynamic and static (VirtualBox, `VDICore.h`; QEMU,
+//! `block/vdi.c`).
 //!
-//! A header, a block map of one number for each MiB of the disk, and the blocks in the order in which they were first
-//! written. A static image has the same map, of all its blocks.
+//! An image consists of a header, a block map with a block number for each MiB of the disk, and
+//! the blocks in the order in which they were first written. A static image has the same map, but
+//! all of its blocks are allocated.
 
 mod check;
 mod header;
@@ -17,7 +19,7 @@ use crate::offsets::Guest;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
-/// Reads the header.
+/// Reads the header of an image.
 pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
     Ok(Box::new(VdiLayout::new(VdiHeader::parse(head)?)))
 }
@@ -25,14 +27,14 @@ pub(crate) fn open(head: &[u8]) -> Result<Box<dyn ImageLayout>, Error> {
 struct VdiLayout {
     facts: HeadFacts,
     header: VdiHeader,
-    /// Bytes of the block map, as far as it maps the disk.
+    /// Bytes of the part of the block map that maps the disk.
     map_bytes: u64,
 }
 
 impl VdiLayout {
     fn new(header: VdiHeader) -> Self {
         let map_bytes = header.virtual_size.div_ceil(BLOCK_BYTES) * ENTRY_BYTES;
-        // All writers put the map before the blocks, and then nothing waits.
+        // All writers store the map before the blocks, and then nothing has to be parked.
         let waits = header.data_offset < header.map_offset + map_bytes;
         let facts = HeadFacts {
             cluster_size: Some(BLOCK_BYTES),

@@ -2,7 +2,8 @@ use super::map::FIRST_UNALLOCATED;
 use super::*;
 use crate::Image;
 
-/// A header of a dynamic image with 4 blocks of map at 512 and data at 1024.
+/// Creates the header and the map of a dynamic image with 4 blocks. The map is at 512, the data at
+/// 1024.
 fn image() -> Vec<u8> {
     let mut image = vec![0; 1024];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -23,7 +24,7 @@ fn image() -> Vec<u8> {
     image
 }
 
-/// The image with these bytes in it.
+/// Returns the image with these bytes at the offset `at`.
 fn patched(at: usize, bytes: &[u8]) -> Vec<u8> {
     let mut image = image();
     image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -44,7 +45,7 @@ fn the_header_tells_size_and_kind() {
     assert_eq!((facts.virtual_size, facts.features), (4 << 20, vec!["dynamic".into()]));
     assert_eq!((facts.cluster_size, facts.parking_unit), (Some(1 << 20), None));
     assert_eq!(opened(&patched(0x4c, &[2])).unwrap().features, ["static"]);
-    // Blocks may come before the map; then they wait.
+    // Blocks may lie before the map. They are then parked.
     assert_eq!(opened(&patched(0x158, &[0, 2])).unwrap().parking_unit, Some(1 << 20));
 }
 
