@@ -1,4 +1,5 @@
-//! The block allocation table ("Block Allocation Table and Data Blocks"), and the image as the engine sees it.
+//! The block allocation table ("Block Allocation Table and Data Blocks"), and the VHD format as
+//! the engine sees it.
 
 use super::dynamic::DynamicHeader;
 use super::footer::VhdFooter;
@@ -9,18 +10,19 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format, HeadFacts};
 
-/// A part of the block allocation table; remembers its first entry.
+/// Kind of table: a part of the block allocation table. Its note is the index of its first entry.
 const BAT: u8 = 0;
 
 const ENTRY_BYTES: u64 = 4;
 
-/// Bytes of a block that are asked for together, at most.
+/// Largest part of a block that is requested as one range.
 const RUN_BYTES: usize = 1 << 30;
 
-/// An entry of a block that is not allocated: it reads as zeros.
+/// Entry of a block that is not allocated. The block reads as zeros.
 const UNALLOCATED: u32 = u32::MAX;
 
-/// Units in which bytes wait when the table comes late: blocks, as far as that is neither too fine nor too coarse.
+/// Limits of the parking unit, which is used if the table comes after the blocks. The unit is the
+/// block size, unless that is too small or too large.
 const PARKING_UNITS: std::ops::RangeInclusive<u64> = 64 << 10..=2 << 20;
 
 /// A dynamic image.
@@ -33,7 +35,7 @@ pub(super) struct VhdLayout {
 impl VhdLayout {
     pub(super) fn new(footer: &VhdFooter, header: DynamicHeader) -> Self {
         let mut reach = LastBlockEnd::default();
-        // The table takes whole sectors.
+        // The table takes up whole sectors.
         let table_bytes = u64::from(header.table_entries) * ENTRY_BYTES;
         reach.extend_to((header.table_offset + table_bytes).next_unit(512));
         let unit = header.block_size.clamp(*PARKING_UNITS.start(), *PARKING_UNITS.end());
@@ -46,13 +48,15 @@ impl VhdLayout {
         Self { facts, header, reach }
     }
 
-    /// Bytes of the bitmap before each block: a bit a sector, in whole sectors. The sectors that it calls unused are those of a
-    /// parent, so it is not read; nor does QEMU.
+    /// Bytes of the bitmap before each block: a bit for each sector, padded to whole sectors. The
+    /// bitmap is not read, because the sectors that it marks as unused belong to a parent image.
+    /// QEMU does not read it either.
     fn bitmap_bytes(&self) -> u64 {
         (self.header.block_size / 512 / 8).next_multiple_of(512)
     }
 
-    /// The block of entry `index` of the table, if it is allocated: its first sector is `entry`.
+    /// Adds the block of entry `index` of the table, if it is allocated. The entry is the first
+    /// sector of the block.
     fn add_block(&mut self, index: u64, entry: u32, batch: &mut RangeBatch) {
         if entry == UNALLOCATED {
             return;

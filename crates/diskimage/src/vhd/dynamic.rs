@@ -5,10 +5,10 @@ use crate::bytes_at::{be32, be64};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// Bytes of the header.
+/// Length of the header in bytes.
 const HEADER_BYTES: usize = 1024;
 
-/// The places of the fields.
+/// Offsets of the fields in the header.
 const TABLE_OFFSET_AT: usize = 16;
 const MAX_TABLE_ENTRIES_AT: usize = 28;
 const BLOCK_SIZE_AT: usize = 32;
@@ -16,21 +16,22 @@ const CHECKSUM_AT: usize = 36;
 const PARENT_NAME_AT: usize = 64;
 const PARENT_NAME_BYTES: usize = 512;
 
-/// Smallest block whose bitmap fills a byte. QEMU takes smaller ones, and takes them to have no bitmap; the specification says
-/// otherwise, and no program writes them.
+/// Smallest block whose bitmap fills a byte. QEMU accepts smaller blocks and assumes that they
+/// have no bitmap. The specification says otherwise, and no program writes such images.
 const MIN_BLOCK_BYTES: u64 = 8 * 512;
 
-/// Most entries of a block allocation table, as QEMU: its bytes are counted in 31 bits.
+/// Largest number of block allocation table entries, the same limit as in QEMU: the size of the
+/// table in bytes fits in 31 bits.
 const MAX_ENTRIES: u32 = i32::MAX.unsigned_abs() / 4;
 
-/// A header that fits its disk.
+/// A validated header that fits the size of its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct DynamicHeader {
-    /// The block allocation table.
+    /// Offset of the block allocation table.
     pub(super) table_offset: Host,
-    /// Its entries: at least one for each block of the disk.
+    /// Number of table entries: at least one for each block of the disk.
     pub(super) table_entries: u32,
-    /// Bytes of a block without its bitmap: a power of two from 4 KiB to 2 GiB.
+    /// Size of a block in bytes, without its bitmap: a power of two from 4 KiB to 2 GiB.
     pub(super) block_size: u64,
 }
 
@@ -40,7 +41,8 @@ impl DynamicHeader {
         let header = find_header(head, footer)?;
         let table_offset = Host(be64(header, TABLE_OFFSET_AT).unwrap_or(0));
         let table_entries = be32(header, MAX_TABLE_ENTRIES_AT).unwrap_or(0);
-        // The block size first: the number of blocks and the end of the table are derived from it.
+        // Check the block size first, because the number of blocks and the end of the table are
+        // derived from it.
         let block_size = be32(header, BLOCK_SIZE_AT).map_or(0, u64::from);
         if !block_size.is_power_of_two() || block_size < MIN_BLOCK_BYTES {
             return Err(Format::Vhd.header_error(format!(
@@ -67,7 +69,8 @@ impl DynamicHeader {
     }
 }
 
-/// "Parent Unicode Name": UTF-16, big-endian, ends with a zero or the field.
+/// Reads "Parent Unicode Name": UTF-16, big-endian, terminated by a zero or by the end of the
+/// field.
 pub(super) fn parent_name(head: &[u8], footer: &VhdFooter) -> Result<String, Error> {
     let header = find_header(head, footer)?;
     let field = header.get(PARENT_NAME_AT..PARENT_NAME_AT + PARENT_NAME_BYTES).unwrap_or_default();

@@ -1,21 +1,24 @@
-//! Fixed disks: the disk, then its footer.
+//! Fixed disks: the disk itself, followed by its footer.
 
 use super::footer::{FOOTER_BYTES, VhdFooter};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// Bytes of the disk in a fixed image of `image_length` bytes whose last 512 bytes are `last`; an error says why it is none.
+/// Returns the size in bytes of the disk in a fixed image of `image_length` bytes whose last 512
+/// bytes are `last`. Fails with the reason if they are not the end of a fixed image.
 pub fn fixed_size(last: &[u8], image_length: u64) -> Result<u64, Error> {
     Ok(parse_footer(last, image_length)?.virtual_size)
 }
 
-/// True if an image of `image_length` bytes whose last 512 bytes are `last` is a fixed disk beyond doubt: its footer belongs to
-/// exactly the bytes before it. A raw disk may end with a file that is a smaller fixed image.
+/// Returns true if an image of `image_length` bytes whose last 512 bytes are `last` is certainly a
+/// fixed disk, because its footer describes exactly the bytes before it. This excludes a raw disk
+/// that ends with a file which is a smaller fixed image.
 pub fn is_fixed(last: &[u8], image_length: u64) -> bool {
     parse_footer(last, image_length).is_ok_and(|footer| footer.current_size == before_footer(image_length))
 }
 
-/// Reads the footer in the last sector, of a disk that is all there, as QEMU does: an image that ends within a sector is read as if zeros followed.
+/// Reads the footer in the last sector, and checks that the whole disk is present. As in QEMU, an
+/// image that ends within a sector is read as if zeros followed.
 fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
     let sector_at = usize::try_from(padding_bytes(image_length)).unwrap_or(usize::MAX);
     let mut sector = last.get(sector_at..).unwrap_or_default().to_vec();
@@ -37,12 +40,12 @@ fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
     Ok(footer)
 }
 
-/// Bytes that the last sector of the image lacks.
+/// Returns the number of bytes that are missing from the last sector of the image.
 fn padding_bytes(image_length: u64) -> u64 {
     image_length.wrapping_neg() % FOOTER_BYTES as u64
 }
 
-/// Bytes before the last sector.
+/// Returns the number of bytes before the last sector.
 fn before_footer(image_length: u64) -> u64 {
     image_length.saturating_add(padding_bytes(image_length)).saturating_sub(FOOTER_BYTES as u64)
 }

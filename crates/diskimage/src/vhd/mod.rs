@@ -1,7 +1,9 @@
-//! VHD, Virtual PC's and Hyper-V's older format ("Virtual Hard Disk Image Format Specification" 1.0).
+//! VHD, the format of Virtual PC and the older format of Hyper-V ("Virtual Hard Disk Image Format
+//! Specification" 1.0).
 //!
-//! A *dynamic* image is a footer copy, a dynamic disk header, a block allocation table (BAT) and blocks. A *fixed* one is
-//! the disk itself and a footer behind it: nothing but its last sector tells it from a raw disk; see [`fixed_size`].
+//! A *dynamic* image consists of a copy of the footer, a dynamic disk header, a block allocation
+//! table (BAT) and blocks. A *fixed* image is the disk itself, followed by a footer. Only the last
+//! sector distinguishes it from a raw disk; see [`fixed_size`].
 
 mod bat;
 mod dynamic;

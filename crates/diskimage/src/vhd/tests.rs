@@ -1,5 +1,5 @@
-//! Properties of dynamic images on both routes, and what headers are refused for. What QEMU makes of the same images,
-//! `importer/tests/images/formats` asks QEMU.
+//! Tests of dynamic images in both modes, and of headers that are refused.
+//! `importer/tests/images/formats` compares the same images with QEMU.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use testkit::images::vhd::{
     Dynamic, FOOTER_CHECKSUM_AT, Footer, HEADER_CHECKSUM_AT, Table, fixed, geometry, seal,
 };
 
-/// The places of the parts of [`Dynamic`].
+/// Offsets of the parts of a [`Dynamic`] image.
 const HEADER: std::ops::Range<usize> = 512..1536;
 const TABLE_AT: usize = 1536;
 
@@ -22,7 +22,7 @@ fn size_of(image: &[u8]) -> u64 {
     open(image).unwrap().head_facts().virtual_size
 }
 
-/// Every block of the disk once or not at all, in any order.
+/// Some or all blocks of the disk, each of them once, in any order.
 fn blocks(count: usize, block_size: usize) -> impl Strategy<Value = Vec<(usize, Vec<u8>)>> {
     let all: Vec<usize> = (0..count).collect();
     let chosen = prop::sample::subsequence(all, 0..=count).prop_shuffle();
@@ -93,7 +93,7 @@ proptest! {
         }
         seal(&mut image[..512], FOOTER_CHECKSUM_AT);
         seal(&mut image[HEADER], HEADER_CHECKSUM_AT);
-        // The arrays of these tests are as large as the disk.
+        // The sinks of these tests allocate the whole disk.
         if open(&image).is_ok_and(|image| image.head_facts().virtual_size < 1 << 24) {
             drop(one_pass_of(Format::Vhd, &image, 700));
             drop(ranged_of(Format::Vhd, &image, 700));
@@ -120,7 +120,8 @@ fn the_table_before_the_blocks_needs_no_parking() {
     assert_eq!((array.most_parked, array.disk), (0, dynamic.disk()));
 }
 
-/// Virtual PC's and QEMU's own disks are as large as their geometry; see `sectors` in the module of the footer.
+/// Disks created by Virtual PC and by QEMU are as large as their geometry; see `disk_sectors` in
+/// the footer module.
 #[test]
 fn the_creator_decides_what_the_size_is() {
     let image = |creator: &[u8; 4], geometry| {
@@ -166,7 +167,8 @@ fn a_difference_is_refused_with_the_name_of_its_parent() {
     }
 }
 
-/// The refusal of a small image after `patch`, and new checksums if they are asked for.
+/// Returns the message that refuses a small image after `patch`. The checksums are recalculated if
+/// `is_sealed`.
 fn refusal(is_sealed: bool, patch: impl FnOnce(&mut [u8])) -> String {
     let mut image = Dynamic::new(1 << 20, 4096).bytes();
     patch(&mut image);
@@ -202,7 +204,7 @@ fn headers_that_make_no_sense_are_refused() {
     }
 }
 
-/// As QEMU has it: also what no sector of the disk needs must be there.
+/// As in QEMU, a block has to be complete even if the disk does not need any of its sectors.
 #[test]
 fn a_spare_entry_that_points_behind_the_image_is_refused() {
     let dynamic = Dynamic { spare_entries: 1, ..Dynamic::new(4096, 4096) };
