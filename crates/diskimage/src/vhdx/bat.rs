@@ -1,4 +1,4 @@
-//! The block allocation table (2.5).
+//! The block allocation table (\[MS-VHDX\] 2.5).
 
 use super::head::ALIGNMENT;
 use super::metadata::VhdxMetadata;
@@ -8,27 +8,29 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{Error, Format, HeadFacts};
 
-/// A part of the block allocation table; remembers its first entry.
+/// Kind of table: a part of the block allocation table. Its note is the index of its first entry.
 const BAT: u8 = 0;
 
 pub(super) const ENTRY_BYTES: u64 = 8;
 
-/// Sectors whose presence one sector bitmap block can describe (2.4): their payload blocks are a chunk.
+/// Sectors that one sector bitmap block describes (2.4). The payload blocks with these sectors
+/// form a chunk.
 const CHUNK_SECTORS: u64 = 1 << 23;
 
-/// Bits 20 to 63 of an entry: where the block is, in MiB (2.5.1).
+/// Bits 20 to 63 of an entry: the offset of the block in MiB (2.5.1).
 const OFFSET_MASK: u64 = !0xf_ffff;
 /// Bits 0 to 2 of an entry: the state of the block.
 const STATE_MASK: u64 = 7;
 
-/// An image without a parent.
+/// A VHDX image without a parent.
 pub(super) struct VhdxLayout {
     pub(super) facts: HeadFacts,
     pub(super) metadata: VhdxMetadata,
     pub(super) regions: VhdxRegions,
-    /// Payload blocks of a chunk; after each chunk the table has an entry for its sector bitmap.
+    /// Number of payload blocks in a chunk. After each chunk, the table has an entry for the
+    /// sector bitmap of the chunk.
     chunk_blocks: u64,
-    /// Entries of the table.
+    /// Number of entries in the table.
     entries: u64,
     pub(super) reach: LastBlockEnd,
 }
@@ -37,10 +39,11 @@ impl VhdxLayout {
     pub(super) fn new(metadata: VhdxMetadata, regions: VhdxRegions) -> Result<Self, Error> {
         let chunk_blocks = CHUNK_SECTORS * metadata.sector_size / metadata.block_size;
         let entries = match metadata.virtual_size.div_ceil(metadata.block_size) {
-            // As many as QEMU's count, which is 32 bits wide, wraps to. It gives an empty disk a table of this size and
-            // refuses any other, and so does not take a disk for empty because its size was damaged.
+            // QEMU's number of entries is 32 bits wide, and wraps to this value for an empty disk.
+            // QEMU writes a table of this size for an empty disk and refuses a smaller one. A disk
+            // whose size was damaged is therefore not mistaken for an empty disk.
             0 => u64::from(u32::MAX) / chunk_blocks,
-            // 2.5: a bitmap's entry between two chunks, none after the last.
+            // 2.5: a sector bitmap entry between two chunks, but not after the last chunk.
             blocks => blocks + (blocks - 1) / chunk_blocks,
         };
         let room = (regions.bat.end - regions.bat.start) / ENTRY_BYTES;
@@ -59,7 +62,7 @@ impl VhdxLayout {
         })
     }
 
-    /// The block of entry `index` of the table, if it is present.
+    /// Returns the block of entry `index` of the table, or `None` if it is not present.
     pub(super) fn payload_block(
         &self,
         index: u64,
@@ -71,7 +74,8 @@ impl VhdxLayout {
             return Ok(None);
         }
         match entry & STATE_MASK {
-            // Not present, undefined, zero, unmapped, and unmapped in the drafts of the format: all read as zeros by QEMU.
+            // Not present, undefined, zero, unmapped, and unmapped as in drafts of the format.
+            // QEMU reads all of them as zeros.
             0 | 1 | 2 | 3 | 5 => Ok(None),
             // Fully present.
             6 => {
@@ -101,40 +105,43 @@ impl VhdxLayout {
             )));
         }
         let length = self.metadata.block_size.min(guest.remaining_bytes(self.metadata.virtual_size));
-        // The last block may be cut where the disk ends: older QEMU wrote it so. QEMU takes the entries of bitmaps for blocks when
-        // it looks for the last one, and so wants all of every block where there is such an entry.
+        // The last block may end where the disk ends, because older versions of QEMU wrote it like
+        // this. When QEMU looks for the last block, it mistakes bitmap entries for blocks. If the
+        // table has such entries, QEMU therefore requires that every block is complete.
         let has_bitmaps = self.entries > self.chunk_blocks;
         Ok(PayloadBlock { host, guest, length, end: if has_bitmaps { end } else { host + length } })
     }
 
-    /// Asks for the block allocation table, in parts.
+    /// Requests the block allocation table, in parts.
     pub(super) fn table_parts(&self, parts: &mut RangeBatch) {
         let bytes = if self.metadata.virtual_size == 0 { 0 } else { self.entries * ENTRY_BYTES };
         parts.push_table_parts(self.regions.bat.start, bytes, BAT, ENTRY_BYTES);
     }
 }
 
-/// A payload block that is present.
+/// A payload block that is present in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PayloadBlock {
     pub(super) host: Host,
     pub(super) guest: Guest,
-    /// Bytes of it that are the disk's.
+    /// Bytes of the block that belong to the disk.
     pub(super) length: u64,
-    /// The end that the image has to reach.
+    /// The offset that the image must at least reach.
     pub(super) end: Host,
 }
 
-/// A mistake in an entry.
+/// An error in an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BatEntryError {
-    /// QEMU finds it when it opens the image.
+    /// The block overflows the largest offset or overlaps a region. QEMU reports this when it
+    /// opens the image.
     OfItsPlace(String),
-    /// QEMU finds it when it reads the block, if at all.
+    /// The block has an invalid state, or lies in the first MiB. QEMU reports this when it reads
+    /// the block, if at all.
     OfItsState(String),
 }
 
-/// The entries of a part of the table, by their numbers.
+/// Returns the entries of a part of the table, each with its index.
 pub(super) fn bat_entries(part: LoadedTable<'_>) -> impl Iterator<Item = (u64, u64)> {
     let entries = part.bytes.as_chunks().0.iter();
     (part.note..).zip(entries.map(|entry| u64::from_le_bytes(*entry)))

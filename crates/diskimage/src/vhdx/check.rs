@@ -1,4 +1,5 @@
-//! The check of the block allocation table. As QEMU (`vhdx_check_bat_entries`): blocks are within the image and in no region.
+//! Checks the block allocation table. Like QEMU (`vhdx_check_bat_entries`), it requires that each
+//! block is within the image and outside of all regions.
 
 use super::bat::{BatEntryError, VhdxLayout, bat_entries};
 use crate::Error;
@@ -8,7 +9,7 @@ use crate::layout::ImageCheck;
 use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, WantedRange};
 
-/// The check of an image.
+/// State of the check of a VHDX image.
 pub(super) struct VhdxCheck {
     image: VhdxLayout,
     image_end: Host,
@@ -53,7 +54,7 @@ impl ImageCheck for VhdxCheck {
                 }
             };
             let Some(block) = block else { continue };
-            // Not taken for a place: what lies behind the end overlaps nothing.
+            // The range is not recorded, because nothing overlaps beyond the end of the image.
             if block.end > self.image_end {
                 findings.add_error(|| {
                     format!(

@@ -1,14 +1,14 @@
-//! GUIDs as they lie in the file.
+//! GUIDs as they are stored in the image.
 
-/// The three first fields little-endian, the others as they are written.
+/// A GUID whose first three fields are little-endian. The other bytes are in written order.
 pub(super) type Guid = [u8; 16];
 
-/// The GUID that is written as these hexadecimal digits.
+/// Converts the hexadecimal digits of a written GUID.
 pub(super) const fn guid_from_digits(digits: u128) -> Guid {
     let [a, b, c, d, e, f, g, h, rest @ ..] = digits.to_be_bytes();
     let [i, j, k, l, m, n, o, p] = rest;
     [d, c, b, a, f, e, h, g, i, j, k, l, m, n, o, p]
 }
 
-/// No GUID.
+/// The GUID of zeros, which stands for no GUID. A header with this log GUID has an empty log.
 pub(super) const NONE: Guid = [0; 16];

@@ -1,4 +1,4 @@
-//! The structures in the head of an image.
+//! Access to the structures in the head of an image.
 
 use std::ops::Range;
 
@@ -6,10 +6,11 @@ use crate::image::MAX_HEAD_BYTES;
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// Regions and blocks begin at multiples of it (2.1: "Objects in the file are aligned to 1 MB").
+/// Alignment of regions and blocks (2.1: "Objects in the file are aligned to 1 MB").
 pub(super) const ALIGNMENT: u64 = 1 << 20;
 
-/// Bytes of the head, which may have to be longer for them.
+/// Returns a range of the head. If the head is too short, the error states how many bytes are
+/// needed. Ranges beyond [`MAX_HEAD_BYTES`] are not supported.
 pub(super) fn bytes_of(head: &[u8], range: Range<Host>) -> Result<&[u8], Error> {
     if range.end > Host(MAX_HEAD_BYTES as u64) {
         return Err(Format::Vhdx.unsupported_error(format!(
@@ -22,7 +23,8 @@ pub(super) fn bytes_of(head: &[u8], range: Range<Host>) -> Result<&[u8], Error> 
     bytes.ok_or_else(|| Format::Vhdx.short_header_error(range.end.0, head))
 }
 
-/// The CRC-32C of a structure whose checksum, at bytes 4 to 7, counts as zero (2.2.2, 2.2.3.1).
+/// Verifies the CRC-32C of a structure. The checksum itself, at bytes 4 to 7, counts as zero
+/// (2.2.2, 2.2.3.1).
 pub(super) fn is_intact(structure: &[u8]) -> bool {
     let Some((signature, rest)) = structure.split_at_checked(4) else {
         return false;

@@ -1,4 +1,4 @@
-//! File identifier and headers (2.2.1, 2.2.2).
+//! The file identifier and the two headers (2.2.1, 2.2.2).
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// The first bytes of the file.
+/// The first bytes of the image.
 const IDENTIFIER: &[u8; 8] = b"vhdxfile";
-/// The places of the two headers.
+/// Offsets of the two headers.
 const HEADERS_AT: [Host; 2] = [Host(64 << 10), Host(128 << 10)];
 const HEADER_BYTES: u64 = 4 << 10;
 
-/// The header that counts.
+/// The current header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VhdxHeader {
-    /// The place of the log.
+    /// The range of the log.
     pub(super) log: Range<Host>,
 }
 
 impl VhdxHeader {
-    /// The newer one of the two headers, if its log is empty.
+    /// Reads the newer of the two headers. Fails if its log is not empty.
     pub(super) fn parse_current(head: &[u8]) -> Result<Self, Error> {
         let [first, second] = HEADERS_AT;
         let identifier = bytes_of(head, Host(0)..second + HEADER_BYTES)?;
@@ -37,7 +37,8 @@ impl VhdxHeader {
     }
 
     fn parse(header: &[u8]) -> Result<Self, Error> {
-        // Replaying it is writing: QEMU refuses such an image too where it may only read.
+        // A log can be replayed only by writing. QEMU also refuses such an image if it opens it
+        // read-only.
         let log_guid: Guid = header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
         if log_guid != NONE {
             return Err(Format::Vhdx.unsupported_error(
@@ -59,8 +60,9 @@ impl VhdxHeader {
     }
 }
 
-/// The valid one with the higher sequence number. That both have the same is an error (2.2.2.1), unless they are the same,
-/// as some writers leave them and QEMU takes them.
+/// Returns the valid header with the higher sequence number. The same number in both headers is an
+/// error (2.2.2.1), unless the headers are identical: some writers leave them like this, and QEMU
+/// accepts it.
 fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error> {
     let sequence = |header: &[u8]| is_valid(header).then(|| le64(header, 8)).flatten();
     match (sequence(first), sequence(second)) {
@@ -69,13 +71,13 @@ fn newer_header<'h>(first: &'h [u8], second: &'h [u8]) -> Result<&'h [u8], Error
             Err(Format::Vhdx
                 .header_error(format!("its headers differ and have the same sequence number {one}")))
         }
-        // `None` is less than any number.
+        // `None` compares as less than any number.
         (one, other) if one < other => Ok(second),
         _ => Ok(first),
     }
 }
 
-/// Signature, checksum and version, which is 1.
+/// Checks the signature, the checksum and the version, which must be 1.
 fn is_valid(header: &[u8]) -> bool {
     header.starts_with(b"head") && is_intact(header) && le16(header, 66) == Some(1)
 }

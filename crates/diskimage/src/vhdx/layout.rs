@@ -1,4 +1,4 @@
-//! VHDX as the engine sees it.
+//! The VHDX format as the engine sees it.
 
 use super::bat::{BatEntryError, ENTRY_BYTES, VhdxLayout, bat_entries};
 use super::check::VhdxCheck;

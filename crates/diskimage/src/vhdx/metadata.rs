@@ -9,15 +9,15 @@ use crate::bytes_at::{le16, le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format, HeadFacts};
 
-/// Bytes of the metadata table at the beginning of the region (2.6.1).
+/// Length in bytes of the metadata table at the beginning of the region (2.6.1).
 const TABLE_BYTES: u64 = 64 << 10;
-/// The place of its entries, and the length of each.
+/// Offset of the entries in the table, and the length of each.
 const ENTRIES_AT: usize = 32;
 const ENTRY_BYTES: usize = 32;
 /// "This MUST be less than or equal to 2,047."
 const MAX_ENTRIES: u16 = 2047;
 
-/// 2.6.2, "Known Metadata Items".
+/// GUIDs of the items (2.6.2, "Known Metadata Items").
 const FILE_PARAMETERS: Guid = guid_from_digits(0xCAA16737_FA36_4D43_B3B6_33F0AA44E76B);
 const VIRTUAL_DISK_SIZE: Guid = guid_from_digits(0x2FA54224_CD1B_4876_B211_5DBED83BF4B8);
 const VIRTUAL_DISK_ID: Guid = guid_from_digits(0xBECA12AB_B2E6_4523_93EF_C309E000C746);
@@ -25,7 +25,7 @@ const LOGICAL_SECTOR_SIZE: Guid = guid_from_digits(0x8141BF1D_A96F_4709_BA47_F23
 const PHYSICAL_SECTOR_SIZE: Guid = guid_from_digits(0xCDA348C7_445D_4471_9CC9_E9885251C556);
 const PARENT_LOCATOR: Guid = guid_from_digits(0xA8D35F2D_B30B_454D_ABF7_D3D84834AB0C);
 
-/// Every image has these, each this many bytes long.
+/// The items that every image has: GUID, name and minimum length in bytes.
 const REQUIRED: [(Guid, &str, u64); 5] = [
     (FILE_PARAMETERS, "file parameters", 8),
     (VIRTUAL_DISK_SIZE, "virtual disk size", 8),
@@ -34,21 +34,21 @@ const REQUIRED: [(Guid, &str, u64); 5] = [
     (PHYSICAL_SECTOR_SIZE, "physical sector size", 4),
 ];
 
-/// Block sizes (2.6.2.1).
+/// Allowed block sizes in bytes (2.6.2.1).
 const BLOCK_SIZES: std::ops::RangeInclusive<u64> = 1 << 20..=256 << 20;
 /// "The virtual disk size MUST be … less than or equal to 64 TB" (2.6.2.2).
 const MAX_SIZE: u64 = 64 << 40;
 
-/// The disk, as the metadata describes it.
+/// The properties of the disk according to the metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VhdxMetadata {
-    /// Bytes of the disk, in whole sectors.
+    /// Size of the disk in bytes, in whole sectors.
     pub(super) virtual_size: u64,
-    /// Bytes of a payload block: a power of two from 1 to 256 MiB.
+    /// Size of a payload block in bytes: a power of two from 1 to 256 MiB.
     pub(super) block_size: u64,
-    /// 512 or 4096.
+    /// Logical sector size in bytes, 512 or 4096.
     pub(super) sector_size: u64,
-    /// All blocks are allocated, and stay so.
+    /// All blocks are allocated and stay allocated.
     pub(super) is_fixed: bool,
 }
 
@@ -66,7 +66,7 @@ impl VhdxMetadata {
             *field = read_number(bytes_of(head, bytes.start..bytes.start + length)?);
         }
         let [parameters, size, _, sector_size, _] = fields;
-        // "LeaveBlocksAllocated" and "HasParent" follow the block size.
+        // The flags "LeaveBlocksAllocated" and "HasParent" follow the block size.
         let (block_size, flags) = (parameters & u64::from(u32::MAX), parameters >> 32);
         if flags & 2 != 0 || items.find_item(&PARENT_LOCATOR).is_some() {
             return Err(Error::Parent {
@@ -86,7 +86,7 @@ impl VhdxMetadata {
         .into_checked()
     }
 
-    /// The facts that follow from it.
+    /// Returns the facts that follow from the metadata.
     pub(super) fn head_facts(&self) -> HeadFacts {
         let kind = if self.is_fixed { "fixed" } else { "dynamic" };
         let mut features = vec![kind.into()];
@@ -95,7 +95,7 @@ impl VhdxMetadata {
         }
         HeadFacts {
             cluster_size: Some(self.block_size),
-            // Blocks begin at multiples of it.
+            // Blocks begin at multiples of this unit.
             parking_unit: Some(ALIGNMENT),
             features,
             ..HeadFacts::new(Format::Vhdx, self.virtual_size)
@@ -123,12 +123,12 @@ impl VhdxMetadata {
     }
 }
 
-/// A little-endian number of up to 8 bytes; of longer ones the first 8.
+/// Reads a little-endian number of up to 8 bytes. Only the first 8 bytes of a longer one are used.
 fn read_number(bytes: &[u8]) -> u64 {
     le64(bytes, 0).or_else(|| le32(bytes, 0).map(u64::from)).unwrap_or(0)
 }
 
-/// The known items of the metadata table, and their places in the image.
+/// The known items of the metadata table, and their ranges in the image.
 struct MetadataItems(Vec<(Guid, Range<Host>)>);
 
 impl MetadataItems {
@@ -158,7 +158,7 @@ impl MetadataItems {
         }
         let offset = le32(entry, 16).map_or(0, u64::from);
         let end = offset + le32(entry, 20).map_or(0, u64::from);
-        // "Offset … MUST be at least 64 KB"; items lie in the region.
+        // "Offset … MUST be at least 64 KB". Items lie within the region.
         if offset < TABLE_BYTES || end > region.end - region.start {
             return Err(Format::Vhdx
                 .header_error(format!("a metadata item at {offset:#x} to {end:#x}, outside of its region")));
@@ -176,7 +176,8 @@ impl MetadataItems {
     }
 }
 
-/// "IsRequired": a reader that does not know the item must not read the image.
+/// Refuses an unknown item with the flag "IsRequired": a reader that does not know the item must
+/// not read the image.
 fn refuse_required(guid: Guid, entry: &[u8]) -> Result<(), Error> {
     if le32(entry, 24).is_none_or(|flags| flags & 4 == 0) {
         return Ok(());

@@ -1,8 +1,10 @@
-//! VHDX, Hyper-V's format (\[MS-VHDX\], "Virtual Hard Disk v2 (VHDX) File Format").
+//! VHDX, Hyper-V's format (\[MS-VHDX\], "Virtual Hard Disk v2 (VHDX) File Format"). Section
+//! numbers in this module refer to this document.
 //!
-//! The first MiB has a file identifier, two headers and two copies of a region table. Regions, of which those of the block
-//! allocation table (BAT) and of the metadata matter here, and payload blocks lie behind it in any order, at multiples of a
-//! MiB. A log keeps updates of tables consistent: an image whose log is not empty is refused.
+//! The first MiB contains a file identifier, two headers and two copies of a region table. Regions
+//! and payload blocks follow in any order, at multiples of 1 MiB. Two regions matter here: the
+//! block allocation table (BAT) and the metadata. A log keeps updates of tables consistent. An
+//! image whose log is not empty is refused.
 
 mod bat;
 mod check;

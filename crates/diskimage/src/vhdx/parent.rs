@@ -1,19 +1,19 @@
-//! The parent locator (2.6.2.6): key-value pairs that name the image which this one is the difference to.
+//! The parent locator (2.6.2.6): key-value pairs that name the parent of a differencing image.
 
 use crate::bytes_at::{le16, le32};
 use crate::text::printable_utf16;
 
-/// The place of the pairs, and the length of each.
+/// Offset of the entries, and the length of each.
 const ENTRIES_AT: usize = 20;
 const ENTRY_BYTES: usize = 12;
 
-/// Keys whose values are paths, the one that is most telling first (2.6.2.6.3).
+/// Keys whose values are paths, the most informative one first (2.6.2.6.3).
 const PATHS: [&str; 3] = ["absolute_win32_path", "relative_path", "volume_path"];
 
-/// Pairs that are looked at: writers have five. Each could be 128 KiB of text.
+/// Largest number of pairs that are read. Writers store five. Each could be 128 KiB of text.
 const MAX_PAIRS: u16 = 16;
 
-/// The path of the parent, or nothing if the locator makes no sense.
+/// Returns the path of the parent, or an empty string if the locator is malformed.
 pub(super) fn parent_path(locator: &[u8]) -> String {
     let count = le16(locator, 18).unwrap_or(0).min(MAX_PAIRS);
     let entries = locator.get(ENTRIES_AT..).unwrap_or_default();
@@ -26,7 +26,8 @@ pub(super) fn parent_path(locator: &[u8]) -> String {
     path.map(|(_, value)| value.clone()).unwrap_or_default()
 }
 
-/// Offsets of key and value, then their lengths; both are UTF-16, little-endian.
+/// Reads a key-value pair. The entry has the offsets of key and value, then their lengths. Both
+/// are UTF-16, little-endian.
 fn read_pair(locator: &[u8], entry: &[u8]) -> Option<(String, String)> {
     let text = |offset: u32, length: u16| {
         let start = usize::try_from(offset).ok()?;

@@ -9,25 +9,26 @@ use crate::bytes_at::{le32, le64};
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// The place of the table. A second copy follows, which QEMU does not look at: where the two differ, it would see another disk.
+/// Offset of the first region table. QEMU does not read the second copy that follows: if the two
+/// differed, QEMU would see another disk.
 const TABLE_AT: Host = Host(192 << 10);
 const TABLE_BYTES: u64 = 64 << 10;
-/// The place of its entries, and the length of each.
+/// Offset of the entries in the table, and the length of each.
 const ENTRIES_AT: usize = 16;
 const ENTRY_BYTES: usize = 32;
 /// "This MUST be less than or equal to 2,047."
 const MAX_ENTRIES: u32 = 2047;
 
-/// 2.2.3.2, "Known regions".
+/// GUIDs of the regions (2.2.3.2, "Known regions").
 const BAT: Guid = guid_from_digits(0x2DC27766_F623_4200_9D64_115E9BFD4A08);
 const METADATA: Guid = guid_from_digits(0x8B7CA206_4790_4B9A_B8FE_575F050F886E);
 
-/// The regions of an image, none of which overlap.
+/// The regions of an image. They do not overlap.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VhdxRegions {
     pub(super) bat: Range<Host>,
     pub(super) metadata: Range<Host>,
-    /// All of them, the log included, in the order of the image.
+    /// All regions including the log, in image order.
     all: Vec<Range<Host>>,
 }
 
@@ -44,7 +45,7 @@ impl VhdxRegions {
         let mut all = vec![header.log.clone()];
         let (mut bat, mut metadata) = (None, None);
         for entry in entries.chunks_exact(ENTRY_BYTES).take(count) {
-            // Regions that are not known count too: no block may lie in one.
+            // Unknown regions count too: a block must not lie in one of them.
             let range = parse_range(entry)?;
             all.push(range.clone());
             let known = match entry.first_chunk() {
@@ -67,14 +68,14 @@ impl VhdxRegions {
         })
     }
 
-    /// A region that shares bytes with `range`.
+    /// Returns a region that shares bytes with `range`, if any.
     pub(super) fn find_overlapping(&self, range: &Range<Host>) -> Option<&Range<Host>> {
         let before = self.all.partition_point(|region| region.end <= range.start);
         self.all.get(before).filter(|region| region.start < range.end)
     }
 }
 
-/// The table, if its checksum is right.
+/// Returns the first table. Fails if its signature or checksum is wrong.
 fn intact_table(head: &[u8]) -> Result<&[u8], Error> {
     let table = bytes_of(head, TABLE_AT..TABLE_AT + TABLE_BYTES)?;
     if table.starts_with(b"regi") && is_intact(table) {
@@ -96,7 +97,8 @@ fn parse_range(entry: &[u8]) -> Result<Range<Host>, Error> {
     }
 }
 
-/// "Required": a reader that does not know the region must not read the image.
+/// Refuses an unknown region with the flag "Required": a reader that does not know the region must
+/// not read the image.
 fn refuse_required(entry: &[u8]) -> Result<(), Error> {
     let is_required = le32(entry, 28).is_some_and(|flags| flags & 1 != 0);
     if !is_required {
@@ -106,7 +108,7 @@ fn refuse_required(entry: &[u8]) -> Result<(), Error> {
     Err(Error::UnknownFeatures(format!("VHDX region {name:032x}")))
 }
 
-/// In the order of the image, if none overlap.
+/// Sorts the regions into image order. Fails if two of them overlap.
 fn sort_disjoint(mut regions: Vec<Range<Host>>) -> Result<Vec<Range<Host>>, Error> {
     regions.retain(|region| !region.is_empty());
     regions.sort_unstable_by_key(|region| region.start);

@@ -1,5 +1,5 @@
-//! Images of every layout on both routes, and what headers are refused for. What QEMU makes of the same images,
-//! `importer/tests/images/formats` asks QEMU.
+//! Tests of images with every layout in both modes, and of headers that are refused.
+//! `importer/tests/images/formats` compares the same images with QEMU.
 
 use proptest::prelude::*;
 
@@ -19,7 +19,7 @@ fn open(image: &[u8]) -> Result<Image, Error> {
 fn block() -> impl Strategy<Value = Block> {
     prop_oneof![
         3 => (1u8..).prop_map(|fill| Block::Present(vec![fill; MIB])),
-        // Not present, undefined, zero, unmapped, and unmapped in the drafts.
+        // Not present, undefined, zero, unmapped, and unmapped as in drafts of the format.
         2 => prop::sample::select(vec![0u8, 1, 2, 3, 5]).prop_map(Block::Absent),
     ]
 }
@@ -82,7 +82,7 @@ proptest! {
         }
         seal(&mut image[HEADERS_AT[1]..][..HEADER_BYTES]);
         seal(&mut image[REGION_TABLES_AT[0]..][..REGION_TABLE_BYTES]);
-        // The arrays of these tests are as large as the disk.
+        // The sinks of these tests allocate the whole disk.
         if open(&image).is_ok_and(|image| image.head_facts().virtual_size < 1 << 26) {
             drop(one_pass_of(Format::Vhdx, &image, MIB));
             drop(ranged_of(Format::Vhdx, &image, MIB));
@@ -90,7 +90,8 @@ proptest! {
     }
 }
 
-/// A disk of a chunk and a half: 4096 blocks of 1 MiB are a chunk of 512-byte sectors, and a bitmap's entry follows them.
+/// A disk of one and a half chunks. With 512-byte sectors, 4096 blocks of 1 MiB are a chunk. The
+/// entry of its sector bitmap follows them.
 #[test]
 fn the_entry_of_a_sector_bitmap_maps_nothing() {
     let vhdx = Vhdx {
@@ -130,7 +131,8 @@ fn what_an_image_is_like_is_told() {
     assert_eq!(facts(&vhdx).features, ["fixed", "4096-byte sectors"]);
 }
 
-/// The refusal of a small image that is like `change` makes it, and then patched.
+/// Returns the message that refuses a small image after `change` has altered its description and
+/// `patch` its bytes.
 fn refusal(change: impl FnOnce(&mut Vhdx), patch: impl FnOnce(&mut [u8])) -> String {
     let mut vhdx = Vhdx::new(5 << 20, MIB);
     vhdx.blocks = vec![(0, Block::Present(vec![1; 10]))];
@@ -166,7 +168,7 @@ fn one_intact_header_and_the_first_region_table_are_enough() {
         (&[HEADERS_AT[0], REGION_TABLES_AT[1]][..], ""),
         (&[HEADERS_AT[1], REGION_TABLES_AT[1]], ""),
         (&HEADERS_AT, "neither of its headers is intact"),
-        // QEMU does not look at the second.
+        // QEMU does not read the second region table.
         (&REGION_TABLES_AT[..1], "its first region table is damaged"),
     ] {
         let mut image = Vhdx::new(5 << 20, MIB).bytes();
