@@ -1,5 +1,5 @@
-//! The grains that the markers of a stream told, to be compared with its tables: QEMU goes by the tables alone, and both have to
-//! mean the same disk.
+//! The grains that the markers of a stream describe, to be compared with its tables. QEMU uses
+//! only the tables, and both have to describe the same disk.
 
 use std::collections::BTreeMap;
 
@@ -9,33 +9,35 @@ use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, bytes_of};
 use crate::{Error, Format};
 
-/// Bytes that an entry of one of the maps takes beside the entries of its table: key, value, its share of half-empty nodes, and
-/// what the allocator adds.
+/// Memory that a map entry takes besides the entries of its table: key, value, its share of
+/// half-empty nodes, and the overhead of the allocator.
 const ENTRY_BYTES: u64 = 96;
 
-/// The entries of a grain table: sectors.
+/// The entries of a grain table or directory, in sectors.
 type Entries = Box<[u32]>;
 
-/// The table of contents of a stream. Takes four bytes a grain until the grain's table has come; where each table follows
-/// its grains, as VMware and VirtualBox write them, that is one table.
+/// The grains and tables of a stream. It takes four bytes per grain until the table of the grain
+/// has arrived. If each table follows its grains, as in the streams of VMware and VirtualBox, it
+/// holds one table at a time.
 #[derive(Debug, Default)]
 pub(super) struct VmdkContents {
-    /// By the markers: the tables that the image should have, by their place in the directory.
+    /// Tables that the image should have according to the markers, by index in the directory.
     marked: BTreeMap<u64, Entries>,
-    /// The tables that came and are as they should be: the place of each.
+    /// Offsets of the tables that arrived and match the markers, by index in the directory.
     confirmed: BTreeMap<u64, Host>,
-    /// Other tables that came, by their place in the image: the directory will tell what they are.
+    /// Other tables that arrived, by offset in the image. Their indexes become known when the
+    /// directory arrives.
     unplaced: BTreeMap<Host, Entries>,
-    /// The directory's place and entries.
+    /// Offset and entries of the directory.
     directory: Option<(Host, Entries)>,
-    /// The table that the last grain belongs to.
+    /// Index of the table that the last grain belongs to.
     latest: u64,
-    /// Bytes of the entries of the tables that wait.
+    /// Bytes of the entries in `marked` and `unplaced`.
     bytes: u64,
 }
 
 impl VmdkContents {
-    /// The grain `number` of the disk has its marker at `host`.
+    /// Adds grain `number` of the disk, whose marker is at `host`.
     pub(super) fn add_grain(
         &mut self,
         header: &VmdkHeader,
@@ -49,7 +51,8 @@ impl VmdkContents {
             return Err(Format::Vmdk
                 .corrupt_error("a grain lies beyond the 2 TiB that a grain table can refer to", host));
         };
-        // Its entries are gone, so the grain could not be compared: nor could a reader that goes on after the table know of it.
+        // The entries of the table are gone, so the grain cannot be compared with it. A reader
+        // that continues after the table would not know about the grain either.
         if self.confirmed.contains_key(&table) {
             return Err(
                 Format::Vmdk.corrupt_error("a grain follows the grain table that should name it", host)
@@ -76,7 +79,7 @@ impl VmdkContents {
         }
     }
 
-    /// A grain table. Usually that of the latest grains.
+    /// Adds a grain table. It is usually the table of the latest grains.
     pub(super) fn add_table(&mut self, header: &VmdkHeader, table: LoadedTable<'_>, batch: &mut RangeBatch) {
         let is_latest = self
             .marked
@@ -92,7 +95,7 @@ impl VmdkContents {
         }
     }
 
-    /// The grain directory.
+    /// Adds the grain directory.
     pub(super) fn add_directory(
         &mut self,
         table: LoadedTable<'_>,
@@ -101,14 +104,14 @@ impl VmdkContents {
         if self.directory.is_some() {
             return Err(Format::Vmdk.corrupt_error("a second grain directory", table.host));
         }
-        // The list grows to twice its length at once.
+        // Charged twice, because a list doubles in size when it grows.
         if batch.charge_bytes(2 * table.bytes.len() as u64) {
             self.directory = Some((table.host, read_entries(table.bytes).collect()));
         }
         Ok(())
     }
 
-    /// Counts another table that waits; false if there is no memory for it.
+    /// Charges the memory of another table. Returns false if the limit is exceeded.
     fn reserve_table(&mut self, header: &VmdkHeader, batch: &mut RangeBatch) -> bool {
         let granted = batch.charge_bytes(header.table_bytes() + ENTRY_BYTES);
         if granted {
@@ -117,14 +120,15 @@ impl VmdkContents {
         granted
     }
 
-    /// Bytes of memory that all of it takes.
+    /// Bytes of memory that the contents take.
     pub(super) fn memory_bytes(&self) -> u64 {
         let directory = self.directory.as_ref().map_or(0, |(_, entries)| entries.len());
         let tables = self.marked.len() + self.confirmed.len() + self.unplaced.len();
         self.bytes + bytes_of::<u32>(directory) + tables as u64 * ENTRY_BYTES
     }
 
-    /// Everything has come, and the footer says that the directory is at `directory`.
+    /// Compares all tables with the markers, after everything has arrived. The footer states that
+    /// the directory is at `directory`.
     pub(super) fn check_directory(&mut self, header: &VmdkHeader, directory: Host) -> Result<(), Error> {
         let (host, tables) = match self.directory.take() {
             Some((host, tables)) if host == directory => (host, tables),
@@ -146,7 +150,8 @@ impl VmdkContents {
         Ok(())
     }
 
-    /// True if the table of this `index`, which is at `host` or at 0 if there is none, has the grains that were marked.
+    /// Returns true if table `index` contains exactly the marked grains. The table is at `host`,
+    /// which is 0 if the directory has no table there.
     fn matches_table(&mut self, index: u64, host: Host) -> bool {
         let is_empty = |entries: &Entries| entries.iter().all(|entry| *entry == 0);
         if let Some(confirmed) = self.confirmed.remove(&index) {

@@ -1,35 +1,36 @@
-//! The text descriptor: the kind of the disk, and the files of its extents ("Virtual Disk Format 5.0", section
-//! "The Disk Descriptor File"). Nothing that it names is ever opened; it is read to find out whether all of the disk is here.
+//! The text descriptor: the kind of the disk, and the files of its extents ("Virtual Disk Format
+//! 5.0", section "The Disk Descriptor File"). Files that it names are never opened. It is read to
+//! find out whether the whole disk is in this file.
 
 use super::header::VmdkHeader;
 use crate::offsets::Host;
 use crate::{Error, Format};
 
-/// QEMU looks for the descriptor in the second sector, whatever the header says.
+/// Offset of the descriptor. QEMU expects it in the second sector, whatever the header says.
 const DESCRIPTOR_AT: Host = Host(512);
-/// Bytes of it that QEMU looks at: 20 sectors.
+/// Bytes of the descriptor that QEMU reads: 20 sectors.
 const QEMU_DESCRIPTOR_BYTES: usize = 20 * 512;
-/// Largest descriptor: others have 10 KiB.
+/// Largest supported descriptor. Usual ones have 10 KiB.
 const MAX_DESCRIPTOR_BYTES: u64 = 256 << 10;
 
-/// The lines of a descriptor that matter here.
+/// The relevant lines of a descriptor.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct VmdkDescriptor {
-    /// Every `createType` that it names.
+    /// The values of all `createType` lines.
     types: Vec<String>,
     extents: Vec<DescriptorExtent>,
-    /// The disk that this one is the difference to.
+    /// Name of the parent of a differencing disk; empty if it has a parent without a name.
     parent: Option<String>,
 }
 
-/// A line such as `RW 4192256 SPARSE "disk.vmdk"`.
+/// An extent line such as `RW 4192256 SPARSE "disk.vmdk"`.
 #[derive(Debug, PartialEq, Eq)]
 struct DescriptorExtent {
     kind: String,
     file: String,
 }
 
-/// The two kinds of disk that are one file.
+/// The two kinds of disks that consist of a single file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CreateType {
     MonolithicSparse,
@@ -37,7 +38,7 @@ pub(super) enum CreateType {
 }
 
 impl CreateType {
-    /// As the descriptor spells it.
+    /// Returns the name as the descriptor spells it.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::MonolithicSparse => "monolithicSparse",
@@ -52,10 +53,10 @@ impl CreateType {
     }
 }
 
-/// Longest name that is shown.
+/// Largest number of characters of a name that are shown.
 const MAX_NAME: usize = 255;
 
-/// The text of the descriptor, and behind it the other bytes that QEMU looks at.
+/// Returns the text of the descriptor, followed by other bytes that QEMU reads.
 pub(super) fn text_of<'h>(header: &VmdkHeader, head: &'h [u8]) -> Result<&'h [u8], Error> {
     let place = &header.descriptor;
     if place.is_empty() {
@@ -72,7 +73,8 @@ pub(super) fn text_of<'h>(header: &VmdkHeader, head: &'h [u8]) -> Result<&'h [u8
     if available < place.end {
         return Err(Format::Vmdk.short_header_error(place.end.0, head));
     }
-    // QEMU reads its 20 sectors whatever the header says, and finds in them what a shorter descriptor does not say.
+    // QEMU reads 20 sectors whatever the header says, and finds settings there that a shorter
+    // descriptor does not contain.
     let qemu_end = DESCRIPTOR_AT + QEMU_DESCRIPTOR_BYTES as u64;
     let at = |place: Host| usize::try_from(place.0).unwrap_or(usize::MAX);
     let end = place.end.max(qemu_end).min(available);
@@ -88,7 +90,7 @@ fn no_descriptor() -> Error {
     )
 }
 
-/// Checks the descriptor inside a sparse extent: the disk has to be this one file.
+/// Checks the descriptor inside a sparse extent. The disk has to consist of this one file.
 pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     let descriptor = VmdkDescriptor::parse(text);
     for key in ["CID", "parentCID"] {
@@ -99,7 +101,8 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     if let Some(name) = descriptor.parent {
         return Err(Error::Parent { format: Format::Vmdk, name });
     }
-    // Judged together: a second kind, extent or a name in another folder could lead QEMU to other bytes than those of this file.
+    // All checked together: a second kind, a second extent or a name in another folder could lead
+    // QEMU to bytes that are not in this file.
     let kinds: Option<Vec<_>> = descriptor.types.iter().map(|name| CreateType::from_name(name)).collect();
     let elsewhere = descriptor.extents.iter().find(|extent| !extent.may_be_this_file());
     match (kinds.as_deref(), elsewhere, &descriptor.extents[..]) {
@@ -117,7 +120,8 @@ pub(super) fn check_embedded(text: &[u8]) -> Result<CreateType, Error> {
     }
 }
 
-/// True if `key` and one more character are followed by a hexadecimal number, wherever they first are: QEMU opens nothing else.
+/// Returns true if the first `key` in the text and one more character are followed by a
+/// hexadecimal number. QEMU refuses to open other images.
 fn has_number(text: &[u8], key: &str) -> bool {
     let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = text.get(..QEMU_DESCRIPTOR_BYTES - 1).unwrap_or(text);
@@ -128,20 +132,21 @@ fn has_number(text: &[u8], key: &str) -> bool {
     digits.first().is_some_and(u8::is_ascii_hexdigit)
 }
 
-/// Refuses a file that is only a descriptor, of which `head` is the beginning: its extents are other files.
+/// Creates the error for a file that is only a descriptor and begins with `head`. Its extents are
+/// other files.
 pub(crate) fn refuse_descriptor(head: &[u8]) -> Error {
     VmdkDescriptor::parse(head).into_error(Format::VmdkDescriptor)
 }
 
 impl VmdkDescriptor {
-    /// Reads text of any encoding, up to the first NUL.
+    /// Parses text of any encoding, up to the first NUL.
     fn parse(text: &[u8]) -> Self {
         let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
         let mut descriptor = Self::default();
         for line in text.split(|byte| matches!(byte, b'\n' | b'\r')) {
             descriptor.add_line(&String::from_utf8_lossy(line));
         }
-        // QEMU searches all of the text for it, comments too.
+        // QEMU searches the whole text for it, including comments.
         const HINT: &[u8] = b"parentFileNameHint";
         if descriptor.parent.is_none() && text.windows(HINT.len()).any(|window| window == HINT) {
             descriptor.parent = Some(String::new());
@@ -169,7 +174,7 @@ impl VmdkDescriptor {
         }
     }
 
-    /// Refuses it with the kind of the disk and the place of its data.
+    /// Creates the error that names the kind of the disk and the file with its data.
     fn into_error(self, format: Format) -> Error {
         if let Some(name) = self.parent {
             return Error::Parent { format, name };
@@ -188,7 +193,7 @@ impl VmdkDescriptor {
 }
 
 impl DescriptorExtent {
-    /// Access, sectors, kind and name: other lines without `=` are none.
+    /// Parses access, sectors, kind and name. Other lines without `=` are not extents.
     fn parse(line: &str) -> Option<Self> {
         let (access, rest) = line.split_once(char::is_whitespace)?;
         if !["RW", "RDONLY", "NOACCESS"].contains(&access) {
@@ -200,7 +205,8 @@ impl DescriptorExtent {
         Some(Self { kind: kind.to_owned(), file: parse_quoted(name).to_owned() })
     }
 
-    /// A file may be renamed, so that its own name tells nothing; in another folder it is another one.
+    /// Returns true if the extent may be this file. The file may have been renamed, so a different
+    /// name proves nothing. A file in another folder is not this file.
     fn may_be_this_file(&self) -> bool {
         self.kind == "SPARSE" && !self.file.contains(['/', '\\'])
     }
@@ -210,7 +216,7 @@ impl DescriptorExtent {
     }
 }
 
-/// The text between the quotes at the beginning of `text`; what follows them is an offset.
+/// Returns the text between the quotes at the beginning of `text`. An offset may follow them.
 fn parse_quoted(text: &str) -> &str {
     match text.trim().strip_prefix('"') {
         Some(rest) => rest.split_once('"').map_or(rest, |(name, _)| name),
@@ -218,12 +224,12 @@ fn parse_quoted(text: &str) -> &str {
     }
 }
 
-/// A value, with or without quotes.
+/// Returns a value without its quotes, if it has any.
 fn strip_quotes(text: &str) -> &str {
     text.trim().trim_matches('"').trim()
 }
 
-/// A name for messages.
+/// Escapes and shortens a name for messages.
 fn shorten_name(text: &str) -> String {
     printable::escape_prefix(text.as_bytes(), MAX_NAME)
 }

@@ -1,5 +1,6 @@
-//! The header of a sparse extent: the image's first sector ("Virtual Disk Format 5.0", section "Hosted Sparse Extent
-//! Header"). A stream whose directory comes last repeats it in its footer.
+//! The header of a sparse extent, in the first sector of the image ("Virtual Disk Format 5.0",
+//! section "Hosted Sparse Extent Header"). A stream whose directory comes last repeats the header
+//! in its footer.
 
 use std::ops::Range;
 
@@ -9,63 +10,66 @@ use crate::{Error, Format};
 
 /// Bytes of a sector: the unit of every offset and size in the header and the tables.
 pub(super) const SECTOR: u64 = 512;
-/// Bytes of the header.
+/// Length of the header in bytes.
 pub(super) const HEADER_BYTES: usize = 512;
-/// `KDMV`.
+/// The signature `KDMV`.
 const MAGIC: u32 = 0x564d_444b;
-/// Most entries of a grain table: as many as all programs write, and as QEMU allows.
+/// Largest number of entries in a grain table: all programs write this number, and QEMU allows no
+/// more.
 const MAX_TABLE_ENTRIES: u32 = 512;
-/// Largest grain in sectors, as QEMU: 1 GiB.
+/// Largest grain in sectors, the same limit as in QEMU: 1 GiB.
 const MAX_GRAIN_SECTORS: u64 = 0x20_0000;
-/// Largest compressed grain in bytes: each of the threads that inflate holds one. All programs write 64 KiB.
+/// Largest compressed grain in bytes, because each inflating thread holds one. All programs write
+/// grains of 64 KiB.
 const MAX_COMPRESSED_GRAIN: u64 = 2 << 20;
-/// Most entries of the grain directory: 64 TiB in the usual geometry, which is more than VMware allows.
+/// Largest number of grain directory entries: 64 TiB in the usual geometry, which is more than
+/// VMware allows.
 const MAX_DIRECTORY_ENTRIES: u64 = 2 << 20;
-/// Most entries for QEMU, which calls the directory L1 table.
+/// Largest number of grain directory entries in QEMU, which calls the directory the L1 table.
 const MAX_L1_ENTRIES: u64 = 32 << 20;
-/// The place that the header gives for a grain directory that comes last ("gdOffset", `GD_AT_END`).
+/// Value of the directory's offset if the directory comes last ("gdOffset", `GD_AT_END`).
 const AT_END: u64 = u64::MAX;
-/// Flag: there is a redundant grain directory.
+/// Flag: the image has a redundant grain directory.
 const REDUNDANT: u32 = 1 << 1;
-/// Flag: the grain table entry 1 is a grain of zeros.
+/// Flag: grain table entry 1 stands for a grain of zeros.
 const ZEROED_GRAINS: u32 = 1 << 2;
-/// Flag: grains and tables have markers before them.
+/// Flag: grains and tables are preceded by markers.
 const MARKERS: u32 = 1 << 17;
 
-/// The place of the grain directory.
+/// Where the grain directory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GrainDirectory {
-    /// At this byte of the image.
+    /// At this offset in the image.
     At(Host),
-    /// The footer tells.
+    /// At an offset that is stated in the footer.
     AtEnd,
 }
 
-/// The checked header.
+/// The validated header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VmdkHeader {
     version: u32,
-    /// Bytes of the virtual disk.
+    /// Size of the virtual disk in bytes.
     pub(super) capacity: u64,
-    /// Bytes of a grain.
+    /// Size of a grain in bytes.
     pub(super) grain: u64,
-    /// Entries of a grain table.
+    /// Number of entries in a grain table.
     pub(super) table_entries: u64,
     pub(super) directory: GrainDirectory,
-    /// The first place where a grain may be.
+    /// The first offset at which a grain may be stored.
     pub(super) overhead: Host,
-    /// The place of the text descriptor; empty if there is none.
+    /// The range of the text descriptor; empty if the image has no descriptor.
     pub(super) descriptor: Range<Host>,
-    /// The entry 1 of a grain table is a grain of zeros.
+    /// Grain table entry 1 stands for a grain of zeros.
     pub(super) has_zeroed_grains: bool,
     /// Grains are zlib streams.
     pub(super) is_compressed: bool,
-    /// Grains and tables have markers before them.
+    /// Grains and tables are preceded by markers.
     pub(super) has_markers: bool,
 }
 
 impl VmdkHeader {
-    /// Reads and checks the header at the beginning of `bytes`.
+    /// Reads and validates the header at the beginning of `bytes`.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, Error> {
         let short = || Format::Vmdk.short_header_error(HEADER_BYTES as u64, bytes);
         let header = bytes.get(..HEADER_BYTES).ok_or_else(short)?;
@@ -79,11 +83,11 @@ impl VmdkHeader {
             );
         }
         let flags = u32_at(8)?;
-        // Not used, but QEMU looks whether it could be.
+        // The redundant directory is not used, but QEMU validates its offset.
         if flags & REDUNDANT != 0 {
             in_bytes("the offset of the redundant grain directory", u64_at(48)?)?;
         }
-        // The flag of bit 16 says so too, but QEMU goes by the algorithm.
+        // The flag in bit 16 has the same meaning, but QEMU uses the algorithm.
         let is_compressed = match u16_at(77)? {
             0 => false,
             1 => true,
@@ -121,7 +125,8 @@ impl VmdkHeader {
                 self.capacity, self.grain
             )));
         }
-        // After the sizes of tables, of which QEMU says that they are too big: it takes grains of any size.
+        // Checked after the table sizes. QEMU accepts grains of any size, and reports an image
+        // with too large tables as such.
         if !self.grain.is_power_of_two() {
             return Err(unsupported_error(&format!(
                 "a grain has {} bytes, which is no power of two",
@@ -137,27 +142,28 @@ impl VmdkHeader {
         Ok(self)
     }
 
-    /// Bytes of the disk that one grain table maps.
+    /// Returns the bytes of the disk that one grain table maps.
     pub(super) fn table_span(&self) -> u64 {
         self.table_entries * self.grain
     }
 
-    /// Entries of the grain directory: grain tables.
+    /// Returns the number of grain directory entries, one for each grain table.
     pub(super) fn directory_entries(&self) -> u64 {
         self.capacity.div_ceil(self.table_span())
     }
 
-    /// Bytes of the grain directory.
+    /// Returns the length of the grain directory in bytes.
     pub(super) fn directory_bytes(&self) -> u64 {
         self.directory_entries() * 4
     }
 
-    /// Bytes of a grain table.
+    /// Returns the length of a grain table in bytes.
     pub(super) fn table_bytes(&self) -> u64 {
         self.table_entries * 4
     }
 
-    /// True if `footer` says of the disk what this header says, but for the place of its tables.
+    /// Returns true if `footer` describes the same disk as this header. Only the offsets of the
+    /// tables may differ.
     pub(super) fn agrees_with(&self, footer: &Self) -> bool {
         let told = Self {
             directory: self.directory,
@@ -205,7 +211,7 @@ fn descriptor_range(offset: u64, size: u64) -> Result<Range<Host>, Error> {
     }
 }
 
-/// Offsets are those of a file, as for QEMU.
+/// Converts sectors to bytes. As in QEMU, the result must be a valid offset in a file.
 fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
     sectors.checked_mul(SECTOR).filter(|bytes| *bytes < MAX_OFFSET).ok_or_else(|| {
         Format::Vmdk
@@ -213,7 +219,7 @@ fn in_bytes(what: &str, sectors: u64) -> Result<u64, Error> {
     })
 }
 
-/// The header is valid, but for other programs.
+/// Creates the error for a header that is valid for other programs but not supported here.
 fn unsupported_error(what: &str) -> Error {
     Format::Vmdk.unsupported_error(format!("{what}: convert it first with `qemu-img convert -O qcow2`"))
 }

@@ -1,18 +1,19 @@
-//! The kinds of tables of an image.
+//! The kinds of tables in an image.
 
 /// The grain directory.
 pub(super) const DIRECTORY: u8 = 0;
-/// A grain table; remembers the first guest byte that it maps.
+/// A grain table. Its note is the first guest byte that it maps.
 pub(super) const GRAIN_TABLE: u8 = 1;
-/// The end of an image that can be read at any offset: the footer between its marker and the end-of-stream marker.
+/// The end of an image that is read at any offset: the footer, between its marker and the
+/// end-of-stream marker.
 pub(super) const FOOTER: u8 = 2;
 /// A marker.
 pub(super) const MARKER: u8 = 3;
-/// The type of a marker that is not a grain's; remembers the value of the marker.
+/// The type of a marker that does not precede a grain. Its note is the value of the marker.
 pub(super) const MARKER_TYPE: u8 = 4;
-/// A grain table behind its marker.
+/// A grain table after its marker.
 pub(super) const MARKED_TABLE: u8 = 5;
-/// The grain directory behind its marker.
+/// The grain directory after its marker.
 pub(super) const MARKED_DIRECTORY: u8 = 6;
-/// The footer behind its marker.
+/// The footer after its marker.
 pub(super) const MARKED_FOOTER: u8 = 7;

@@ -1,4 +1,4 @@
-//! VMDK as the engine sees it.
+//! The VMDK format as the engine sees it.
 
 use bytes::Bytes;
 
@@ -15,12 +15,13 @@ use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch};
 use crate::{ClusterCompression, CompressedClusters, Error, Format, HeadFacts};
 
-/// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream marker.
+/// Bytes from the marker of the footer to the end of the image: marker, footer, end-of-stream
+/// marker.
 const FOOTER_BYTES: u64 = 3 * SECTOR;
-/// Bytes that wait together, at most.
+/// Largest parking unit in bytes.
 const MAX_PARKING_UNIT: u64 = 2 << 20;
 
-/// An image, and the places of its grains as far as it has told them.
+/// An image, and the positions of its grains that are known so far.
 pub(super) struct VmdkLayout {
     facts: HeadFacts,
     header: VmdkHeader,
@@ -28,7 +29,7 @@ pub(super) struct VmdkLayout {
     is_one_pass: bool,
 }
 
-/// The two things that tell the places of grains.
+/// The two ways to find the positions of grains.
 enum GrainMap {
     Tables(GrainTables),
     Markers(MarkerWalk),
@@ -54,7 +55,8 @@ impl VmdkLayout {
         Self { facts, header, map: GrainMap::Tables(GrainTables::default()), is_one_pass: false }
     }
 
-    /// QEMU wants an image to reach as far as its first grain, even if it has none.
+    /// Checks that the image reaches the offset of its first grain. QEMU requires this even if the
+    /// image has no grains.
     fn check_reaches_grains(&self, image_end: Host) -> Result<(), Error> {
         if image_end.next_unit(SECTOR) >= self.header.overhead {
             return Ok(());
@@ -62,7 +64,7 @@ impl VmdkLayout {
         Err(Error::Truncated { what: "the first grain", offset: self.header.overhead, end: image_end })
     }
 
-    /// Asks for the last three sectors of the image.
+    /// Requests the last three sectors of the image, which contain the footer.
     fn ask_footer(image_end: Host) -> Result<RangeBatch, Error> {
         let start = match image_end.0.checked_sub(FOOTER_BYTES) {
             Some(start) if start.is_multiple_of(SECTOR) => Host(start),
@@ -111,8 +113,8 @@ impl ImageLayout for VmdkLayout {
         if let AccessOrder::Ranged { image_end } = access {
             tables.add_place(image_end);
         }
-        // QEMU goes by the tables, and so do we wherever they can be had before the data. Only where they come last and the image
-        // comes once, the markers have to do.
+        // Like QEMU, use the tables wherever they can be read before the data. The markers are
+        // used only if the tables come last and the image is read in one pass.
         match (self.header.directory, access) {
             (GrainDirectory::At(host), _) => {
                 if let AccessOrder::Ranged { image_end } = access {

@@ -1,5 +1,5 @@
-//! Markers: a few bytes before each grain and each table of a stream ("Virtual Disk Format 5.0", section "Stream-Optimized
-//! Compressed Sparse Extents"). A marker begins at a sector.
+//! Markers: a few bytes before each grain and each table of a stream ("Virtual Disk Format 5.0",
+//! section "Stream-Optimized Compressed Sparse Extents"). A marker begins at a sector.
 
 use std::ops::Range;
 
@@ -8,21 +8,21 @@ use crate::bytes_at::{le32, le64};
 use crate::offsets::{Guest, Host};
 use crate::{Error, Format};
 
-/// Bytes that every marker has; those of a grain follow at once.
+/// Bytes that all markers have. After the marker of a grain, the data follows at once.
 pub(super) const MARKER_BYTES: u64 = 12;
-/// Bytes of the type of a marker that is not a grain's.
+/// Bytes of the type of a marker that does not precede a grain.
 pub(super) const TYPE_BYTES: u64 = 4;
 
 /// The first bytes of a marker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct VmdkMarker {
-    /// Of a grain: its first sector on the disk. Of a table: its sectors.
+    /// For a grain, its first sector on the disk. For a table, its length in sectors.
     pub(super) value: u64,
-    /// Bytes of the compressed grain; 0 if it is none.
+    /// Bytes of the compressed grain; 0 if the marker does not precede a grain.
     pub(super) size: u32,
 }
 
-/// The part that follows a marker which is not a grain's.
+/// Kind of a marker that does not precede a grain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MarkerKind {
     EndOfStream,
@@ -32,12 +32,13 @@ pub(super) enum MarkerKind {
 }
 
 impl VmdkMarker {
-    /// Reads a marker; `None` from fewer bytes than it has.
+    /// Reads a marker. Returns `None` if there are too few bytes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         Some(Self { value: le64(bytes, 0)?, size: le32(bytes, 8)? })
     }
 
-    /// Checks the marker of a grain, which is at `host`. Returns the first byte of the grain on the disk.
+    /// Validates the marker of a grain, which is at `host`. Returns the first byte of the grain on
+    /// the disk.
     pub(super) fn grain_start(self, header: &VmdkHeader, host: Host) -> Result<Guest, Error> {
         let longest = longest_grain(header) - MARKER_BYTES;
         if u64::from(self.size) > longest {
@@ -60,7 +61,7 @@ impl VmdkMarker {
 }
 
 impl MarkerKind {
-    /// The kind with this number in a marker.
+    /// Returns the kind that has this number in a marker.
     pub(super) fn from_number(number: u32) -> Option<Self> {
         match number {
             0 => Some(Self::EndOfStream),
@@ -72,18 +73,20 @@ impl MarkerKind {
     }
 }
 
-/// Bytes that a compressed grain and its marker take at most: what QEMU reads.
+/// Returns the largest size in bytes of a compressed grain with its marker. QEMU reads no more.
 pub(super) fn longest_grain(header: &VmdkHeader) -> u64 {
     header.grain * 2
 }
 
-/// The compressed bytes in `stored`, which begins with the marker of the grain at `guest`.
+/// Returns the range of the compressed bytes in `stored`, which begins with the marker of the
+/// grain at `guest`.
 pub(super) fn grain_range(header: &VmdkHeader, guest: Guest, stored: &[u8]) -> Result<Range<usize>, Error> {
     let broken = |what: String| Error::CompressedCluster { guest, cluster_size: header.grain, reason: what };
     let Some(marker) = VmdkMarker::parse(stored) else {
         return Err(broken("the image ends inside its marker".into()));
     };
-    // QEMU does not look at it: a grain that its table gives to another place would be another disk for each of two readers.
+    // QEMU does not check this. If a marker and a table placed a grain at different offsets, two
+    // readers would see different disks.
     if marker.value.checked_mul(SECTOR).map(Guest) != Some(guest) {
         return Err(broken(format!(
             "its marker says that it is of sector {}, a grain table that it is of sector {}",

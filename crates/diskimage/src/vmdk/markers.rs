@@ -1,5 +1,5 @@
-//! The places of grains by the markers before them: of a stream that comes once, whose directory is behind its grains. Its tables
-//! have to say the same in the end.
+//! Finds grains by the markers before them, in a stream that is read in one pass and whose
+//! directory follows its grains. At the end, the tables have to agree with the markers.
 
 use super::contents::VmdkContents;
 use super::header::{GrainDirectory, HEADER_BYTES, SECTOR, VmdkHeader};
@@ -9,18 +9,18 @@ use crate::offsets::Host;
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole};
 use crate::{Error, Format};
 
-/// The walk from marker to marker.
+/// Follows a stream from marker to marker.
 #[derive(Debug, Default)]
 pub(super) struct MarkerWalk {
     contents: VmdkContents,
-    /// The place of the directory, as the footer says.
+    /// Offset of the directory, according to the footer.
     directory: Option<Host>,
-    /// The byte after the end-of-stream marker, once it has come.
+    /// The offset after the end-of-stream marker, once that marker has arrived.
     end: Option<Host>,
 }
 
 impl MarkerWalk {
-    /// Asks for the first marker.
+    /// Requests the first marker.
     pub(super) fn first_marker(header: &VmdkHeader) -> RangeBatch {
         let mut first = RangeBatch::default();
         push_marker(&mut first, header.overhead);
@@ -43,7 +43,7 @@ impl MarkerWalk {
         Ok(())
     }
 
-    /// Bytes of memory that the table of contents takes.
+    /// Bytes of memory that the contents take.
     pub(super) fn memory_bytes(&self) -> u64 {
         self.contents.memory_bytes()
     }
@@ -72,7 +72,7 @@ impl MarkerWalk {
         Ok(())
     }
 
-    /// The note of the table is the value of the marker.
+    /// Handles the type of a marker. The note of the table is the value of the marker.
     fn learn_type(
         &mut self,
         header: &VmdkHeader,
@@ -84,12 +84,14 @@ impl MarkerWalk {
         let Some(kind) = number.and_then(MarkerKind::from_number) else {
             return Err(Format::Vmdk.corrupt_error(format!("a marker of the unknown type {number:?}"), host));
         };
-        // The marker says how far to go, the header how much to read: VMware pads its tables.
+        // The marker states how far to skip, and the header how much to read: VMware pads its
+        // tables.
         let (role, length, sectors) = match kind {
             MarkerKind::EndOfStream => return self.learn_end(header, host, table.note),
             MarkerKind::GrainTable => (MARKED_TABLE, header.table_bytes(), table.note),
             MarkerKind::Directory => (MARKED_DIRECTORY, header.directory_bytes(), table.note),
-            // One sector, whatever its marker says: QEMU looks for it at the end of the image.
+            // Always one sector, whatever the marker says: QEMU expects the footer at the end of
+            // the image.
             MarkerKind::Footer => (MARKED_FOOTER, HEADER_BYTES as u64, 1),
         };
         self.check_no_footer(host)?;
@@ -129,7 +131,7 @@ impl MarkerWalk {
         self.contents.check_directory(header, directory)
     }
 
-    /// The image ends at `end`.
+    /// Checks that the image ends after its end-of-stream marker. `end` is the end of the image.
     pub(super) fn check_end(&self, end: Host) -> Result<(), Error> {
         match self.end {
             Some(expected) if end > expected => Err(Format::Vmdk
@@ -144,13 +146,14 @@ impl MarkerWalk {
     }
 }
 
-/// The place of the directory, as the footer at `host` says. For the rest the footer has to agree with `header`.
+/// Returns the offset of the directory according to the footer at `host`. Everything else in the
+/// footer has to agree with `header`.
 pub(super) fn directory_of(header: &VmdkHeader, host: Host, footer: &[u8]) -> Result<Host, Error> {
     let footer = VmdkHeader::parse(footer)?;
     if !header.agrees_with(&footer) {
         return Err(Format::Vmdk.corrupt_error("the footer contradicts the header", host));
     }
-    // QEMU wants the image to reach as far as its first grain.
+    // QEMU requires the image to reach its first grain.
     if footer.overhead > host {
         return Err(Format::Vmdk.corrupt_error("the footer says that all grains are behind it", host));
     }

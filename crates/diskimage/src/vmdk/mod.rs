@@ -1,11 +1,15 @@
-//! VMDK: VMware's disks ("Virtual Disk Format 5.0", VMware 2011), those that are one file.
+//! VMDK, VMware's disk format ("Virtual Disk Format 5.0", VMware 2011). Only disks that consist of
+//! a single file are supported:
 //!
-//! * **monolithicSparse**: a grain directory refers to grain tables, those refer to grains of 64 KiB.
-//! * **streamOptimized**: grains are compressed, and each has a marker before it that says where it belongs. Tables come
-//!   first as qemu-img writes them, or last as VMware and VirtualBox do.
+//! * **monolithicSparse**: a grain directory refers to grain tables, and these refer to grains of
+//!   64 KiB.
+//! * **streamOptimized**: grains are compressed, and a marker before each grain states its
+//!   position on the disk. The tables come first if qemu-img wrote them, and last if VMware or
+//!   VirtualBox did.
 //!
-//! QEMU goes by the tables. Where they are known before the data, so do we. A stream that comes once and has them at its end
-//! is followed from marker to marker, and compared with its tables when they come.
+//! QEMU uses the tables. This crate does the same if the tables are known before the data. A
+//! stream that is read in one pass and has its tables at the end is followed from marker to
+//! marker, and compared with its tables when they arrive.
 
 mod contents;
 mod descriptor;

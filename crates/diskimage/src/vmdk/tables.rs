@@ -1,5 +1,6 @@
-//! The places of grains by the grain directory and the grain tables ("Virtual Disk Format 5.0", section "Hosted Sparse
-//! Extent Metadata"). The redundant directory is not looked at: QEMU only keeps it up to date.
+//! Finds grains by the grain directory and the grain tables ("Virtual Disk Format 5.0", section
+//! "Hosted Sparse Extent Metadata"). The redundant directory is not read: QEMU only keeps it up to
+//! date.
 
 use super::header::{SECTOR, VmdkHeader};
 use super::kinds::{DIRECTORY, GRAIN_TABLE};
@@ -8,24 +9,26 @@ use crate::bytes_at;
 use crate::offsets::{Guest, Host};
 use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole, bytes_of};
 
-/// An entry that reads as zeros, where the header allows that.
+/// Entry of a grain that reads as zeros, if the header allows such entries.
 const ZEROED: u32 = 1;
 
-/// A list grows to twice its length at once, so each value is charged twice.
+/// A list doubles in size when it grows, so each value is charged twice.
 const LIST_FACTOR: u64 = 2;
 
-/// The places that the directory and the tables have told so far.
+/// The positions of grains according to the directory and the tables that have arrived.
 #[derive(Debug, Default)]
 pub(super) struct GrainTables {
-    /// Grain tables that have not come yet.
+    /// Number of grain tables that have not arrived yet.
     missing: usize,
-    /// Compressed grains, while tables are missing.
+    /// Compressed grains, collected while tables are missing.
     compressed: Vec<CompressedGrain>,
-    /// The sectors of other things that a compressed grain may lie before: tables, and the end of the image if it is known.
+    /// Sectors beyond which an earlier compressed grain cannot extend: the beginnings of tables,
+    /// and the end of the image if it is known.
     places: Vec<u32>,
 }
 
-/// A compressed grain: its place in the image and its number on the disk. Both fit 32 bits, see the limits of the header.
+/// A compressed grain: its sector in the image and its number on the disk. Both fit in 32 bits
+/// because of the limits in the header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct CompressedGrain {
     sector: u32,
@@ -33,18 +36,18 @@ struct CompressedGrain {
 }
 
 impl GrainTables {
-    /// Asks for the grain directory, which is at `host`.
+    /// Requests the grain directory, which is at `host`.
     pub(super) fn ask_directory(&mut self, header: &VmdkHeader, host: Host, first: &mut RangeBatch) {
         self.add_place(host);
         first.push_table(host, header.directory_bytes(), DIRECTORY, 0);
     }
 
-    /// Takes note of a place that no compressed grain before it goes beyond.
+    /// Records an offset beyond which no earlier compressed grain can extend.
     pub(super) fn add_place(&mut self, host: Host) {
         self.places.extend(u32::try_from(host.0.div_ceil(SECTOR)));
     }
 
-    /// Asks for the grain tables.
+    /// Requests the grain tables that the directory refers to.
     pub(super) fn learn_directory(&mut self, header: &VmdkHeader, directory: &[u8], tables: &mut RangeBatch) {
         for (index, sector) in read_entries(directory).enumerate() {
             if sector != 0 {
@@ -59,7 +62,8 @@ impl GrainTables {
         }
     }
 
-    /// Asks for the grains that a table names.
+    /// Requests the grains that a table refers to. Compressed grains are requested when the last
+    /// table has arrived.
     pub(super) fn learn_table(
         &mut self,
         header: &VmdkHeader,
@@ -92,8 +96,9 @@ impl GrainTables {
         bytes_of::<CompressedGrain>(self.compressed.capacity()) + bytes_of::<u32>(self.places.capacity())
     }
 
-    /// No table says the length of a compressed grain. It ends where the next grain or table begins at the latest, so this
-    /// waits until all of them are known.
+    /// Requests the compressed grains. Tables do not state the length of a compressed grain, but
+    /// it ends at the latest where the next grain or table begins. All of them must therefore be
+    /// known.
     fn place_compressed(&mut self, header: &VmdkHeader, grains: &mut RangeBatch) {
         self.compressed.sort_unstable();
         self.places.sort_unstable();
@@ -101,7 +106,7 @@ impl GrainTables {
         for (index, grain) in self.compressed.iter().enumerate().rev() {
             let places = self.places.partition_point(|place| *place <= grain.sector);
             let next = self.places.get(places).map_or(next_grain, |place| next_grain.min(*place));
-            // The very last sector that a table can refer to has no next one.
+            // No grain or table can follow the very last sector that a table can refer to.
             let room = u64::from(next - grain.sector).max(1) * SECTOR;
             let guest = Guest(u64::from(grain.number) * header.grain);
             let host = at_sector(grain.sector);
@@ -115,17 +120,17 @@ impl GrainTables {
     }
 }
 
-/// The place of a sector of the image.
+/// Returns the offset of a sector of the image.
 fn at_sector(sector: u32) -> Host {
     Host(u64::from(sector) * SECTOR)
 }
 
-/// The entries of a directory or a grain table.
+/// Returns the entries of a directory or a grain table.
 pub(super) fn read_entries(bytes: &[u8]) -> impl Iterator<Item = u32> {
     (0..bytes.len() / 4).filter_map(|index| bytes_at::le32(bytes, index * 4))
 }
 
-/// The entries of a grain table, those of grains of zeros as if there were none.
+/// Returns the entries of a grain table. Grains of zeros are returned as 0, like missing grains.
 pub(super) fn grain_entries(header: &VmdkHeader, bytes: &[u8]) -> impl Iterator<Item = u32> {
     let zeroed = header.has_zeroed_grains;
     read_entries(bytes).map(move |sector| if zeroed && sector == ZEROED { 0 } else { sector })
