@@ -15,8 +15,8 @@ pub struct Findings {
     pub errors: Vec<String>,
     /// Number of all errors, including those not in `errors`.
     pub error_count: u64,
-    /// Errors that `qemu-img check` does not look for. It reports an image with only such errors
-    /// as clean.
+    /// Errors that `qemu-img check` does not look for. qemu-img reports an image with only such
+    /// errors as clean.
     pub unknown_to_qemu: u64,
     /// Clusters whose refcount is higher than the number of references: space is lost, but no
     /// data.

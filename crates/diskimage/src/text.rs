@@ -1,6 +1,6 @@
 //! Names stored in an image, escaped so that they are safe to print.
 
-/// Largest number of characters of a name that are shown.
+/// Largest number of characters shown of a name.
 const MAX_CHARS: usize = 1023;
 
 /// Escapes the bytes up to the first zero, shortened to [`MAX_CHARS`] characters.

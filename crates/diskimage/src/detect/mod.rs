@@ -82,8 +82,8 @@ fn matching_formats(head: &[u8]) -> Vec<Format> {
     [first, descriptor, vdi].into_iter().flatten().collect()
 }
 
-/// Returns true for the text descriptor of a VMDK. As in QEMU, the first line that is neither
-/// blank nor a comment has to give the version.
+/// Returns true for the text descriptor of a VMDK. It begins with `# Disk DescriptorFile`, or, as
+/// in QEMU, its first line that is neither blank nor a comment gives the version.
 fn is_vmdk_descriptor(head: &[u8]) -> bool {
     if head.starts_with(b"# Disk DescriptorFile") {
         return true;

@@ -51,7 +51,8 @@ pub struct Qcow2Header {
     pub extended_l2: bool,
     /// Number of L1 entries that map the virtual disk.
     pub l1_entries: u64,
-    /// Number of all L1 entries. There may be more of them for the VM state of snapshots.
+    /// Number of all L1 entries. Entries beyond `l1_entries` may belong to the VM state of
+    /// snapshots.
     pub l1_size: u64,
     /// Offset of the L1 table, aligned to a cluster.
     pub l1_offset: Host,

@@ -37,7 +37,7 @@ impl VhdxHeader {
     }
 
     fn parse(header: &[u8]) -> Result<Self, Error> {
-        // A log can be replayed only by writing. QEMU also refuses such an image if it opens it
+        // A log can be replayed only by writing. QEMU also refuses such an image when it is opened
         // read-only.
         let log_guid: Guid = header.get(48..64).and_then(|guid| guid.try_into().ok()).unwrap_or(NONE);
         if log_guid != NONE {

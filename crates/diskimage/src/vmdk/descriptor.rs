@@ -53,7 +53,7 @@ impl CreateType {
     }
 }
 
-/// Largest number of characters of a name that are shown.
+/// Largest number of characters shown of a name.
 const MAX_NAME: usize = 255;
 
 /// Returns the text of the descriptor, followed by other bytes that QEMU reads.

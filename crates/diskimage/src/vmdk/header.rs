@@ -125,8 +125,8 @@ impl VmdkHeader {
                 self.capacity, self.grain
             )));
         }
-        // Checked after the table sizes. QEMU accepts grains of any size, and reports an image
-        // with too large tables as such.
+        // Check this after the table sizes. QEMU accepts grains of any size, so it refuses an
+        // image with both faults because of its L1 table, and CDI's tests match that message.
         if !self.grain.is_power_of_two() {
             return Err(unsupported_error(&format!(
                 "a grain has {} bytes, which is no power of two",

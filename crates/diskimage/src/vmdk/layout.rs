@@ -48,6 +48,7 @@ impl VmdkLayout {
                 .is_compressed
                 .then_some(CompressedClusters { compression: ClusterCompression::Zlib, size: header.grain }),
             cluster_size: Some(header.grain),
+            // Markers state the position of each grain before its data arrives.
             parking_unit: (!is_at_end).then_some(unit),
             features,
             ..HeadFacts::new(Format::Vmdk, header.capacity)
