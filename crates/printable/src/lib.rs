@@ -1,23 +1,27 @@
-//! Text of others, as it may be shown on a terminal, in a line of a log or in an answer.
+//! Escapes untrusted text so that it is safe to show on a terminal, in a log line or in a
+//! response.
 //!
-//! Names in images and archives, answers of servers and registries, file names of uploads: all may hold characters that move the cursor,
-//! begin a line, hide, or turn the order of what follows them around ("Trojan Source", CVE-2021-42574). They are shown by their
-//! number, as in a Rust literal: `\n`, `\u{202e}`. Text of any script stays as it is.
+//! Names in images and archives, responses of servers and registries, and file names of uploads
+//! may contain characters that move the cursor, begin a new line, are invisible, or reverse the
+//! order of the text after them ("Trojan Source", CVE-2021-42574). Such characters are shown as
+//! escapes of a Rust literal: `\n`, `\u{202e}`. Text of any script stays as it is.
 
 #![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// True for a character that shows as itself, where it stands. All others are of the general categories Cc, Cf, Zl, Zp, Co and Cn
-/// (controls, formats, line and paragraph separators, private and unassigned ones).
+/// True for a character that is shown as itself, in its own position. All other characters belong
+/// to the general categories Cc, Cf, Zl, Zp, Co and Cn (controls, formats, line and paragraph
+/// separators, private use and unassigned).
 pub fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,
-        // Spaces of any width (Zs). The standard library shows them by their number.
+        // Spaces of any width (Zs), which `escape_debug` of the standard library would escape.
         '\u{a0}' | '\u{1680}' | '\u{2000}'..='\u{200a}' | '\u{202f}' | '\u{205f}' | '\u{3000}' => true,
-        // The standard library has the categories, and tells them by what it escapes. Behind another character, since it also
-        // escapes a combining mark at the beginning.
+        // The standard library knows the categories and reveals them by what `escape_debug`
+        // escapes. The character is tested after an `a`, because `escape_debug` also escapes a
+        // combining mark at the beginning of a text.
         _ => {
             let mut text = [b'a', 0, 0, 0, 0];
             let (_, rest) = text.split_at_mut(1);
@@ -28,14 +32,16 @@ pub fn is_printable(c: char) -> bool {
     }
 }
 
-/// `text` with everything that is not [printable](is_printable) by its number. Shown twice it is the same as shown once.
+/// Replaces each character of `text` that is not [printable](is_printable) by its escape. Escaping
+/// the result again does not change it.
 pub fn escape_text(text: &str) -> Cow<'_, str> {
     escape_with(text, |c, shown| shown.extend(c.escape_default()))
 }
 
-/// The first `most` characters of bytes that should be UTF-8, shown as by [`escape_text`]; `…` stands for the rest.
+/// The first `most` characters of `bytes`, which should be UTF-8, escaped as by [`escape_text`].
+/// An appended `…` stands for the rest.
 pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
-    // A character has four bytes at most; one of the rest tells that there is more.
+    // A character has at most four bytes. One extra character is taken to detect truncation.
     let enough = bytes.get(..most.saturating_add(1).saturating_mul(4)).unwrap_or(bytes);
     let whole = String::from_utf8_lossy(enough);
     match whole.char_indices().nth(most) {
@@ -49,18 +55,21 @@ pub fn escape_prefix(bytes: &[u8], most: usize) -> String {
     }
 }
 
-/// Words of a server on one line of `most` characters, shown as by [`escape_text`]: any white space in them is one space.
+/// Text of a server on one line of at most `most` characters, escaped as by [`escape_text`]. Each
+/// run of white space becomes one space.
 pub fn escape_line(words: &str, most: usize) -> String {
     let words = words.split_whitespace().flat_map(|word| [" ", word]);
-    // One of the rest tells that there is more.
+    // Take one extra character to detect truncation.
     let line: String = words.flat_map(str::chars).skip(1).take(most.saturating_add(1)).collect();
     escape_prefix(line.as_bytes(), most)
 }
 
-/// JSON, in which everything that is not printable is an escape of JSON (RFC 8259, section 7): it means what it meant.
+/// Replaces each character of a JSON document that is not printable by a JSON escape (RFC 8259,
+/// section 7). The value of the document stays the same.
 pub fn escape_json(text: &str) -> Cow<'_, str> {
     escape_with(text, |c, shown| {
-        // What is not printable and outside of a string is white space.
+        // A character of JSON that is not printable and stands outside a string is white space,
+        // which has no escape. A string never contains these three unescaped.
         if matches!(c, '\n' | '\r' | '\t') {
             shown.push(c);
             return;
@@ -93,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// All characters of the general categories.
+    /// All characters in the general categories `names`.
     fn category(names: &str) -> Vec<char> {
         let pattern = regex_syntax::parse(&format!("[{names}]")).unwrap();
         let HirKind::Class(Class::Unicode(class)) = pattern.kind() else { panic!("{names}") };

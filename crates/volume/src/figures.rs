@@ -1,4 +1,5 @@
-//! The stages of transfers in numbers, under the same names in every program that fills or sends a volume.
+//! Metrics of transfers by stage, with the same names in every program that writes or uploads a
+//! volume.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,33 +16,36 @@ const ERRORS: &str = "Errors that ended a transfer.";
 const SECONDS: &str = "Time that stages took: source waits for bytes, decode undoes layers and archives, format reads the \
                        image, target writes and syncs, or waits for the network. Stages and threads overlap.";
 
-/// Old names of metrics: a name without `cdi_transfer_` and `_total`, and the whole name that it had.
+/// Deprecated metric names. Each pair is a current name without `cdi_transfer_` and `_total`, and
+/// the whole old name.
 pub type DeprecatedNames = &'static [(&'static str, &'static str)];
 
-/// A stage, and a kind of its errors.
+/// A stage, and the kind of an error in it.
 pub type TransferTrouble = (Stage, &'static str);
 
-/// All errors that a program can have which fills a volume.
+/// All combinations of stage and error kind that can occur in a program that writes a volume.
 pub fn writer_troubles() -> impl Iterator<Item = TransferTrouble> {
     let kinds_of = |stage| error_kinds(stage).iter().map(move |&kind| (stage, kind));
     Stage::ALL.into_iter().flat_map(kinds_of)
 }
 
-/// The series `cdi_transfer_…` of a program. All are there, and 0, from the start.
+/// The series `cdi_transfer_…` of a program. All of them are exported from the start, with the
+/// value 0.
 #[derive(Debug)]
 pub struct TransferMetrics {
     bytes: [Counter; ByteCount::ALL.len()],
-    /// By the kind of error, as all retries are of the source.
+    /// Retries by the kind of error. Only the source is retried, so all of them have the stage
+    /// `source`.
     retries: Vec<(&'static str, Counter)>,
-    /// Their sum, which has an old name.
+    /// The sum of all retries, exported only under its deprecated name.
     all_retries: Counter,
     errors: Vec<(TransferTrouble, Counter)>,
     seconds: Vec<(Stage, SecondsCounter)>,
 }
 
 impl TransferMetrics {
-    /// Series in `registry` whose label `program` is `program`: `importer`. The errors are `troubles`, the stages those that
-    /// can have them.
+    /// Registers the series in `registry` with the label `program`, such as `importer`. `troubles`
+    /// lists the errors that can occur; only the stages named there get a time series.
     pub fn new(
         registry: &MetricsRegistry,
         program: &'static str,
@@ -76,7 +80,8 @@ impl TransferMetrics {
         }
     }
 
-    /// A transfer ended with an error of this `trouble`; a stop is none.
+    /// Counts a transfer that failed with `trouble`. A transfer that was stopped has `None` and is
+    /// not counted.
     pub fn record_failure(&self, trouble: Option<TransferTrouble>) {
         if let Some((_, counter)) = self.errors.iter().find(|(known, _)| Some(*known) == trouble) {
             counter.add(1);
@@ -84,15 +89,15 @@ impl TransferMetrics {
     }
 }
 
-/// The labels of retries: nothing but the source is tried again.
+/// The labels of the retry series. Only reads of the source are retried.
 const SOURCE_STAGE: [(&str, &str); 1] = [("stage", Stage::Source.name())];
 
-/// The whole name of a series.
+/// The complete name of a series.
 fn transfer_name(name: &str) -> String {
     format!("cdi_transfer_{name}_total")
 }
 
-/// The names of a program's series.
+/// Registers the series of one program under their current and deprecated names.
 struct MetricNames<'r> {
     registry: &'r MetricsRegistry,
     program: &'static str,
@@ -104,7 +109,7 @@ impl MetricNames<'_> {
         self.add_series(name, labels, |name, labels| self.registry.add_counter(name, help, labels))
     }
 
-    /// A counter for each kind of error that is tried again.
+    /// Adds a retry counter for each kind of source error.
     fn add_retries(&self) -> Vec<(&'static str, Counter)> {
         let with_counter = |&kind| {
             let labels = [&[("program", self.program)], &SOURCE_STAGE[..], &[("kind", kind)]].concat();
@@ -117,7 +122,7 @@ impl MetricNames<'_> {
         self.add_series(name, labels, |name, labels| self.registry.add_seconds_counter(name, help, labels))
     }
 
-    /// Has a series made by `add`, and shows it under its old name as well.
+    /// Registers a series with `add` and, if it has a deprecated name, under that name as well.
     fn add_series<V: Clone + Into<MetricValue>>(
         &self,
         name: &str,
@@ -129,7 +134,7 @@ impl MetricNames<'_> {
         value
     }
 
-    /// Shows `value`, which is that of the series `name`, under the name that it had.
+    /// Exports `value` of the series `name` under its deprecated name as well, if it has one.
     fn show_old_name<V: Clone + Into<MetricValue>>(&self, name: &str, labels: &[(&str, &str)], value: &V) {
         if let Some((_, old_name)) = self.deprecated.iter().find(|(current, _)| *current == name) {
             self.registry.add_deprecated(old_name, &transfer_name(name), labels, value.clone());
@@ -142,17 +147,17 @@ impl MetricNames<'_> {
 pub struct CountedTransfer {
     /// The metrics of all transfers.
     pub metrics: Arc<TransferMetrics>,
-    /// Bytes of this transfer, by [`ByteCount`].
+    /// Bytes of this transfer, indexed by [`ByteCount`].
     totals: [AtomicU64; ByteCount::ALL.len()],
 }
 
 impl CountedTransfer {
-    /// A transfer that begins.
+    /// Starts counting a new transfer.
     pub fn new(metrics: Arc<TransferMetrics>) -> Self {
         Self { metrics, totals: Default::default() }
     }
 
-    /// Bytes of this transfer.
+    /// Bytes of this transfer that were counted as `count`.
     pub fn total_bytes(&self, count: ByteCount) -> u64 {
         self.totals[count as usize].load(Ordering::Relaxed)
     }
@@ -160,7 +165,8 @@ impl CountedTransfer {
 
 impl Observer for CountedTransfer {
     fn record_bytes(&self, count: ByteCount, total: u64) {
-        // A total that went back (a restart) adds nothing.
+        // After a restart the total is smaller than before. Such bytes were already counted and
+        // add nothing.
         let before = self.totals[count as usize].fetch_max(total, Ordering::Relaxed);
         self.metrics.bytes[count as usize].add(total.saturating_sub(before));
     }

@@ -1,7 +1,10 @@
-//! The common part of programs that write volumes: they know both the pod's surroundings (`daemon`) and the data path.
+//! The part that the programs which write volumes share. It sits between the pod's environment
+//! (crate `program`) and the data path (crate `datapath`).
 //!
-//! [`TargetVolume`] is where the disk goes and how large it may be, [`limits`] says what the job may cost, [`messages`] has the sentences that
-//! CDI's controllers, tests and users know, [`watch`] logs how far the data path is, and [`figures`] counts what its stages do.
+//! [`TargetVolume`] is the place where the disk is written and the size that it may have.
+//! [`limits`] holds the memory and rate limits of a job, [`messages`] the error messages that
+//! CDI's controllers, tests and users expect. [`watch`] logs the phases of a transfer, and
+//! [`figures`] counts what its stages do.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Limits of a job: the memory of its process, and the rates of each transfer.
+//! Limits of a job: the memory of its process, and the rate of each transfer.
 
 use std::num::NonZeroU64;
 use std::sync::{Arc, OnceLock};
@@ -14,34 +14,37 @@ use program::env::EnvReader;
 use program::quantity;
 use tokio_util::sync::CancellationToken;
 
-/// Ours: bytes a second that a source or client has to send on average; 0 for none.
+/// Ours, not CDI's: minimum average speed of a source or client in bytes per second; 0 for no
+/// minimum.
 const SPEED_LIMIT: &str = "CDI_WORKERS_SPEED_LIMIT";
-/// Ours: time of waiting over which that is measured.
+/// Ours, not CDI's: the time spent waiting for the sender over which that average is measured.
 const SPEED_TIME: &str = "CDI_WORKERS_SPEED_TIME";
 
-/// Takes what the cgroup of the pod allows: a limit that was set for the pod is meant for its work.
+/// Sets the memory limit of a pod to its cgroup limit, because a limit set on the pod is meant for
+/// this work.
 pub fn of_pod() {
     MemoryBudget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
 }
 
-/// Takes `wanted` for a command, or the default as far as the cgroup allows that.
+/// Sets the memory limit of a command to `wanted`, or to the default if the cgroup allows that
+/// much.
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     MemoryBudget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));
 }
 
-/// Memory that a process keeps after its first transfer, and that the reserve covers:
-/// connections, and what the allocator has for each thread. An upload server keeps 4 MiB.
+/// Memory in bytes that a process keeps after its first transfer and that the reserve covers:
+/// connections, and what the allocator holds for each thread. An upload server keeps 4 MiB.
 const KEPT_BYTES: u64 = 8 << 20;
 
-/// Takes what the process still holds of its earlier transfers off what the image of the next one
-/// may ask for. To be said before each transfer.
+/// Subtracts the memory that the process still holds from earlier transfers from the budget of the
+/// next image. Call it before each transfer.
 pub fn of_next_transfer() {
     MemoryBudget::default().take_off(left_bytes());
 }
 
-/// Bytes of memory that earlier transfers have left: those beyond what the process had when this
-/// was asked for the first time, and beyond what it keeps anyway.
+/// Bytes of memory left over from earlier transfers: memory beyond what the process held at the
+/// first call of this function, and beyond what it always keeps.
 pub fn left_bytes() -> u64 {
     static FRESH: OnceLock<u64> = OnceLock::new();
     let Some(held) = program::memory::anonymous_bytes() else {
@@ -50,7 +53,8 @@ pub fn left_bytes() -> u64 {
     held.saturating_sub(FRESH.get_or_init(|| held) + KEPT_BYTES)
 }
 
-/// Reads a value of `--memory`. The process itself takes what is kept for it, however small the image.
+/// Parses a value of `--memory`. A value below the reserve is rejected, because the process itself
+/// needs that much however small the image is.
 pub fn memory_limit(text: &str) -> Result<u64, String> {
     let bytes = quantity::parse_bytes(text).map_err(|error| error.to_string())?;
     if bytes < RESERVE_BYTES {
@@ -59,7 +63,7 @@ pub fn memory_limit(text: &str) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// The help of `--memory`.
+/// The help text of `--memory`.
 pub fn memory_help() -> String {
     format!(
         "Memory that the whole process may take, at least {}Mi; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
@@ -87,7 +91,8 @@ pub struct TransferLimits {
 }
 
 impl TransferLimits {
-    /// The limits that the variables of a pod set. Unlike a command, a pod gives up on slow senders by default.
+    /// Reads the limits from the variables of a pod. Unlike a command, a pod gives up on slow
+    /// senders by default.
     pub fn of_pod(reader: &mut EnvReader<'_>) -> Self {
         let speed_limit = reader.read_parsed(SPEED_LIMIT, |text| match text.parse::<u64>() {
             Ok(0) => Ok(None),
@@ -102,7 +107,8 @@ impl TransferLimits {
         }
     }
 
-    /// Settings of a reader that keeps to these limits, ends soon after `stop`, and tells `observer`.
+    /// Options for a reader that applies these limits, ends soon after `stop` is cancelled, and
+    /// reports to `observer`.
     pub fn read_options(&self, stop: CancellationToken, observer: Arc<dyn Observer>) -> ReadOptions {
         ReadOptions {
             limit_rate: self.limit_rate,

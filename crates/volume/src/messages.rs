@@ -1,5 +1,5 @@
-//! The sentences of a failed transfer, as CDI's controllers, tests and users know them: the words of the phase, then
-//! the cause.
+//! Error messages of a failed transfer, in the wording that CDI's controllers, tests and users
+//! expect: a prefix that names the phase, then the cause.
 
 use datapath::Error;
 use datapath::error::{DecodeError, TargetError};
@@ -12,32 +12,32 @@ const CONVERT: &str = "Unable to convert source data to target format: ";
 const MERGE: &str = "Unable to apply delta to base image: ";
 const RESIZE: &str = "Unable to resize disk image to requested size: ";
 
-/// The kind of result.
+/// The kind of result that a transfer produces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProductKind {
-    /// A disk.
+    /// A new disk.
     Disk,
-    /// A directory, out of an archive.
+    /// A directory with the files of an archive.
     Directory,
-    /// A disk that was there, changed by a delta.
+    /// An existing disk to which a delta is applied.
     Delta,
-    /// A disk that was there, with the ranges that changed since.
+    /// An existing disk into which the ranges that changed since are written.
     Changes,
 }
 
 impl ProductKind {
-    /// True if the disk has to be there already.
+    /// True if the disk must exist before the transfer.
     pub fn is_in_place(self) -> bool {
         matches!(self, Self::Delta | Self::Changes)
     }
 }
 
-/// True if `error` is the obedience to a request to stop, and no failure of the data.
+/// True if `error` only reports that the transfer stopped on request. The data is not at fault.
 pub fn is_stop(error: &Error) -> bool {
     error.stage_and_kind().is_none()
 }
 
-/// True if a larger volume would have helped.
+/// True if the transfer could have succeeded on a larger volume.
 pub fn is_too_small(error: &Error) -> bool {
     match error {
         Error::Format(format) => format.is_too_large(),
@@ -46,7 +46,7 @@ pub fn is_too_small(error: &Error) -> bool {
     }
 }
 
-/// The sentence for `error`, which ended the making of `made` while it was in `phase`.
+/// The message for `error`, which ended the transfer of `made` in `phase`.
 pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: ProductKind) -> String {
     let transfer = match made {
         ProductKind::Disk | ProductKind::Changes => TRANSFER_FILE,
@@ -56,7 +56,7 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
     match error {
         Error::Decode(DecodeError::Empty | DecodeError::ShortHeader { .. }) => format!("{INFO}{error}"),
         Error::Source(_) if phase == TransferPhase::Info => format!("{INFO}{error}"),
-        // The controllers search for these words and tell the user that the source is to blame.
+        // CDI's controllers search for these words and then report that the source is at fault.
         Error::Source(_) => format!("{transfer}failed to pull image: {error}"),
         Error::Format(_) if made == ProductKind::Directory => {
             format!("{transfer}unable to untar files from endpoint: {error}")
@@ -73,7 +73,7 @@ pub fn transfer_error_message(error: &Error, phase: TransferPhase, made: Product
     }
 }
 
-/// The sentence for `error`, with which the disk was not found that should be changed in place.
+/// The message for `error`, which says that the disk to be changed in place was not found.
 pub fn no_base(error: TargetError, made: ProductKind) -> String {
     match made {
         ProductKind::Changes => {
@@ -85,12 +85,13 @@ pub fn no_base(error: TargetError, made: ProductKind) -> String {
     }
 }
 
-/// The sentence for a body that breaks before it is known what it is.
+/// The message for a body that ends before its image format is known.
 pub fn header_cut(error: &Error) -> String {
     format!("{INFO}could not process image header: {error}")
 }
 
-/// The sentence for a raw disk that does not fit: upstream notices when it gives the disk its size.
+/// The message for a raw disk that is too large. Upstream detects this only when it resizes the
+/// disk, so the message names that phase.
 pub fn raw_too_large(error: &Error) -> String {
     format!("{RESIZE}{error}")
 }

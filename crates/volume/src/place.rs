@@ -1,4 +1,4 @@
-//! The place of the disk, and how large it may be.
+//! The volume on which the disk is written, and the size that the disk may have.
 
 use std::path::{Path, PathBuf};
 
@@ -9,55 +9,59 @@ use program::space;
 
 use crate::messages::ProductKind;
 
-/// Permissions of a finished disk image: the virtual machine runs as another user of the same group.
+/// Permissions of a finished disk image. The virtual machine runs as another user of the same
+/// group, so the group may read and write.
 const MODE: u32 = 0o660;
 
-/// The wishes for a disk.
+/// The disk that the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct DiskRequest {
-    /// Bytes that the disk should have.
+    /// Size of the disk in bytes.
     pub size: Option<u64>,
-    /// Part of the volume that its filesystem keeps for itself, as a fraction of the disk.
+    /// Space that the filesystem of the volume keeps for itself, as a fraction of the image (see
+    /// [`space::usable_space`]).
     pub overhead: f64,
-    /// Allocate every block.
+    /// Allocate every block of the disk.
     pub preallocate: bool,
-    /// The part that goes through the page cache.
+    /// Which writes go through the page cache.
     pub cache: CacheMode,
 }
 
-/// The scratch volume at `folder`, if one is mounted and has room; almost no image needs it, so none is ever asked for.
+/// The scratch volume at `folder`, if one is mounted and has free space. Almost no image needs
+/// scratch space, so the controller is never asked for such a volume.
 pub fn scratch_volume(folder: PathBuf) -> Option<PathBuf> {
     disk::free_space(&folder).is_ok_and(|free| free > 0).then_some(folder)
 }
 
-/// The mounted target.
+/// The mounted volume that receives the result.
 #[derive(Debug, Clone)]
 pub struct TargetVolume {
-    /// The device or the image file.
+    /// Path of the block device or the image file.
     pub path: PathBuf,
     /// True for a block device.
     pub is_device: bool,
-    /// Bytes that a disk may have: those of the device; or what is free on the filesystem, capped by what
-    /// was asked for.
+    /// Bytes that a disk may have: the size of the device, or the free space of the filesystem,
+    /// capped by the requested size.
     pub available: u64,
-    /// Free bytes without that cap.
+    /// Free bytes of the filesystem without that cap, or the size of the device.
     pub free: u64,
 }
 
 impl TargetVolume {
-    /// The volume of a pod, on which `made` will be. A device that exists makes it block mode.
+    /// The volume of a pod, on which `made` will be written. The target is in block mode if its
+    /// device node exists.
     pub fn for_pod(paths: &PodPaths, requested: Option<u64>, made: ProductKind) -> Result<Self, TargetError> {
         let device = paths.block_device();
         match made {
             _ if device.exists() => Self::on_device(device),
             ProductKind::Disk => Self::with_new_file(paths.disk_image(), requested),
-            // What is in the directory stays there.
+            // A directory keeps the files that are already in it, so nothing is removed here.
             ProductKind::Directory => Self::on_filesystem(paths.disk_image(), requested),
             ProductKind::Delta | ProductKind::Changes => Self::with_existing_file(paths.disk_image()),
         }
     }
 
-    /// The volume that holds `path`, which is a device or will be a file.
+    /// The volume that holds `path`. The path is a block device, or a file that is created later.
     pub fn for_path(path: &Path, requested: Option<u64>) -> Result<Self, TargetError> {
         if disk::is_block_device(path) {
             Self::on_device(path.to_owned())
@@ -71,14 +75,14 @@ impl TargetVolume {
         Ok(Self { path, is_device: true, available: size, free: size })
     }
 
-    /// A disk image that an earlier attempt left is removed before the free space is measured, or else a second
-    /// attempt would not fit.
+    /// A new disk image at `path`. An image left by an earlier attempt is removed before the free
+    /// space is measured; otherwise a second attempt would not fit.
     fn with_new_file(path: PathBuf, requested: Option<u64>) -> Result<Self, TargetError> {
         disk::remove_stale(&path);
         Self::on_filesystem(path, requested)
     }
 
-    /// The volume that holds `path`, of whose disk a part is `kept`.
+    /// The volume that holds `path`, where the part `kept` of an earlier disk is reused.
     pub fn with_kept_prefix(
         path: &Path,
         requested: Option<u64>,
@@ -88,13 +92,13 @@ impl TargetVolume {
             return Self::on_device(path.to_owned());
         }
         let mut volume = Self::on_filesystem(path.to_owned(), None)?;
-        // Its blocks are the disk's.
+        // The blocks of the kept prefix belong to the disk, so they count as free.
         volume.free = volume.free.saturating_add(kept.allocated_bytes());
         volume.available = requested.map_or(volume.free, |requested| requested.min(volume.free));
         Ok(volume)
     }
 
-    /// A disk image that stays, and may grow.
+    /// An existing disk image that is changed in place and may grow.
     fn with_existing_file(path: PathBuf) -> Result<Self, TargetError> {
         let length =
             std::fs::metadata(&path).map_err(|source| TargetError::new("open", &path, source))?.len();
@@ -108,7 +112,8 @@ impl TargetVolume {
         Ok(Self { path, is_device: false, available, free })
     }
 
-    /// Options for a transferred image: it grows to what was asked for, less what the filesystem keeps.
+    /// Options for a transferred image. The disk grows to the requested size, less the share that
+    /// the filesystem keeps.
     pub fn target_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let usable = space::usable_space(self.available, wanted.overhead);
         disk::DiskOptions {
@@ -122,12 +127,14 @@ impl TargetVolume {
         }
     }
 
-    /// Options for a copy of another disk, which has its size already: whatever fits.
+    /// Options for a copy of another disk, which already has its final size. It may use all free
+    /// space.
     pub fn clone_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         disk::DiskOptions { available: self.free, size: None, ..self.target_options(wanted) }
     }
 
-    /// Options for a blank disk of what was asked for, or of what there is.
+    /// Options for a blank disk of the requested size, or of all available space if that is
+    /// smaller.
     pub fn blank_options(&self, wanted: &DiskRequest) -> disk::DiskOptions {
         let requested = wanted.size.unwrap_or(self.available);
         if self.free < requested {

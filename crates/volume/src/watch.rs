@@ -1,4 +1,4 @@
-//! Lines of the log about a transfer, under the names that CDI's importer and upload server use.
+//! Log lines about a transfer, with the phase names that CDI's importer and upload server use.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -9,13 +9,13 @@ use datapath::observe::TransferPhase;
 
 use crate::messages::ProductKind;
 
-/// Logs what a transfer to the disk at `path` took and gave.
+/// Logs the bytes that a transfer read and the bytes that it wrote to the disk at `path`.
 pub fn log_transfer(source_bytes: u64, written_bytes: u64, path: &Path) {
     let path = path.display();
     tracing::info!("Read {source_bytes} bytes, wrote {written_bytes} bytes to {path}");
 }
 
-/// Logs what an archive put into `dir`.
+/// Logs the number of entries and bytes that were unpacked from an archive into `dir`.
 pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     tracing::info!(
         "Read {} bytes, unpacked {} entries with {} bytes into {}",
@@ -26,7 +26,7 @@ pub fn log_unpacked(report: &archive::UnpackReport, dir: &Path) {
     );
 }
 
-/// The phases of a transfer as they begin.
+/// Tracks and logs the phases of a transfer.
 #[derive(Debug)]
 pub struct PhaseTracker {
     /// The [`TransferPhase`] that began last, as a number.
@@ -35,12 +35,12 @@ pub struct PhaseTracker {
 }
 
 impl PhaseTracker {
-    /// The phases of the making of `made`.
+    /// Starts in the phase `Info` of a transfer that produces `made`.
     pub fn new(made: ProductKind) -> Self {
         Self { current: AtomicU8::new(TransferPhase::Info as u8), made }
     }
 
-    /// Notes and logs that `phase` began.
+    /// Records and logs that `phase` began.
     pub fn begin_phase(&self, phase: TransferPhase) {
         self.current.store(phase as u8, Ordering::Relaxed);
         let name = match (phase, self.made) {
@@ -64,7 +64,7 @@ impl PhaseTracker {
     }
 }
 
-/// Logs that the image was recognized.
+/// Logs the format, compression and size of a recognized image.
 pub fn log_image(facts: &ImageFacts) {
     let layers = if facts.layers.is_empty() { "none".to_owned() } else { facts.layers.join(",") };
     tracing::info!(
