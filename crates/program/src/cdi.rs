@@ -1,75 +1,87 @@
-//! Names of CDI's protocol between its proxy, upload servers and cloners (contract §2.4, §2.7): paths, headers and certificates.
+//! Names in CDI's protocol between its proxy, upload servers and cloners (contract §2.4, §2.7):
+//! paths, headers and certificates.
 
-/// The versions of the paths of uploads. CDI's five are below both and mean the same; ours are below the first alone.
+/// Version prefixes of upload paths. The five paths of CDI exist below both prefixes and mean the
+/// same; our own paths exist only below the first.
 pub const VERSIONS: [&str; 2] = ["/v1beta1/", "/v1alpha1/"];
 
-/// Uploads in one request.
+/// Path of an upload in one request.
 pub const UPLOAD: &str = "/v1beta1/upload";
 
-/// The beginning of every curl line that we print: a refusal is shown, and is an error of curl's too. An upload is sent as POST, which
-/// every version of CDI takes, and with `-T`, which does not read the file into memory first.
+/// The beginning of every curl command that we print. With `--fail-with-body`, curl shows the
+/// response to a rejected upload and also exits with an error. POST is accepted by every version
+/// of CDI. `-T` does not read the file into memory first.
 pub const CURL: &str = "curl --fail-with-body -X POST -T IMAGE";
 
-/// Uploads that are answered before they have ended. Each upload server of CDI answers a HEAD of it, whatever it is doing.
+/// Path of an upload that is answered before its processing has ended. Every upload server of CDI
+/// answers a HEAD request for this path, whatever it is doing.
 pub const UPLOAD_ASYNC: &str = "/v1beta1/upload-async";
 
-/// Uploads of archives, in both versions.
+/// Paths of archive uploads, in both versions.
 pub const ARCHIVES: [&str; 2] = ["/v1beta1/upload-archive", "/v1alpha1/upload-archive"];
 
-/// Ours: the place where resumable uploads begin; each has its own path below.
+/// Ours, not CDI's: path that starts a resumable upload. Each upload then has its own path below
+/// it.
 pub const RESUMABLE: &str = "/v1beta1/upload-resumable";
 
-/// Longest id of a resumable upload.
+/// Maximum length of the id of a resumable upload.
 const MAX_RESUMABLE_ID: usize = 64;
 
-/// Ours: a header of a request that begins a resumable upload of a raw disk. Marks (`datapath::marks::PrefixCrc`), ascending and with
-/// commas between them, of what an earlier attempt may have left.
+/// Ours, not CDI's: request header that starts a resumable upload of a raw disk. It lists
+/// checksums of prefixes that an earlier attempt may have left on the volume
+/// (`datapath::marks::PrefixCrc`), in ascending order and separated by commas.
 pub const MARKS_HEADER: &str = "x-cdi-marks";
 
-/// Ours: the header of the answer: the end of what is kept, 0 if nothing is, or [`KEPT_LATER`]. The stream is the disk without what lies
-/// between its first MiB and there.
+/// Ours, not CDI's: response header to [`MARKS_HEADER`]. Its value is the end of the prefix that
+/// the server keeps, 0 if it keeps nothing, or [`KEPT_LATER`]. The client then omits the bytes
+/// between the first MiB of the disk and that end.
 pub const KEPT_HEADER: &str = "x-cdi-kept";
 
-/// What is kept is still looked for: a HEAD tells, or says this again.
+/// The server is still searching for the prefix to keep. A HEAD request returns the result, or
+/// this value again.
 pub const KEPT_LATER: &str = "?";
 
-/// Ours: the state of an upload server, as JSON.
+/// Ours, not CDI's: path that returns the state of an upload server as JSON.
 pub const STATUS: &str = "/v1beta1/status";
 
-/// The name in the certificate that an upload server asks its clients for.
+/// The name in the certificate that an upload server requires of its clients.
 pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
-/// The header with the content of an upload: [`DEVICE_CLONE`], [`FILES_CLONE`], or without it an image.
+/// Header with the content type of an upload: [`DEVICE_CLONE`] or [`FILES_CLONE`]. Without it the
+/// upload is an image.
 pub const CONTENT_HEADER: &str = "x-cdi-content-type";
 
-/// The bytes of a volume's device.
+/// The upload contains the bytes of a volume's block device.
 pub const DEVICE_CLONE: &str = "blockdevice-clone";
 
-/// A tar of a volume's files.
+/// The upload is a tar archive of a volume's files.
 pub const FILES_CLONE: &str = "filesystem-clone";
 
-/// Ours: in a HEAD and in the answer to it the encodings that a clone may come in beside CDI's, and in a request the one that it
-/// comes in. No program of CDI sends it.
+/// Ours, not CDI's. In a HEAD request and its response, this header lists the encodings of a clone
+/// that are supported besides CDI's. In an upload it names the encoding that is used. CDI's own
+/// programs never send it.
 pub const ENCODING_HEADER: &str = "x-cdi-workers-clone";
 
-/// The encoding of clones that our programs prefer: frames of zstd, with a checksum of the stream in [`CHECKSUM_HEADER`].
+/// The encoding that our programs prefer for clones: zstd frames, with a checksum of the stream in
+/// [`CHECKSUM_HEADER`].
 pub const ZSTD: &str = "zstd";
 
-/// Ours: the checksum of an upload or a clone: in a header, or in a trailer that a header announces.
+/// Ours, not CDI's: checksum of an upload or a clone, sent as a header or as an announced trailer.
 pub const CHECKSUM_HEADER: &str = "x-cdi-checksum";
 
-/// Ours: in the answer that completes a resumable upload, what has become of it, in one line.
+/// Ours, not CDI's: the result of a resumable upload in one line, in the response that completes
+/// it.
 pub const RESULT_HEADER: &str = "x-cdi-result";
 
-/// The id of the resumable upload at `path`: letters, digits, `-` and `_`, so that whoever chose
-/// it, it leads nowhere else.
+/// The id of the resumable upload at `path`. Only letters, digits, `-` and `_` are accepted, so
+/// that an id chosen by a client cannot lead to another path.
 pub fn resumable_id(path: &str) -> Option<&str> {
     let id = path.strip_prefix(RESUMABLE)?.strip_prefix('/')?;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
     ((1..=MAX_RESUMABLE_ID).contains(&id.len()) && id.bytes().all(is_plain)).then_some(id)
 }
 
-/// The part of `path` behind the version, if it has one that CDI knows.
+/// The part of `path` after the version prefix, or `None` if the version is unknown.
 pub fn strip_version(path: &str) -> Option<&str> {
     VERSIONS.iter().find_map(|version| path.strip_prefix(version))
 }

@@ -1,40 +1,43 @@
-//! The limits that the cgroups of this process set: limits that the kernel enforces, but that no system call tells.
+//! Reads the limits that cgroups set for this process. The kernel enforces these limits, but no
+//! system call returns them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A limit of one controller, and where it is written down.
+/// A limit of one controller, and how it is read.
 pub(crate) struct CgroupController<T> {
     /// The name of the controller in cgroup v1.
     pub(crate) name: &'static str,
-    /// Reads the limit in the folder of a cgroup, or finds none.
+    /// Reads the limit from the directory of a cgroup v2; `None` if it sets no limit.
     pub(crate) read_v2: fn(&Path) -> Option<T>,
-    /// Reads the limit in the folder of a cgroup of version 1.
+    /// Reads the limit from the directory of a cgroup v1; `None` if it sets no limit.
     pub(crate) read_v1: fn(&Path) -> Option<T>,
 }
 
-/// The memory that a cgroup may have, in bytes.
+/// The memory limit of a cgroup in bytes.
 const MEMORY: CgroupController<u64> = CgroupController {
     name: "memory",
-    // `max` where nothing limits.
+    // Without a limit the file contains `max`, which does not parse as a number.
     read_v2: |cgroup| read_number(&cgroup.join("memory.max")),
-    // The largest multiple of a page that fits 63 bits where nothing limits: more than any machine has.
+    // Without a limit the file contains the largest multiple of the page size below 2^63. No
+    // machine has 2^60 bytes of memory, so such values count as no limit.
     read_v1: |cgroup| read_number(&cgroup.join("memory.limit_in_bytes")).filter(|bytes| *bytes < 1 << 60),
 };
 
-/// Bytes of memory that this process may have, page cache and all; `None` if nothing limits them.
+/// Memory in bytes that this process may use, including page cache; `None` without a limit.
 pub fn memory_bytes() -> Option<u64> {
     tightest_limit(&MEMORY)
 }
 
-/// The tightest limit of this process.
+/// The tightest limit that applies to this process.
 pub(crate) fn tightest_limit<T: Ord>(controller: &CgroupController<T>) -> Option<T> {
     let memberships = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     tightest_in_root(controller, Path::new("/sys/fs/cgroup"), &memberships)
 }
 
-/// The tightest limit of the cgroups in `memberships` (the text of `/proc/self/cgroup`: lines `id:controllers:path`) and of
-/// all their parents, with hierarchies mounted at `root`. `None` when nothing limits.
+/// The tightest limit of the cgroups in `memberships` and of all their parents, with the
+/// hierarchies mounted at `root`. `memberships` is the text of `/proc/self/cgroup`, with lines of
+/// the form `id:controllers:path`. `None` without a limit.
 fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, memberships: &str) -> Option<T> {
     memberships.lines().filter_map(|line| in_hierarchy(controller, root, line)).min()
 }
@@ -42,7 +45,8 @@ fn tightest_in_root<T: Ord>(controller: &CgroupController<T>, root: &Path, membe
 fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membership: &str) -> Option<T> {
     let mut parts = membership.splitn(3, ':').skip(1);
     let (controllers, path) = (parts.next()?, parts.next()?);
-    // cgroup v2 has one hierarchy, with an empty list of controllers; v1 has one a controller or two.
+    // cgroup v2 has a single hierarchy with an empty controller list. v1 has a separate hierarchy
+    // for every one or two controllers.
     let (mount, read): (PathBuf, fn(&Path) -> Option<T>) = if controllers.is_empty() {
         (root.to_owned(), controller.read_v2)
     } else if controllers.split(',').any(|name| name == controller.name) {
@@ -50,8 +54,9 @@ fn in_hierarchy<T: Ord>(controller: &CgroupController<T>, root: &Path, membershi
     } else {
         return None;
     };
-    // Without a cgroup namespace the path is the node's and not visible here; what is mounted at the top is
-    // then our own cgroup. Reading every parent covers both cases, and limits set on the pod.
+    // Without a cgroup namespace, the path is relative to the node's hierarchy and not visible
+    // here; the mount point then shows our own cgroup. Reading every parent covers both cases, and
+    // limits set on the pod.
     let relative = Path::new(path).strip_prefix("/").ok()?;
     relative.ancestors().filter_map(|parent| read(&mount.join(parent))).min()
 }
@@ -64,7 +69,7 @@ fn read_number(file: &Path) -> Option<u64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A folder with these files.
+    /// A directory with these files.
     pub(crate) fn cgroups(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -75,7 +80,7 @@ pub(crate) mod tests {
         root
     }
 
-    /// The tightest limit, with hierarchies mounted at `root`.
+    /// The tightest limit, with the hierarchies mounted at `root`.
     pub(crate) fn limit_in<T: Ord>(
         controller: &CgroupController<T>,
         root: &tempfile::TempDir,

@@ -1,4 +1,5 @@
-//! The cluster and the account, by the flags `-kubeconfig` and `-server` of all of CDI's programs.
+//! Configures a Kubernetes client by the flags `-kubeconfig` and `-server`, which all of CDI's
+//! programs have.
 
 use std::fmt;
 use std::io;
@@ -24,10 +25,10 @@ use tower::{BoxError, ServiceBuilder, ServiceExt, service_fn};
 const KUBECONFIG: &str = "kubeconfig";
 const SERVER: &str = "server";
 
-/// The variable that is asked when the flag is not given.
+/// The variable that is read if the flag is not given.
 const KUBECONFIG_VARIABLE: &str = "KUBECONFIG";
 
-/// The flags themselves.
+/// The two flags.
 pub const FLAGS: [OwnFlag; 2] = [
     OwnFlag { name: KUBECONFIG, purpose: "path of a kubeconfig; only needed outside of a cluster" },
     OwnFlag {
@@ -36,7 +37,7 @@ pub const FLAGS: [OwnFlag; 2] = [
     },
 ];
 
-/// No way to a cluster, in a sentence.
+/// The error message when a cluster cannot be configured.
 #[derive(Debug)]
 pub struct ClusterConfigError(String);
 
@@ -48,14 +49,14 @@ impl fmt::Display for ClusterConfigError {
 
 impl std::error::Error for ClusterConfigError {}
 
-/// The service below a client of the cluster.
+/// The HTTP service below a Kubernetes client.
 pub type ClusterService = BoxService<Request<Body>, Response<hyper::body::Incoming>, BoxError>;
 
-/// The client by `config`: kube's own but for the look-up of names, for which hyper asks tokio
-/// for a thread, and waits for ever or panics if there is none.
+/// Builds a client for `config`. It differs from kube's own client only in name resolution: hyper
+/// would take a thread from tokio for it, and wait for ever or panic if tokio gets none.
 pub fn client(config: Config) -> Result<ClientBuilder<ClusterService>, kube::Error> {
     if config.proxy_url.is_some() {
-        // kube is built without proxies, and says so.
+        // kube is built without proxy support; this call returns its error.
         ClientBuilder::try_from(config.clone())?;
     }
     let mut connector = HttpConnector::new_with_resolver(service_fn(resolve_name));
@@ -81,7 +82,8 @@ async fn resolve_name(name: Name) -> io::Result<IntoIter<SocketAddr>> {
     Ok(sockets::resolve_host(name.as_str(), 0).await?.into_iter())
 }
 
-/// The configuration of the cluster's client, in which nothing is found twice: the flags, the environment, the pod.
+/// Finds the configuration of the cluster: from the flags first, then from the environment, then
+/// from the pod itself.
 pub async fn client_config(
     flags: &KlogFlags,
     env: &dyn crate::env::NamedStrings,

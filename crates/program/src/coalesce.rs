@@ -1,8 +1,10 @@
-//! Fewer wake-ups of the threads that carry sockets, as network cards coalesce interrupts.
+//! Reduces the wake-ups of the threads that serve sockets, as network cards coalesce interrupts.
 //!
-//! A thread that is faster than its peers sleeps and is woken for each of their packets, 34,000 times for a raw import of 4 GiB. So one
-//! that has had much to do since it was woken waits for a moment before it looks for more. Medians of 9 imports, 3 uploads over HTTP/1.1
-//! and 3 over HTTP/2 of that disk: 1.54, 1.69 and 3.87 s of the processor without such pauses, 1.30, 1.38 and 2.49 with them.
+//! A thread that is faster than its peers goes to sleep and is woken again for each of their
+//! packets: 34,000 times for a raw import of 4 GiB. A thread that was busy since its last wake-up
+//! therefore pauses briefly before it looks for more work. Medians of CPU time for that disk, of 9
+//! imports, 3 uploads over HTTP/1.1 and 3 over HTTP/2: 1.54, 1.69 and 3.87 s without pauses, 1.30,
+//! 1.38 and 2.49 s with them.
 
 use std::cell::Cell;
 use std::thread;
@@ -10,18 +12,20 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Builder;
 
-/// Work behind which more is about to come: what some 64 KiB take. Who asks and answers in turn has less to do.
+/// Busy time after which more data is likely to follow: about what 64 KiB take. A peer that
+/// alternates between requests and responses causes less work than this.
 const MUCH: Duration = Duration::from_micros(20);
 
-/// The pause. A peer that sends 3 GB/s has sent 600 KB then, which the system keeps; with 100 µs HTTP/2 took 3.3 s, and 400 µs gained
-/// no more in anything but a single upload through the proxy.
+/// Length of the pause. A peer that sends 3 GB/s sends 600 KB in this time, which the kernel
+/// buffers. With 100 µs, HTTP/2 took 3.3 s. A pause of 400 µs gained nothing more, except for a
+/// single upload through the proxy.
 const PAUSE: Duration = Duration::from_micros(200);
 
 thread_local! {
     static WOKEN_AT: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Makes the threads of a runtime do so.
+/// Configures `runtime` so that its busy worker threads pause before they sleep.
 pub(crate) fn wake_ups(runtime: &mut Builder) -> &mut Builder {
     with_pause(runtime, MUCH, || thread::sleep(PAUSE))
 }
@@ -41,12 +45,12 @@ mod tests {
 
     use super::*;
 
-    /// More than a busy machine makes of nothing.
+    /// More time than a trivial task takes, even on a busy machine.
     const MUCH: Duration = Duration::from_millis(5);
 
     static PAUSES: AtomicUsize = AtomicUsize::new(0);
 
-    /// Pauses of a thread that is woken to work for so long, time and again.
+    /// Counts the pauses of a thread that is repeatedly woken to work for the time `work`.
     fn pauses(work: Duration) -> usize {
         const TURNS: usize = 50;
         let mut builder = Builder::new_multi_thread();
@@ -56,7 +60,7 @@ mod tests {
         PAUSES.store(0, Ordering::Relaxed);
         let runtime = builder.build().unwrap();
         for _ in 0..TURNS {
-            // It sleeps by then, unless the machine is busy.
+            // The thread is asleep by then, unless the machine is busy.
             thread::sleep(Duration::from_millis(1));
             let (worked, has_worked) = mpsc::channel();
             runtime.spawn(async move {

@@ -1,16 +1,16 @@
-//! Words that stand out among the lines on a terminal.
+//! Labels that make warnings and errors stand out on a terminal.
 
-/// The mark before a warning, without colours and with them.
+/// The label before a warning, without and with colours.
 pub(crate) const PLAIN_WARNING: &str = "warning: ";
 pub(crate) const WARNING: &str = "\x1b[1;33mwarning:\x1b[0m ";
 
-/// The mark before an error. Without colours there is none: scripts match the sentence behind the
-/// name of the program.
+/// The coloured label before an error. It is omitted without colours, because scripts match the
+/// message directly after the program's name.
 #[cfg(feature = "commands")]
 pub(crate) const ERROR: &str = "\x1b[1;31merror:\x1b[0m ";
 
-/// True if stderr takes colours, by the same rules as clap's help: a terminal, `NO_COLOR`,
-/// `CLICOLOR`, `CLICOLOR_FORCE`, `TERM`.
+/// True if stderr accepts colours, by the same rules as clap's help: it is a terminal, and
+/// `NO_COLOR`, `CLICOLOR`, `CLICOLOR_FORCE` and `TERM` allow it.
 #[cfg(feature = "commands")]
 pub(crate) fn is_stderr_colored() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never

@@ -1,21 +1,23 @@
-//! The number of CPUs that this process may keep busy.
+//! Counts the CPUs that this process can keep busy.
 //!
-//! The number of CPUs of the node is the wrong answer in a pod: a container limited to `750m` that starts
-//! a worker for each of 64 cores is throttled most of the time. `std::thread::available_parallelism` reads quotas as well, but
-//! rounds them down: a pod with `1900m` would leave half of them idle.
+//! The number of CPUs of the node is wrong in a pod: a container limited to `750m` that starts a
+//! worker for each of 64 cores is throttled most of the time. `std::thread::available_parallelism`
+//! considers quotas too, but rounds them down, so a pod with `1900m` would leave almost half of
+//! its quota unused.
 
 use std::fs;
 use std::path::Path;
 
 use crate::cgroup::{self, CgroupController};
 
-/// The smaller of the CPUs that the scheduler allows and the quota of the cgroup, rounded up; at least 1.
+/// The number of CPUs that the scheduler allows, or the cgroup's quota rounded up, whichever is
+/// smaller; at least 1.
 pub fn usable_count() -> usize {
     let allowed = rustix::thread::sched_getaffinity(None)
         .ok()
         .and_then(|cpus| usize::try_from(cpus.count()).ok())
         .filter(|&count| count > 0)
-        // More CPUs than the kernel's fixed-size set can name.
+        // The call fails if the system has more CPUs than the kernel's fixed-size set can hold.
         .or_else(|| std::thread::available_parallelism().ok().map(usize::from))
         .unwrap_or(1);
     match cgroup::tightest_limit(&QUOTA) {
@@ -24,24 +26,25 @@ pub fn usable_count() -> usize {
     }
 }
 
-/// The quota, in whole CPUs rounded up.
+/// Reads the CPU quota as a number of CPUs, rounded up.
 const QUOTA: CgroupController<usize> = CgroupController { name: "cpu", read_v2: quota_v2, read_v1: quota_v1 };
 
-/// `cpu.max` is `<quota> <period>` in microseconds, or `max <period>`.
+/// Reads `cpu.max`: `<quota> <period>` in microseconds, or `max <period>` without a limit.
 fn quota_v2(cgroup: &Path) -> Option<usize> {
     let text = fs::read_to_string(cgroup.join("cpu.max")).ok()?;
     let (quota, period) = text.trim().split_once(' ')?;
     whole_cpus(quota, period)
 }
 
-/// `cpu.cfs_quota_us` is `-1` when nothing limits.
+/// Reads `cpu.cfs_quota_us`, which is `-1` without a limit.
 fn quota_v1(cgroup: &Path) -> Option<usize> {
     let quota = fs::read_to_string(cgroup.join("cpu.cfs_quota_us")).ok()?;
     let period = fs::read_to_string(cgroup.join("cpu.cfs_period_us")).ok()?;
     whole_cpus(quota.trim(), period.trim())
 }
 
-/// `quota / period` rounded up, at least 1; `None` for `max`, `-1` and anything that is not a number.
+/// `quota / period` rounded up, at least 1. `None` for `max`, `-1` and anything that is not a
+/// number.
 fn whole_cpus(quota: &str, period: &str) -> Option<usize> {
     let (quota, period): (usize, usize) = (quota.parse().ok()?, period.parse().ok()?);
     (period > 0).then(|| quota.div_ceil(period).max(1))

@@ -1,26 +1,27 @@
-//! The environment: the only place that reads it, and the types it is turned into.
+//! Reads the environment, and parses its values. No other module reads the environment.
 //!
-//! Everything else takes `&dyn NamedStrings`, so tests pass a `HashMap` and no test has to change the
-//! environment of its process.
+//! All other code takes `&dyn NamedStrings`. Tests can therefore pass a `HashMap` and do not have
+//! to change the environment of their process.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use crate::secret::Secret;
 
-/// A source of named strings.
+/// A set of named strings, such as the environment.
 pub trait NamedStrings {
-    /// The value of `name`; `None` when it is not set. An empty value is `Some("")`.
+    /// The value of `name`, or `None` if it is not set. An empty value is `Some("")`.
     fn get(&self, name: &str) -> Option<String>;
 
     /// All variables whose name begins with `prefix`, sorted by name.
     fn with_prefix(&self, prefix: &str) -> Vec<(String, String)>;
 }
 
-/// The beginning of the names of variables that only tests set.
+/// Prefix of the names of variables that only tests set.
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
-/// The environment of this process. Bytes that are not UTF-8 become U+FFFD: Kubernetes cannot set such a value.
+/// The environment of this process. Bytes that are not UTF-8 become U+FFFD; Kubernetes cannot set
+/// such a value.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct ProcessEnv;
 
@@ -39,9 +40,10 @@ impl NamedStrings for ProcessEnv {
     }
 }
 
-/// True if variable `name` counts in such a build.
-// Tests run as one user on one machine, where a pod has paths, ports and names of its own. Namespaces for each process would need
-// the servers of a test inside as well; release builds, which images are made of, are deaf instead.
+/// True if a build of this kind reads the variable `name`.
+// Tests run as one user on one machine, but a pod has its own paths, ports and names, so tests
+// move these with variables. Namespaces for each process would require that a test's servers run
+// inside them too. Instead, release builds, from which images are made, ignore these variables.
 fn is_heard(name: &str, is_debug: bool) -> bool {
     is_debug || !name.starts_with(OF_TESTS)
 }
@@ -63,12 +65,12 @@ fn sort_pairs(pairs: impl Iterator<Item = (String, String)>) -> Vec<(String, Str
     pairs
 }
 
-/// A text that is not one of the booleans of Go.
+/// The text is not one of Go's spellings of a boolean.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a boolean: use true or false")]
 pub struct GoBoolError(String);
 
-/// A boolean in the spellings of Go's `strconv.ParseBool`, which is what CDI's controllers write with.
+/// Parses a boolean in the spellings of Go's `strconv.ParseBool`, which CDI's controllers use.
 pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -77,12 +79,12 @@ pub fn go_bool(text: &str) -> Result<bool, GoBoolError> {
     }
 }
 
-/// Every bad variable of one start, in the order in which they were read.
+/// All invalid variables found at one start, in the order in which they were read.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EnvErrors(Vec<(String, String)>);
 
 impl EnvErrors {
-    /// The names of the bad variables and what is wrong with each.
+    /// The name of each invalid variable and the reason.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, reason)| (name.as_str(), reason.as_str()))
     }
@@ -100,23 +102,24 @@ impl fmt::Display for EnvErrors {
 
 impl std::error::Error for EnvErrors {}
 
-/// Reads typed variables and remembers every failure; [`EnvReader::into_result`] reports them together, so that
-/// one start shows all mistakes.
+/// Reads typed variables and collects all errors. [`EnvReader::into_result`] reports them
+/// together, so that one start shows every mistake.
 ///
-/// The getters treat an empty value as not set, as Go programs do. After a failure they return the value of
-/// an unset variable: whatever is built from it is thrown away by `finish`.
+/// Like Go programs, the getters treat an empty value as unset. After an error they return the
+/// value of an unset variable. The caller discards what it built from such values, because
+/// [`EnvReader::into_result`] then fails.
 pub struct EnvReader<'a> {
     strings: &'a dyn NamedStrings,
     errors: EnvErrors,
 }
 
 impl<'a> EnvReader<'a> {
-    /// A reader of `strings` that has seen no failure.
+    /// Creates a reader of `strings` without errors.
     pub fn new(strings: &'a dyn NamedStrings) -> Self {
         Self { strings, errors: EnvErrors::default() }
     }
 
-    /// The text of `name`, unless it is unset or empty.
+    /// The value of `name`, or `None` if it is unset or empty.
     pub fn read_text(&self, name: &str) -> Option<String> {
         self.strings.get(name).filter(|value| !value.is_empty())
     }
@@ -131,7 +134,7 @@ impl<'a> EnvReader<'a> {
         self.strings.with_prefix(prefix)
     }
 
-    /// The value of `name` as `parse` understands it. The error of `parse` must not repeat a secret.
+    /// Parses the value of `name` with `parse`. The error of `parse` must not repeat a secret.
     pub fn read_parsed<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -147,7 +150,7 @@ impl<'a> EnvReader<'a> {
         }
     }
 
-    /// Like [`EnvReader::read_parsed`], and a failure when the variable is not set.
+    /// Like [`EnvReader::read_parsed`], but an unset variable is an error.
     pub fn read_required<T, E: fmt::Display>(
         &mut self,
         name: &str,
@@ -160,17 +163,18 @@ impl<'a> EnvReader<'a> {
         self.read_parsed(name, parse)
     }
 
-    /// A boolean for which anything unparsable means `false` (`INSECURE_TLS` and the like).
+    /// Reads a boolean for which any unparsable value means `false` (`INSECURE_TLS` and similar
+    /// variables).
     pub fn lenient_bool(&self, name: &str) -> bool {
         self.read_text(name).is_some_and(|text| go_bool(&text).unwrap_or(false))
     }
 
-    /// Notes that `name` cannot be used, for checks that no parser of one variable can make.
+    /// Records that `name` is invalid, for checks that a parser of one variable cannot make.
     pub fn reject_variable(&mut self, name: &str, reason: impl Into<String>) {
         self.errors.0.push((name.to_owned(), reason.into()));
     }
 
-    /// All failures so far, if there was one.
+    /// Returns all errors so far, or `Ok` if there were none.
     pub fn into_result(self) -> Result<(), EnvErrors> {
         if self.errors.0.is_empty() { Ok(()) } else { Err(self.errors) }
     }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use crate::signal::StopSignal;
 
-/// The table, as it stands below `--help`.
+/// The table as it is shown below `--help`.
 pub const HELP: &str = "\
 Exit codes:
   0  success                              5  no space, or too small a target
@@ -13,35 +13,38 @@ Exit codes:
   3  the source cannot be read      128 + n  ended by signal n
   4  the image is corrupt or refused";
 
-/// The end of a program, as scripts and controllers see it. Codes that CDI's contract gives another meaning to are those of the program
-/// that it names (`cdi-image-size-detection`).
+/// The reason why a program ends, as scripts and controllers see it. If CDI's contract gives codes
+/// another meaning, the program named there defines its own codes (`cdi-image-size-detection`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExitReason {
-    /// Done. The work of the upload proxy is to serve until it is stopped: a signal that it has obeyed is a success.
+    /// The work is done. The upload proxy serves until it is stopped, so for it a handled signal
+    /// is a success.
     Done,
-    /// A bug, a server that cannot start or cannot keep what it has promised, or a pod whose termination message says why.
+    /// An internal error, a server that cannot start or cannot complete an upload that it has
+    /// already confirmed, or a pod whose termination message gives the reason.
     Internal,
-    /// A command line that cannot be carried out.
+    /// The command line is wrong.
     Usage,
     /// The source cannot be read.
     Source,
-    /// The image is corrupt, or refused.
+    /// The image is corrupt or was rejected.
     Image,
-    /// No space, or a target that is too small.
+    /// The target has no space left or is too small.
     NoSpace,
     /// The checksum does not match.
     Checksum,
-    /// The target cannot be written, or is a server that refuses.
+    /// The target cannot be written, or the target server refused the request.
     Target,
-    /// Ended by a signal before the work was done. Not zero: a container that ends well is not started again, and the upload that it
-    /// waited for would never come.
+    /// A signal ended the program before the work was done. The code is not zero: a container that
+    /// exits with zero is not restarted, and the upload that it waited for would never arrive.
     Signalled(StopSignal),
-    /// The `Fatal` of klog, by which CDI's servers and its cloner end when they cannot do their work.
+    /// The code of klog's `Fatal`. CDI's servers and its cloner exit with it when they cannot do
+    /// their work.
     Fatal,
 }
 
 impl ExitReason {
-    /// The number of the table.
+    /// The exit code from the table.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Done => 0,

@@ -1,11 +1,12 @@
-//! The klog flags that CDI's pods pass, and `-version`, parsed as Go's `flag` package does.
+//! Parses the klog flags that CDI's pods pass, and `-version`, as Go's `flag` package does.
 //!
-//! `-x` and `--x` are the same, a value follows `=` or a space, a boolean needs none, and parsing ends at the
-//! first word that is no flag or after `--`. Only verbosity means something here: logs always go to stderr.
+//! `-x` and `--x` are the same. A value follows `=` or a space, and a boolean needs no value.
+//! Parsing stops at `--` and at the first word that does not begin with a dash. Of the klog flags
+//! only the verbosity has an effect: logs always go to stderr.
 
 use crate::env::go_bool;
 
-/// The kind of value that a flag of klog takes.
+/// The kind of value that a flag takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlagKind {
     Bool,
@@ -13,7 +14,7 @@ enum FlagKind {
     Text,
 }
 
-/// klog's flags by name and ours, with what they take and their purpose in short.
+/// The flags of klog and our own: name, kind of value, and a short description.
 const FLAGS: [(&str, FlagKind, &str); 16] = [
     ("add_dir_header", FlagKind::Bool, "accepted, no effect"),
     ("alsologtostderr", FlagKind::Bool, "accepted, logs always go to stderr"),
@@ -33,61 +34,63 @@ const FLAGS: [(&str, FlagKind, &str); 16] = [
     ("version", FlagKind::Bool, "show the program's version"),
 ];
 
-/// A flag that klog does not have: it takes a text.
+/// A flag of a single program, not of klog. Its value is a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnFlag {
-    /// Without dashes.
+    /// The name of the flag without dashes.
     pub name: &'static str,
-    /// Its purpose, in short.
+    /// A short description of the flag.
     pub purpose: &'static str,
 }
 
-/// The settings that the flags gave.
+/// The values of the flags on a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct KlogFlags {
-    /// `-v`: how much to log; 0 when not given, 255 for anything larger.
+    /// `-v`: log verbosity. 0 if not given; larger values are capped at 255.
     pub verbosity: u8,
     /// `-h` or `-help`: print [`usage_text`] and exit 0.
     pub help: bool,
-    /// `-version`: print the version and exit 0. An image's entry point takes it like this; `--version` alone is the command line's.
+    /// `-version`: print the version and exit 0. The entry point of an image accepts this form;
+    /// `--version` as the first argument selects the command line.
     pub version: bool,
     own: Vec<(&'static str, String)>,
 }
 
-/// A command line that cannot be understood: print it and [`usage_text`] on stderr, and exit with
-/// [`FlagError::EXIT_CODE`].
+/// The command line is invalid. The caller prints the error and [`usage_text`] on stderr and exits
+/// with [`FlagError::EXIT_CODE`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
-    /// No flag has this name.
+    /// The flag is unknown.
     #[error("flag provided but not defined: -{0}")]
     Unknown(String),
-    /// The command line ends where the flag's value should be.
+    /// The command line ends before the value of the flag.
     #[error("flag needs an argument: -{0}")]
     NoValue(String),
-    /// The value is of the wrong kind.
+    /// The value has the wrong kind.
     #[error("invalid value {value:?} for flag -{name}: {expected} is needed")]
     Value {
         /// The flag.
         name: String,
         /// The value that was given.
         value: String,
-        /// The kind of value that would be right.
+        /// The kind of value that the flag takes.
         expected: &'static str,
     },
-    /// Dashes without a name (`-=x`, `---v`).
+    /// A word consists of dashes without a name (`-=x`, `---v`).
     #[error("bad flag syntax: {0}")]
     Syntax(String),
-    /// Flags of the program without which it cannot do anything.
+    /// Flags that the program requires are missing.
     #[error("One or more mandatory parameters are missing: {0}")]
     Missing(String),
 }
 
 impl FlagError {
-    /// The exit code of Go's `flag` package for a wrong command line.
+    /// The exit code for an invalid command line, as in Go's `flag` package.
     pub const EXIT_CODE: u8 = 2;
 }
 
-/// Reads klog's flags and the program's `own` in `arguments`, which do not include the program's name.
+/// Parses klog's flags and the program's `own` flags in `arguments`, which do not include the
+/// program's name.
 pub fn parse_flags(
     own: &[OwnFlag],
     arguments: impl IntoIterator<Item = String>,
@@ -95,7 +98,8 @@ pub fn parse_flags(
     let mut flags = KlogFlags::default();
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
-        // As Go's `flag`: a word without a dash, or dashes alone, ends the flags, and what follows is not looked at.
+        // As in Go's `flag`, the flags end at a word without a dash or at dashes alone; the rest
+        // is ignored.
         let Some(body) = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-')) else {
             break;
         };
@@ -122,26 +126,26 @@ pub fn parse_flags(
     Ok(flags)
 }
 
-/// True if `argument` is a flag of klog whose value is the next word, whatever that word looks like.
+/// True if `argument` is a klog flag whose value is the next word, whatever that word looks like.
 pub fn takes_next_word(argument: &str) -> bool {
     let name = argument.strip_prefix("--").or_else(|| argument.strip_prefix('-'));
     FLAGS.iter().any(|(known, kind, _)| *kind == FlagKind::Text && Some(*known) == name)
 }
 
-/// klog's flags and the program's.
+/// The flags of klog and of the program.
 fn known_flags(own: &[OwnFlag]) -> impl Iterator<Item = (&'static str, FlagKind, &'static str)> {
     let own = own.iter().map(|flag| (flag.name, FlagKind::Text, flag.purpose));
     FLAGS.into_iter().chain(own)
 }
 
 impl KlogFlags {
-    /// The value of one of the program's own flags, if it was given; the last one counts.
+    /// The value of one of the program's own flags, if given. The last occurrence counts.
     pub fn own_value(&self, name: &str) -> Option<&str> {
         let given = self.own.iter().rev().find(|(known, _)| *known == name);
         given.map(|(_, value)| value.as_str())
     }
 
-    /// The values of those of the program's own flags that it needs.
+    /// The values of the program's own flags `names`. Fails if one of them is missing or empty.
     pub fn required_values<const N: usize>(&self, names: [&str; N]) -> Result<[String; N], FlagError> {
         let values = names.map(|name| self.own_value(name).unwrap_or_default().to_owned());
         let missing: Vec<String> = names
@@ -156,7 +160,8 @@ impl KlogFlags {
     fn set_value(&mut self, name: &'static str, kind: FlagKind, value: &str) -> Result<(), FlagError> {
         let wrong = |expected| FlagError::Value { name: name.to_owned(), value: value.to_owned(), expected };
         match kind {
-            // Those of klog mean nothing here and are kept all the same: no list of them can become stale.
+            // Text flags of klog have no effect, but are stored too: this way no list of them can
+            // become outdated.
             FlagKind::Text => self.own.push((name, value.to_owned())),
             FlagKind::Bool => {
                 let on = go_bool(value).map_err(|_| wrong("true or false"))?;
@@ -177,7 +182,7 @@ impl KlogFlags {
     }
 }
 
-/// The list of flags, for stderr.
+/// The usage text, which lists all flags.
 pub fn usage_text(program: &str, own: &[OwnFlag]) -> String {
     let mut text = format!("Usage of {program}:\n");
     for (name, kind, purpose) in known_flags(own) {

@@ -1,4 +1,5 @@
-//! Runs the one blocking job of the process under its signals, and turns a panic into a sentence.
+//! Runs the one blocking job of the process until it ends or a signal stops it, and turns a panic
+//! into an error message.
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -6,30 +7,32 @@ use std::time::Duration;
 use crate::signal::{ShutdownRequest, StopSignal};
 use crate::threads;
 
-/// Time for the work of a pod to clean up after a signal. The kubelet kills after 30 s by default (`terminationGracePeriodSeconds`), so
-/// the partial target is gone well before that.
+/// Time that a pod has to clean up after a signal. By default the kubelet kills a pod after 30 s
+/// (`terminationGracePeriodSeconds`), so the partial target is removed well before that.
 pub const POD_GRACE: Duration = Duration::from_secs(10);
 
-/// Time for a command to clean up after a signal. Unlinking a file takes no time; a person who presses Ctrl-C while the kernel is busy
-/// with an `fsync` need not wait for its end.
+/// Time that a command has to clean up after a signal. Unlinking a file is quick, and a person who
+/// presses Ctrl-C should not have to wait while the kernel is busy with an `fsync`.
 pub const COMMAND_GRACE: Duration = Duration::from_secs(2);
 
-/// The end of a job.
+/// The result of [`run_job`].
 #[derive(Debug)]
 pub enum JobOutcome<T> {
-    /// It returned; after a signal that is the answer to being stopped.
+    /// The job returned this value, possibly because a signal told it to stop.
     Returned(T),
-    /// The job panicked, which is a bug, or the system refused its thread. The sentence says which.
+    /// The job panicked, which is a bug, or the system refused a thread for it. The message says
+    /// which.
     Failed(String),
-    /// It did not return within the grace time after a signal.
+    /// The job did not return within the grace time after this signal.
     Overdue(StopSignal),
 }
 
-/// Runs `job` on a thread that may block, until it returns, panics, or is `grace` late after a
-/// signal. The process ends then, and `abandon` does what a job that hangs cannot: it removes the
-/// file of its transfer from under it. That is done too when this future is dropped before its
-/// end, by a panic beside the job: no disk becomes complete while the process ends with a
-/// failure.
+/// Runs `job` on a blocking thread until it returns, panics, or exceeds `grace` after a signal.
+///
+/// If the job exceeds `grace`, the process ends without it. `abandon` then does the clean-up that
+/// the hanging job cannot do: it removes the unfinished file of the transfer. `abandon` is also
+/// called if this future is dropped early, for example by a panic elsewhere in the process, so
+/// that no disk becomes complete while the process ends with a failure.
 pub async fn run_job<T, F>(
     shutdown: &ShutdownRequest,
     grace: Duration,
@@ -54,7 +57,7 @@ where
     }
 }
 
-/// Calls a function when it is dropped, unless that was taken out.
+/// Calls the function when dropped, unless the function was taken out before.
 pub struct OnDrop(pub Option<fn()>);
 
 impl Drop for OnDrop {
@@ -65,7 +68,7 @@ impl Drop for OnDrop {
     }
 }
 
-/// Threads for the data path: one a CPU that this process may use.
+/// The number of threads for the data path: one for each CPU that this process may use.
 pub fn data_threads() -> NonZeroUsize {
     NonZeroUsize::new(crate::cpus::usable_count()).unwrap_or(NonZeroUsize::MIN)
 }
@@ -100,7 +103,8 @@ mod tests {
                 &shutdown,
                 Duration::from_millis(20),
                 || (),
-                // A thread does not see a paused clock: it must really outlast the grace time.
+                // A thread does not follow tokio's paused clock, so it must really run longer than
+                // the grace time.
                 || std::thread::sleep(Duration::from_secs(5)),
             )
             .await

@@ -1,26 +1,32 @@
-//! The frame of every program: what is the same, whatever a program does.
+//! The frame that all programs share: how a process starts, reads its settings, logs, stops and
+//! reports.
 //!
 //! ```text
-//!  main ─► face ─► command_line   a person: clap, `completions`, `man`, one sentence for a failure
-//!            └───► start          a pod: klog flags, log, signals
-//!                    both: runtime (coalesce: its threads sleep less often), job (what a signal ends),
-//!                          exit (one table of codes)
+//!  main ─► program_mode ─┬─► command_line   a person: clap, `completions`, `man`, error messages
+//!                        └─► start          a pod: klog flags, log, signals
+//!                              both: runtime (coalesce: fewer wake-ups), job (stops on a signal),
+//!                                    exit (one table of exit codes)
 //! ```
 //!
-//! A program's `cli` is its own commands and nothing else, its `pod` what CDI's contract says of that pod. Beside the frame is what
-//! programs need of their surroundings:
+//! The module `cli` of a program holds only its own commands, and its module `pod` holds only what
+//! CDI's contract says about that pod. The other modules here cover what programs need from their
+//! environment:
 //!
-//! * [`flags`] and [`logging`]: the klog flags that pods pass, and the log lines they expect.
-//! * [`mod@env`]: the whole environment, every bad variable reported at once; [`quantity`] and [`space`] turn sizes into bytes;
-//!   [`names`] says what Kubernetes takes for a name; [`secret`] keeps passwords out of logs.
-//! * [`signal`], [`metrics`], [`cpus`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]: what runs beside the work, and what it may
-//!   use.
-//! * [`report`]: the termination message, the last thing a process writes.
+//! * [`flags`] and [`logging`]: the klog flags that pods pass, and the log lines that are expected
+//!   from them.
+//! * [`mod@env`]: the environment, with every invalid variable reported at once. [`quantity`] and
+//!   [`space`] turn sizes into bytes, [`names`] validates names of Kubernetes objects, and
+//!   [`secret`] keeps passwords out of logs.
+//! * [`signal`], [`metrics`], [`cpus`], [`mod@cgroup`], [`memory`], [`threads`], [`sockets`]:
+//!   signals, metrics, and the resources that the process may use.
+//! * [`report`]: the termination message, which a process writes last.
 //!
-//! Every fixed path of a pod is in [`paths`], every name of the protocol between the programs in [`cdi`].
+//! Every fixed path of a pod is in [`paths`], and every name of the protocol between the programs
+//! is in [`cdi`].
 //!
-//! The feature `commands` is the frame, `progress` draws a running job, `cluster` is the way to Kubernetes, and `tls` chooses the
-//! cryptography of a process. A crate that is no program asks for none of them.
+//! The feature `commands` enables the frame itself, `progress` the display of a running job,
+//! `cluster` the configuration of a Kubernetes client, and `tls` the choice of a TLS provider for
+//! the process. A library crate needs none of them.
 
 #![forbid(unsafe_code)]
 
@@ -65,7 +71,7 @@ mod version;
 
 pub use version::VERSION;
 
-/// Chooses the cryptography of TLS for the process; without the feature `tls` there is none to choose.
+/// Installs the TLS provider of the process. Does nothing without the feature `tls`.
 pub fn install_provider() {
     #[cfg(feature = "tls")]
     crypto::install_provider();

@@ -1,12 +1,12 @@
-//! The memory that this process takes.
+//! Measures the memory that this process uses.
 
 use std::fs;
 
-/// Bytes of memory of this process that belong to no file: what counts towards a limit and cannot
-/// be written back. `None` where the kernel does not tell.
+/// Anonymous memory of this process in bytes: memory that counts towards a limit and cannot be
+/// written back to a file. `None` if the kernel does not report it.
 pub fn anonymous_bytes() -> Option<u64> {
-    // Counted page by page. The numbers of `statm` lag behind by some hundred pages for each CPU
-    // (Linux 6.2, `percpu_counter`).
+    // This file is computed page by page. The numbers in `statm` may lag by some hundred pages for
+    // each CPU (Linux 6.2, `percpu_counter`).
     in_rollup(&fs::read_to_string("/proc/self/smaps_rollup").ok()?)
 }
 

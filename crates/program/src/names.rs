@@ -1,22 +1,23 @@
-//! Names of objects in Kubernetes (RFC 1123): what may stand in a path of its API.
+//! Validates names of Kubernetes objects (RFC 1123), which become part of API paths.
 
-/// Characters of a DNS label at most (RFC 1123 §2.1).
+/// Maximum length of a DNS label in characters (RFC 1123 §2.1).
 pub const MAX_LABEL: usize = 63;
 
-/// Characters of a DNS name at most (RFC 1123 §2.1).
+/// Maximum length of a DNS name in characters (RFC 1123 §2.1).
 pub const MAX_SUBDOMAIN: usize = 253;
 
-/// True if `text` may be the name of a namespace (RFC 1123 label).
+/// True if `text` is a valid name of a namespace (RFC 1123 label).
 pub fn is_label(text: &str) -> bool {
     text.len() <= MAX_LABEL && is_part(text)
 }
 
-/// True if `text` may be the name of an object (RFC 1123 subdomain; its labels have no limit of their own).
+/// True if `text` is a valid name of an object (RFC 1123 subdomain). The labels in it have no
+/// length limit of their own.
 pub fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_SUBDOMAIN && text.split('.').all(is_part)
 }
 
-/// True if `text` may stand between two dots, however long it is.
+/// True if `text` is a valid part between two dots, of any length.
 fn is_part(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')

@@ -1,28 +1,28 @@
-//! A panic is a bug, and becomes one sentence.
+//! Turns a panic, which is a bug, into one error message.
 
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// The words of the first panic, and its place.
+/// Message and source location of the first panic.
 static FIRST_PANIC: OnceLock<String> = OnceLock::new();
 
 thread_local! {
     static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A panic that was caught. Its sentence is that of the first one of the process, of which a
-/// later one may be a consequence.
+/// A panic that was caught. It is displayed as the first panic of the process, because a later one
+/// may be a consequence of that.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}", first_panic())]
 pub struct CaughtPanic {
-    /// The message of this one alone.
+    /// The message of this panic alone.
     pub words: String,
 }
 
-/// Replaces what Rust prints of a panic: a guarded one is reported by the caller of [`catch_panic`],
-/// any other is logged at once.
+/// Replaces the message that Rust prints for a panic. A panic inside [`catch_panic`] is reported
+/// by the caller of that function; any other panic is logged immediately.
 pub fn install_hook() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |place| format!(" ({place})"));
@@ -37,7 +37,7 @@ pub fn install_hook() {
     }));
 }
 
-/// The value of `work`, or its panic, which the caller has to report.
+/// Runs `work` and returns its value or its panic, which the caller has to report.
 pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, CaughtPanic> {
     let was_guarded = IS_GUARDED.replace(true);
     let caught = catch_unwind(AssertUnwindSafe(work));
@@ -50,7 +50,7 @@ fn panic_message(payload: &dyn Any) -> &str {
     formatted.or_else(|| payload.downcast_ref().copied()).unwrap_or("no message")
 }
 
-/// The first panic in one sentence.
+/// The first panic of the process as one sentence.
 pub fn first_panic() -> String {
     let panic = FIRST_PANIC.get().cloned();
     panic.unwrap_or_else(|| "internal error, please report it".to_owned())

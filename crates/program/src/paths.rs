@@ -1,49 +1,51 @@
 //! The fixed paths of a pod.
 //!
-//! The controllers mount volumes at these places; nothing else tells the process where they are. Tests
-//! cannot write to them, so [`TEST_ROOT_VARIABLE`] moves them all under one folder.
+//! The controllers mount volumes at these paths, and nothing else tells the process where they
+//! are. Tests cannot write to them, so [`TEST_ROOT_VARIABLE`] moves all of them below one
+//! directory.
 
 use std::path::{Path, PathBuf};
 
 use crate::env::NamedStrings;
 
-/// Moves every path of [`PodPaths`] under the folder it names. For tests only, and not documented for users.
+/// Variable that moves every path of [`PodPaths`] below the directory it names. For tests only;
+/// not documented for users.
 pub const TEST_ROOT_VARIABLE: &str = "CDI_WORKERS_TEST_ROOT";
 
 /// The target volume in filesystem mode.
 pub const DATA: &str = "/data";
 /// The disk image on the target volume in filesystem mode.
 pub const DISK_IMAGE: &str = "/data/disk.img";
-/// The target in block mode; its existence decides the mode.
+/// The target in block mode. The target is in block mode if this path exists.
 pub const BLOCK_DEVICE: &str = "/dev/cdi-block-volume";
-/// The scratch volume, where there is one.
+/// The scratch volume, if one is mounted.
 pub const SCRATCH: &str = "/scratch";
 /// CA certificates of the cluster's import proxy.
 pub const PROXY_CERTS: &str = "/proxycerts/";
-/// Secrets with extra HTTP headers, a folder each.
+/// Secrets with extra HTTP headers, one directory for each.
 pub const EXTRA_HEADERS: &str = "/extraheaders";
-/// The file whose text the kubelet shows as the reason of a container's end.
+/// The file whose text the kubelet shows as the reason why a container ended.
 pub const TERMINATION_LOG: &str = "/dev/termination-log";
 
-/// The fixed paths, at their place or under a test folder.
+/// The fixed paths, below `/` or below the directory of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodPaths {
     root: PathBuf,
 }
 
 impl PodPaths {
-    /// The paths under folder `prefix`, or at their place.
+    /// The paths below the directory `prefix`, or below `/` without one.
     pub fn from_prefix(prefix: Option<&str>) -> Self {
         let root = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("/");
         Self { root: PathBuf::from(root) }
     }
 
-    /// The paths as [`TEST_ROOT_VARIABLE`] says.
+    /// The paths below the directory that [`TEST_ROOT_VARIABLE`] names, or below `/`.
     pub fn from_env(strings: &dyn NamedStrings) -> Self {
         Self::from_prefix(strings.get(TEST_ROOT_VARIABLE).as_deref())
     }
 
-    /// The path at which absolute path `fixed` is found.
+    /// The actual path of the absolute path `fixed`.
     pub fn resolve_path(&self, fixed: &str) -> PathBuf {
         self.root.join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }

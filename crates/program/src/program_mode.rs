@@ -1,4 +1,4 @@
-//! The two faces of a program: the one that runs depends on who started it.
+//! Chooses between the two modes of a program, command line and pod, by how it was started.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use crate::env::{NamedStrings, ProcessEnv};
 use crate::flags::takes_next_word;
 
-/// The `main` of a program: runs the face that was asked for. A `variable` that is always a part of a pod's environment tells it, and
-/// `names_subcommand` says whether arguments name a subcommand of the command line.
+/// The `main` of a program: runs it as a command line or as a pod. `variable` is an environment
+/// variable that is always set in the pod. `names_subcommand` returns whether arguments name a
+/// subcommand of the command line.
 pub fn run_program(
     variable: &str,
     names_subcommand: impl FnOnce(&[OsString]) -> bool,
@@ -21,7 +22,7 @@ pub fn run_program(
     }
 }
 
-/// The name under which this process was started; empty if it has none.
+/// The name under which this process was started; empty if it was started without a name.
 pub fn program_name() -> OsString {
     std::env::args_os().next().unwrap_or_default()
 }
@@ -31,18 +32,19 @@ pub fn program_arguments() -> Vec<OsString> {
     std::env::args_os().skip(1).collect()
 }
 
-/// A face of a program.
+/// The mode in which a program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProgramMode {
-    /// A person or script: subcommands.
+    /// Started by a person or a script, with subcommands.
     CommandLine,
-    /// CDI's controller: klog flags and environment variables.
+    /// Started by CDI's controller, with klog flags and environment variables.
     Pod,
 }
 
 impl ProgramMode {
-    /// The face that `arguments` ask for. Pods pass only klog flags (`-alsologtostderr -v=1`), or nothing besides their environment,
-    /// of which `variable` is always a part; other first words, and flags with a subcommand behind them, were typed.
+    /// Determines the mode from `arguments`. Pods pass only klog flags (`-alsologtostderr -v=1`),
+    /// or no arguments; `variable` is always part of their environment. Any other first word, or a
+    /// flag followed by a subcommand, comes from a person or script.
     pub fn from_arguments(
         arguments: &[OsString],
         env: &dyn NamedStrings,
@@ -60,7 +62,8 @@ impl ProgramMode {
     }
 }
 
-/// `arguments` without the texts behind klog's flags, one of which may look like a subcommand (`-log_dir import`).
+/// Removes the values that follow klog's flags, because a value may look like a subcommand
+/// (`-log_dir import`).
 fn without_klog_values(arguments: &[OsString]) -> Vec<OsString> {
     let mut is_value = false;
     let mut is_word = |argument: &&OsString| {

@@ -1,32 +1,33 @@
-//! Kubernetes quantities as whole bytes.
+//! Parses Kubernetes quantities into whole bytes.
 //!
-//! Grammar: `<signed number><suffix>`, where the suffix is binary (`Ki` … `Ei`), decimal (`n u m`, none,
-//! `k M G T P E`) or an exponent (`e3`, `E-2`); see `k8s.io/apimachinery/pkg/api/resource.Quantity`.
+//! Grammar: `<signed number><suffix>`. The suffix is binary (`Ki` … `Ei`), decimal (`n u m`, none,
+//! `k M G T P E`) or an exponent (`e3`, `E-2`); see
+//! `k8s.io/apimachinery/pkg/api/resource.Quantity`.
 
-/// The longest text that is looked at. Real quantities have fewer than 30 characters.
+/// Maximum length of a text that is parsed. Real quantities have fewer than 30 characters.
 const MAX_LENGTH: usize = 64;
 
-/// The largest size of a file or device: Linux counts offsets in a signed 64-bit number.
+/// The largest size of a file or device. Linux stores offsets in signed 64-bit numbers.
 const MAX_BYTES: u64 = i64::MAX.unsigned_abs();
 
-/// The reasons why a text is not a usable size.
+/// Reasons why a text is not a usable size.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// The text does not follow the grammar.
     #[error("{text:?} is not a Kubernetes quantity: {}", advice(.text))]
     Syntax {
-        /// The first characters of the text.
+        /// The text, truncated to the maximum length.
         text: String,
     },
-    /// A size below zero.
+    /// The size is below zero.
     #[error("quantity {0:?} is negative: a size must be zero or more")]
     Negative(String),
-    /// A size that no file can have, or more digits than can be computed exactly.
+    /// The size is larger than any file can be, or has too many digits to compute exactly.
     #[error("quantity {0:?} is too large: the limit is {MAX_BYTES} bytes")]
     TooLarge(String),
 }
 
-/// The way to write what was meant: a suffix of other programs, without its `B`.
+/// Suggests the correct spelling: a suffix that other programs use is shown without its `B`.
 fn advice(text: &str) -> String {
     let shorter = text.strip_suffix('B').map(|rest| rest.replace('K', "k").replace("ki", "Ki"));
     let larger = text.strip_suffix('g').map(|rest| format!("{rest}G"));
@@ -36,7 +37,7 @@ fn advice(text: &str) -> String {
     }
 }
 
-/// The bytes of quantity `text`; fractions round up to the next whole byte.
+/// Parses the quantity `text` and returns its bytes. Fractions of a byte are rounded up.
 pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     let syntax = || QuantityError::Syntax { text: text.chars().take(MAX_LENGTH).collect() };
     if text.len() > MAX_LENGTH {
@@ -53,7 +54,8 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     if whole.len() + fraction.len() == 0 || fraction.contains('.') {
         return Err(syntax());
     }
-    // Trailing zeros of a fraction say nothing and would only use up digits.
+    // Trailing zeros of the fraction do not change the value, but would make the number overflow
+    // earlier.
     let fraction = fraction.trim_end_matches('0');
     let digits = format!("0{whole}{fraction}");
     let bytes = digits
@@ -68,7 +70,7 @@ pub fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     bytes
 }
 
-/// The factor of a suffix.
+/// The factor that a suffix stands for.
 #[derive(Clone, Copy)]
 enum UnitScale {
     PowerOf2(u32),
@@ -98,7 +100,7 @@ impl UnitScale {
         })
     }
 
-    /// `ceil(mantissa / 10^fraction_digits * scale)`, or `None` when the steps overflow.
+    /// `ceil(mantissa / 10^fraction_digits * scale)`, or `None` if a step overflows.
     fn scale_mantissa(self, mantissa: u128, fraction_digits: usize) -> Option<u64> {
         if mantissa == 0 {
             return Some(0);
@@ -111,7 +113,7 @@ impl UnitScale {
         let factor = 10_u128.checked_pow(power_of_10.unsigned_abs());
         let value = match (factor, power_of_10 < 0) {
             (Some(factor), true) => scaled.div_ceil(factor),
-            // A divisor above u128 is above every u128 value: the quotient is between zero and one.
+            // The divisor exceeds every u128 value, so the quotient lies between zero and one.
             (None, true) => 1,
             (factor, false) => scaled.checked_mul(factor?)?,
         };

@@ -1,7 +1,7 @@
-//! The termination message: what the kubelet stores when a container ends.
+//! Writes the termination message, which the kubelet stores when a container ends.
 //!
-//! CDI's controllers parse it as JSON after exit code 0 and show it as text after any other, so a process
-//! that fails writes text and one that succeeds writes JSON.
+//! CDI's controllers parse it as JSON after exit code 0 and show it as text after any other code.
+//! A process that succeeds therefore writes JSON, and one that fails writes text.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -12,51 +12,51 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// The kubelet keeps no more of a termination message
+/// Length in bytes to which the kubelet truncates a termination message
 /// (`MaxContainerTerminationMessageLength` in `k8s.io/kubernetes/pkg/kubelet/container`).
 pub const MAX_LENGTH_BYTES: usize = 4096;
 
-/// The structured message. Fields appear in this order and are left out while `None`.
+/// The structured message. Fields are written in this order and omitted while they are unset.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TerminationMessage {
-    /// The controller should start the pod again with a scratch volume.
+    /// The controller should restart the pod with a scratch volume.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scratch_space_required: Option<bool>,
-    /// The target's space is allocated, not sparse.
+    /// The space of the target was allocated in advance, so the target is not sparse.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preallocation_applied: Option<bool>,
-    /// An upload server ended because its time was over.
+    /// The upload server ended because its deadline passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub deadline_passed: Option<bool>,
-    /// The host where a VDDK import ran.
+    /// Library version and host of a VDDK import.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vddk_info: Option<VddkInfo>,
-    /// Labels for the DataVolume, from the environment of a container disk.
+    /// Labels for the DataVolume, read from the environment of a container disk.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// A sentence for the user.
+    /// A message for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// Library and host of a VDDK import.
+/// Library version and host of a VDDK import.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct VddkInfo {
-    /// Version of the library.
+    /// Version of the VDDK library.
     pub version: String,
-    /// The ESXi host.
+    /// Name of the ESXi host.
     pub host: String,
 }
 
-/// The reasons why no termination message was written.
+/// Reasons why the termination message was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The kubelet would cut the JSON, and the controller could not parse what is left.
+    /// The kubelet would truncate the JSON, and the controller could not parse the rest.
     #[error("Termination message length {0} exceeds maximum length of {MAX_LENGTH_BYTES} bytes")]
     TooLong(usize),
-    /// The message has no JSON form.
+    /// The message cannot be converted to JSON.
     #[error("the termination message cannot be written as JSON: {0}")]
     Encode(#[from] serde_json::Error),
     /// The file cannot be written.
@@ -64,13 +64,13 @@ pub enum ReportError {
     Write {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error from the operating system.
         source: io::Error,
     },
 }
 
 impl TerminationMessage {
-    /// One line of JSON, or an error when the kubelet would cut it.
+    /// Converts the message to one line of JSON. Fails if the kubelet would truncate it.
     pub fn to_json(&self) -> Result<String, ReportError> {
         let json = printable::escape_json(&serde_json::to_string(self)?).into_owned();
         if json.len() > MAX_LENGTH_BYTES {
@@ -80,7 +80,7 @@ impl TerminationMessage {
     }
 }
 
-/// Logs `message` as JSON and writes it to `path`. Nothing is written when it is too long.
+/// Logs `message` as JSON and writes it to `path`. A message that is too long is not written.
 pub fn write_json(path: &Path, message: &TerminationMessage) -> Result<(), ReportError> {
     let json = message.to_json()?;
     // Log scrapers look for this line.
@@ -88,10 +88,11 @@ pub fn write_json(path: &Path, message: &TerminationMessage) -> Result<(), Repor
     write_report(path, &json)
 }
 
-/// Writes `text` to `path` as one line; an empty text leaves the file alone.
+/// Writes `text` to `path` as one line. An empty text leaves the file unchanged.
 ///
-/// A text that the kubelet would cut loses its middle instead: its beginning says which step failed, and its
-/// end holds the cause, which the controllers search for (`no space left on device`).
+/// The kubelet would truncate the end of a long text, so its middle is removed instead. The
+/// beginning names the step that failed, and the end holds the cause, which the controllers search
+/// for (`no space left on device`).
 pub fn write_text(path: &Path, text: &str) -> Result<(), ReportError> {
     if text.is_empty() {
         return Ok(());
@@ -106,7 +107,7 @@ fn without_middle(line: &str) -> String {
     if line.len() <= MAX_LENGTH_BYTES {
         return line.to_owned();
     }
-    // A character that lies across a cut goes with the middle.
+    // A character that lies across a cut is removed with the middle.
     let head = (0..=HALF).rev().find_map(|end| line.get(..end)).unwrap_or_default();
     let tail = (line.len() - HALF..=line.len()).find_map(|start| line.get(start..)).unwrap_or_default();
     [head, GAP, tail].concat()
@@ -123,8 +124,8 @@ fn write_report(path: &Path, line: &str) -> Result<(), ReportError> {
         .map_err(|source| ReportError::Write { path: path.to_owned(), source })
 }
 
-/// `error` and its causes, joined by `: ` as Go joins wrapped errors. A cause that its wrapper already
-/// repeats is not said twice.
+/// Joins `error` and its causes with `: `, as Go joins wrapped errors. A cause that its wrapper
+/// already ends with is not repeated.
 pub fn error_chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// A password, key or token. `Debug` and `Display` print `***`; only [`Secret::expose`] gives the text.
+/// A password, key or token. `Debug` and `Display` print `***`; only [`Secret::expose`] returns
+/// the text.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

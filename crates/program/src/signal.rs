@@ -1,7 +1,8 @@
-//! SIGTERM and SIGINT.
+//! Handles SIGTERM and SIGINT.
 //!
-//! A pod's process is pid 1, for which the kernel ignores signals without a handler, so there must be one.
-//! The first signal asks all tasks to stop and lets them clean up; the second ends the process at once.
+//! The process of a pod has pid 1. The kernel ignores signals to pid 1 that have no handler, so a
+//! handler must be installed. The first signal asks all tasks to stop and gives them time to clean
+//! up. The second one ends the process immediately.
 
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -19,7 +20,8 @@ pub enum StopSignal {
 }
 
 impl StopSignal {
-    /// The exit code by which shells tell that a signal ended a process: 128 + its number. Never zero.
+    /// The exit code by which shells report that a signal ended a process: 128 plus the signal
+    /// number. It is never zero.
     pub const fn exit_code(self) -> u8 {
         match self {
             Self::Terminate => 128 + 15,
@@ -27,7 +29,7 @@ impl StopSignal {
         }
     }
 
-    /// The name as in `kill -l`, with `SIG`.
+    /// The name of the signal, with the prefix `SIG`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Terminate => "SIGTERM",
@@ -36,7 +38,7 @@ impl StopSignal {
     }
 }
 
-/// The request to stop, as all tasks can see it.
+/// The request to stop, shared by all tasks.
 #[derive(Debug, Clone)]
 pub struct ShutdownRequest {
     token: CancellationToken,
@@ -44,23 +46,24 @@ pub struct ShutdownRequest {
 }
 
 impl ShutdownRequest {
-    /// Cancelled by the first signal. Clone it into whatever has to stop.
+    /// The token that the first signal cancels. Clone it into every task that has to stop.
     pub fn cancel_token(&self) -> &CancellationToken {
         &self.token
     }
 
-    /// The first signal, once there was one.
+    /// The first signal, if one was received.
     pub fn first_signal(&self) -> Option<StopSignal> {
         self.first.get().copied()
     }
 }
 
-/// Installs the handlers, and a task that waits for signals as long as the runtime lives.
+/// Installs the handlers and starts a task that waits for signals as long as the runtime lives.
 ///
-/// Must be called on a tokio runtime. From here on a signal no longer ends the process by itself; nor does a write beyond
-/// the limit of a file's size (RLIMIT_FSIZE), which is an error of that write then.
+/// Must be called on a tokio runtime. From then on SIGTERM and SIGINT no longer end the process by
+/// themselves. Nor does SIGXFSZ: a write beyond the file size limit (RLIMIT_FSIZE) fails with an
+/// error instead.
 pub fn watch_signals() -> io::Result<ShutdownRequest> {
-    // The handler stays when this is dropped.
+    // The handler stays installed after this is dropped.
     drop(unix::signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let mut terminate = unix::signal(SignalKind::terminate())?;
     let mut interrupt = unix::signal(SignalKind::interrupt())?;

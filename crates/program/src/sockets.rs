@@ -11,23 +11,24 @@ use tokio::time::timeout;
 
 use crate::threads::{self, ThreadError};
 
-/// Time limit of a connection (as Go's dialer).
+/// Timeout for establishing a connection, as in Go's dialer.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A peer that says nothing for this time is asked whether it is still there.
+/// Idle time after which TCP keepalive begins to probe a peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 
-/// Time between two questions.
+/// Time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Questions without an answer after which it is gone.
+/// Number of unanswered keepalive probes after which the connection is closed.
 const KEEPALIVE_COUNT: u32 = 4;
 
-/// Names that are looked up at once, by a thread for each; more wait.
+/// Limits concurrent name look-ups, because each one takes a thread. Further look-ups wait.
 static LOOKUPS: Semaphore = Semaphore::const_new(64);
 
-/// Small messages leave at once, and a peer that vanished without a word (half-open connection, RFC 9293 §3.5.1) is
-/// noticed after two minutes instead of never.
+/// Sets the options of a socket. Small messages are sent immediately (`TCP_NODELAY`). Keepalive
+/// probes detect a peer that disappeared (half-open connection, RFC 9293 §3.5.1) after two minutes
+/// instead of never.
 pub fn prepare_socket(stream: &TcpStream) {
     let set = || {
         sockopt::set_tcp_nodelay(stream, true)?;
@@ -41,8 +42,9 @@ pub fn prepare_socket(stream: &TcpStream) {
     }
 }
 
-/// Connects to `port` of `host`, or to `instead` of it, and prepares the socket. The error is a sentence as Go's dialer has it, with
-/// the words of `said` about an address that cannot be reached.
+/// Connects to `port` of `host`, or to the address `instead` if it is given, and sets the socket's
+/// options. Errors are worded as in Go's dialer; `said` words the error for an address that cannot
+/// be reached.
 pub async fn connect_tcp(
     host: &str,
     port: u16,
@@ -56,13 +58,13 @@ pub async fn connect_tcp(
     Ok(stream)
 }
 
-/// The addresses of `host`, with `port`. The error is a [`ThreadError`] if no thread can be had
-/// that asks for them.
+/// Resolves `host` to addresses with `port`. The error contains a [`ThreadError`] if the system
+/// refuses the thread for the look-up.
 pub async fn resolve_host(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return Ok(vec![(address, port).into()]);
     }
-    // It is never closed.
+    // Fails only if the semaphore is closed, which never happens.
     let turn = LOOKUPS.acquire().await.map_err(io::Error::other)?;
     let host = host.to_owned();
     let looking = threads::run_blocking(move || {

@@ -1,19 +1,20 @@
-//! The part of a volume that a disk image may use.
+//! Calculates the part of a volume that a disk image may use.
 
-/// Sizes of disk images are multiples of this: qemu-img and CDI's controllers round to whole MiB.
+/// Sizes of disk images are multiples of this size in bytes. qemu-img and CDI's controllers round
+/// to whole MiB.
 pub const ALIGNMENT_BYTES: u64 = 1 << 20;
 
-/// The part of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a fraction of the
-/// image. What is not a non-negative number counts as none, as CDI does.
+/// Parses the share of a volume that its filesystem keeps for itself (`FILESYSTEM_OVERHEAD`), as a
+/// fraction of the image. Any text other than a non-negative number counts as 0, as in CDI.
 pub fn parse_overhead(text: &str) -> f64 {
     text.parse().ok().filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0).unwrap_or(0.0)
 }
 
-/// The bytes that an image may have on a volume with `available` bytes:
-/// `available / (1 + overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
+/// The size in bytes that an image may have on a volume with `available` bytes: `available / (1 +
+/// overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
 ///
-/// The division is done in `f64` on purpose: the controllers compute the size of the volume in `float64`, and
-/// an exact division would differ from theirs by a whole MiB now and then.
+/// The division uses `f64` on purpose. The controllers compute the size of the volume in
+/// `float64`, and an exact division would sometimes differ from their result by a whole MiB.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -21,7 +22,7 @@ pub fn parse_overhead(text: &str) -> f64 {
 )]
 pub fn usable_space(available: u64, overhead: f64) -> u64 {
     let bytes = (available as f64 / (1.0 + overhead)).ceil() as u64;
-    // Above 2^53 the conversion to f64 can round up, beyond what there is.
+    // Above 2^53 the conversion to `f64` may round up beyond the available bytes.
     let bytes = bytes.min(available);
     bytes - bytes % ALIGNMENT_BYTES
 }

@@ -1,4 +1,4 @@
-//! The start of a process: klog flags, log, panics, TLS, a runtime, signals.
+//! Starts a process: klog flags, logging, panics, TLS, the runtime and signals.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -16,27 +16,29 @@ use tokio::runtime::{Builder, Runtime};
 use crate::exit::ExitReason;
 use crate::{coalesce, command_line};
 
-/// Most threads for connections. They only carry bytes between sockets; one a core would cost memory on large nodes for nothing.
+/// Maximum number of runtimes for connections. They only copy bytes between sockets; one for each
+/// core would waste memory on large nodes.
 const MAX_LANES: usize = 4;
 
-/// The reasons why a process cannot do anything, or nothing more.
+/// Reasons why a process cannot start or cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessStartError {
-    /// The system refuses what a runtime consists of: a thread, or descriptors.
+    /// The system refuses a resource that a runtime needs: a thread or file descriptors.
     #[error(
         "cannot start: {0}; raise the limits of processes (pids, ulimit -u) and of open files (ulimit -n)"
     )]
     Runtime(String),
-    /// The handlers cannot be installed.
+    /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
-    /// What ran on the runtime has panicked.
+    /// A task on the runtime panicked.
     #[error(transparent)]
     Panicked(#[from] CaughtPanic),
 }
 
-/// Runs `main` of the pod `program` that was given `arguments`: klog flags and those of its `own`. `main` is told of signals, and gives
-/// the exit code. If it cannot begin, or panics, the termination message says so.
+/// Runs `main` of the pod `program` with the given `arguments`, which may be klog flags and the
+/// flags in `own`. `main` receives the shutdown request and returns the exit code. If `main`
+/// cannot be started or panics, the error is written to the termination message.
 pub fn start_pod<F>(
     program: &'static str,
     own: &[OwnFlag],
@@ -52,7 +54,7 @@ where
     let flags = match flags::parse_flags(own, arguments) {
         Ok(flags) => flags,
         Err(error) => {
-            // The exit code still says it when stderr is closed.
+            // stderr may be closed; the exit code still reports the error.
             write!(io::stderr(), "{error}\n{}", flags::usage_text(program, own)).ok();
             return ExitCode::from(FlagError::EXIT_CODE);
         }
@@ -79,7 +81,8 @@ where
     })
 }
 
-/// Runs `main` on a runtime, under the signals that end it.
+/// Runs `main` on a new runtime and passes it the request to shut down, which SIGTERM and SIGINT
+/// trigger.
 pub fn on_runtime<T, E, F>(main: impl FnOnce(ShutdownRequest) -> F) -> Result<T, E>
 where
     E: From<ProcessStartError>,
@@ -92,31 +95,33 @@ where
             main(shutdown).await
         })
     });
-    // A thread that hangs in the kernel is not waited for.
+    // Does not wait for threads: one may hang in the kernel.
     runtime.shutdown_background();
     ended.map_err(ProcessStartError::Panicked)?
 }
 
-/// Runtimes for connections of which none may wait for all others: one for each usable CPU, up to four.
+/// Builds single-threaded runtimes that connections are distributed over, so that no connection
+/// has to wait for all others: one for each usable CPU, at most [`MAX_LANES`].
 pub fn build_runtimes() -> impl Iterator<Item = Result<Runtime, ProcessStartError>> {
     let count = crate::cpus::usable_count().clamp(1, MAX_LANES);
     (0..count).map(|_| build_runtime())
 }
 
-/// A runtime of one thread. Two would wake each other for every read, between the task of a connection and the one that hands the bytes
-/// on: an upload of a raw disk took 3.9 s of the processor with two and 2.8 with one.
+/// Builds a runtime with one worker thread. With two threads, the task of a connection and the
+/// task that passes its bytes on wake each other for every read: an upload of a raw disk took 3.9
+/// s of CPU time with two threads and 2.8 s with one.
 fn build_runtime() -> Result<Runtime, ProcessStartError> {
     let mut builder = Builder::new_multi_thread();
     coalesce::wake_ups(&mut builder).worker_threads(1).enable_all();
-    // tokio returns an error if there is no epoll, and panics if there is no thread or no socket
-    // pair for signals.
+    // tokio returns an error if epoll is not available, but panics if it cannot get a thread or a
+    // socket pair for signals.
     panics::catch_panic(|| builder.build())
         .map_err(|panicked| panicked.words)
         .and_then(|built| built.map_err(|error| error.to_string()))
         .map_err(ProcessStartError::Runtime)
 }
 
-/// Prints the version, which all our programs share.
+/// Prints the version, which is the same for all programs.
 fn print_version(program: &str) -> ExitCode {
     let line = format!("{program} {}\n", *crate::VERSION);
     match command_line::print_stdout(line.as_bytes()) {

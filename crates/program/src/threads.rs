@@ -1,10 +1,10 @@
-//! Threads, which a system may refuse: the limit of a pod's or node's processes (`pids`) counts
-//! them.
+//! Starts threads and reports when the system refuses one. The process limit of a pod or node
+//! (`pids`) counts threads too.
 //!
-//! tokio makes threads as well, for `spawn_blocking` and what rests on it (`lookup_host`,
-//! `tokio::fs`). If it gets none, it panics, or leaves the work in a queue that no thread takes
-//! it from: a job waited there for ever. So our programs use neither; `ci/boundaries` looks for
-//! them.
+//! tokio starts threads as well, for `spawn_blocking` and everything built on it (`lookup_host`,
+//! `tokio::fs`). If it gets none, it panics, or it leaves the work in a queue that no thread
+//! serves: a job once waited there for ever. Our programs therefore use none of these functions;
+//! `ci/boundaries` checks this.
 
 use std::io;
 use std::thread::Builder;
@@ -14,20 +14,20 @@ use tokio::sync::oneshot;
 
 use crate::panics::{self, CaughtPanic};
 
-/// Work that another thread was to do, and did not.
+/// Reasons why work on another thread was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum ThreadError {
-    /// The system gives no thread.
+    /// The system refused to start a thread.
     #[error(
         "cannot start a thread: {0}; raise the limit of processes (pids of the pod or node, or ulimit -u)"
     )]
     Refused(io::Error),
-    /// The work has panicked.
+    /// The work panicked.
     #[error(transparent)]
     Panicked(#[from] CaughtPanic),
 }
 
-/// Begins `work` on a thread of its own, on which the runtime of the caller is the current one.
+/// Runs `work` on a new thread in which the caller's runtime is the current one.
 pub fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadError> {
     let runtime = Handle::try_current().ok();
     let started = Builder::new().spawn(move || {
@@ -37,21 +37,21 @@ pub fn start_thread(work: impl FnOnce() + Send + 'static) -> Result<(), ThreadEr
     started.map(drop).map_err(ThreadError::Refused)
 }
 
-/// Begins `work` on a thread of its own, where it may block. The future waits for its value;
-/// dropping the future does not stop the work.
+/// Runs `work` on a new thread, where it may block. The future resolves to its value. Dropping the
+/// future does not stop the work.
 pub fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> impl Future<Output = Result<T, ThreadError>> {
     let (done, ended) = oneshot::channel();
     let started = start_thread(move || {
-        // Perhaps nobody waits any more.
+        // The receiver is gone if the caller has dropped the future.
         done.send(panics::catch_panic(work)).ok();
     });
     async move {
         started?;
         match ended.await {
             Ok(ended) => Ok(ended?),
-            // Not reached: the thread cannot end without sending.
+            // Unreachable: the thread always sends a value before it ends.
             Err(gone) => Err(ThreadError::Refused(io::Error::other(gone))),
         }
     }

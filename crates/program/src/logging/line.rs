@@ -1,4 +1,4 @@
-//! One event as one line of text.
+//! Formats one event as one log line.
 
 use std::borrow::Cow;
 use std::fmt::{self, Debug};
@@ -16,10 +16,11 @@ use tracing_subscriber::registry::LookupSpan;
 use super::{LogFormat, LogOptions};
 use crate::color;
 
-/// Bytes of a message or a field at most: servers and annotations of users have their say in them.
+/// Maximum length of a message or a field in bytes. Servers and users' annotations can provide
+/// this text.
 const TEXT_BYTES: usize = 4 << 10;
 
-/// An event is a line, with the fields of the spans around it.
+/// Formats an event as one line with the fields of the spans around it.
 impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for LogOptions {
     fn format_event(
         &self,
@@ -42,7 +43,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> FormatEvent<S, FieldFormat> for Log
     }
 }
 
-/// Formats the fields of a span, which tracing-subscriber keeps as text: `key=JSON`, one a line.
+/// Formats the fields of a span, which tracing-subscriber stores as text: one `key=JSON` per line.
 pub(super) struct FieldFormat;
 
 impl<'writer> FormatFields<'writer> for FieldFormat {
@@ -53,10 +54,10 @@ impl<'writer> FormatFields<'writer> for FieldFormat {
     }
 }
 
-/// The parts of an event, in the order in which a line shows them.
+/// The parts of an event in the order in which a line shows them.
 struct LogLine {
     level: Level,
-    /// `file.rs:12`, or `folder/mod.rs:12`.
+    /// The source location: `file.rs:12`, or `folder/mod.rs:12`.
     place: String,
     fields: LogFields,
 }
@@ -70,7 +71,8 @@ impl LogLine {
         Self { level: *metadata.level(), place: format!("{file}:{}", metadata.line().unwrap_or(0)), fields }
     }
 
-    /// Adds the fields of a span around the event, but for those that the event, or a span within, has itself.
+    /// Adds the fields of a span around the event, except those that the event or an inner span
+    /// also has.
     fn add_span_fields(&mut self, span: &str) {
         let shown = &mut self.fields.shown;
         // tracing-subscriber puts a space before a field that was recorded after the others.
@@ -81,7 +83,8 @@ impl LogLine {
         }
     }
 
-    /// klog's text form: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, place.
+    /// Formats klog's text line: level letter, `MMDD HH:MM:SS.uuuuuu`, pid in 7 columns, source
+    /// location.
     fn klog_line(&self, time: SystemTime, pid: u32) -> String {
         let letter = match self.level {
             Level::ERROR => 'E',
@@ -96,7 +99,7 @@ impl LogLine {
         format!("{letter}{month:02}{day:02} {clock} {pid:>7} {place}] {text}\n")
     }
 
-    /// A line in which a warning has this mark.
+    /// Formats a plain line. Warnings begin with the label `warning`.
     fn plain_line(&self, program: &str, warning: &str) -> String {
         let kind = match self.level {
             Level::WARN => warning,
@@ -105,7 +108,7 @@ impl LogLine {
         format!("{program}: {kind}{}\n", self.message_text())
     }
 
-    /// An object with the keys of Kubernetes' JSON logs, and one for each field.
+    /// Formats a JSON object with the keys of Kubernetes' JSON logs and one key for each field.
     fn json_line(&self, time: SystemTime) -> String {
         let mut object = Map::new();
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
@@ -119,9 +122,9 @@ impl LogLine {
         format!("{}\n", printable::escape_json(&Value::from(object).to_string()))
     }
 
-    /// The message, then ` key=value` for each field.
+    /// The message, followed by ` key=value` for each field.
     fn message_text(&self) -> String {
-        // Text of a server must not be able to forge a line, or to turn one around.
+        // Text from a server must not be able to forge a line or to reverse the order of its text.
         let mut text = printable::escape_text(&self.fields.message).into_owned();
         for (name, value) in &self.fields.shown {
             let shown = match value {
@@ -138,7 +141,7 @@ impl LogLine {
 #[derive(Default)]
 struct LogFields {
     message: String,
-    /// Names and values.
+    /// Names and values of the fields, in the order in which they were recorded.
     shown: Vec<(String, Value)>,
 }
 
@@ -168,7 +171,8 @@ impl Visit for LogFields {
     }
 }
 
-/// The name of a file, with its folder where the name alone tells nothing: many folders have one of these.
+/// The file name of a path. Names that occur in many directories, such as `mod.rs`, are preceded
+/// by their directory.
 fn name_of(path: &str) -> &str {
     let behind_slash = |nth| {
         let slash = path.rmatch_indices('/').nth(nth);
@@ -180,7 +184,7 @@ fn name_of(path: &str) -> &str {
     }
 }
 
-/// The beginning of a long text, and how long it was.
+/// Truncates a long text and appends its original length.
 fn shorten_text(text: &str) -> Cow<'_, str> {
     if text.len() <= TEXT_BYTES {
         return text.into();
@@ -190,7 +194,7 @@ fn shorten_text(text: &str) -> Cow<'_, str> {
     format!("{beginning}… ({} bytes in all)", text.len()).into()
 }
 
-/// `value`, with quotes and escapes of JSON where it could not be told from what follows it.
+/// Quotes and escapes `value` as JSON if it could not be distinguished from the text after it.
 fn quote_value(value: &str) -> Cow<'_, str> {
     let is_bare = |c: char| !c.is_whitespace() && printable::is_printable(c) && !matches!(c, '"' | '=');
     match !value.is_empty() && value.chars().all(is_bare) {
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn known_moments() {
-        // Seconds as `date -u -d … +%s` prints them.
+        // The seconds as printed by `date -u -d … +%s`.
         for (seconds, stamp) in [
             (0, "0101 00:00:00"),
             (951_782_400, "0229 00:00:00"),

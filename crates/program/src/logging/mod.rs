@@ -1,7 +1,9 @@
-//! Log lines on stderr: klog's shape for pods, plain text for people, JSON for those who ask for it.
+//! Writes log lines to stderr: in klog's format for pods, as plain text for people, or as JSON on
+//! request.
 //!
-//! An event becomes one line, written with one call; nothing is buffered. A closed stderr loses lines and
-//! never ends the process. The fields of the spans around an event follow its own.
+//! Each event becomes one line, which is written with one call and without buffering. If stderr is
+//! closed, lines are lost, but the process continues. The fields of the spans around an event
+//! follow the fields of the event.
 
 mod line;
 
@@ -18,7 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::color;
 use crate::env::NamedStrings;
 
-/// The crates whose events follow the verbosity; a test compares them with the workspace.
+/// Our crates, whose events follow the verbosity. A test compares this list with the workspace.
 const OUR_CRATES: [&str; 18] = [
     "benches",
     "cloner",
@@ -40,10 +42,11 @@ const OUR_CRATES: [&str; 18] = [
     "volume",
 ];
 
-/// The client of Kubernetes. All its failures come back as errors, and our sentences about them are enough for people.
+/// The Kubernetes client. It returns all its failures as errors, which we report ourselves, so its
+/// own events are hidden at verbosity 0.
 const CLUSTER_CLIENT: &str = "kube_client";
 
-/// The shape of a line.
+/// The format of a log line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// `I0929 02:13:54.319027       1 job.rs:12] message key=value`, in UTC.
@@ -70,8 +73,8 @@ pub enum LogStyle {
 }
 
 impl LogStyle {
-    /// The choice in [`FORMAT_VARIABLE`]: text unless it is `json`. A value that means nothing is
-    /// not worth a pod that does not start.
+    /// Reads the choice from [`FORMAT_VARIABLE`]: JSON if it is `json`, otherwise text. An unknown
+    /// value also means text, because a pod should not fail to start for it.
     pub fn from_env(env: &dyn NamedStrings) -> Self {
         match env.get(FORMAT_VARIABLE).as_deref() {
             Some("json") => Self::Json,
@@ -79,7 +82,7 @@ impl LogStyle {
         }
     }
 
-    /// The format for this choice, of a program whose text is `text`.
+    /// The format for this choice. `text` is the text format of the program.
     pub fn log_format(self, text: LogFormat) -> LogFormat {
         match self {
             Self::Text => text,
@@ -91,16 +94,17 @@ impl LogStyle {
 /// The settings of the log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogOptions {
-    /// The shape of a line.
+    /// The format of a log line.
     pub format: LogFormat,
-    /// klog's `-v`: 0 warnings and errors, 1 information, 3 debugging, 5 traces.
+    /// klog's `-v`: 0 for warnings and errors, 1 for information, 3 for debug messages, 5 for
+    /// traces.
     pub verbosity: u8,
-    /// The name before plain lines.
+    /// The program name that begins each plain line.
     pub program: &'static str,
 }
 
 impl LogOptions {
-    /// The least severe level that is shown.
+    /// The least severe level that is logged at this verbosity.
     pub fn level_filter(&self) -> LevelFilter {
         match self.verbosity {
             0 => LevelFilter::WARN,
@@ -111,12 +115,12 @@ impl LogOptions {
     }
 }
 
-/// Logs to stderr from now on. Only the first call of a process has an effect.
+/// Starts logging to stderr. Only the first call in a process has an effect.
 pub fn init(options: LogOptions) {
     init_with(options, io::stderr);
 }
 
-/// Like [`init`], for a writer of the caller's own: a progress bar must step aside for a line.
+/// Like [`init`], but with another writer, such as one that moves a progress bar out of the way.
 pub fn init_with<W>(options: LogOptions, writer: W)
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -126,7 +130,8 @@ where
     }
 }
 
-/// A subscriber that writes lines to `writer`; for tests, with `tracing::subscriber::with_default`.
+/// Builds a subscriber that writes lines to `writer`. Tests use it with
+/// `tracing::subscriber::with_default`.
 pub fn build_subscriber<W>(options: LogOptions, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -145,14 +150,14 @@ where
         .with_writer(writer)
         .fmt_fields(FieldFormat)
         .event_format(options)
-        // A log that cannot be written has nowhere to say so, and the work must go on.
+        // A failure to write the log cannot be logged anywhere, and the work must continue.
         .log_internal_errors(false);
     tracing_subscriber::registry()
         .with(filter_fn(shows).with_max_level_hint(options.level_filter()))
         .with(lines)
 }
 
-/// The sentence of a line with a warning, without what stands before it.
+/// Returns the message of a warning line, without the program name and the label before it.
 #[cfg(feature = "progress")]
 pub(crate) fn warning_sentence(line: &str) -> &str {
     let marks = [color::WARNING, color::PLAIN_WARNING];
@@ -160,16 +165,18 @@ pub(crate) fn warning_sentence(line: &str) -> &str {
     behind_mark.map_or(line, |(_, sentence)| sentence).trim_end()
 }
 
-/// True for an event of our code, which follows the verbosity. All others may only warn: HTTP libraries print headers, and so
-/// credentials, when they debug.
+/// True for an event of our own code, which follows the verbosity. Events of all other code are
+/// logged only as warnings or errors, because HTTP libraries print headers, and thus credentials,
+/// at debug level.
 ///
-/// An event under the name of another crate is not ours. Asked once for each place that logs.
+/// An event of our code with another crate's target does not count as ours. tracing calls this
+/// once for each callsite.
 fn is_ours(module: Option<&str>, target: &str) -> bool {
     let krate = crate_of(target);
     module.map(crate_of) == Some(krate) && OUR_CRATES.contains(&krate)
 }
 
-/// The crate of a path of modules.
+/// The crate name of a module path.
 fn crate_of(path: &str) -> &str {
     path.split("::").next().unwrap_or(path)
 }
@@ -185,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// A writer that keeps what it gets.
+    /// A writer that collects everything written to it.
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);
 

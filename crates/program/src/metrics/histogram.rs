@@ -1,4 +1,4 @@
-//! How often a quantity had which size.
+//! Histograms: the distribution of a quantity over buckets.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::registry::Gauge;
 
-/// Seconds of a transfer: from a moment to the half day that a large disk takes over a slow line.
+/// Buckets for the duration of a transfer in seconds, from one second to the 12 hours that a large
+/// disk takes over a slow connection.
 pub const TRANSFER_SECONDS: &[f64] = &[1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 43200.0];
 
-/// Bytes of a transfer, from 1 MiB to 1 TiB.
+/// Buckets for the size of a transfer in bytes, from 1 MiB to 1 TiB.
 pub const TRANSFER_BYTES: &[f64] = &[
     1_048_576.0,
     16_777_216.0,
@@ -22,15 +23,15 @@ pub const TRANSFER_BYTES: &[f64] = &[
     1_099_511_627_776.0,
 ];
 
-/// The distribution of a quantity. Clones share it.
+/// The distribution of a quantity. Clones share the values.
 #[derive(Debug, Clone)]
 pub struct Histogram(Arc<Distribution>);
 
 #[derive(Debug)]
 struct Distribution {
-    /// The largest value of each bucket but the last, in ascending order.
+    /// The upper bound of each bucket except the last, in ascending order.
     bounds: &'static [f64],
-    /// The values in each bucket; the last has those above all bounds.
+    /// The number of values in each bucket. The last bucket holds the values above all bounds.
     counts: Vec<AtomicU64>,
     sum: Gauge,
 }
@@ -41,7 +42,7 @@ impl Histogram {
         Self(Arc::new(Distribution { bounds, counts, sum: Gauge::default() }))
     }
 
-    /// Counts `value`.
+    /// Adds `value` to its bucket.
     pub fn observe(&self, value: f64) {
         let Distribution { bounds, counts, sum } = &*self.0;
         let bucket = bounds.partition_point(|bound| *bound < value);
@@ -51,7 +52,8 @@ impl Histogram {
         }
     }
 
-    /// The lines `NAME_bucket{le="…"}`, each with the values up to its bound, and their sum and number.
+    /// The lines `NAME_bucket{le="…"}`, each with the number of values up to that bound, followed
+    /// by the sum and the number of all values.
     pub(super) fn sample_text(&self, name: &str) -> String {
         let Distribution { bounds, counts, sum } = &*self.0;
         let limits = bounds.iter().map(ToString::to_string).chain(["+Inf".to_owned()]);

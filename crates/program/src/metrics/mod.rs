@@ -1,9 +1,10 @@
-//! Metrics of one process: what they count ([`MetricsRegistry`]). The crate `https` has the endpoint that shows them.
+//! Metrics of one process, collected in a [`MetricsRegistry`]. The crate `https` provides the
+//! endpoint that serves them.
 //!
-//! The text is written here and not by `prometheus-client` (0.25), which writes OpenMetrics
-//! (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from the start, while
-//! CDI's controllers read the progress line with a regular expression that allows one label, one
-//! space and no exponent, and a series must not exist before it is touched.
+//! The text format is written here and not by `prometheus-client` (0.25). That crate writes
+//! OpenMetrics (`# TYPE` without `_total`, `# EOF`, exponents) and shows every series from the
+//! start. CDI's controllers read the progress line with a regular expression that allows one
+//! label, one space and no exponent, and that series must not exist before its first update.
 
 mod histogram;
 mod process;
@@ -14,7 +15,8 @@ pub use histogram::{Histogram, TRANSFER_BYTES, TRANSFER_SECONDS};
 pub use progress::ProgressMetric;
 pub use registry::{Counter, Gauge, MetricValue, MetricsRegistry, SecondsCounter};
 
-/// Name and help text of the importer's progress, as CDI's controllers and alert rules know them.
+/// Name and help text of the importer's progress, as CDI's controllers and alert rules expect
+/// them.
 pub const IMPORT_PROGRESS: (&str, &str) =
     ("kubevirt_cdi_import_progress_total", "The import progress in percentage");
 
@@ -22,13 +24,13 @@ pub const IMPORT_PROGRESS: (&str, &str) =
 pub const CLONE_PROGRESS: (&str, &str) =
     ("kubevirt_cdi_clone_progress_total", "The clone progress in percentage");
 
-/// Name and help text of the progress of OpenStack's populator, as its controller knows it.
+/// Name and help text of the progress of the OpenStack populator, as its controller expects them.
 pub const OPENSTACK_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_openstack_populator_progress_total",
     "The progress of the volume that is filled from OpenStack in percentage",
 );
 
-/// Name and help text of the progress of oVirt's populator.
+/// Name and help text of the progress of the oVirt populator.
 pub const OVIRT_PROGRESS: (&str, &str) = (
     "kubevirt_cdi_ovirt_progress_total",
     "The progress of the volume that is filled from oVirt in percentage",

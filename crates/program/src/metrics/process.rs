@@ -1,17 +1,19 @@
-//! Metrics of the process itself, under the names that all exporters have (Prometheus, "Writing client libraries": process metrics).
+//! Metrics of the process itself, under the standard names of Prometheus exporters (Prometheus,
+//! "Writing client libraries": process metrics).
 
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::version;
 
-/// The figures of `/proc/self/stat` behind the name of the process (proc(5)), counted from 0: state, …
+/// Indices of fields in `/proc/self/stat` (proc(5)), counted from 0 at the field after the process
+/// name, which is the state.
 const USER_TICKS: usize = 11;
 const SYSTEM_TICKS: usize = 12;
 const START_TICKS: usize = 19;
 const RESIDENT_PAGES: usize = 21;
 
-/// Reads the series of this process. Series for which the kernel has no figure are left out.
+/// The series of this process as text. Series for which the kernel provides no value are omitted.
 pub(super) fn encode_text() -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, labels: &str, value: Option<String>| {
@@ -44,13 +46,14 @@ pub(super) fn encode_text() -> String {
     text
 }
 
-/// The numbers behind the name of the process, which may have spaces and parentheses. The state, a letter, and what is negative are 0.
+/// The numbers after the process name, which may itself contain spaces and parentheses. The state
+/// (a letter) and negative numbers are returned as 0.
 fn stat_fields(stat: &str) -> Vec<u64> {
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
     behind.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect()
 }
 
-/// When the machine was started, in seconds since 1970.
+/// The time at which the machine booted, in seconds since 1970.
 fn boot_time() -> Option<f64> {
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Progress in percent, for the controllers.
+//! Progress in percent, for CDI's controllers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,24 +6,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 100 % in hundredths of a percent.
 const COMPLETE: u64 = 10_000;
 
-/// The part of the work that is done: a series that is absent until first touched, only grows, and reaches
-/// 100 only with [`finish`](Self::set_complete). Clones share the value.
+/// The completed share of the work. The series is absent until its first update, never decreases,
+/// and reaches 100 only through [`set_complete`](Self::set_complete). Clones share the value.
 #[derive(Debug, Clone, Default)]
 pub struct ProgressMetric {
-    /// 0 when untouched, otherwise 1 + hundredths of a percent, so that `fetch_max` covers both rules.
+    /// 0 before the first update, otherwise 1 plus hundredths of a percent. With this encoding a
+    /// single `fetch_max` covers both rules.
     state: Arc<AtomicU64>,
 }
 
 impl ProgressMetric {
-    /// `done` of `total` bytes are finished. Up to 99.99 %: work remains after the last byte. Nothing is
-    /// known when `total` is 0, so the series stays as it is.
+    /// Records that `done` of `total` bytes are finished. The value is capped at 99.99 %, because
+    /// work remains after the last byte. If `total` is 0 the share is unknown and the series does
+    /// not change.
     pub fn record_bytes(&self, done: u64, total: u64) {
         if let Some(hundredths) = (u128::from(done) * u128::from(COMPLETE)).checked_div(total.into()) {
             self.raise_to(u64::try_from(hundredths).unwrap_or(COMPLETE).min(COMPLETE - 1));
         }
     }
 
-    /// All work is done: 100 %.
+    /// Records that all work is done: 100 %.
     pub fn set_complete(&self) {
         self.raise_to(COMPLETE);
     }
@@ -32,7 +34,7 @@ impl ProgressMetric {
         self.state.fetch_max(hundredths + 1, Ordering::Relaxed);
     }
 
-    /// The value with two decimals, never in exponent form; `None` when untouched.
+    /// The value with two decimals, never in exponent form; `None` before the first update.
     pub(super) fn value_text(&self) -> Option<String> {
         let hundredths = self.state.load(Ordering::Relaxed).checked_sub(1)?;
         Some(format!("{}.{:02}", hundredths / 100, hundredths % 100))

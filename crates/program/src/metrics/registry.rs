@@ -17,7 +17,7 @@ pub struct MetricsRegistry {
     families: Arc<Mutex<Vec<MetricFamily>>>,
 }
 
-/// A whole number that only grows. Clones share the value.
+/// A whole number that never decreases. Clones share the value.
 #[derive(Debug, Clone, Default)]
 pub struct Counter(Arc<AtomicU64>);
 
@@ -27,13 +27,13 @@ impl Counter {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// The sum so far.
+    /// The current value.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A time that only grows, shown in seconds. Clones share the value.
+/// A duration that never decreases, exported in seconds. Clones share the value.
 #[derive(Debug, Clone, Default)]
 pub struct SecondsCounter(Arc<AtomicU64>);
 
@@ -44,13 +44,14 @@ impl SecondsCounter {
         self.0.fetch_add(nanos, Ordering::Relaxed);
     }
 
-    /// The sum so far.
+    /// The current value.
     pub fn value(&self) -> Duration {
         Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// A number that is set, such as seconds of a stage. Clones share the value.
+/// A number that can be set to any value, such as the number of open connections. Clones share the
+/// value.
 #[derive(Debug, Clone, Default)]
 pub struct Gauge(Arc<AtomicU64>);
 
@@ -63,17 +64,17 @@ impl Gauge {
     /// Adds `amount`, which may be negative.
     pub fn add(&self, amount: f64) {
         let sum = |bits| Some((f64::from_bits(bits) + amount).to_bits());
-        // Always `Ok`: the closure never declines.
+        // This never fails, because the closure always returns a new value.
         self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, sum).ok();
     }
 
-    /// The last value that was set, 0 before.
+    /// The current value, initially 0.
     pub fn value(&self) -> f64 {
         f64::from_bits(self.0.load(Ordering::Relaxed))
     }
 }
 
-/// All series of one name.
+/// All series with one name.
 #[derive(Debug)]
 struct MetricFamily {
     name: Cow<'static, str>,
@@ -83,23 +84,23 @@ struct MetricFamily {
 
 #[derive(Debug)]
 struct MetricSeries {
-    /// `{name="value",…}`, empty without labels.
+    /// `{name="value",…}`, or empty without labels.
     labels: String,
     value: MetricValue,
 }
 
-/// The value of a series, which the program changes.
+/// The value of a series, shared with the code that updates it.
 #[derive(Debug)]
 pub enum MetricValue {
-    /// A whole number that only grows.
+    /// A whole number that never decreases.
     Counter(Counter),
-    /// A time that only grows.
+    /// A duration that never decreases.
     Seconds(SecondsCounter),
-    /// A number that is set.
+    /// A number that can be set to any value.
     Gauge(Gauge),
-    /// A percentage that only grows.
+    /// A percentage that never decreases.
     Progress(ProgressMetric),
-    /// How often a quantity had which size.
+    /// The distribution of a quantity.
     Histogram(Histogram),
 }
 
@@ -118,15 +119,15 @@ impl From<SecondsCounter> for MetricValue {
 impl MetricValue {
     fn type_name(&self) -> &'static str {
         match self {
-            // Progress is a counter by name and by contract, although it is a percentage.
+            // Progress is a percentage, but a counter by its name and by contract.
             Self::Counter(_) | Self::Seconds(_) | Self::Progress(_) => "counter",
             Self::Gauge(_) => "gauge",
             Self::Histogram(_) => "histogram",
         }
     }
 
-    /// The lines of the series `name` with `labels`; `None` when it must not be shown yet. Rust
-    /// never prints a number in exponent form here.
+    /// The lines of the series `name` with `labels`, or `None` if it must not be shown yet. Rust's
+    /// `to_string` never prints these numbers in exponent form.
     fn sample_text(&self, name: &str, labels: &str) -> Option<String> {
         let value = match self {
             Self::Counter(counter) => counter.value().to_string(),
@@ -140,7 +141,8 @@ impl MetricValue {
 }
 
 impl MetricsRegistry {
-    /// A new counter. Counter names end in `_total`; label values come from a fixed set, never from input.
+    /// Registers a new counter. Counter names end in `_total`. Label values must come from a fixed
+    /// set, never from input.
     pub fn add_counter(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -150,7 +152,7 @@ impl MetricsRegistry {
         self.add_series(name.into(), help.into(), labels, MetricValue::Counter)
     }
 
-    /// A new counter of time; its name ends in `_seconds_total`.
+    /// Registers a new counter of durations, whose name ends in `_seconds_total`.
     pub fn add_seconds_counter(
         &self,
         name: impl Into<Cow<'static, str>>,
@@ -160,24 +162,25 @@ impl MetricsRegistry {
         self.add_series(name.into(), help.into(), labels, MetricValue::Seconds)
     }
 
-    /// A new gauge.
+    /// Registers a new gauge.
     pub fn add_gauge(&self, name: &'static str, help: &'static str, labels: &[(&str, &str)]) -> Gauge {
         self.add_series(name.into(), help.into(), labels, MetricValue::Gauge)
     }
 
-    /// A new progress series, with the one label by which the controllers find it.
+    /// Registers a new progress series with the label `ownerUID`, by which the controllers find
+    /// it.
     pub fn add_progress(&self, name: &'static str, help: &'static str, owner_uid: &str) -> ProgressMetric {
         self.add_series(name.into(), help.into(), &[("ownerUID", owner_uid)], MetricValue::Progress)
     }
 
-    /// A new histogram, whose buckets end at `bounds` and at infinity.
+    /// Registers a new histogram with buckets that end at `bounds` and at infinity.
     pub fn add_histogram(&self, name: &'static str, help: &'static str, bounds: &'static [f64]) -> Histogram {
         let histogram = Histogram::new(bounds);
         self.show_value(name.into(), help.into(), &[], MetricValue::Histogram(histogram.clone()));
         histogram
     }
 
-    /// Shows `value`, which is that of the metric `name`, also under a name of earlier releases.
+    /// Exports `value` of the metric `name` under the name of earlier releases as well.
     pub fn add_deprecated(
         &self,
         old_name: &'static str,
@@ -189,7 +192,7 @@ impl MetricsRegistry {
         self.show_value(old_name.into(), help.into(), labels, value.into());
     }
 
-    /// A new series, whose value is shown as `kind`.
+    /// Creates and registers a value, which is exported as `kind`.
     fn add_series<V: Clone + Default>(
         &self,
         name: Cow<'static, str>,
@@ -224,12 +227,12 @@ impl MetricsRegistry {
         }
     }
 
-    /// The page for Prometheus: all series, and those of the process itself.
+    /// The page for Prometheus: all registered series, and the metrics of the process itself.
     pub fn encode_page(&self) -> String {
         self.encode_text() + &process::encode_text()
     }
 
-    /// All series that may be shown, as text; a family without any is left out.
+    /// All registered series that may be shown, as text. A family without such series is omitted.
     pub fn encode_text(&self) -> String {
         let mut text = String::new();
         for family in self.families.lock().iter() {
