@@ -1,4 +1,5 @@
-//! The clap frame: how every command line looks, what it can print about itself, how much it says, and how a command fails.
+//! The shared part of all command lines, built on clap: the layout of help, the subcommands that
+//! every program has, the verbosity options, and how a failed command is reported.
 
 mod completion;
 mod tls;
@@ -25,14 +26,15 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use crate::exit::{self, ExitReason};
 
-/// The colours of help.
+/// The colours of help texts.
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
     .usage(AnsiColor::Green.on_default().bold())
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-// The commands of every program. No doc comment: clap would take it for the description of the program that they are added to.
+// The subcommands of every program. This has no doc comment because clap would use it as the
+// description of the program that these commands are added to.
 #[derive(Debug, Subcommand)]
 enum CommonCommand {
     /// Print a completion script for a shell
@@ -44,20 +46,21 @@ enum CommonCommand {
     Man,
 }
 
-/// A command that failed, in a sentence.
+/// The error of a failed command. Its `Display` is the message for the user.
 pub trait FailedCommand: Display {
-    /// The exit code that goes with the sentence.
+    /// The exit code for this error.
     fn exit_reason(&self) -> ExitReason;
 }
 
-/// For a program without commands of its own.
+/// The error type of a program without subcommands of its own.
 impl FailedCommand for Infallible {
     fn exit_reason(&self) -> ExitReason {
         match *self {}
     }
 }
 
-/// Runs what `arguments` (without the name of `program`) ask for: a command of `P` by `run`, or one of those that every program has.
+/// Parses `arguments` (without the program name) and runs the command: a command of `P` with
+/// `run`, or one of the commands that every program has.
 pub fn main<P, E>(
     program: &'static str,
     arguments: &[OsString],
@@ -70,7 +73,8 @@ where
     main_with_values(program, arguments, |_| Vec::new(), run)
 }
 
-/// [`main`] of a program that lists values for completion: those of the arguments whose hint is `ValueHint::Other`.
+/// Like [`main`], for a program that also lists values for completion. `list_values` lists them
+/// for arguments with the hint `ValueHint::Other`.
 pub fn main_with_values<P, E>(
     program: &'static str,
     arguments: &[OsString],
@@ -112,7 +116,7 @@ where
     let exit = match parsed {
         Ok(Ok(own)) => run(own).map_err(|failed| {
             match failed.exit_reason() {
-                // Whoever pressed Ctrl-C sees no error.
+                // A person who pressed Ctrl-C does not need an error label.
                 ExitReason::Signalled(_) => print_line(program, &failed),
                 _ => print_error(program, &failed),
             }
@@ -127,7 +131,8 @@ where
                 let tip = StyledStr::from("options of a subcommand follow its name");
                 error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
             }
-            // Help asked for goes to stdout and is a success, everything else to stderr.
+            // Help that was asked for goes to stdout and is a success; everything else goes to
+            // stderr.
             let error = error.format(&mut command);
             error.print().ok();
             Err(if error.use_stderr() { ExitReason::Usage } else { ExitReason::Done })
@@ -136,7 +141,7 @@ where
     exit.err().unwrap_or(ExitReason::Done).into()
 }
 
-/// True if the argument that `error` is about comes first, and a subcommand follows.
+/// True if the unknown argument in `error` comes first and a subcommand follows it.
 fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsString]) -> bool {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidArg) else {
         return false;
@@ -145,10 +150,10 @@ fn is_before_subcommand<P: CommandFactory>(error: &clap::Error, arguments: &[OsS
     first.is_some_and(|first| first.starts_with(unknown)) && names_subcommand::<P>(arguments)
 }
 
-/// Columns of the narrowest terminal for which help is laid out.
+/// Width in columns of the narrowest terminal that help is laid out for.
 const HELP_COLUMNS: usize = 80;
 
-/// The command line `P` with what those of all programs have.
+/// The command line `P`, extended by the commands and options of all programs.
 pub fn build_command<P: CommandFactory>() -> Command {
     add_common_help(P::command())
 }
@@ -159,12 +164,14 @@ fn add_common_help(own: Command) -> Command {
             Some(examples) => format!("{examples}\n\n{}", exit::HELP),
             None => exit::HELP.to_owned(),
         };
-        // A terminal would break it, and what is pasted would run without its end.
+        // A narrower terminal would wrap the line, and an example pasted from it would lose its
+        // end.
         debug_assert!(help.lines().all(|line| line.chars().count() < HELP_COLUMNS), "too wide:\n{help}");
         command.after_help(help)
     };
     let own = with_codes(own.mut_subcommands(with_codes));
-    // What only prints something obeys no option of the program; clap would list them there.
+    // The added commands only print text and ignore the program's global options, so these are
+    // hidden there. Otherwise clap would list them.
     let global: Vec<_> = own.get_arguments().filter(|option| option.is_global_set()).cloned().collect();
     let hidden = || global.iter().map(|option| option.clone().global(false).hide(true));
     CommonCommand::augment_subcommands(own)
@@ -177,9 +184,10 @@ fn add_common_help(own: Command) -> Command {
 }
 
 impl CommonCommand {
-    /// The text that `program` prints, whose command line is `P`.
+    /// The text that this command prints for `program`, whose command line is `P`.
     fn output_text<P: CommandFactory>(&self, program: &str) -> Vec<u8> {
-        // Anew: in a command that has parsed something `help` has no subcommands.
+        // Builds a new command: in one that has already parsed arguments, `help` has no
+        // subcommands.
         let mut command = build_command::<P>();
         let mut text = Vec::new();
         match self {
@@ -197,7 +205,23 @@ impl CommonCommand {
     }
 }
 
-/// The manual in roff: a page for the program, followed by one for each subcommand.
+/// Removes the lines that offer hidden subcommands from a completion script, because help does not
+/// list them either.
+fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
+    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
+    let offers: Vec<_> = hidden
+        .flat_map(|command| {
+            let name = command.get_name();
+            // The forms in which the scripts for elvish and PowerShell offer a subcommand.
+            [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
+        })
+        .collect();
+    let script = String::from_utf8_lossy(script);
+    let lines = script.split_inclusive('\n');
+    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
+}
+
+/// The manual in roff: one page for the program, followed by one page for each subcommand.
 fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     program.build();
     clap_mangen::Man::new(program.clone()).render(page)?;
@@ -240,12 +264,13 @@ pub struct ServerOutputArgs {
 }
 
 impl LogArgs {
-    /// Logs of a command of `program` go to stderr from now on: without `-v` there are warnings alone, since it prints what became of it.
+    /// Starts logging of a command of `program` to stderr. Without `-v` only warnings and errors
+    /// are logged, because a command prints its result itself.
     pub fn begin_logging(&self, program: &'static str) {
         self.begin_above(program, io::stderr);
     }
 
-    /// [`LogArgs::begin_logging`] with a writer that steps aside for a progress bar.
+    /// Like [`LogArgs::begin_logging`], with a writer that moves a progress bar out of the way.
     pub fn begin_above<W>(&self, program: &'static str, writer: W)
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -255,12 +280,14 @@ impl LogArgs {
 }
 
 impl ServerOutputArgs {
-    /// Logs of a server go to stderr from now on, which says at least what happens: nothing else tells what became of an upload.
+    /// Starts logging of a server to stderr. Unless `-q` is given, the log has at least
+    /// information messages, because nothing else reports the result of an upload.
     pub fn begin_logging(&self, program: &'static str) {
         self.begin_above(program, io::stderr);
     }
 
-    /// [`ServerOutputArgs::begin_logging`] with a writer that steps aside for a progress bar.
+    /// Like [`ServerOutputArgs::begin_logging`], with a writer that moves a progress bar out of
+    /// the way.
     pub(crate) fn begin_above<W>(&self, program: &'static str, writer: W)
     where
         W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
@@ -270,7 +297,7 @@ impl ServerOutputArgs {
         init_logging(program, self.log_style(), klog_verbosity(steps), writer);
     }
 
-    /// True if people are to read along.
+    /// True if the output is meant for people: text, and not `-q`.
     #[cfg(feature = "progress")]
     pub(crate) fn is_for_people(&self) -> bool {
         !self.output.quiet && self.log_style() == LogStyle::Text
@@ -281,7 +308,7 @@ impl ServerOutputArgs {
     }
 }
 
-/// The steps of `-v` in the numbers of klog's.
+/// Converts the number of `-v` options to klog's verbosity.
 fn klog_verbosity(steps: u8) -> u8 {
     match steps {
         0 => 0,
@@ -301,7 +328,7 @@ where
     crate::install_provider();
 }
 
-/// Writes to standard output. A reader that has seen enough (`| head`) is no error.
+/// Writes to standard output. A closed pipe (`| head`) is not an error.
 pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -310,28 +337,29 @@ pub fn print_stdout(bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes what `program` says of something that is done already. That it cannot be said is no failure: it goes to stderr.
+/// Prints a summary after success. If stdout cannot be written, the error goes to stderr and the
+/// exit code stays 0.
 pub fn print_summary(program: &str, summary: &str) {
     if let Err(error) = print_stdout(summary.as_bytes()) {
-        // The exit code still says it when stderr is closed as well.
+        // If stderr is closed too, the message is lost, but the exit code still reports success.
         print_error(program, format_args!("done, but stdout cannot be written: {error}"));
     }
 }
 
-/// Writes an error of `program` to standard error, marked where that is a terminal with colours.
-/// When it is closed, the exit code still says it.
+/// Writes an error of `program` to standard error, with a label if stderr is a terminal with
+/// colours. If stderr is closed, only the exit code reports the error.
 pub fn print_error(program: &str, sentence: impl Display) {
     write_sentence(program, if color::is_stderr_colored() { color::ERROR } else { "" }, sentence);
 }
 
-/// Writes a sentence of `program` that is no error to standard error.
+/// Writes a message of `program` to standard error, without the label of an error.
 pub fn print_line(program: &str, sentence: impl Display) {
     write_sentence(program, "", sentence);
 }
 
 fn write_sentence(program: &str, label: &str, sentence: impl Display) {
     let sentence = sentence.to_string();
-    // In one write: other threads write log lines.
+    // Written with one call, because other threads write log lines at the same time.
     let line = format!("{program}: {label}{}\n", printable::escape_text(&sentence));
     io::stderr().write_all(line.as_bytes()).ok();
 }

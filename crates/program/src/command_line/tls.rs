@@ -1,4 +1,4 @@
-//! The certificate of a server, on its command line.
+//! Options for the certificate of a server.
 
 use std::path::PathBuf;
 

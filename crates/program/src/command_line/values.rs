@@ -1,4 +1,4 @@
-//! Values, as people write them on command lines.
+//! Parsers for values on command lines.
 
 use std::fmt;
 use std::fs;
@@ -13,10 +13,10 @@ use rustix::fs::{Access, access};
 
 use crate::quantity;
 
-/// The default of a server's `--listen`: this machine alone.
+/// The default of a server's `--listen`: reachable from this machine only.
 pub const LISTEN: &str = "127.0.0.1:8443";
 
-/// An address to listen on, `ADDRESS:PORT`; no address means all.
+/// Parses an address to listen on, `ADDRESS:PORT`. An empty address means all addresses.
 pub fn listen(text: &str) -> Result<(String, u16), String> {
     let (address, port) = text.rsplit_once(':').ok_or("use ADDRESS:PORT")?;
     let port = port.parse().map_err(|_| format!("{port:?} is not a port: use a number to 65535"))?;
@@ -24,10 +24,11 @@ pub fn listen(text: &str) -> Result<(String, u16), String> {
     Ok((address.to_owned(), port))
 }
 
-/// The URL by which a client on this machine finds a server that listens on `address`.
+/// The URL by which a client on this machine reaches a server that listens on `address`.
 pub fn server_url(address: SocketAddr) -> String {
-    // By number: `localhost` has an address of each family, and at the other one somebody else's
-    // server may have the same port. Certificates that servers make for themselves have both.
+    // The URL has a number instead of `localhost`, which resolves to an address of each family:
+    // another server might listen on the same port of the other address. Self-signed certificates
+    // of our servers cover both addresses.
     let host = match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(Ipv6Addr::UNSPECIFIED) => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -36,7 +37,7 @@ pub fn server_url(address: SocketAddr) -> String {
     format!("https://{}", SocketAddr::new(host, address.port()))
 }
 
-/// A folder that exists and in which this process may make files.
+/// Parses the path of an existing directory in which this process may create files.
 pub fn writable_folder(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     let metadata = fs::metadata(&path).map_err(|error| match error.kind() {
@@ -60,11 +61,12 @@ pub fn whole_number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "use a whole number, such as 3")
 }
 
-/// A time of at least a second: a whole number with `s`, `m` or `h`, or without for seconds.
+/// A duration of at least one second: a whole number with `s`, `m` or `h`; without a unit it
+/// counts seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DurationValue(pub Duration);
 
-/// The units of a [`DurationValue`], with their seconds.
+/// The units of a [`DurationValue`] and their length in seconds.
 const UNITS: [(&str, u64); 3] = [("h", 3600), ("m", 60), ("s", 1)];
 
 impl FromStr for DurationValue {
@@ -86,7 +88,7 @@ impl FromStr for DurationValue {
 }
 
 impl fmt::Display for DurationValue {
-    /// The largest unit of which it is a whole number.
+    /// Prints the duration in the largest unit of which it is a whole multiple.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.0.as_secs();
         let unit = UNITS.into_iter().find(|(_, unit)| seconds.is_multiple_of(*unit));
@@ -95,8 +97,9 @@ impl fmt::Display for DurationValue {
     }
 }
 
-/// Bytes a second: a whole number, with the suffix K, M or G for powers of 1024, or a quantity with a binary suffix, which means the
-/// same: `10M` is `10Mi`.
+/// Parses a rate in bytes per second: a whole number with an optional suffix K, M or G, or a
+/// Kubernetes quantity with a binary suffix. All suffixes are powers of 1024, so `10M` equals
+/// `10Mi`.
 pub fn byte_rate(text: &str) -> Result<NonZeroU64, String> {
     let not_zero = |bytes| {
         NonZeroU64::new(bytes)

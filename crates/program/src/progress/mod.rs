@@ -1,5 +1,5 @@
-//! A running job on a terminal: a bar, a line a second, or a JSON object a second, and log lines
-//! that do not tear the bar.
+//! Shows the progress of a running job: as a bar on a terminal, as one line per second, or as one
+//! JSON object per second. Log lines are written above the bar.
 
 mod bar;
 mod terminal;
@@ -26,24 +26,24 @@ pub use self::wait::{PlannedRetry, WaitEvent, WaitState};
 use crate::command_line::{LogArgs, OutputArgs, ServerOutputArgs, print_line, print_summary};
 use crate::logging;
 
-/// The time from one line of progress to the next.
+/// Time between two lines of progress.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time from one drawing of the bar to the next, and to one of another width when its terminal
-/// is resized.
+/// Time between two drawings of the bar. A bar on a resized terminal gets its new width after this
+/// time.
 const BAR_PERIOD: Duration = Duration::from_millis(100);
 
-/// The time from one line about a wait to the next about the same one.
+/// Time between two lines about the same wait.
 const WAIT_LINE_PERIOD: Duration = Duration::from_secs(10);
 
-/// The time from one log line with rates to the next.
+/// Time between two log lines with rates.
 const RATE_LOG_PERIOD: Duration = Duration::from_secs(5);
 
-/// Time without a new byte before a wait is shown: one connection may wait while others bring
-/// bytes.
+/// Time without a new byte after which a wait is shown. It is not shown at once, because one
+/// connection may wait while others receive bytes.
 const STILL_PERIOD: Duration = Duration::from_millis(500);
 
-/// Warnings that are kept for the last event; more than a few dozen help nobody.
+/// Maximum number of warnings kept for the last event. A longer list would not help anybody.
 const MAX_WARNINGS: usize = 50;
 
 /// `--progress`, `-q` and `-v`.
@@ -73,45 +73,45 @@ pub enum ProgressMode {
     None,
 }
 
-/// A running job, in numbers and in words.
+/// A running job whose progress can be shown.
 pub trait WatchedJob: Send + 'static {
-    /// Bytes that are done.
+    /// Number of bytes that are done.
     fn done_bytes(&self) -> u64;
 
-    /// Bytes that there are, if that is known.
+    /// Total number of bytes, if it is known.
     fn total_bytes(&self) -> Option<u64>;
 
-    /// What is being waited for, if anything is.
+    /// The current wait of the job, if it is waiting.
     fn wait_state(&self) -> Option<WaitState> {
         None
     }
 
-    /// The line of `--progress plain`, while nothing is waited for.
+    /// The line of `--progress plain` while the job is not waiting.
     fn plain_line(&self, moment: &JobMoment) -> String;
 
-    /// Prints the objects of `--progress json` by [`emit_event`].
+    /// Prints the objects of `--progress json` with [`emit_event`].
     fn emit_json(&mut self, moment: &JobMoment);
 
-    /// Logs how fast each part was in the last `period`, for those who look for the slow one.
+    /// Logs the rate of each part during the last `period`, which helps to find the slowest one.
     fn log_rates(&mut self, _period: Duration) {}
 }
 
-/// What the display knows of a job beyond its numbers.
+/// Progress of a job at one moment, as calculated by the display.
 #[derive(Debug)]
 pub struct JobMoment {
-    /// The time of this look at the job.
+    /// The time at which the job was observed.
     pub now: Instant,
-    /// The smoothed rate, once there is one.
+    /// The smoothed rate, once it is known.
     pub bytes_per_second: Option<u64>,
-    /// The time until all is done at this rate.
+    /// The time in seconds until all bytes are done at this rate.
     pub seconds_left: Option<u64>,
-    /// What is being waited for; nothing moves meanwhile.
+    /// The current wait, during which no bytes are done.
     pub wait: Option<WaitState>,
-    /// Looks before this one.
+    /// The number of observations so far, including this one.
     drawings: usize,
 }
 
-/// The display of a job.
+/// Shows the progress and the result of a job.
 #[derive(Debug, Clone)]
 pub struct ProgressDisplay {
     program: &'static str,
@@ -129,8 +129,8 @@ enum DisplayKind {
 }
 
 impl ProgressDisplay {
-    /// The display that the arguments of `program` ask for, below which its log begins. `auto`
-    /// looks at stderr.
+    /// Creates the display that the arguments of `program` select, and starts the log, which is
+    /// written above it. `auto` shows a bar if stderr is a terminal that can draw one.
     pub fn from_args(program: &'static str, progress: ProgressMode, output: &OutputArgs) -> Self {
         let kind = match progress {
             _ if output.quiet => DisplayKind::Nothing,
@@ -148,8 +148,8 @@ impl ProgressDisplay {
         display
     }
 
-    /// The display of a server's uploads, if its terminal can draw one. The log of the server begins
-    /// above it, and says what became of an upload.
+    /// Creates a bar for the uploads of a server, if its terminal can draw one, and starts the log
+    /// of the server above it. The result of an upload is reported in the log.
     pub fn for_server(program: &'static str, output: &ServerOutputArgs) -> Option<Self> {
         if !output.is_for_people() || !terminal::can_draw() {
             output.begin_logging(program);
@@ -161,12 +161,12 @@ impl ProgressDisplay {
         Some(display)
     }
 
-    /// The warnings so far, as sentences.
+    /// The messages of the warnings so far.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.lock().clone()
     }
 
-    /// Runs `job` while this shows what is known of it.
+    /// Runs `job` and shows the progress of `watched` meanwhile.
     pub fn run_watched<T>(&self, watched: impl WatchedJob, job: impl FnOnce() -> T) -> T {
         let reporter = ProgressReporter::start(self.clone(), watched);
         let value = job();
@@ -174,7 +174,7 @@ impl ProgressDisplay {
         value
     }
 
-    /// Says what became of a job: `summary` as a line, or `event` where a program reads along.
+    /// Prints the result of a job: `event` with `--progress json`, otherwise `summary` as a line.
     pub fn show_summary(&self, summary: impl FnOnce() -> String, event: &impl Serialize) {
         match self.kind {
             DisplayKind::Json => print_summary(self.program, &json_line(event)),
@@ -185,7 +185,8 @@ impl ProgressDisplay {
         }
     }
 
-    /// Tells a program that reads along of a failure; people are told by the sentence on stderr.
+    /// Prints `event` of a failed job with `--progress json`. People read the error message on
+    /// stderr instead.
     pub fn conclude_failed(&self, event: &impl Serialize) {
         if matches!(self.kind, DisplayKind::Json) {
             emit_event(event);
@@ -193,7 +194,7 @@ impl ProgressDisplay {
     }
 }
 
-/// Writes a line of `--progress json`. A reader that went away does not end the job.
+/// Writes a line of `--progress json`. If the reader is gone, the job continues.
 pub fn emit_event(event: &impl Serialize) {
     io::stdout().write_all(json_line(event).as_bytes()).ok();
 }
@@ -211,7 +212,7 @@ fn json_line(event: &impl Serialize) -> String {
 /// The thread that shows progress until [`ProgressReporter::finish`].
 struct ProgressReporter {
     done: Sender<()>,
-    /// `None` if the system gave no thread: a job is worth more than its display.
+    /// `None` if the system refused a thread. The job then runs without a display.
     thread: Option<JoinHandle<()>>,
 }
 
@@ -239,7 +240,7 @@ impl ProgressReporter {
                     DisplayKind::Nothing => {}
                 }
             }
-            // A clean line for what follows.
+            // Leaves an empty line for the output that follows.
             if let DisplayKind::Bar(line) = &display.kind {
                 line.clear();
             }
@@ -258,11 +259,11 @@ impl ProgressReporter {
     }
 }
 
-/// Follows a job from look to look.
+/// Observes a job repeatedly and calculates its rate.
 struct JobMonitor {
     rate: SmoothedRate,
     position: u64,
-    /// The time at which a byte was last seen to move.
+    /// The time of the last observed change of the position.
     moved: Instant,
     logged: Instant,
     drawings: usize,
@@ -281,7 +282,7 @@ impl JobMonitor {
         }
         let wait = watched.wait_state().filter(|_| now.duration_since(self.moved) >= STILL_PERIOD);
         if wait.is_some() {
-            // A rate is that of the time in which something moved.
+            // The rate counts only time in which bytes were done, so it starts again after a wait.
             self.rate = SmoothedRate::start(done, now);
         }
         let rate = self.rate.update_rate(done, now);
@@ -301,17 +302,17 @@ impl JobMonitor {
     }
 }
 
-/// The lines of `--progress plain`, none of them twice.
+/// The lines of `--progress plain`, without repetitions.
 #[derive(Default)]
 struct PlainLines {
     printed: String,
-    /// The wait of the last line, and when it was printed.
+    /// The wait in the last line, and the time at which it was printed.
     waiting: Option<(WaitState, Instant)>,
 }
 
 impl PlainLines {
-    /// The line to print now, if there is a new one. A wait that goes on is repeated every
-    /// [`WAIT_LINE_PERIOD`], not every second.
+    /// The line to print now, if there is a new one. While the same wait lasts, its line is
+    /// repeated only every [`WAIT_LINE_PERIOD`].
     fn next_line(&mut self, watched: &impl WatchedJob, moment: &JobMoment) -> Option<String> {
         let Some(wait) = &moment.wait else {
             self.waiting = None;
@@ -331,7 +332,7 @@ impl PlainLines {
     }
 }
 
-/// Writes log lines to stderr, above the bar if there is one, and keeps the warnings.
+/// Writes log lines to stderr, above the bar if there is one, and collects warnings.
 struct DisplayLog(ProgressDisplay);
 
 /// The writer of one line.
@@ -377,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes done and bytes in all.
+    /// A job with its number of done bytes and its total.
     pub(super) struct Job(pub(super) u64, pub(super) Option<u64>);
 
     impl WatchedJob for Job {

@@ -1,9 +1,9 @@
-//! Sizes and times as people read them.
+//! Formats sizes and durations for people.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Bytes with two decimals of the largest unit that fits: `1.50 MiB`.
+/// A number of bytes, formatted with two decimals in the largest unit that fits: `1.50 MiB`.
 #[derive(Debug, Clone, Copy)]
 pub struct BinaryBytes(pub u64);
 
@@ -20,7 +20,7 @@ impl fmt::Display for BinaryBytes {
     }
 }
 
-/// A duration in its two largest units: `45 s`, `12 min 5 s`, `3 h 20 min`.
+/// A duration, formatted in its two largest units: `45 s`, `12 min 5 s`, `3 h 20 min`.
 pub(super) struct RoughTime(pub(super) Duration);
 
 impl fmt::Display for RoughTime {
@@ -34,7 +34,7 @@ impl fmt::Display for RoughTime {
     }
 }
 
-/// The beginning of `text` that fits into so many columns, with a mark where something is missing.
+/// Truncates `text` to at most `columns` columns. A truncated text ends with `…`.
 pub(super) fn cut_text(text: &str, columns: usize) -> String {
     if text.chars().count() <= columns {
         return text.to_owned();

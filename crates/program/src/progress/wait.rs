@@ -1,4 +1,4 @@
-//! What a job waits for.
+//! Describes a wait of a job and its next attempt.
 
 use std::time::{Duration, Instant};
 
@@ -6,28 +6,28 @@ use serde::Serialize;
 
 use super::text::{RoughTime, cut_text};
 
-/// Shortest wait whose length is shown: before, the number would only flicker.
+/// Minimum wait whose duration is shown. For shorter waits the number would only flicker.
 const SHOWN_WAIT: Duration = Duration::from_secs(2);
 
-/// What a job waits for, since when, and when it tries again.
+/// A wait: its reason, its beginning, and the next attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WaitState {
-    /// The party that is waited for; `None` if `cause` is a sentence of its own.
+    /// The name of the party that the job waits for. `None` if `cause` is a complete sentence.
     pub party: Option<&'static str>,
-    /// The reason of the wait: `connection refused`.
+    /// The reason for the wait, such as `connection refused`.
     pub cause: String,
-    /// The beginning of the wait.
+    /// The time at which the wait began.
     pub since: Instant,
-    /// The next attempt, if there are attempts.
+    /// The next attempt, if there is one.
     pub retry: Option<PlannedRetry>,
 }
 
-/// The attempt that ends a pause.
+/// The next attempt after a pause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlannedRetry {
-    /// Its number; the first attempt, which failed, has 1.
+    /// Number of the attempt. The first attempt, which failed, has number 1.
     pub attempt: u32,
-    /// The time at which it begins.
+    /// The time at which the attempt begins.
     pub at: Instant,
 }
 
@@ -41,7 +41,7 @@ pub struct WaitEvent {
 }
 
 impl WaitState {
-    /// The wait at this time, for programs.
+    /// Converts the wait at the time `now` to an event for programs.
     pub fn to_event(&self, now: Instant) -> WaitEvent {
         WaitEvent {
             cause: self.cause.clone(),
@@ -51,8 +51,8 @@ impl WaitState {
         }
     }
 
-    /// The wait at this time as one line of at most so many columns: the cause loses its end
-    /// first.
+    /// Formats the wait at the time `now` as one line of at most `columns` columns. If it is too
+    /// long, the duration is omitted and the cause is truncated first.
     pub(super) fn to_line(&self, now: Instant, columns: usize) -> String {
         let cause = printable::escape_text(&self.cause);
         let subject = match self.party {
@@ -73,7 +73,7 @@ impl WaitState {
         cut_text(&format!("{}{retry}", cut_text(&subject, room)), columns)
     }
 
-    /// True if a line about `other` says the same but for the times.
+    /// True if a line about `other` differs only in its times.
     pub(super) fn is_same_wait(&self, other: &Self) -> bool {
         let parts = |wait: &Self| (wait.party, wait.cause.clone(), wait.retry.map(|retry| retry.attempt));
         parts(self) == parts(other)
@@ -81,7 +81,7 @@ impl WaitState {
 }
 
 impl PlannedRetry {
-    /// Seconds until the attempt, rounded up.
+    /// Seconds until the attempt begins, rounded up.
     fn seconds_left(&self, now: Instant) -> u64 {
         let left = self.at.saturating_duration_since(now);
         left.as_secs() + u64::from(left.subsec_nanos() > 0)

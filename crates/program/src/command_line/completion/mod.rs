@@ -1,9 +1,13 @@
-//! Completes command lines in shells. The scripts for bash, fish and zsh, and kubectl for its plugin, run the program with the words of
-//! the line, the last of which is unfinished. The program prints one candidate per line, and at the end one of cobra's directives, which
-//! tells whether files are candidates too.
+//! Completes command lines in shells.
 //!
-//! The scripts ask the program because those of `clap_complete` do not complete bash lines behind the subcommand of a program whose name
-//! has a hyphen, and know neither hidden subcommands nor values that only the program can list.
+//! The completion scripts for bash, fish and zsh, and kubectl for its plugin, run the program with
+//! the words of the line; the last word is unfinished. The program prints one candidate per line.
+//! The last line is one of cobra's directives, which tells whether files are candidates too.
+//!
+//! The scripts ask the program instead of using the scripts of `clap_complete` for three reasons:
+//! for a program whose name has a hyphen, those do not complete anything after a subcommand in
+//! bash; they do not hide hidden subcommands; and they cannot offer values that only the program
+//! can list.
 
 mod offer;
 
@@ -16,15 +20,17 @@ use clap_complete::Shell;
 pub use self::offer::CompletionLine;
 use self::offer::CompletionOffer;
 
-/// The first argument by which scripts ask for candidates. clap does not know it: it would take `--help` among the words for itself.
+/// The first argument of a request for candidates. clap does not see it, because it would handle a
+/// `--help` among the words itself.
 pub const COMPLETE: &str = "complete";
 
-/// Cobra's directives.
+/// Directives of cobra.
 const WITH_FILES: &str = ":0";
 const WITHOUT_FILES: &str = ":4";
 const WITH_FOLDERS: &str = ":16";
 
-/// The completion script of `program` for `shell`; `None` for shells that have to do with what `clap_complete` writes.
+/// The completion script of `program` for `shell`, or `None` for shells that use the script of
+/// `clap_complete`.
 pub(super) fn completion_script(program: &str, shell: Shell) -> Option<String> {
     let template = match shell {
         Shell::Bash => include_str!("completion.bash"),
@@ -50,8 +56,8 @@ pub(super) fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
     lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
 }
 
-/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values` lists the values of arguments with the hint
-/// `ValueHint::Other`.
+/// Prints the candidates for the last of `words`, which are arguments of `P`. `list_values` lists
+/// the values of arguments with the hint `ValueHint::Other`.
 pub(super) fn print_completions<P: CommandFactory>(
     words: &[OsString],
     list_values: impl FnOnce(&CompletionLine<'_>) -> Vec<String>,
@@ -72,11 +78,12 @@ pub(super) fn print_completions<P: CommandFactory>(
     }
 }
 
-/// True if one of `arguments` stands where clap takes it for the name of a subcommand of `P`.
+/// True if one of `arguments` is in a position where clap takes it for the name of a subcommand of
+/// `P`.
 pub fn names_subcommand<P: CommandFactory>(arguments: &[OsString]) -> bool {
     let mut command = super::build_command::<P>();
     command.build();
-    // The last word of a line is unfinished, so an empty one follows.
+    // The last word counts as unfinished, so an empty word is appended.
     let words: Vec<_> = arguments.iter().map(|word| word.to_string_lossy()).chain(["".into()]).collect();
     CompletionLine::parse_words(&command, &words).is_below(&command)
 }

@@ -1,41 +1,41 @@
-//! The place of an unfinished word on a command line, and what may stand there.
+//! Parses an unfinished command line and determines the candidates for its last word.
 
 use std::borrow::Cow;
 
 use clap::builder::StyledStr;
 use clap::{Arg, ArgAction, Command, ValueHint};
 
-/// What may stand in the place of a word.
+/// The candidates for a word.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum CompletionOffer {
-    /// These lines: a word, and behind a tab what it means.
+    /// Candidate lines: a word, followed by a tab and its description if it has one.
     Words(Vec<String>),
-    /// The path of a file.
+    /// Paths of files.
     Files,
-    /// The path of a folder.
+    /// Paths of directories.
     Folders,
-    /// A value that the program lists by itself.
+    /// Values that the program lists itself.
     ListedValues,
 }
 
-/// A line up to the word that is not finished.
+/// A command line up to its unfinished last word.
 pub struct CompletionLine<'a> {
-    /// The command whose arguments these are.
+    /// The command or subcommand that the arguments belong to.
     command: &'a Command,
-    /// Flags that are given, with their values.
+    /// The flags given so far, with their values.
     given: Vec<(&'a Arg, &'a str)>,
-    /// Arguments that are no flags.
+    /// Number of positional arguments so far.
     positionals: usize,
-    /// The flag whose value comes next.
+    /// The flag whose value is expected next.
     pending: Option<&'a Arg>,
-    /// True behind `--`: there are no flags any more.
+    /// True after `--`: all following words are positional arguments.
     is_literal: bool,
-    /// The word that is not finished.
+    /// The unfinished word.
     last: &'a str,
 }
 
 impl<'a> CompletionLine<'a> {
-    /// The line of `words`, the arguments of `command`.
+    /// Parses `words`, the arguments of `command`.
     pub(super) fn parse_words(command: &'a Command, words: &'a [Cow<'_, str>]) -> Self {
         let (last, before) = words.split_last().map_or(("", words), |(last, before)| (last, before));
         let mut line =
@@ -70,7 +70,7 @@ impl<'a> CompletionLine<'a> {
         }
     }
 
-    /// Adds `-qn NAME` or `-nNAME`.
+    /// Adds short flags in the form `-qn NAME` or `-nNAME`.
     fn add_letters(&mut self, letters: &'a str) {
         for (at, letter) in letters.char_indices() {
             let flag = self.command.get_arguments();
@@ -97,7 +97,7 @@ impl<'a> CompletionLine<'a> {
         }
     }
 
-    /// What may stand in the place of the last word.
+    /// The candidates for the last word.
     pub(super) fn last_word_offer(&self) -> CompletionOffer {
         if let Some(flag) = self.pending {
             return self.value_offer(flag, "");
@@ -149,7 +149,7 @@ impl<'a> CompletionLine<'a> {
         )
     }
 
-    /// Those that begin as the last word does.
+    /// The candidates that begin with the last word.
     fn matching_words<'b>(
         &self,
         all: impl Iterator<Item = (String, Option<&'b StyledStr>)>,
@@ -158,18 +158,18 @@ impl<'a> CompletionLine<'a> {
         CompletionOffer::Words(fitting.map(|(word, help)| candidate_line(&word, help)).collect())
     }
 
-    /// True if a word in front of the last one names a subcommand of `program`.
+    /// True if a word before the last one names a subcommand of `program`.
     pub(super) fn is_below(&self, program: &Command) -> bool {
         self.command.get_name() != program.get_name()
     }
 
-    /// The value of the option `id`, if it is on the line; the last one counts.
+    /// The value of the option `id`, if it is on the line. The last occurrence counts.
     pub fn option_value(&self, id: &str) -> Option<&'a str> {
         let mut given = self.given.iter().filter(|(flag, _)| flag.get_id() == id);
         given.next_back().map(|&(_, value)| value)
     }
 
-    /// The lines for those of `values` that begin as the last word does.
+    /// The candidate lines for the values that begin with the last word.
     pub(super) fn matching_values(&self, values: Vec<String>) -> Vec<String> {
         let fitting = values.into_iter().filter(|value| value.starts_with(self.last));
         fitting.map(|value| candidate_line(&value, None)).collect()
@@ -249,7 +249,7 @@ mod tests {
         read(words, |line| line.last_word_offer())
     }
 
-    /// The candidates, without what they mean.
+    /// The candidates without their descriptions.
     fn candidates(words: &[&str]) -> Vec<String> {
         let CompletionOffer::Words(lines) = offer(words) else {
             panic!("no words: {words:?}");
