@@ -1,16 +1,17 @@
-//! The length that a body may say that it has.
+//! Limits the declared length of a body.
 
 use hyper::body::Body;
 
-/// Bytes of a body at most: 1 PiB, more than any volume has. Beyond it sums of lengths and sizes come to the end of numbers.
+/// Maximum length of a body in bytes: 1 PiB, more than any volume has. With larger values, sums of
+/// lengths and sizes could overflow.
 pub const MAX_BYTES: u64 = 1 << 50;
 
-/// A body that is too large for the server.
+/// The body is too large for the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0} bytes is too large: at most {MAX_BYTES} are taken")]
 pub struct TooLarge(pub u64);
 
-/// Refuses a length that cannot be meant.
+/// Rejects a length that cannot be real.
 pub fn check_length(length: u64) -> Result<(), TooLarge> {
     if length > MAX_BYTES {
         return Err(TooLarge(length));
@@ -18,7 +19,7 @@ pub fn check_length(length: u64) -> Result<(), TooLarge> {
     Ok(())
 }
 
-/// Refuses a body that says that it has such a length.
+/// Rejects a body whose declared length cannot be real.
 pub fn check_body_size(body: &impl Body) -> Result<(), TooLarge> {
     check_length(body.size_hint().lower())
 }

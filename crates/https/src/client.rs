@@ -1,4 +1,5 @@
-//! A client of one server: HTTP/1.1 over TLS, one connection for each request, no proxy.
+//! A client for one server: HTTP/1.1 over TLS, with a new connection for each request and without
+//! a proxy.
 
 use std::error::Error;
 use std::io;
@@ -22,20 +23,20 @@ use url::Url;
 
 use crate::tls;
 
-/// Time limit of a handshake (as Go's transport).
+/// Timeout of a TLS handshake, as in Go's transport.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes that wait in front of TLS at most, and of an answer that are read ahead.
+/// Maximum number of bytes that are buffered before TLS, and of a response that are read ahead.
 const BUFFER_BYTES: usize = 256 << 10;
 
-/// Limits of the message in an answer: bytes, and time to read them.
+/// Limits for the message in a response: its bytes, and the time to read them.
 const MESSAGE_BYTES: usize = 16 << 10;
 const MESSAGE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The words for an error of the system.
+/// A function that words an error of the operating system.
 type ErrorText = fn(&io::Error) -> String;
 
-/// A server that is asked by HTTPS.
+/// A server that is reached over HTTPS.
 pub struct HttpsServer {
     url: Url,
     host: String,
@@ -46,13 +47,13 @@ pub struct HttpsServer {
     error_text: ErrorText,
 }
 
-/// A request that has no answer.
+/// The request received no response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoResponseError {
-    /// There is no connection.
+    /// The connection could not be established.
     #[error("{0}")]
     Unreachable(String),
-    /// The certificate is not one that is trusted.
+    /// The server's certificate is not trusted.
     #[error("{0}")]
     Untrusted(String),
     /// The connection broke.
@@ -66,7 +67,7 @@ impl From<hyper::Error> for NoResponseError {
     }
 }
 
-/// A connection for one request. Dropped, it is closed.
+/// A connection for one request. It is closed when dropped.
 pub struct RequestConnection<B> {
     sender: SendRequest<B>,
     /// Scheme, host and port of the server, for the log.
@@ -76,9 +77,10 @@ pub struct RequestConnection<B> {
 }
 
 impl<B: Body + 'static> RequestConnection<B> {
-    /// Sends `request` and waits for the answer, which may come before all of the body is sent.
+    /// Sends `request` and waits for the response, which may arrive before the whole body was
+    /// sent.
     pub async fn send_request(&mut self, request: Request<B>) -> Result<Response<Incoming>, NoResponseError> {
-        // Without the query: it is the caller's.
+        // The query is not logged; it is the caller's own.
         let shown = format!("{} {}{}", request.method(), self.origin, request.uri().path());
         let response = self.sender.send_request(request).await?;
         let address = self.address.map(tracing::field::display);
@@ -88,8 +90,9 @@ impl<B: Body + 'static> RequestConnection<B> {
 }
 
 impl HttpsServer {
-    /// The server of an `https` URL; `None` for any other. `agent` is the client's name, `error_text` has the words for an address
-    /// that cannot be reached.
+    /// Creates a client for the server of an `https` URL; `None` for any other URL. `agent` is the
+    /// value of the `User-Agent` header, and `error_text` words the error for an address that
+    /// cannot be reached.
     pub fn new(url: Url, tls: ClientConfig, agent: &'static str, error_text: ErrorText) -> Option<Self> {
         if url.scheme() != "https" {
             return None;
@@ -107,12 +110,12 @@ impl HttpsServer {
         })
     }
 
-    /// The URL.
+    /// The URL of the server.
     pub fn url(&self) -> &Url {
         &self.url
     }
 
-    /// A request for `path`, with the headers that each has.
+    /// Builds a request for `path` with the headers `Host` and `User-Agent`.
     pub fn build_request<B>(&self, method: Method, path: &str, body: B) -> Result<Request<B>, http::Error> {
         let host = match (self.url.host_str().unwrap_or_default(), self.url.port()) {
             (host, Some(port)) => format!("{host}:{port}"),
@@ -126,7 +129,7 @@ impl HttpsServer {
             .body(body)
     }
 
-    /// Connects; `prepare` may set options of the socket.
+    /// Connects to the server. `prepare` may set options of the socket.
     pub async fn connect<B>(&self, prepare: fn(&TcpStream)) -> Result<RequestConnection<B>, NoResponseError>
     where
         B: Body<Data = Bytes> + Send + 'static,
@@ -162,7 +165,7 @@ fn is_untrusted(error: &io::Error) -> bool {
     matches!(inner, Some(rustls::Error::InvalidCertificate(_)))
 }
 
-/// The message that comes with an answer; none if it is too long or too slow.
+/// Reads the message in a response; empty if it is too long or takes too long.
 pub async fn read_message(response: Response<Incoming>) -> String {
     let body = Limited::new(response.into_body(), MESSAGE_BYTES).collect();
     match timeout(MESSAGE_PATIENCE, body).await {

@@ -1,6 +1,6 @@
-//! The writing half of streams that watch only what is read.
+//! Implements the write half of streams that only observe what is read.
 
-/// Has `$stream<S>` pass all that is written to its field `$inner`.
+/// Implements `AsyncWrite` for `$stream<S>` by passing every call to its field `$inner`.
 macro_rules! delegate_writes {
     ($stream:ident, $inner:ident, $($bound:tt)+) => {
         impl<S: $($bound)+ + Unpin> tokio::io::AsyncWrite for $stream<S> {

@@ -1,10 +1,11 @@
-//! HTTPS: TLS for clients and servers, and the listener that serves requests over it.
+//! HTTPS clients and servers: TLS, a client for one server, and a listener that serves requests.
 //!
-//! * [`tls`]: whom clients and servers trust, and the streams between them.
-//! * [`listener`] accepts connections, reads the heads of requests, and bounds both in time and number; [`body`] and [`reply`] are
-//!   the two ends of an exchange.
+//! * [`tls`] configures TLS: the certificates that clients and servers trust, and the encrypted
+//!   streams between them.
+//! * [`listener`] accepts connections and reads request heads, with limits on their time and
+//!   number. [`body`] and [`reply`] help handlers with request bodies and responses.
 //! * [`client`] sends requests to one server.
-//! * [`metrics`] serves those of a pod.
+//! * [`metrics`] serves the metrics of a pod.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The HTTPS endpoint that CDI's controllers and Prometheus scrape.
 //!
-//! Any path and method is answered with the text of the registry. The work does not depend on it: whatever
-//! goes wrong is logged and the process continues.
+//! Every path and method returns the text of the registry. The work of the process does not depend
+//! on the endpoint: errors are logged and the process continues.
 
 use std::future::ready;
 use std::io;
@@ -21,16 +21,16 @@ use program::metrics::MetricsRegistry;
 /// The port that pods name `metrics`.
 pub const PORT: u16 = 8443;
 
-/// Another address, so that tests can run side by side. Not documented for users.
+/// Variable that changes the address, so that tests can run in parallel. Not documented for users.
 const ADDRESS_VARIABLE: &str = "CDI_WORKERS_TEST_METRICS_ADDR";
 
-/// The name in the certificate. Upstream's, and no client verifies it.
+/// The name in the certificate. Upstream uses it too, and no client verifies it.
 const CERTIFICATE_NAME: &str = "cloner_target";
 
-/// Time that a client has for the header of its request.
+/// Time that a client has to send the header of its request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Clients that there may be; of more, idle ones are closed.
+/// Maximum number of connections. Beyond it, idle connections are closed.
 const CONNECTIONS: usize = 64;
 
 /// All interfaces on [`PORT`]: IPv6 and IPv4 together, or IPv4 alone on a node without IPv6.
@@ -41,14 +41,14 @@ pub fn default_addresses() -> [SocketAddr; 2] {
     ]
 }
 
-/// Serves `registry` where CDI's controllers look for it, until `stop`.
+/// Serves `registry` at the address that CDI's controllers expect, until `stop` is cancelled.
 pub async fn serve_metrics(env: &dyn NamedStrings, registry: MetricsRegistry, stop: &CancellationToken) {
     let other: Option<SocketAddr> = env.get(ADDRESS_VARIABLE).and_then(|text| text.parse().ok());
     let addresses = other.map_or_else(|| default_addresses().to_vec(), |address| vec![address]);
     start_endpoint(&addresses, registry, stop.clone()).await;
 }
 
-/// The reasons why there is no endpoint.
+/// Reasons why the endpoint cannot be started.
 #[derive(Debug, thiserror::Error)]
 enum MetricsStartError {
     #[error("cannot listen on {address}: {source}")]
@@ -59,8 +59,9 @@ enum MetricsStartError {
     Tls(#[from] TlsError),
 }
 
-/// Serves `registry` on the first of `addresses` that can be bound, in tasks of their own, until `stop` is
-/// cancelled. Returns the address, or `None` after a warning when there can be no endpoint.
+/// Serves `registry` in a separate task on the first of `addresses` that can be bound, until
+/// `stop` is cancelled. Returns the address, or `None` after a warning if no endpoint could be
+/// started.
 pub async fn start_endpoint(
     addresses: &[SocketAddr],
     registry: MetricsRegistry,
@@ -94,7 +95,8 @@ async fn try_start(
     Ok(address)
 }
 
-/// Linux serves IPv4 on `[::]` too, unless `net.ipv6.bindv6only` says otherwise.
+/// Binds the first address that is available. On Linux `[::]` accepts IPv4 too, unless
+/// `net.ipv6.bindv6only` is set.
 async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr), MetricsStartError> {
     let mut failure = MetricsStartError::NoAddress;
     for &address in addresses {
@@ -112,7 +114,8 @@ async fn bind_first(addresses: &[SocketAddr]) -> Result<(TcpListener, SocketAddr
 fn metrics_reply(registry: &MetricsRegistry) -> Reply {
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     let mut reply = reply::typed_reply(StatusCode::OK, content_type, registry.encode_page());
-    // A scrape every few seconds is no reason to keep a connection between them.
+    // Closed after each scrape: scrapes come only every few seconds, which does not justify an
+    // open connection between them.
     let close = HeaderValue::from_static("close");
     reply.headers_mut().insert(header::CONNECTION, close);
     reply

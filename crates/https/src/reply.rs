@@ -1,4 +1,4 @@
-//! Answers, and how they reach a client that is still sending.
+//! Builds responses, and delivers them to a client that is still sending.
 
 use std::time::Duration;
 
@@ -9,26 +9,26 @@ use tokio::time::timeout;
 
 use crate::listener::{ActiveGuard, Peer};
 
-/// An answer of the server.
+/// A response of a server.
 pub type Reply = Response<Full<Bytes>>;
 
-/// Time for which a client that was answered early may go on sending. Closing the connection at once would reset it, and the
-/// client might never see the answer.
+/// Time for which a client may continue to send after an early response. If the connection were
+/// closed at once, it would be reset, and the client might never receive the response.
 pub const LINGER: Duration = Duration::from_secs(30);
 
-/// An answer without a body.
+/// A response without a body.
 pub fn empty_reply(status: StatusCode) -> Reply {
     let mut reply = Response::new(Full::default());
     *reply.status_mut() = status;
     reply
 }
 
-/// An answer in words.
+/// A response with a plain text.
 pub fn text_reply(status: StatusCode, words: impl Into<Bytes>) -> Reply {
     typed_reply(status, "text/plain; charset=utf-8", words)
 }
 
-/// An answer of a type.
+/// A response with a content type and a body.
 pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Reply {
     let mut reply = Response::new(Full::new(body.into()));
     *reply.status_mut() = status;
@@ -37,7 +37,7 @@ pub fn typed_reply(status: StatusCode, content_type: &'static str, body: impl In
     reply
 }
 
-/// The answer to a path that does not exist, as Go's server words it.
+/// The response for an unknown path, worded as by Go's server.
 pub fn not_found() -> Reply {
     let mut reply = text_reply(StatusCode::NOT_FOUND, "404 page not found\n");
     let nosniff = HeaderValue::from_static("nosniff");
@@ -45,8 +45,8 @@ pub fn not_found() -> Reply {
     reply
 }
 
-/// Reads what a client still sends after its answer, for a while, and drops it; until then `engagement` lasts, so that the connection
-/// is not closed for another one. Must be called on a runtime.
+/// Reads and discards the rest of a request body after the response, for at most [`LINGER`]. The
+/// connection is kept from eviction by `engagement` until then. Must be called on a tokio runtime.
 pub fn drain_body<B: Body + Send + Unpin + 'static>(mut body: B, engagement: Option<ActiveGuard>)
 where
     B::Data: Send,
@@ -60,8 +60,9 @@ where
     }
 }
 
-/// `reply` to a request of `peer` whose body is not wanted. A client that asked whether to send it has not begun; over HTTP/2, where
-/// it need not ask, it may have.
+/// Returns `reply` for a request of `peer` whose body is not needed, and discards the body if the
+/// client may be sending it already. A client that sent `Expect` is still waiting over HTTP/1.1,
+/// but over HTTP/2 it may have begun anyway.
 pub fn refuse_body(reply: Reply, request: Request<Incoming>, peer: &Peer) -> Reply {
     let has_begun = request.version() == Version::HTTP_2 || !request.headers().contains_key(header::EXPECT);
     if has_begun {

@@ -1,4 +1,4 @@
-//! One connection: its handshake, and its requests.
+//! Serves one connection: its handshake and its requests.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -25,13 +25,15 @@ use super::response_body::{FlushTracker, ResponseBody};
 use super::{Peer, RequestGuard};
 use crate::tls;
 
-/// Time that a client has for its TLS handshake.
+/// Time that a client has to complete its TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes that are read ahead of a handler at most. Of eight uploads at a time, more of them would lie beyond the caches.
+/// Maximum number of bytes that are read ahead of a handler. With more, the data of eight
+/// concurrent uploads would not fit into the CPU caches.
 const READ_BYTES: usize = 128 << 10;
 
-/// Bytes of a header, and of the trailers of a request. A token has 1 KB, and a client without one may have as many heads as connections.
+/// Maximum size in bytes of a request head, and of the trailers of a request. A token takes 1 KB,
+/// and an unauthenticated client can hold one head on each of its connections.
 const HEAD_BYTES: u32 = 16 << 10;
 
 /// Bytes of an HTTP/2 body that a client may send ahead of the handler.
@@ -40,13 +42,14 @@ const WINDOW_BYTES: u32 = 1 << 20;
 /// Requests that a client may have in progress on one HTTP/2 connection.
 const MAX_STREAMS: u32 = 16;
 
-/// Time without a frame after which an HTTP/2 client is asked for a sign of life; after as long again it is gone.
+/// Time without a frame after which an HTTP/2 client is sent a PING. If it does not answer within
+/// the same time again, the connection is closed.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Time that the end of an answer has to leave when the listener stops.
+/// Time that an idle connection has to send the end of its last response when the listener stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// An error of any of the layers of a connection, for one line in the log.
+/// An error from any layer of a connection, for one line in the log.
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 pub(super) struct HttpsConnection {
@@ -71,7 +74,8 @@ impl HttpsConnection {
         let handshake = timeout(HANDSHAKE_TIMEOUT, async {
             handshake::first_byte(&stream).await?;
             self.slot.begin_handshake();
-            // In a box, as HTTP below: a task is as large as the largest thing that it may have to wait for.
+            // Boxed, like the HTTP part below: a task is as large as the largest future that it
+            // awaits.
             Box::pin(handshake::accept_tls(stream, &self.tls)).await
         });
         let stream = match self.stop.run_until_cancelled(handshake).await {
@@ -98,14 +102,16 @@ impl HttpsConnection {
         B::Data: Send,
         B::Error: Into<BoxError>,
     {
-        // By what TLS has agreed on: the first bytes decide nothing, for they are the client's.
+        // Determined by what TLS negotiated. The first bytes must not decide, because the client
+        // controls them.
         let is_http2 = stream.alpn_protocol() == Some(tls::ALPN_HTTP2);
         let certificate = stream.peer_certificate().cloned();
         let (address, slot) = (self.address, self.slot.clone());
         let service = service_fn(move |request| {
             let guard = RequestGuard::new(&slot);
             let peer = Peer { address, certificate: certificate.clone(), request: Arc::clone(&guard) };
-            // In a box: a future that is awaited in another has its room there twice, and the proxy's had 14 KB.
+            // Boxed: a future that is awaited inside another one takes its space there twice, and
+            // the proxy's future had 14 KB.
             let answer = Box::pin(handler(peer, request));
             async move { Ok::<_, Infallible>(answer.await.map(|body| ResponseBody::new(body, guard))) }
         });
@@ -128,13 +134,13 @@ impl HttpsConnection {
         }
     }
 
-    /// Drives a connection, whose slot gets to know when answers have left.
+    /// Drives a connection and lets its slot observe when responses have been sent.
     async fn drive_connection<C: Future + Unpin>(&self, mut connection: C) -> C::Output {
         poll_fn(|cx| self.slot.poll_connection(cx, |cx| std::pin::Pin::new(&mut connection).poll(cx))).await
     }
 
-    /// Lets a connection end by itself when it has something left to say, and soon when not: a client that has sent half a
-    /// header would keep it open.
+    /// Waits until a connection that is answering requests ends by itself. Any other connection is
+    /// closed soon, because a client that sent half a header could keep it open.
     async fn last_answers<E: Into<BoxError>>(
         &self,
         connection: impl Future<Output = Result<(), E>> + Unpin,

@@ -1,8 +1,10 @@
-//! The connections of a listener, and which of them is closed when there are too many.
+//! The connections of a listener, and the choice of the connection that is closed when there are
+//! too many.
 //!
-//! The oldest idle connection is closed first. Handshakes have a quarter of the connections, so that connections without one
-//! cannot push out the others. The limits do not depend on addresses: in front of a program there may be an Ingress,
-//! and then all clients have the same.
+//! In a full table, the oldest connection whose client has sent nothing is closed first, then the
+//! oldest idle one. Handshakes may use only a quarter of the connections, so that clients without
+//! a completed handshake cannot evict the others. The limits do not depend on client addresses:
+//! behind an Ingress all clients have the same address.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -16,27 +18,27 @@ use tokio_util::sync::CancellationToken;
 /// One in this number of connections may be in its handshake.
 const HANDSHAKE_SHARE: usize = 4;
 
-/// A few connections are let in all the same.
+/// Minimum limit of handshakes, for small tables.
 const LEAST_HANDSHAKES: usize = 32;
 
-/// Silent connections and handshakes together may be as many as this in any case. With 64, and 6,000 new connections a second, a client
-/// had 10 ms from its connect to its first byte.
+/// Minimum limit of silent connections and handshakes together. With a limit of 64 and 6,000 new
+/// connections per second, a client had only 10 ms between its connect and its first byte.
 const LEAST_WAITING: usize = 256;
 
-/// How full a listener is, for metrics.
+/// Metrics that show how full a listener is.
 #[derive(Debug, Clone, Default)]
 pub struct ConnectionFigures {
-    /// Connections now.
+    /// Number of open connections.
     pub open: Gauge,
-    /// Connections that there may be before the oldest idle one is closed.
+    /// Number of connections beyond which the oldest idle one is closed.
     pub limit: Gauge,
     /// Connections that were closed because there were too many.
     pub evicted: Counter,
-    /// Connections that were closed at once because all others were in use.
+    /// New connections that were closed immediately because all others were in use.
     pub refused: Counter,
 }
 
-/// All connections of a listener.
+/// All connections of a listener. Clones refer to the same table.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionTable(Arc<Mutex<Connections>>);
 
@@ -50,7 +52,7 @@ struct Connections {
     silent: BTreeSet<u64>,
     /// Connections in their handshakes.
     greeting: BTreeSet<u64>,
-    /// Connections without an engagement.
+    /// Connections that no [`ActiveGuard`] protects.
     idle: BTreeSet<u64>,
 }
 
@@ -66,13 +68,13 @@ struct Connection {
 enum Phase {
     /// The client has sent nothing.
     Silent,
-    /// In its handshake.
+    /// The TLS handshake is in progress.
     Greeting,
-    /// Its handshake is complete.
+    /// The TLS handshake is complete.
     Open,
 }
 
-/// One connection among the others; its slot is free again when the last clone is dropped.
+/// The slot of one connection in the table. It is released when the last clone is dropped.
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionSlot(Arc<SlotState>);
 
@@ -81,18 +83,18 @@ struct SlotState {
     number: u64,
     close: CancellationToken,
     table: ConnectionTable,
-    /// Requests that are being answered.
+    /// Number of requests in progress.
     requests: AtomicUsize,
-    /// Engagements that have ended, of whose answers something may still be on its way.
+    /// Number of dropped guards whose responses may not have been sent completely.
     leaving: AtomicUsize,
-    /// Something was written and not flushed.
+    /// True if data was written but not yet flushed.
     is_unsent: AtomicBool,
     /// Waker of the task that drives the connection.
     task: Mutex<Option<Waker>>,
 }
 
-/// Protection of a connection from being closed for another one, as long as a clone of this lives, and then until the answers
-/// that were given have left.
+/// Protects a connection from eviction while a clone of this guard exists, and then until the
+/// responses given so far have been sent.
 #[derive(Debug, Clone)]
 pub struct ActiveGuard {
     _engaged: Arc<Active>,
@@ -101,7 +103,7 @@ pub struct ActiveGuard {
 #[derive(Debug)]
 struct Active(ConnectionSlot);
 
-/// A request that is being answered.
+/// Counts a request as in progress until it is dropped.
 #[derive(Debug)]
 pub(super) struct RequestInProgress(ConnectionSlot);
 
@@ -119,11 +121,12 @@ impl ConnectionTable {
         })))
     }
 
-    /// A slot for a new connection. If there are too many, the oldest idle one is closed; `None` if all are active.
+    /// Takes a slot for a new connection. If the table is full, the oldest idle connection is
+    /// closed; `None` if all connections are active.
     pub(super) fn take_slot(&self) -> Option<ConnectionSlot> {
         let close = CancellationToken::new();
         let mut connections = self.0.lock();
-        // Before the new one has a slot: it could be the one that is told to go.
+        // Before the new connection is added, because it could be the one that is evicted.
         if connections.make_room().is_none() {
             connections.figures.refused.add(1);
             return None;
@@ -164,7 +167,7 @@ impl Connections {
         (self.most / HANDSHAKE_SHARE).max(LEAST_HANDSHAKES)
     }
 
-    /// Makes room for one more handshake.
+    /// Closes the oldest handshake if there is no room for another one.
     fn make_room_to_greet(&mut self) {
         if self.greeting.len() >= self.max_handshakes()
             && let Some(&number) = self.greeting.first()
@@ -204,7 +207,7 @@ impl Connections {
         Some(taken)
     }
 
-    /// Changes a connection, unless it was told to go.
+    /// Changes a connection, unless it was already evicted.
     fn update_connection(&mut self, number: u64, change: impl FnOnce(&mut Connection)) {
         if let Some(mut taken) = self.remove_connection(number) {
             change(&mut taken);
@@ -219,47 +222,49 @@ impl ConnectionSlot {
         self.0.table.0.lock().update_connection(self.0.number, change);
     }
 
-    /// The client has begun its handshake.
+    /// Records that the client has begun its handshake.
     pub(super) fn begin_handshake(&self) {
         self.0.table.0.lock().make_room_to_greet();
         self.update_connection(|taken| taken.phase = Phase::Greeting);
     }
 
-    /// The handshake is complete.
+    /// Records that the handshake is complete.
     pub(super) fn finish_handshake(&self) {
         self.update_connection(|taken| taken.phase = Phase::Open);
     }
 
-    /// Keeps this connection from being closed for another one.
+    /// Protects this connection from eviction.
     pub(super) fn hold_active(&self) -> ActiveGuard {
         self.update_connection(|taken| taken.engagements += 1);
         ActiveGuard { _engaged: Arc::new(Active(self.clone())) }
     }
 
-    /// A request begins.
+    /// Records that a request has begun.
     pub(super) fn begin_request(&self) -> RequestInProgress {
         self.0.requests.fetch_add(1, Ordering::Relaxed);
         RequestInProgress(self.clone())
     }
 
-    /// True while a request is being answered.
+    /// True while a request is in progress.
     pub(super) fn is_busy(&self) -> bool {
         self.0.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Says whether what was written has left.
+    /// Records whether there is written data that was not flushed.
     pub(super) fn set_unsent(&self, is_unsent: bool) {
         self.0.is_unsent.store(is_unsent, Ordering::Relaxed);
     }
 
-    /// Polls the connection, and lets go of the engagements that had ended before if all that it had to say has left then.
+    /// Polls the connection. Guards that were dropped before are released if all written data has
+    /// been sent after that.
     pub(super) fn poll_connection<T>(
         &self,
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
         let seat = &*self.0;
-        // Before the count is read: a task that adds to it then wakes this one for another look.
+        // The waker is stored before the count is read, so that a guard dropped after the read
+        // wakes this task again.
         seat.set_task(cx.waker());
         let leaving = seat.leaving.load(Ordering::Acquire);
         let polled = poll(cx);
@@ -270,7 +275,7 @@ impl ConnectionSlot {
         polled
     }
 
-    /// The result of `serving`, or `None` if the connection had to go before.
+    /// The result of `serving`, or `None` if the connection was evicted before.
     pub(super) async fn until_closed<T>(&self, serving: impl Future<Output = T>) -> Option<T> {
         self.0.close.run_until_cancelled(serving).await
     }
@@ -372,7 +377,7 @@ mod tests {
         drop(other);
         assert!(table.take_slot().is_none(), "nobody has looked since");
         let mut cx = Context::from_waker(Waker::noop());
-        // The answer is written, and the socket takes no more.
+        // The response is written, but the socket accepts no more data.
         assert!(
             slot.poll_connection(&mut cx, |_| {
                 slot.set_unsent(true);

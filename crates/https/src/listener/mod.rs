@@ -1,9 +1,11 @@
-//! A TLS listener for HTTP/1.1 and HTTP/2 that slow or silent clients cannot fill.
+//! A TLS listener for HTTP/1.1 and HTTP/2 that slow or silent clients cannot exhaust.
 //!
-//! A connection is *idle* until its handler marks it as engaged, which handlers do for clients that they know. When there
-//! are too many connections an idle one of the busiest address is closed for a new one; handshakes are a part of them at most, hold
-//! little, and have a time limit, as headers have. Until the ClientHello is whole a connection costs 2 KiB and what was sent of it; an
-//! idle one in TLS costs 36 KiB.
+//! A connection is *idle* until its handler marks it as active, which handlers do for clients that
+//! they have identified. When there are too many connections, the oldest idle one is closed for a
+//! new one (see `connection_table`). Handshakes are limited to a share of all connections, use
+//! little memory and have a time limit, and so do request headers. Until the ClientHello is
+//! complete, a connection costs 2 KiB plus the bytes received; an idle TLS connection costs 36
+//! KiB.
 
 mod connection;
 mod connection_table;
@@ -30,26 +32,29 @@ pub use self::connection_table::{ActiveGuard, ConnectionFigures};
 use self::connection_table::{ConnectionSlot, ConnectionTable, RequestInProgress};
 pub use self::runtime_pool::RuntimePool;
 
-/// Pause when no connection can be accepted (too many open files).
+/// Pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The limits of a listener.
+/// The settings and limits of a listener.
 #[derive(Debug)]
 pub struct ListenerSettings {
-    /// The TLS of new connections: a change holds for the next handshake. Its ALPN decides about HTTP/2.
+    /// TLS configuration for new connections. A change applies from the next handshake on. Its
+    /// ALPN list decides whether HTTP/2 is offered.
     pub tls: watch::Receiver<Arc<ServerConfig>>,
-    /// Connections that there may be before idle ones are closed, handshakes included.
+    /// Number of connections, including handshakes, beyond which idle ones are closed.
     pub connections: usize,
-    /// Time that a client has for the header of a request, the time between two requests included.
+    /// Time that a client has to send the header of a request, including the time between two
+    /// requests.
     pub header_timeout: Duration,
-    /// Threads for the connections. Without any, these run in the runtime that accepts them.
+    /// Runtimes that serve the connections. Without any, the runtime that accepts connections also
+    /// serves them.
     pub lanes: RuntimePool,
-    /// Counts of connections.
+    /// Metrics of connections.
     pub figures: ConnectionFigures,
 }
 
 impl ListenerSettings {
-    /// For a server with few clients, whose TLS does not change.
+    /// Settings for a server with few clients and a fixed TLS configuration.
     pub fn with_fixed_tls(tls: ServerConfig) -> Self {
         Self {
             tls: watch::channel(Arc::new(tls)).1,
@@ -61,30 +66,30 @@ impl ListenerSettings {
     }
 }
 
-/// The client at the other end of a connection, and its request.
+/// The client of a connection, and one request from it.
 #[derive(Debug)]
 pub struct Peer {
-    /// Its address.
+    /// The client's address.
     pub address: SocketAddr,
-    /// The certificate that it has shown and that an authority of ours has signed.
+    /// The client's certificate, if it presented one that is signed by a trusted authority.
     pub certificate: Option<CertificateDer<'static>>,
     request: Arc<RequestGuard>,
 }
 
 impl Peer {
-    /// From now on until the answer to this request has left, the connection is not closed for another one. A task that
-    /// goes on reading the request behind its answer keeps a clone.
+    /// Protects the connection from eviction until the response to this request has been sent. A
+    /// task that continues to read the request after the response keeps a clone of the guard.
     pub fn hold_active(&self) -> ActiveGuard {
         self.request.engagement.get_or_init(|| self.request.slot.hold_active()).clone()
     }
 
-    /// The guard that [`Self::hold_active`] has returned, if it was called.
+    /// The guard that [`Self::hold_active`] returned, if it was called.
     pub fn active_guard(&self) -> Option<ActiveGuard> {
         self.request.engagement.get().cloned()
     }
 }
 
-/// A request until its answer is handed over to the connection.
+/// The state of a request until the connection has taken over its whole response.
 #[derive(Debug)]
 struct RequestGuard {
     slot: ConnectionSlot,
@@ -98,8 +103,8 @@ impl RequestGuard {
     }
 }
 
-/// Serves every request on `socket` with `handler`, until `stop` is cancelled; then no new request is taken, and this
-/// returns when those in progress are answered.
+/// Serves every request on `socket` with `handler` until `stop` is cancelled. After that no new
+/// request is accepted, and the function returns once the requests in progress are answered.
 pub async fn serve<H, F, B>(
     socket: TcpListener,
     settings: ListenerSettings,
@@ -113,7 +118,8 @@ pub async fn serve<H, F, B>(
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let table = ConnectionTable::new(settings.connections, settings.figures);
-    // Every connection holds a sender: when the last is gone, all are closed.
+    // Every connection holds a sender. When the last sender is dropped, all connections are
+    // closed.
     let (alive, mut gone) = mpsc::channel::<()>(1);
     while let Some(accepted) = stop.run_until_cancelled(socket.accept()).await {
         let (stream, address) = match accepted {
@@ -147,11 +153,12 @@ pub async fn serve<H, F, B>(
     }
     drop(socket);
     drop(alive);
-    // Never a message: this ends with the last sender.
+    // No message is ever sent: this returns when the last sender is dropped.
     gone.recv().await;
 }
 
-/// A word about a connection that ends in a panic: nobody else waits for its task. The panic itself is in the log of a higher level.
+/// Logs that a connection ended because of a panic, since nobody waits for its task. The panic
+/// message itself is logged by the hook of `program::panics`.
 struct PanicLogger(SocketAddr);
 
 impl Drop for PanicLogger {
@@ -162,7 +169,7 @@ impl Drop for PanicLogger {
     }
 }
 
-/// An address that cannot be listened on.
+/// The address cannot be bound.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}:{port}: {source}; choose another address or port")]
 pub struct BindError {
@@ -171,7 +178,8 @@ pub struct BindError {
     source: io::Error,
 }
 
-/// Listens on `address` and `port`; without an address on all, IPv6 and IPv4 together where the node has IPv6.
+/// Listens on `address` and `port`. An empty address means all addresses: IPv6 and IPv4 together
+/// if the node has IPv6.
 pub async fn bind(address: &str, port: u16) -> Result<TcpListener, BindError> {
     let bound = if address.is_empty() {
         match TcpListener::bind(("::", port)).await {

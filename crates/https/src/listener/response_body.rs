@@ -1,4 +1,5 @@
-//! Notices when answers have left: their bodies are handed over, and then what was written is flushed.
+//! Detects when responses have been sent: first the connection takes over the whole body, then
+//! everything written is flushed.
 
 use std::io;
 use std::pin::Pin;
@@ -11,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::RequestGuard;
 use super::connection_table::ConnectionSlot;
 
-/// The body of an answer. Its request is in progress as long as the connection takes from it.
+/// The body of a response. Its request counts as in progress while the connection reads from it.
 pub(super) struct ResponseBody<B> {
     body: B,
     _request: Arc<RequestGuard>,
@@ -43,7 +44,7 @@ impl<B: Body + Unpin> Body for ResponseBody<B> {
     }
 }
 
-/// A connection that tells its slot whether everything that was written is flushed.
+/// A stream that records in its slot whether everything written has been flushed.
 #[derive(Debug)]
 pub(super) struct FlushTracker<S> {
     stream: S,

@@ -1,39 +1,43 @@
-//! The chunked coding (RFC 9112 §7.1), byte by byte, as hyper reads it.
+//! Follows the chunked transfer coding (RFC 9112 §7.1) byte by byte, as hyper reads it.
 //!
-//! hyper takes a bare LF in a trailer for a part of that line, and others for its end (RFC 9112 §2.2 allows that): they disagree on
-//! where the trailers end. Here it is an error.
+//! hyper treats a bare LF in a trailer as part of the line. Other implementations treat it as the
+//! end of the line, which RFC 9112 §2.2 allows. They would disagree about the end of the trailers,
+//! so a bare LF is an error here.
 
-/// A place in a chunked body.
+/// A position in a chunked body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChunkedBodyState {
-    /// Before the first digit of a size.
+    /// Before the first digit of a chunk size.
     Start,
-    /// Within the digits, which mean this so far. Zeros in front may be as many as they like.
+    /// In the digits of a chunk size, with the value so far. Any number of leading zeros is
+    /// allowed.
     Size(u64),
-    /// Behind the digits of this size, in blanks.
+    /// In white space after the digits of a chunk size.
     Blank(u64),
-    /// In extensions, which are not read.
+    /// In chunk extensions, which are ignored.
     Extension(u64),
-    /// At the LF of the line with this size.
+    /// Before the LF of the line with this chunk size.
     SizeEnd(u64),
-    /// With this many bytes of data left; the caller counts them. At the CR behind them if there are none.
+    /// In chunk data with this number of bytes left, which the caller counts down. With 0 bytes
+    /// left, before the CR that follows the data.
     Data(u64),
-    /// At the LF behind data.
+    /// Before the LF that follows chunk data.
     DataLf,
-    /// At the beginning of a line of the trailer section.
+    /// At the beginning of a line in the trailer section.
     TrailerStart,
-    /// Within such a line.
+    /// In a line of the trailer section.
     Trailer,
-    /// At the LF of such a line.
+    /// Before the LF of such a line.
     TrailerLf,
-    /// At the LF of the empty line.
+    /// Before the LF of the empty line that ends the body.
     EndLf,
-    /// Behind the body.
+    /// After the body.
     End,
 }
 
 impl ChunkedBodyState {
-    /// The place behind `byte`, which is none of the data; `None` if it must not be there.
+    /// The position after `byte`, which is not chunk data; `None` if this byte is not allowed
+    /// here.
     pub(super) fn next_state(self, byte: u8) -> Option<Self> {
         let next = match (self, byte) {
             (Self::Start, _) => Self::Size(hex_digit(byte)?),

@@ -1,18 +1,22 @@
-//! Refuses requests whose length can be read in two ways.
+//! Rejects requests whose length could be interpreted in two ways.
 //!
-//! A request with both `Transfer-Encoding` and `Content-Length` "ought to be handled as an error" (RFC 9112 §6.1): where
-//! one reader believes the one and the next reader the other, a second request can hide in the body of the first. hyper
-//! believes the encoding and says nothing, so [`FramingGuard`] reads along, and spoils the head of such a request: hyper
-//! answers 400 and closes the connection. So are requests with other encodings than `chunked`, also below or beside it:
-//! hyper hands out their bytes as if they had none.
+//! A request with both `Transfer-Encoding` and `Content-Length` "ought to be handled as an error"
+//! (RFC 9112 §6.1). If one HTTP implementation uses the first header and the next one the second,
+//! a second request can hide in the body of the first (request smuggling). hyper silently uses
+//! `Transfer-Encoding`. [`FramingGuard`] therefore follows the bytes that hyper reads and corrupts
+//! the head of such a request, so that hyper answers 400 and closes the connection. Requests with
+//! any transfer coding other than a single `chunked` are handled in the same way, because hyper
+//! passes on their bytes as if they were not encoded.
 //!
-//! It is of use only while it knows where requests begin. So it follows bodies byte by byte, and what it cannot follow ends
-//! the connection: of that byte hyper sees a NUL, and of what comes behind nothing.
+//! The guard works only while it knows where requests begin, so it follows bodies byte by byte.
+//! When it cannot follow the framing, it replaces the offending byte with a NUL and ends the
+//! stream after it.
 //!
-//! All of this can go once hyper does it. There, `Server::parse` (`proto/h1/role.rs`) would have to refuse where it now sets
-//! `keep_alive = false` (`is_te && is_cl`), and any `Transfer-Encoding` but a single `chunked`; and `read_trailer`
-//! (`proto/h1/decode.rs`) would have to refuse a bare LF, as `read_extension` does. The first needs a switch in
-//! `server::conn::http1::Builder`: RFC 9112 §6.3 leaves it to servers.
+//! This module can be removed once hyper makes these checks. `Server::parse` (`proto/h1/role.rs`)
+//! would have to reject a request where it now sets `keep_alive = false` (`is_te && is_cl`), and
+//! any `Transfer-Encoding` except a single `chunked`. `read_trailer` (`proto/h1/decode.rs`) would
+//! have to reject a bare LF, as `read_extension` does. The first check needs an option in
+//! `server::conn::http1::Builder`, because RFC 9112 §6.3 leaves it to servers.
 
 mod chunks;
 #[cfg(test)]
@@ -26,37 +30,39 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::chunks::ChunkedBodyState;
 
-/// Bytes of a line of a head that are looked at; the names and numbers that matter are shorter.
+/// Bytes of a header line that are examined. The names and numbers that matter here are shorter.
 const LINE_BYTES: usize = 64;
 
-/// Stands for a byte that must not be understood: a NUL is an error everywhere but in data.
+/// Replacement for a byte that must not be accepted: a NUL is an error everywhere except in body
+/// data.
 const SPOILED: u8 = 0;
 
 /// Follows the framing of HTTP/1.1 requests through a stream.
 #[derive(Debug)]
 enum RequestFraming {
-    /// In a head, or in front of one.
+    /// In a head or before one.
     Head(RequestHead),
-    /// In a body, with this number of bytes left.
+    /// In a body with a known length, with this number of bytes left.
     Length(u64),
-    /// In a body in chunks.
+    /// In a chunked body.
     Chunked(ChunkedBodyState),
-    /// Behind what cannot be followed.
+    /// Framing lost: everything after this point is rejected.
     Lost,
 }
 
-/// The headers of the head that is being read, as far as they have come.
+/// The parts of the current head that have been read so far.
 #[derive(Debug, Default)]
 struct RequestHead {
-    /// The request line was read.
+    /// True once the request line was read.
     has_begun: bool,
     length: Option<u64>,
     is_chunked: bool,
-    /// It has an encoding that is not understood, or a length in a line too long to be read.
+    /// True if the head has an unsupported transfer coding, or a length in a line that is too long
+    /// to examine.
     is_odd: bool,
-    /// The beginning of the line that is being read.
+    /// The beginning of the current line.
     line: Vec<u8>,
-    /// The line has anything but its end.
+    /// True if the current line contains anything besides its line ending.
     is_line_filled: bool,
 }
 
@@ -67,7 +73,8 @@ impl Default for RequestFraming {
 }
 
 impl RequestFraming {
-    /// Reads along and returns how many of `bytes` may be seen. If those are not all, the last of them is spoiled.
+    /// Follows `bytes` and returns how many of them hyper may read. If the framing is lost, the
+    /// last of these was replaced by [`SPOILED`].
     fn scan_bytes(&mut self, bytes: &mut [u8]) -> usize {
         let mut at = 0;
         while let Some(byte) = bytes.get_mut(at) {
@@ -92,7 +99,7 @@ impl RequestFraming {
         at
     }
 
-    /// Moves on behind a byte that is not one of a body.
+    /// Advances over one byte that is not body data.
     fn scan_byte(&mut self, byte: u8) -> Result<(), AmbiguousHeadError> {
         let next = match self {
             Self::Head(head) => head.scan_byte(byte)?,
@@ -109,19 +116,19 @@ impl RequestFraming {
     }
 }
 
-/// Counts as many of `length` bytes as are left, and returns their number.
+/// Counts up to `length` bytes down from `left`, and returns how many were counted.
 fn take_bytes(left: &mut u64, length: usize) -> usize {
     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(length);
     *left = left.saturating_sub(taken.try_into().unwrap_or(u64::MAX));
     taken
 }
 
-/// A head that may be read in two ways, or in none.
+/// The head could be interpreted in two ways, or is invalid.
 #[derive(Debug)]
 struct AmbiguousHeadError;
 
 impl RequestHead {
-    /// Takes in a byte; at the end of the head says what follows.
+    /// Advances over one byte. At the end of the head, returns the framing of what follows.
     fn scan_byte(&mut self, byte: u8) -> Result<Option<RequestFraming>, AmbiguousHeadError> {
         if byte != b'\n' {
             self.is_line_filled |= byte != b'\r';
@@ -137,7 +144,7 @@ impl RequestHead {
             }
             return Ok(None);
         }
-        // Empty lines before a request mean nothing (RFC 9112 §2.2).
+        // Empty lines before a request are ignored (RFC 9112 §2.2).
         if !self.has_begun {
             return Ok(None);
         }
@@ -161,14 +168,14 @@ impl RequestHead {
             self.is_chunked = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
             self.is_odd |= line.len() == LINE_BYTES;
-            // What is no number is refused by hyper.
+            // hyper itself rejects a length that is not a number.
             let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
             self.length = Some(length.unwrap_or(0));
         }
     }
 }
 
-/// A connection whose requests are watched.
+/// A connection whose request framing is checked.
 #[derive(Debug)]
 pub(super) struct FramingGuard<S> {
     stream: S,
@@ -189,7 +196,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FramingGuard<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if let RequestFraming::Lost = this.framing {
-            // The end of the stream.
+            // Reports the end of the stream.
             return Poll::Ready(Ok(()));
         }
         let before = buffer.filled().len();

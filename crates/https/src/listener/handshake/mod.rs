@@ -1,8 +1,9 @@
-//! TLS handshakes that hold little.
+//! Accepts TLS handshakes with little memory per client.
 //!
-//! rustls keeps up to 64 KiB of a handshake message until its end has come, and 48 bytes more for each of its pieces, of which one
-//! byte may be enough; and it takes 4 KiB before it looks whether there is anything to read. So it is asked only when there is
-//! a whole ClientHello, and then gets whole records.
+//! rustls buffers up to 64 KiB of an incomplete handshake message, plus 48 bytes for each of its
+//! fragments, which may be a single byte long. It also allocates 4 KiB before it checks whether
+//! there is anything to read. This module therefore reads the ClientHello itself, starts rustls
+//! only when it is complete, and then passes on whole records.
 
 #[cfg(test)]
 mod tests;
@@ -20,44 +21,48 @@ use tokio::sync::watch;
 
 use crate::tls;
 
-/// Bytes of a ClientHello at most. Measured: OpenSSL, Go and rustls 0.3 KB, curl 0.5 KB, Chromium 2.0 KB with its post-quantum share
-/// (1.2 KB); sessions that are resumed add some hundred bytes.
+/// Maximum size of a ClientHello in bytes. Measured: 0.3 KB with OpenSSL, Go and rustls, 0.5 KB
+/// with curl, 2.0 KB with Chromium and its post-quantum key share (1.2 KB). A resumed session adds
+/// some hundred bytes.
 const HELLO_BYTES: usize = 4 << 10;
 
-/// Bytes that a client may send until its handshake is complete: with a ClientHello, and another one for a share that it did not
-/// guess, room for a chain of three certificates with keys of 4096 bits (5 KB).
+/// Maximum number of bytes that a client may send before its handshake is complete. This is enough
+/// for a ClientHello, a second one after a wrong guess of the key share, and a chain of three
+/// certificates with 4096-bit keys (5 KB).
 const HANDSHAKE_BYTES: usize = 12 << 10;
 
-/// Type, version and length in front of a record (RFC 8446 §5.1).
+/// Length of the type, version and length fields of a record (RFC 8446 §5.1).
 const RECORD_HEADER: usize = 5;
 
-/// Type and length in front of a handshake message (RFC 8446 §4).
+/// Length of the type and length fields of a handshake message (RFC 8446 §4).
 const MESSAGE_HEADER: usize = 4;
 
-/// The type of records with handshake messages, and that of a ClientHello among these.
+/// Content type of records with handshake messages, and the handshake type of a ClientHello.
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 
-/// Records of a handshake at most: those of our clients have less than ten, and each costs two calls of the system.
+/// Maximum number of records in a handshake. Our clients send fewer than ten, and each record
+/// costs two system calls.
 const MAX_RECORDS: usize = 32;
 
-/// The answer to a client that speaks HTTP without TLS.
+/// The response to a client that speaks HTTP without TLS.
 const PLAIN_HTTP_REPLY: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 42\r\n\
     Connection: close\r\n\r\nthis port speaks HTTPS only: use https://\n";
 
-/// Bytes that such a client may still send until it has read its answer: closing the connection before would reset it.
+/// Bytes that such a client may still send before it has read the response. Closing the connection
+/// earlier would reset it.
 const PLAIN_HTTP_BYTES: u64 = 1 << 20;
 
-/// Bytes that are read at once.
+/// Maximum number of bytes per read.
 const PIECE_BYTES: usize = 1024;
 
-/// Waits for the first byte of a client.
+/// Waits until a client has sent its first byte.
 pub(super) async fn first_byte(stream: &TcpStream) -> io::Result<()> {
     stream.peek(&mut [0]).await.map(drop)
 }
 
-/// Completes the handshake of `stream` with the newest `config`.
+/// Completes the handshake of `stream` with the current value of `config`.
 pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
     config: &watch::Receiver<Arc<ServerConfig>>,
@@ -70,31 +75,31 @@ pub(super) async fn accept_tls<S: AsyncRead + AsyncWrite + Unpin>(
     }
     hello?;
     let config = Arc::clone(&config.borrow());
-    // In a box: it is needed for a moment, and large.
+    // Boxed: this future is large but short-lived.
     let mut stream = Box::pin(tls::Stream::accept(wire, config)).await?;
     stream.get_mut().is_over = true;
     Ok(stream)
 }
 
-/// The connection below TLS. During the handshake it gives out whole records, and not many bytes in all: a record that is not whole
-/// takes as much memory as it has bytes.
+/// The connection below TLS. During the handshake it passes on only whole records and limits the
+/// bytes in total, because rustls buffers an incomplete record in full.
 #[derive(Debug)]
 pub(super) struct HelloReader<S> {
     stream: S,
-    /// The handshake is complete: nothing is looked at any more.
+    /// True once the handshake is complete. Reads then go directly to the stream.
     is_over: bool,
-    /// Bytes and whole records of the handshake so far.
+    /// Bytes and complete records received during the handshake.
     received: usize,
     records: usize,
-    /// Whole records that were not given out, and a part of one.
+    /// Complete records that were not passed on yet, followed by the part of an incomplete one.
     waiting: Vec<u8>,
-    /// The number of these that was given out.
+    /// Number of bytes in `waiting` that were already passed on.
     given: usize,
-    /// Whole records were given out, and it was not seen yet what came of them.
+    /// True if all complete records were passed on and rustls has not processed them yet.
     is_given: bool,
 }
 
-/// The reasons for which a client is not waited for.
+/// Reasons why a handshake is rejected early.
 #[derive(Debug, thiserror::Error)]
 enum HandshakeError {
     #[error("{received} bytes have come, and more than {most} are not waited for")]
@@ -126,7 +131,7 @@ impl<S> HelloReader<S> {
         }
     }
 
-    /// Gives out what waits, as far as there is room.
+    /// Passes on the waiting bytes as far as they fit into `buffer`.
     fn copy_waiting(&mut self, buffer: &mut ReadBuf<'_>) {
         let rest = self.waiting.get(self.given..).unwrap_or_default();
         let length = rest.len().min(buffer.remaining());
@@ -141,7 +146,8 @@ impl<S> HelloReader<S> {
 }
 
 impl<S: AsyncRead + Unpin> HelloReader<S> {
-    /// Reads until the record that begins at `start` of what waits is whole; the handshake may have `most` bytes until then.
+    /// Reads until the record at offset `start` of the waiting bytes is complete. The handshake
+    /// may have at most `most` bytes by then.
     fn poll_record(&mut self, cx: &mut Context<'_>, start: usize, most: usize) -> Poll<io::Result<()>> {
         loop {
             let missing = missing_bytes(self.waiting.get(start..).unwrap_or_default());
@@ -157,7 +163,8 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
             if self.records == 0 && self.waiting.first().is_some_and(|kind| *kind != HANDSHAKE) {
                 return Poll::Ready(Err(HandshakeError::NoHello.into()));
             }
-            // No byte more than the record has: what follows it is TLS' own to read, and is not kept twice.
+            // Reads only the missing bytes of the record. TLS reads what follows by itself, so
+            // those bytes are not buffered twice.
             let received = self.received;
             let room = most.saturating_sub(received).min(missing).min(PIECE_BYTES);
             if room == 0 {
@@ -194,8 +201,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for HelloReader<S> {
         if this.is_over && this.waiting.is_empty() {
             return Pin::new(&mut this.stream).poll_read(cx, buffer);
         }
-        // tokio-rustls reads on while there is something to read, and looks only then whether the handshake is complete. A client may
-        // send its first data along with the end of the handshake, in a record that is larger than all of that may be.
+        // tokio-rustls reads as long as there is data, and checks only then whether the handshake
+        // is complete. A client may send its first data together with the end of the handshake, in
+        // a record that is larger than the limit of the handshake. Returning `Pending` once makes
+        // tokio-rustls check first.
         if std::mem::take(&mut this.is_given) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -209,12 +218,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for HelloReader<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> HelloReader<S> {
-    /// True if a method of HTTP comes where a ClientHello should.
+    /// True if the client began with an HTTP method instead of a ClientHello.
     fn begins_like_http(&self) -> bool {
         self.waiting.first().is_some_and(u8::is_ascii_uppercase)
     }
 
-    /// Says that TLS is wanted here.
+    /// Tells a client without TLS to use HTTPS, and discards what it still sends.
     async fn answer_plain_http(&mut self) -> io::Result<()> {
         self.stream.write_all(PLAIN_HTTP_REPLY).await?;
         self.stream.shutdown().await?;
@@ -223,7 +232,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> HelloReader<S> {
     }
 }
 
-/// The length of a record with its header, or of the header until that is known.
+/// The length of a record including its header, or of the header alone while the rest is unknown.
 fn record_length(record: &[u8]) -> usize {
     match record.get(..RECORD_HEADER) {
         Some([.., high, low]) => RECORD_HEADER + usize::from(u16::from_be_bytes([*high, *low])),
@@ -231,13 +240,13 @@ fn record_length(record: &[u8]) -> usize {
     }
 }
 
-/// Bytes that are missing of a record.
+/// Number of bytes that are missing from the end of a record.
 fn missing_bytes(record: &[u8]) -> usize {
     record_length(record).saturating_sub(record.len())
 }
 
-/// The place in `bytes`, the first of a client, of the record that is missing to a whole ClientHello, or of which a part is; `None`
-/// if it is whole.
+/// Finds the first record that is missing or incomplete in a ClientHello. `bytes` are the first
+/// bytes of a client. Returns the offset of that record, or `None` if the ClientHello is complete.
 fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError> {
     let (mut header, mut length, mut at) = ([0; MESSAGE_HEADER], 0, 0);
     loop {
@@ -249,7 +258,7 @@ fn find_unfinished_record(bytes: &[u8]) -> Result<Option<usize>, HandshakeError>
             return Ok(Some(at));
         }
         let payload = record.get(RECORD_HEADER..record_length(record)).unwrap_or_default();
-        // A message may be cut into records anywhere, its header too.
+        // A message may be split between records at any position, even within its header.
         for (place, byte) in header.iter_mut().skip(length).zip(payload) {
             *place = *byte;
         }

@@ -8,13 +8,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use super::*;
 use crate::tls;
 
-/// A handshake record.
+/// Builds a handshake record.
 fn record(payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).unwrap().to_be_bytes();
     [&[HANDSHAKE, 3, 1][..], &length, payload].concat()
 }
 
-/// The first bytes of a rustls client.
+/// The first bytes that a rustls client sends.
 fn client_hello() -> Vec<u8> {
     let config: ClientConfig = tls::insecure_client_config().unwrap();
     let name = ServerName::try_from("a.example").unwrap();
@@ -24,12 +24,13 @@ fn client_hello() -> Vec<u8> {
     hello
 }
 
-/// A ClientHello in records with this number of its bytes each.
+/// Splits a ClientHello into records with this number of bytes each.
 fn in_records(hello: &[u8], bytes: usize) -> Vec<u8> {
     hello[RECORD_HEADER..].chunks(bytes).flat_map(record).collect()
 }
 
-/// The end of a handshake that begins with `sent`, when nothing follows for a while.
+/// The result of reading a ClientHello that begins with `sent`, or `None` if the reader still
+/// waits for more.
 async fn greeted(sent: &[u8]) -> Option<Result<HelloReader<DuplexStream>, String>> {
     let (mut client, server) = tokio::io::duplex(1 << 16);
     client.write_all(sent).await.unwrap();
@@ -102,7 +103,7 @@ async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
     assert_eq!(wire.waiting.len(), 6);
     client.write_all(&record(b"two")[6..]).await.unwrap();
     assert_eq!(wire.read(&mut buffer).await.unwrap(), record(b"two").len());
-    // A certificate in pieces, without end.
+    // A certificate in many records that never ends.
     client.write_all(&record(&[0; 4000]).repeat(3)).await.unwrap();
     let error = loop {
         match wire.read(&mut buffer).await {
@@ -111,20 +112,20 @@ async fn what_follows_the_hello_is_given_out_record_by_record_and_bounded() {
         }
     };
     assert_eq!(error, "12288 bytes have come, and more than 12288 are not waited for");
-    // Behind the handshake nothing is looked at.
+    // After the handshake the records are not inspected any more.
     wire.is_over = true;
     wire.waiting.clear();
     client.write_all(b"whatever").await.unwrap();
     assert!(wire.read(&mut buffer).await.unwrap() > 0);
 }
 
-/// A client does not wait for an answer to the end of its handshake before it sends.
+/// A client may send data without waiting for a response to the end of its handshake.
 #[tokio::test]
 async fn data_may_come_along_with_the_end_of_the_handshake() {
     let certificate = tls::SelfSigned::generate("a.example").unwrap();
     let (_, config) = watch::channel(Arc::new(certificate.server_config().unwrap()));
     let client = tokio_rustls::TlsConnector::from(Arc::new(tls::insecure_client_config().unwrap()));
-    // Room for all that it sends, so that nothing stops it.
+    // The pipe has room for everything that the client sends, so that the client is never blocked.
     let (near, far) = tokio::io::duplex(1 << 20);
     let data = vec![7; 100 << 10];
     let talking = async {

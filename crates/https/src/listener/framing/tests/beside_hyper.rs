@@ -1,4 +1,4 @@
-//! hyper behind the guard, on streams of requests that are broken in many ways.
+//! Runs hyper behind the guard, on streams of requests with many kinds of errors.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -16,7 +16,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::super::{FramingGuard, RequestFraming};
 
-/// The parts of streams: whole lines and pieces of lines. `N` becomes a number that no other request has.
+/// Building blocks of streams: whole lines and parts of lines. Each `N` is replaced by a unique
+/// number.
 const PIECES: [&str; 36] = [
     "POST /N HTTP/1.1\r\n",
     "GET /N HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -56,7 +57,7 @@ const PIECES: [&str; 36] = [
     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 ];
 
-/// A whole request with a body of each kind, in pieces.
+/// A complete request with a body of each kind, split into pieces.
 const WHOLE: [&[&str]; 7] = [
     &["GET /N HTTP/1.1\r\n", "Host: a\r\n", "\r\n"],
     &["POST /N HTTP/1.1\r\n", "Host: a\r\n", "Content-Length: 5\r\n", "\r\n", "hello"],
@@ -116,13 +117,13 @@ const WHOLE: [&[&str]; 7] = [
     ],
 ];
 
-/// A change of a piece.
+/// A change of one piece.
 #[derive(Debug, Clone)]
 enum Edit {
     Remove,
     Replace(usize),
     Insert(usize),
-    /// The byte at this place of it becomes this one.
+    /// Replaces the byte at this position of the piece.
     Byte(usize, u8),
 }
 
@@ -136,7 +137,7 @@ fn edit() -> impl Strategy<Value = Edit> {
     ]
 }
 
-/// Bytes that are sent, shown as text.
+/// The bytes of a stream, shown as text in failures.
 #[derive(Clone)]
 struct Sent(Vec<u8>);
 
@@ -146,7 +147,8 @@ impl fmt::Debug for Sent {
     }
 }
 
-/// A few requests behind each other, with a few edits, and behind them one with two lengths: a guard that is out of step does not see it.
+/// A few requests in sequence with a few edits, followed by a request with two lengths. A guard
+/// that is out of step does not detect that last request.
 fn stream() -> impl Strategy<Value = Sent> {
     let requests = prop::collection::vec(0..WHOLE.len(), 1..4);
     let edits = prop::collection::vec((any::<prop::sample::Index>(), edit()), 0..4);
@@ -183,7 +185,7 @@ fn stream() -> impl Strategy<Value = Sent> {
     })
 }
 
-/// The targets of the requests that hyper hands out behind the guard.
+/// The targets of the requests that hyper passes to its service behind the guard.
 fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -193,7 +195,7 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
         let service = service_fn(move |request: Request<Incoming>| {
             noted.lock().unwrap().push(request.uri().to_string());
             async move {
-                // A body that breaks off is the end of the connection.
+                // An incomplete body ends the connection, which is not an error in this test.
                 request.into_body().collect().await.ok();
                 Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
             }
@@ -202,7 +204,7 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
             http1::Builder::new().serve_connection(TokioIo::new(FramingGuard::new(server)), service);
         let talking = async {
             for piece in sent.chunks(piece) {
-                // It may have closed the connection.
+                // The server may have closed the connection already.
                 client.write_all(piece).await.ok();
                 tokio::task::yield_now().await;
             }
@@ -216,7 +218,8 @@ fn handed_out(sent: &[u8], piece: usize) -> Vec<String> {
     seen.clone()
 }
 
-/// The words where the guard thinks that requests begin: the second one from there on.
+/// The request targets at the positions where the guard expects requests: the second word after
+/// each position.
 fn followed(sent: &[u8]) -> Vec<String> {
     let mut framing = RequestFraming::default();
     let mut found = Vec::new();
@@ -254,7 +257,7 @@ proptest! {
     }
 }
 
-/// Streams by which the guard was out of step once.
+/// Streams with which the guard was once out of step.
 #[test]
 fn what_was_read_in_two_ways_is_read_in_one() {
     let chunked = "POST /1 HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -262,9 +265,9 @@ fn what_was_read_in_two_ways_is_read_in_one() {
     let zeros = "0".repeat(64);
     let inner = "GET /inside HTTP/1.1\r\nContent-Length: 1000\r\n\r\n";
     for sent in [
-        // A size that only shows behind its 64th digit.
+        // The value of the size appears only after its 64th digit.
         format!("{chunked}{zeros}5\r\nhello\r\n0\r\n\r\n{both}"),
-        // A trailer in which hyper sees one line and others two.
+        // A trailer that hyper reads as one line and others as two.
         format!("{chunked}0\r\nX: y\n\r\n{inner}{both}"),
     ] {
         for piece in [1, 7, 1000] {
@@ -273,7 +276,7 @@ fn what_was_read_in_two_ways_is_read_in_one() {
     }
 }
 
-/// A request that has one meaning goes through.
+/// Requests with a single interpretation all reach the service.
 #[test]
 fn whole_requests_are_all_handed_out() {
     let all: String = WHOLE[..5].iter().flat_map(|request| request.iter().copied()).collect();

@@ -1,4 +1,4 @@
-//! The guard alone, and beside hyper: both must think that requests begin at the same places.
+//! Tests the guard alone and together with hyper: both must agree where requests begin.
 
 mod beside_hyper;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The bytes of `text` that hyper gets to see, when it arrives in pieces of this size.
+/// The bytes of `text` that hyper can read when it arrives in pieces of this size.
 fn seen(text: &str, piece: usize) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     let mut framing = RequestFraming::default();
@@ -21,7 +21,8 @@ fn seen(text: &str, piece: usize) -> Vec<u8> {
     seen
 }
 
-/// Fails unless `text` is spoiled at this byte and cut behind it, whatever pieces it arrives in.
+/// Fails unless `text` is corrupted at this position and cut after it, whatever the size of its
+/// pieces.
 #[track_caller]
 fn assert_spoiled_at(text: &str, position: usize) {
     for piece in 1..=text.len() {
