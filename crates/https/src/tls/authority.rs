@@ -1,4 +1,5 @@
-//! An authority of one's own, for a laptop or a test cluster: certificates for a server and for its client.
+//! A local certificate authority for a laptop or a test cluster, with certificates for one server
+//! and its client.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -15,16 +16,16 @@ use super::TlsError;
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Clocks of client and server may differ by this much.
+/// Time by which certificates are backdated, because the clocks of client and server may differ.
 const BACKDATED: Duration = DAY;
 
-/// Browsers and curl accept server certificates of up to 398 days.
+/// Validity of certificates. Browsers and curl accept server certificates of up to 398 days.
 const LIFETIME: Duration = DAY.saturating_mul(365);
 
-/// The files of an authority in a folder.
+/// The paths of an authority's files in one directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorityFiles {
-    /// The authority's certificate, for servers and clients to trust.
+    /// The authority's certificate, which servers and clients trust.
     pub ca: PathBuf,
     /// The server's certificate and key.
     pub server: (PathBuf, PathBuf),
@@ -33,13 +34,14 @@ pub struct AuthorityFiles {
 }
 
 impl AuthorityFiles {
-    /// The files in `dir`, by their fixed names.
+    /// The paths in `dir`, with their fixed names.
     pub fn in_dir(dir: &Path) -> Self {
         let pair = |name: &str| (dir.join(format!("{name}.crt")), dir.join(format!("{name}.key")));
         Self { ca: dir.join("ca.crt"), server: pair("server"), client: pair("client") }
     }
 
-    /// The files in `dir`, made now if they are not there: for a server on this machine, and for a client called `client_name`.
+    /// Like [`Self::in_dir`], and creates the files if any of them is missing: for a server on
+    /// this machine and a client called `client_name`.
     pub fn made_in(dir: &Path, client_name: &str) -> Result<Self, TlsError> {
         std::fs::create_dir_all(dir).map_err(|source| TlsError::Write { path: dir.to_owned(), source })?;
         let files = Self::in_dir(dir);
@@ -50,14 +52,15 @@ impl AuthorityFiles {
         Ok(files)
     }
 
-    /// True if all are there.
+    /// True if all files exist.
     fn has_all_files(&self) -> bool {
         let (server, client) = (&self.server, &self.client);
         [&self.ca, &server.0, &server.1, &client.0, &client.1].iter().all(|path| path.exists())
     }
 
-    /// Makes a new authority, a certificate for a server with `names`, and one for a client called `client_name`. The
-    /// authority's own key is not kept: nothing else can be signed with it.
+    /// Creates a new authority, a certificate for a server with `names`, and a certificate for a
+    /// client called `client_name`. The authority's own key is discarded, so it cannot sign any
+    /// other certificate.
     pub fn create_files(&self, names: &[String], client_name: &str) -> Result<(), TlsError> {
         let mut params = certificate_params("cdi-workers local authority", &[])?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -73,7 +76,8 @@ impl AuthorityFiles {
         Ok(())
     }
 
-    /// Like [`Self::create_files`], for a server that clients call `localhost` or by this machine's name.
+    /// Like [`Self::create_files`], for a server that clients reach as `localhost` or by this
+    /// machine's host name.
     fn create_for_this_machine(&self, client_name: &str) -> Result<(), TlsError> {
         let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
         if let Ok(name) = std::fs::read_to_string("/proc/sys/kernel/hostname") {
@@ -83,7 +87,7 @@ impl AuthorityFiles {
     }
 }
 
-/// A certificate from yesterday on, for a year from now.
+/// Parameters of a certificate that is valid from one day ago until one year from now.
 pub(super) fn certificate_params(common_name: &str, names: &[String]) -> Result<CertificateParams, TlsError> {
     let mut params = CertificateParams::new(names)?;
     params.distinguished_name = DistinguishedName::new();
@@ -94,7 +98,7 @@ pub(super) fn certificate_params(common_name: &str, names: &[String]) -> Result<
     Ok(params)
 }
 
-/// A certificate and its key, as PEM.
+/// Creates a certificate and its key, both as PEM.
 fn sign_leaf(
     common_name: &str,
     names: &[String],
@@ -116,7 +120,7 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), TlsError> {
 
 fn write_file(path: &Path, mode: u32, text: &str) -> Result<(), TlsError> {
     let write = || -> io::Result<()> {
-        // Anew: an old file might be readable by others.
+        // The file is created again, because an old one might be readable by others.
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

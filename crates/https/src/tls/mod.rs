@@ -1,7 +1,8 @@
 //! TLS for clients and servers: rustls with the aws-lc-rs provider, version 1.2 or later.
 //!
-//! Clients trust what CDI's Go binaries trust: the system's roots, the folders that the controllers mount, and
-//! a certificate that is itself in one of those, even when it is no CA.
+//! Clients trust the same certificates as CDI's Go binaries: the system's roots, the certificates
+//! in the directories that the controllers mount, and any server certificate that is itself in one
+//! of these, even if it is not a CA.
 
 mod authority;
 mod profile;
@@ -31,59 +32,60 @@ use verify::{KnownCertificates, ServerTrust, ServerVerifier};
 use program::crypto::crypto_provider;
 use program::paths::PodPaths;
 
-/// HTTP/1.1 above TLS (RFC 7301 §6): all that our clients speak, for HTTP/2 gains nothing for one long body.
+/// ALPN name of HTTP/1.1 (RFC 7301 §6). Our clients offer only this protocol, because HTTP/2 has
+/// no advantage for a single long body.
 const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// HTTP/2 above TLS (RFC 9113 §3.2).
+/// ALPN name of HTTP/2 (RFC 9113 §3.2).
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 
-/// The reasons why TLS cannot be set up.
+/// Reasons why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// The folder with CA certificates cannot be read.
+    /// The directory with CA certificates cannot be read.
     #[error("Error listing files in {}: {source}", path.display())]
     ListCerts {
-        /// The folder.
+        /// Path of the directory.
         path: PathBuf,
-        /// The system's answer.
+        /// The error from the operating system.
         source: io::Error,
     },
-    /// A file in the folder with CA certificates cannot be read.
+    /// A file in the directory with CA certificates cannot be read.
     #[error("cannot read the certificates in {}: {source}", path.display())]
     ReadCert {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error from the operating system.
         source: io::Error,
     },
-    /// A file with a certificate or key of our own cannot be used.
+    /// A file with our own certificate or key cannot be used.
     #[error("cannot use the certificate or key in {}: {source}", path.display())]
     Pem {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The mistake in it.
+        /// The error in the file.
         source: rustls::pki_types::pem::Error,
     },
     /// A certificate or key cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error from the operating system.
         source: io::Error,
     },
-    /// rustls refused the configuration.
+    /// rustls rejected the configuration.
     #[error("cannot configure TLS: {}", config_words(.0))]
     Config(#[from] rustls::Error),
     /// The trusted certificates cannot be used.
     #[error("cannot configure TLS verification: {0}")]
     Verifier(#[from] rustls::server::VerifierBuilderError),
-    /// No certificate could be made for a server of our own.
+    /// No certificate could be generated for our own server.
     #[error("cannot make a self-signed certificate: {0}")]
     Generate(#[from] rcgen::Error),
 }
 
-/// The mistake in a configuration, in words that say what to look at.
+/// Describes an error in a configuration in words that say what to check.
 fn config_words(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InconsistentKeys(_) => "the certificate and the key do not belong together".to_owned(),
@@ -91,7 +93,7 @@ fn config_words(error: &rustls::Error) -> String {
     }
 }
 
-/// A client has no certificate to show.
+/// Reasons why a client cannot present a certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// The certificate cannot be read.
@@ -100,13 +102,14 @@ pub enum IdentityError {
     /// The key cannot be read.
     #[error("the key of the client certificate cannot be used: {0}")]
     Key(rustls::pki_types::pem::Error),
-    /// Certificate and key do not belong together.
+    /// The configuration is invalid, for example because certificate and key do not match.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
-/// The client configuration of a pod: verifies against the system's roots, the proxy's folder in `paths` and
-/// `cert_dir` (`IMPORTER_CERT_DIR`), or verifies nothing when `insecure` (`INSECURE_TLS`).
+/// The client configuration of a pod. It verifies servers against the system's roots, the proxy's
+/// directory in `paths` and `cert_dir` (`IMPORTER_CERT_DIR`). If `insecure` is set
+/// (`INSECURE_TLS`), it verifies nothing.
 pub fn pod_client_config(
     paths: &PodPaths,
     cert_dir: Option<&Path>,
@@ -130,20 +133,21 @@ pub fn client_config(roots: TrustedRoots) -> Result<ClientConfig, TlsError> {
     anonymous_config(provider, ServerTrust::Known(known))
 }
 
-/// A client configuration that trusts the one certificate for which `is_it` has no error.
+/// A client configuration that trusts only the certificate for which `is_it` returns no error.
 pub fn pinned_client_config(
     is_it: impl Fn(&[u8]) -> Result<(), rustls::Error> + Send + Sync + 'static,
 ) -> Result<ClientConfig, TlsError> {
     anonymous_config(crypto_provider(), ServerTrust::Pinned(Box::new(is_it)))
 }
 
-/// A client configuration that accepts any certificate of any server: the traffic is encrypted, but the reader may be
-/// anyone.
+/// A client configuration that accepts any certificate of any server. The traffic is encrypted,
+/// but the server may be anyone.
 pub fn insecure_client_config() -> Result<ClientConfig, TlsError> {
     anonymous_config(crypto_provider(), ServerTrust::Everyone)
 }
 
-/// A client configuration that trusts `roots` and shows the certificate in `certificate_pem`, whose key is in `key_pem`.
+/// A client configuration that trusts `roots` and presents the certificate in `certificate_pem`
+/// with the key in `key_pem`.
 pub fn mutual_client_config(
     roots: TrustedRoots,
     certificate_pem: &[u8],
@@ -173,7 +177,7 @@ fn verified_builder(
     trust: ServerTrust,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, TlsError> {
     let verifier = Arc::new(ServerVerifier { trust, provider: Arc::clone(&provider) });
-    // The safe defaults of rustls are TLS 1.2 and 1.3; it knows nothing older.
+    // The safe defaults of rustls are TLS 1.2 and 1.3. rustls does not support older versions.
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .dangerous()

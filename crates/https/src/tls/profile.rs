@@ -1,9 +1,10 @@
-//! CDI's TLS profile: the oldest protocol version and the cipher suites of TLS 1.2, by the names of OpenSSL or IANA.
+//! CDI's TLS profile: the minimum protocol version and the cipher suites of TLS 1.2, by their
+//! OpenSSL or IANA names.
 
 use rustls::crypto::CryptoProvider;
 use rustls::{CipherSuite, SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// Names that OpenSSL and IANA give the suites that can be offered.
+/// The OpenSSL and IANA names of the cipher suites that can be offered.
 const SUITES: [(&str, &str, CipherSuite); 6] = [
     (
         "ECDHE-ECDSA-AES128-GCM-SHA256",
@@ -37,24 +38,26 @@ const SUITES: [(&str, &str, CipherSuite); 6] = [
     ),
 ];
 
-/// The suites of TLS 1.3 have these names with both; all of them are always offered.
+/// Prefixes of TLS 1.3 suite names, which are the same in OpenSSL and IANA. All TLS 1.3 suites are
+/// always offered.
 const TLS13_PREFIXES: [&str; 3] = ["TLS_AES_", "TLS_CHACHA20_", "TLS_SM4_"];
 
 static VERSIONS: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
 
-/// The versions and ciphers that a server may speak.
+/// The protocol versions and cipher suites that a server may use.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TlsProfile {
     needs_tls13: bool,
-    /// The suites of TLS 1.2; `None` for all there are.
+    /// The allowed suites of TLS 1.2; `None` for all.
     suites: Option<Vec<CipherSuite>>,
-    /// Names that were asked for and cannot be offered.
+    /// Requested names that cannot be offered.
     not_offered: Vec<String>,
 }
 
 impl TlsProfile {
-    /// `min_version` is Go's name of a version (`VersionTLS12`), empty for TLS 1.2; `ciphers` a list with commas, empty
-    /// for all. Older versions and suites without forward secrecy or authenticated encryption do not exist here.
+    /// Parses the profile. `min_version` is Go's name of a version (`VersionTLS12`); empty means
+    /// TLS 1.2. `ciphers` is a comma-separated list; empty means all. Older versions, and suites
+    /// without forward secrecy or authenticated encryption, cannot be offered.
     pub fn new(min_version: &str, ciphers: &str) -> Self {
         let mut not_offered = Vec::new();
         let mut needs_tls13 = false;
@@ -70,7 +73,7 @@ impl TlsProfile {
             is_restricted = true;
             match SUITES.iter().find(|(openssl, iana, _)| [*openssl, *iana].contains(&name)) {
                 Some((.., suite)) => suites.push(*suite),
-                // Go has no choice among them: a list that names one gets all.
+                // As in Go, TLS 1.3 suites cannot be chosen individually: all of them are offered.
                 None if TLS13_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) => {}
                 None => not_offered.push(name.to_owned()),
             }
@@ -78,18 +81,19 @@ impl TlsProfile {
         Self { needs_tls13, suites: is_restricted.then_some(suites), not_offered }
     }
 
-    /// Names that were asked for and cannot be offered, for one line in the log.
+    /// Requested names that cannot be offered, for one line in the log.
     pub fn not_offered(&self) -> &[String] {
         &self.not_offered
     }
 
-    /// The protocol versions. A list without a usable suite leaves nothing of TLS 1.2.
+    /// The protocol versions to offer. If the list contains no usable suite, TLS 1.2 is not
+    /// offered.
     pub(super) fn protocol_versions(&self) -> &'static [&'static SupportedProtocolVersion] {
         let has_tls12 = self.suites.as_ref().is_none_or(|suites| !suites.is_empty());
         if self.needs_tls13 || !has_tls12 { &VERSIONS[..1] } else { &VERSIONS }
     }
 
-    /// `provider` without the suites that are not in the list.
+    /// Removes the TLS 1.2 suites that are not in the list from `provider`.
     pub(super) fn restrict_suites(&self, provider: std::sync::Arc<CryptoProvider>) -> CryptoProvider {
         let mut provider = std::sync::Arc::unwrap_or_clone(provider);
         if let Some(allowed) = &self.suites {

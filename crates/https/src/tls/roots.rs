@@ -1,4 +1,4 @@
-//! The certificates that a client trusts, and where they come from.
+//! Loads the certificates that a client trusts.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -13,32 +13,34 @@ use rustls::pki_types::pem::PemObject;
 
 use super::TlsError;
 
-/// No file with certificates is longer: a ConfigMap holds 1 MiB at most, a bundle of all public CAs 250 KiB.
+/// Maximum size of a file with certificates. A ConfigMap holds at most 1 MiB, and a bundle of all
+/// public CAs 250 KiB.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// Trusted certificates.
+/// The certificates that a client trusts.
 #[derive(Debug)]
 pub struct TrustedRoots {
-    /// Certificates that may be issuers of others.
+    /// Certificates that may have issued others.
     pub(super) issuers: RootCertStore,
-    /// All certificates, also those that cannot be issuers: a server may show one of them as its own.
+    /// All certificates, including those that cannot be issuers. A server may present one of them
+    /// as its own.
     pub(super) exact: HashSet<CertificateDer<'static>>,
 }
 
 impl TrustedRoots {
-    /// No certificate at all.
+    /// Trusts nothing.
     pub fn none() -> Self {
         Self { issuers: RootCertStore::empty(), exact: HashSet::new() }
     }
 
-    /// The certificates in a bundle; `None` if there is no usable one in it.
+    /// Trusts the certificates in a PEM bundle; `None` if it contains no usable one.
     pub fn from_pem(pem: &[u8]) -> Option<Self> {
         let mut roots = Self::none();
         (roots.add_pem(pem) > 0).then_some(roots)
     }
 
-    /// The roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` when set. Having none is no
-    /// error: plain HTTP needs none.
+    /// Trusts the roots of the operating system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR` if they
+    /// are set. An empty result is not an error, because plain HTTP works without roots.
     pub fn from_system() -> Self {
         let mut roots = Self::none();
         let found = rustls_native_certs::load_native_certs();
@@ -51,7 +53,7 @@ impl TrustedRoots {
         roots
     }
 
-    /// Trusts `certificate`, as an issuer and as it stands.
+    /// Trusts `certificate`, both as an issuer and as the certificate of a server.
     pub fn add_certificate(&mut self, certificate: CertificateDer<'static>) {
         if let Err(error) = self.issuers.add(certificate.clone()) {
             tracing::debug!(%error, "a certificate cannot be an issuer of others");
@@ -59,8 +61,9 @@ impl TrustedRoots {
         self.exact.insert(certificate);
     }
 
-    /// Trusts the certificates in every file directly in `folder` whose name does not begin with a dot, whatever
-    /// its extension. Links are followed: the files of a mounted Secret are links into its hidden `..data`.
+    /// Trusts the certificates in all files directly in `folder`, whatever their extension, except
+    /// files whose name begins with a dot. Symbolic links are followed, because the files of a
+    /// mounted Secret are links into its hidden directory `..data`.
     pub fn add_dir(&mut self, folder: &Path) -> Result<(), TlsError> {
         for path in list_files(folder)? {
             tracing::info!("Attempting to get certs from {}", path.display());
@@ -73,7 +76,8 @@ impl TrustedRoots {
         Ok(())
     }
 
-    /// Like [`TrustedRoots::add_dir`], for a folder that may be missing or hold anything.
+    /// Like [`TrustedRoots::add_dir`], for a directory that may be missing. All errors are
+    /// ignored.
     pub fn add_optional_dir(&mut self, folder: &Path) {
         for path in list_files(folder).unwrap_or_default() {
             if let Ok(pem) = read_limited(&path) {
@@ -82,7 +86,8 @@ impl TrustedRoots {
         }
     }
 
-    /// Trusts the certificates in `pem`, passing over everything else in it, and says how many there are.
+    /// Trusts the certificates in `pem`, ignores everything else in it, and returns the number of
+    /// certificates.
     pub fn add_pem(&mut self, pem: &[u8]) -> usize {
         let certificates: Vec<_> = CertificateDer::pem_slice_iter(pem)
             .filter_map(Result::ok)
@@ -96,7 +101,7 @@ impl TrustedRoots {
     }
 }
 
-/// The non-hidden files of `folder`, in order of their names.
+/// The non-hidden files in `folder`, sorted by name.
 fn list_files(folder: &Path) -> Result<Vec<PathBuf>, TlsError> {
     let list = |source| TlsError::ListCerts { path: folder.to_owned(), source };
     let mut paths = Vec::new();

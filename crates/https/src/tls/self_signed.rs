@@ -1,4 +1,4 @@
-//! Certificates that a server makes for itself.
+//! Self-signed certificates that a server creates for itself.
 
 use rcgen::{ExtendedKeyUsagePurpose, KeyPair};
 use rustls::ServerConfig;
@@ -7,14 +7,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use super::authority::certificate_params;
 use super::{ALPN_HTTP1, TlsError, crypto_provider};
 
-/// A fresh key and a certificate that only it has signed. The key is never written anywhere.
+/// A new key and a certificate signed with it. The key is never written to a file.
 pub struct SelfSigned {
     certificate: CertificateDer<'static>,
     key: PrivateKeyDer<'static>,
 }
 
 impl SelfSigned {
-    /// A server certificate for `name` (as CN and as SAN), valid from yesterday for one year from now.
+    /// Generates a server certificate for `name` (as common name and as SAN), valid from one day
+    /// ago until one year from now.
     pub fn generate(name: &str) -> Result<Self, TlsError> {
         let mut params = certificate_params(name, &[name.to_owned()])?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -23,12 +24,13 @@ impl SelfSigned {
         Ok(Self { certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() })
     }
 
-    /// The certificate, for clients that shall trust it.
+    /// The certificate, for clients that should trust it.
     pub fn certificate(&self) -> &CertificateDer<'static> {
         &self.certificate
     }
 
-    /// A server that shows this certificate and asks clients for none.
+    /// Builds the configuration of a server that presents this certificate and does not ask for
+    /// client certificates.
     pub fn server_config(self) -> Result<ServerConfig, TlsError> {
         let mut config = ServerConfig::builder_with_provider(crypto_provider())
             .with_safe_default_protocol_versions()?

@@ -1,5 +1,5 @@
-//! The configuration of a TLS server: its certificate, whose certificates clients may show, and what CDI's TLS profile
-//! allows.
+//! Builds the configuration of a TLS server: its certificate, the authorities of client
+//! certificates, and the limits of CDI's TLS profile.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,23 +12,25 @@ use rustls::{RootCertStore, ServerConfig};
 use super::profile::TlsProfile;
 use super::{ALPN_HTTP1, ALPN_HTTP2, TlsError, crypto_provider};
 
-/// The protocols that are spoken above TLS, best first.
+/// The ALPN protocols in order of preference.
 const ALPN: [&[u8]; 2] = [ALPN_HTTP2, ALPN_HTTP1];
 
-/// The places of a server's certificates.
+/// Paths of a server's certificates and key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerFiles {
-    /// PEM with the server's certificate and those of the authorities between.
+    /// PEM file with the server's certificate and the intermediate certificates.
     pub certificate: PathBuf,
-    /// PEM with the key.
+    /// PEM file with the server's key.
     pub key: PathBuf,
-    /// PEM with the authorities whose clients may show a certificate; without, no client is asked for one.
+    /// PEM file with the authorities of client certificates. Without it, clients are not asked for
+    /// a certificate.
     pub client_ca: Option<PathBuf>,
 }
 
 impl ServerFiles {
-    /// A server for HTTP/1.1 and HTTP/2. A client may come without a certificate; one that shows a certificate which
-    /// none of the authorities has signed fails its handshake.
+    /// Builds the configuration of a server for HTTP/1.1 and HTTP/2. Clients may connect without a
+    /// certificate. The handshake fails if a client presents a certificate that no trusted
+    /// authority has signed.
     pub fn server_config(&self, profile: &TlsProfile) -> Result<ServerConfig, TlsError> {
         let provider = Arc::new(profile.restrict_suites(crypto_provider()));
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -49,7 +51,8 @@ impl ServerFiles {
         let key =
             PrivateKeyDer::from_pem_file(&self.key).map_err(|error| unreadable_error(&self.key, error))?;
         let mut config = builder.with_single_cert(read_certificates(&self.certificate)?, key)?;
-        // Clients' libraries seldom know what their machine is good at; most put the slower cipher first.
+        // The server chooses the cipher. Client libraries rarely know which one is fast on their
+        // machine, and most of them prefer the slower one.
         config.ignore_client_order = true;
         config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
         Ok(config)
@@ -57,7 +60,8 @@ impl ServerFiles {
 }
 
 impl ServerFiles {
-    /// The end of the certificate's time, in seconds since 1970, if the file can be read.
+    /// The end of the certificate's validity in seconds since 1970; `None` if the file cannot be
+    /// read.
     pub fn expiry_seconds(&self) -> Option<i64> {
         let certificates = read_certificates(&self.certificate).ok()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(certificates.first()?).ok()?;
@@ -79,8 +83,8 @@ fn unreadable_error(path: &Path, error: pem::Error) -> TlsError {
     TlsError::Pem { path: path.to_owned(), source: error }
 }
 
-/// The common name in the subject of a certificate, of whatever length (X.520 allows 64 characters; clones have longer
-/// ones). Of several the last counts, as in Go.
+/// The common name in the subject of a certificate, of any length. X.520 allows 64 characters, but
+/// the names for clones are longer. If there are several, the last one counts, as in Go.
 pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, certificate) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = certificate.subject().iter_common_name().last()?;

@@ -1,4 +1,4 @@
-//! A client's decision whether a server is the one that it says.
+//! Decides whether a client trusts the certificate of a server.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -14,21 +14,23 @@ use x509_parser::time::ASN1Time;
 
 use super::{TlsError, TrustedRoots};
 
-/// A function that knows one certificate, in DER.
+/// A function that accepts exactly one certificate, given in DER.
 type CertificateCheck = dyn Fn(&[u8]) -> Result<(), Error> + Send + Sync;
 
-/// The servers that a client talks to.
+/// The servers that a client trusts.
 pub(super) enum ServerTrust {
-    /// Those with a certificate that is known.
+    /// Servers whose certificate is valid for their name and is trusted.
     Known(KnownCertificates),
-    /// Those whose certificate is the one that this function knows, whatever it says.
+    /// The server whose certificate this function accepts, whatever the certificate contains.
     Pinned(Box<CertificateCheck>),
-    /// All (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing either, and checking it would only refuse
-    /// the old servers (X.509 v1, short RSA keys) for which people use this.
+    /// All servers (`INSECURE_TLS`). Without a trusted certificate a signature proves nothing, so
+    /// it is not checked. Checking it would only reject the old servers (X.509 v1, short RSA keys)
+    /// for which people use this option.
     Everyone,
 }
 
-/// A client's verifier. But for [`ServerTrust::Everyone`], the server must also prove that it has the key.
+/// The certificate verifier of a client. Except with [`ServerTrust::Everyone`], the server must
+/// also prove that it has the private key.
 pub(super) struct ServerVerifier {
     pub(super) trust: ServerTrust,
     pub(super) provider: Arc<CryptoProvider>,
@@ -91,13 +93,15 @@ impl ServerCertVerifier for ServerVerifier {
     }
 }
 
-/// Verifies as Go does: a chain to a trusted issuer, or exactly a trusted certificate.
+/// Verifies certificates as Go does: it accepts a chain to a trusted issuer, or a certificate that
+/// is itself trusted.
 ///
-/// The second case is what people have when they make a certificate with `openssl req -x509` and put it both
-/// into their server and into CDI's ConfigMap. webpki refuses it, because such a certificate calls itself a
-/// CA. The name and the validity must be right in both cases.
+/// The second case occurs when people create a certificate with `openssl req -x509` and put it
+/// into both their server and CDI's ConfigMap. webpki rejects such a certificate as a server
+/// certificate, because it is marked as a CA. Its name and validity period are checked in both
+/// cases.
 pub(super) struct KnownCertificates {
-    /// `None` when no trusted certificate can be an issuer.
+    /// Verifies chains; `None` if no trusted certificate can be an issuer.
     chains: Option<Arc<WebPkiServerVerifier>>,
     exact: HashSet<CertificateDer<'static>>,
 }
@@ -128,8 +132,8 @@ impl KnownCertificates {
             return Err(CertificateError::UnknownIssuer.into());
         };
         let verified = chains.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        // Of an unknown self-signed certificate webpki says that it is a CA's. That is true, but what is
-        // wrong with it for the user is that it is not trusted.
+        // For an unknown self-signed certificate, webpki reports that it is marked as a CA. That
+        // is true, but the actual problem for the user is that the certificate is not trusted.
         match verified {
             Ok(_) => Ok(()),
             Err(_) if is_self_issued(end_entity) => Err(CertificateError::UnknownIssuer.into()),

@@ -1,4 +1,4 @@
-//! A connection that is read in large pieces, and that keeps no memory while it waits.
+//! Reads a connection in large pieces, and holds no buffer while it waits for data.
 
 use std::io;
 use std::pin::Pin;
@@ -8,21 +8,23 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::io::poll_read_buf;
 
-/// Bytes of the first read: a handshake has some hundred.
+/// Size of the first read in bytes. A handshake message has some hundred bytes.
 const FIRST_READ_BYTES: usize = 4 << 10;
 
-/// Bytes of one read at most: eight records. With 256 KiB a GiB through the proxy took the same time of the processor
-/// (0.41 s for one upload, 0.50 s for eight), and a stalled upload held 1.08 MiB instead of 0.86.
+/// Maximum size of one read in bytes: eight records. With 256 KiB, a GiB through the proxy took
+/// the same CPU time (0.41 s for one upload, 0.50 s for eight), but a stalled upload held 1.08 MiB
+/// instead of 0.86 MiB.
 const MAX_READ_BYTES: usize = 128 << 10;
 
-/// Size of reads from which on a peer counts as fast.
+/// Size of reads in bytes from which a peer counts as fast.
 const BULK_BYTES: usize = MAX_READ_BYTES / 2;
 
-/// The connection `S` with what was read ahead of it.
+/// The connection `S` with a buffer of bytes that were read ahead.
 pub(super) struct LargeReads<S> {
     io: S,
     buffer: BytesMut,
-    /// Bytes of the next read: doubled after a read that was full, halved after one that filled less than a quarter.
+    /// Size of the next read in bytes. It is doubled after a full read, and halved after one that
+    /// filled less than a quarter.
     read_bytes: usize,
 }
 
@@ -36,7 +38,7 @@ impl<S> LargeReads<S> {
         &mut self.io
     }
 
-    /// True if nothing is left of the last read.
+    /// True if all bytes of the last read were returned.
     pub(super) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
@@ -46,7 +48,7 @@ impl<S> LargeReads<S> {
         self.read_bytes >= BULK_BYTES
     }
 
-    /// True while memory is held for bytes that were read.
+    /// True while a buffer is allocated.
     #[cfg(test)]
     pub(super) fn has_memory(&self) -> bool {
         self.buffer.capacity() > 0
@@ -70,7 +72,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for LargeReads<S> {
         let this = self.get_mut();
         if this.buffer.is_empty() {
             let mut piece = BytesMut::with_capacity(this.read_bytes);
-            // While it is waited for more, the piece is not kept.
+            // If this returns `Pending`, the new buffer is dropped, so that waiting connections
+            // hold no memory.
             let read = ready!(poll_read_buf(Pin::new(&mut this.io), cx, &mut piece))?;
             this.adapt_read_size(read);
             this.buffer = piece;

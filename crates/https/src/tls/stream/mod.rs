@@ -1,7 +1,8 @@
-//! A TLS connection as a stream of bytes: rustls with large reads and writes.
+//! A TLS connection as a byte stream, with larger reads and writes than in rustls.
 //!
-//! rustls reads 4 KiB at a time and gives data out by records of 16 KiB. Below it, [`LargeReads`] takes up to
-//! 128 KiB from the socket with one call; above it, a reader gets the data of all records that have come.
+//! rustls reads 4 KiB at a time and returns data in records of 16 KiB. Below rustls,
+//! [`LargeReads`] reads up to 128 KiB from the socket with one call. Above rustls, a reader
+//! receives the data of all records that have arrived.
 
 mod large_reads;
 #[cfg(test)]
@@ -19,18 +20,21 @@ use tokio_rustls::{TlsAcceptor, TlsConnector, TlsStream};
 
 use self::large_reads::LargeReads;
 
-/// Bytes that a slow peer's data is handed out in at most. hyper doubles its buffer whenever a read fills it, and
-/// keeps it: 200 slow uploads held 0.29 MiB each in the proxy without this limit, and 0.10 MiB with it.
+/// Maximum number of bytes that one read returns from a slow peer. hyper doubles its buffer
+/// whenever a read fills it, and keeps that size. 200 slow uploads held 0.29 MiB each in the proxy
+/// without this limit, and 0.10 MiB with it.
 const SMALL_READ_BYTES: usize = (16 << 10) - 1;
 
-/// Sealed bytes that wait for the socket at most, and that one call gives to it. A GiB through the proxy took 0.37 s of
-/// the processor with 256 KiB, 0.39 s with this limit, and 0.41 s with the 64 KiB of rustls.
+/// Maximum number of encrypted bytes that wait for the socket and are written with one call. A GiB
+/// through the proxy took 0.37 s of CPU time with 256 KiB, 0.39 s with this limit, and 0.41 s with
+/// the 64 KiB of rustls.
 const MAX_WRITE_BYTES: usize = 128 << 10;
 
-/// A connection whose handshake is complete.
+/// A TLS connection whose handshake is complete.
 pub struct Stream<S> {
     tls: TlsStream<LargeReads<S>>,
-    /// The error that ended reading, which every further read returns: rustls would return data from before it.
+    /// The error that ended reading. All further reads return it, because rustls would return data
+    /// received before the error.
     failure: Option<(io::ErrorKind, String)>,
 }
 
@@ -62,12 +66,12 @@ impl<S> Stream<S> {
         self.tls.get_mut().0.get_mut()
     }
 
-    /// The protocol above TLS that was agreed on (RFC 7301).
+    /// The protocol that was negotiated with ALPN (RFC 7301).
     pub fn alpn_protocol(&self) -> Option<&[u8]> {
         self.connection_state().alpn_protocol()
     }
 
-    /// The certificate of the peer, if it has shown one.
+    /// The certificate of the peer, if it presented one.
     pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
         self.connection_state().peer_certificates().and_then(<[_]>::first)
     }
@@ -93,7 +97,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Stream<S> {
                 true => usize::MAX,
                 false => SMALL_READ_BYTES - read.min(SMALL_READ_BYTES),
             };
-            // Another call of the system would find nothing, in most cases.
+            // In most cases another system call would not find any data.
             if most == 0 || (read > 0 && this.tls.get_ref().0.is_empty()) {
                 break;
             }

@@ -16,7 +16,8 @@ fn name() -> ServerName<'static> {
     ServerName::try_from(NAME).unwrap()
 }
 
-/// Configurations that agree on the given version and suite.
+/// Configurations that both support the given version, and the given suite if it fits the
+/// certificate.
 fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let server = SelfSigned::generate(NAME).unwrap().server_config().unwrap();
     let mut client = tls::insecure_client_config().unwrap();
@@ -30,14 +31,15 @@ fn configs(is_new: bool, suite: usize) -> (Arc<ClientConfig>, Arc<ServerConfig>)
         provider: Arc::new(provider.clone()),
     });
     let built = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(&[version]);
-    // A suite whose signatures the certificate has not leaves the default.
+    // A suite that does not fit the signature algorithm of the certificate keeps the default
+    // configuration.
     if chosen.usable_for_signature_algorithm(rustls::SignatureAlgorithm::ECDSA) {
         client = built.unwrap().dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
     }
     (Arc::new(client), Arc::new(server))
 }
 
-/// A connection through a pipe of `room` bytes, with ours on both sides, or rustls' on one of them.
+/// A connection through a pipe of `room` bytes, with a [`Stream`] on both sides.
 async fn connected(
     client: &Arc<ClientConfig>,
     server: &Arc<ServerConfig>,
@@ -51,7 +53,7 @@ async fn connected(
     (client.unwrap(), server.unwrap())
 }
 
-/// Sends the other side a key update.
+/// Sends a key update to the other side.
 fn update(stream: &mut Stream<DuplexStream>) {
     let updated = match &mut stream.tls {
         TlsStream::Client(tls) => tls.get_mut().1.refresh_traffic_keys(),
@@ -60,7 +62,8 @@ fn update(stream: &mut Stream<DuplexStream>) {
     updated.unwrap();
 }
 
-/// Writes `bytes` in parts of these sizes, says goodbye, and reads what the other says, in parts.
+/// Writes `bytes` in parts of these sizes, closes the write side, and reads everything from the
+/// other side in parts.
 async fn talk<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, bytes: &[u8], parts: &[usize]) -> Vec<u8> {
     let (mut reader, mut writer) = tokio::io::split(&mut stream);
     let writing = async {
@@ -150,7 +153,7 @@ proptest! {
             let (mut taps, to_server) = duplex(1 << 20);
             let (client, server) = tokio::join!(
                 Stream::connect(near, Arc::clone(&client), name()),
-                // The handshake goes through untouched.
+                // The handshake passes through unchanged.
                 async {
                     let mut far = far;
                     let accepting = Stream::accept(to_server, Arc::clone(&server));
@@ -165,7 +168,7 @@ proptest! {
                             length = taps.read(&mut back) => far.write_all(&back[..length.unwrap()]).await.unwrap(),
                         }
                     };
-                    // Its last words.
+                    // The last messages of the server's handshake.
                     while let Ok(length) = tokio::time::timeout(Duration::from_millis(1), taps.read(&mut back)).await {
                         far.write_all(&back[..length.unwrap()]).await.unwrap();
                     }
@@ -188,7 +191,7 @@ proptest! {
             taps.shutdown().await.unwrap();
             let mut received = Vec::new();
             let ended = server.read_to_end(&mut received).await;
-            // What is wrong stays wrong.
+            // An error must be returned again by later reads.
             assert!(ended.is_ok() || server.read(&mut [0; 10]).await.is_err());
             (received, ended)
         });
@@ -197,7 +200,8 @@ proptest! {
     }
 }
 
-/// Passes bytes on both ways, until one side ends, but for those that `change` makes something else of.
+/// Copies bytes in both directions until one side ends, after `change` had the chance to modify
+/// them.
 async fn pass(mut left: DuplexStream, mut right: DuplexStream, mut change: impl FnMut(bool, &mut Vec<u8>)) {
     let (mut there, mut back) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
@@ -247,7 +251,7 @@ proptest! {
             let shaking = async {
                 let client = async { Stream::connect(near, Arc::clone(&client), name()).await.err().map(|error| error.to_string()) };
                 let server = async { Stream::accept(far, Arc::clone(&server)).await.err().map(|error| error.to_string()) };
-                // A length that has grown waits for bytes that never come.
+                // A length that was increased makes a side wait for bytes that never arrive.
                 tokio::time::timeout(Duration::from_millis(20), async { tokio::join!(client, server) }).await
             };
             tokio::select! {
@@ -275,7 +279,7 @@ fn a_peer_that_speaks_no_tls_is_told_so_in_tls() {
             assert!(error.contains("InvalidContentType"), "{error}");
             let mut told = Vec::new();
             far.read_to_end(&mut told).await.unwrap();
-            // A fatal alert in a record of its own, not sealed (RFC 8446 §6).
+            // A fatal alert in a record of its own, unencrypted (RFC 8446 §6).
             assert!(matches!(told.as_slice(), [.., 21, 3, _, 0, 2, 2, _]), "{told:?}");
         });
     }
