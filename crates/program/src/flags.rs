@@ -69,9 +69,9 @@ pub enum FlagError {
     /// The value has the wrong kind.
     #[error("invalid value {value:?} for flag -{name}: {expected} is needed")]
     Value {
-        /// The flag.
+        /// Name of the flag.
         name: String,
-        /// The value that was given.
+        /// The value as given.
         value: String,
         /// The kind of value that the flag takes.
         expected: &'static str,

@@ -26,7 +26,7 @@
 //!
 //! The feature `commands` enables the frame itself, `progress` the display of a running job,
 //! `cluster` the configuration of a Kubernetes client, and `tls` the choice of a TLS provider for
-//! the process. A library crate needs none of them.
+//! the process. Each crate enables only the features that it needs.
 
 #![forbid(unsafe_code)]
 

@@ -50,37 +50,37 @@ impl PodPaths {
         self.root.join(Path::new(fixed).strip_prefix("/").unwrap_or(Path::new(fixed)))
     }
 
-    /// [`DATA`].
+    /// The actual path of [`DATA`].
     pub fn data_path(&self) -> PathBuf {
         self.resolve_path(DATA)
     }
 
-    /// [`DISK_IMAGE`].
+    /// The actual path of [`DISK_IMAGE`].
     pub fn disk_image(&self) -> PathBuf {
         self.resolve_path(DISK_IMAGE)
     }
 
-    /// [`BLOCK_DEVICE`].
+    /// The actual path of [`BLOCK_DEVICE`].
     pub fn block_device(&self) -> PathBuf {
         self.resolve_path(BLOCK_DEVICE)
     }
 
-    /// [`SCRATCH`].
+    /// The actual path of [`SCRATCH`].
     pub fn scratch_path(&self) -> PathBuf {
         self.resolve_path(SCRATCH)
     }
 
-    /// [`PROXY_CERTS`].
+    /// The actual path of [`PROXY_CERTS`].
     pub fn proxy_certs(&self) -> PathBuf {
         self.resolve_path(PROXY_CERTS)
     }
 
-    /// [`EXTRA_HEADERS`].
+    /// The actual path of [`EXTRA_HEADERS`].
     pub fn extra_headers(&self) -> PathBuf {
         self.resolve_path(EXTRA_HEADERS)
     }
 
-    /// [`TERMINATION_LOG`].
+    /// The actual path of [`TERMINATION_LOG`].
     pub fn termination_log(&self) -> PathBuf {
         self.resolve_path(TERMINATION_LOG)
     }

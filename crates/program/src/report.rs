@@ -62,7 +62,7 @@ pub enum ReportError {
     /// The file cannot be written.
     #[error("cannot write the termination message to {}: {source}", path.display())]
     Write {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error from the operating system.
         source: io::Error,

@@ -10,8 +10,8 @@ pub fn parse_overhead(text: &str) -> f64 {
     text.parse().ok().filter(|fraction: &f64| fraction.is_finite() && *fraction >= 0.0).unwrap_or(0.0)
 }
 
-/// The size in bytes that an image may have on a volume with `available` bytes: `available / (1 +
-/// overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
+/// The size in bytes that an image may have on a volume with `available` bytes. It is
+/// `available / (1 + overhead)`, rounded up to a byte and then down to [`ALIGNMENT_BYTES`].
 ///
 /// The division uses `f64` on purpose. The controllers compute the size of the volume in
 /// `float64`, and an exact division would sometimes differ from their result by a whole MiB.

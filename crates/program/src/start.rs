@@ -31,7 +31,7 @@ pub enum ProcessStartError {
     /// The signal handlers cannot be installed.
     #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
-    /// A task on the runtime panicked.
+    /// The main future on the runtime panicked.
     #[error(transparent)]
     Panicked(#[from] CaughtPanic),
 }
@@ -101,7 +101,7 @@ where
 }
 
 /// Builds single-threaded runtimes that connections are distributed over, so that no connection
-/// has to wait for all others: one for each usable CPU, at most [`MAX_LANES`].
+/// has to wait for all others: one for each usable CPU, up to four.
 pub fn build_runtimes() -> impl Iterator<Item = Result<Runtime, ProcessStartError>> {
     let count = crate::cpus::usable_count().clamp(1, MAX_LANES);
     (0..count).map(|_| build_runtime())

@@ -45,7 +45,7 @@ pub struct TransferMetrics {
 
 impl TransferMetrics {
     /// Registers the series in `registry` with the label `program`, such as `importer`. `troubles`
-    /// lists the errors that can occur; only the stages named there get a time series.
+    /// lists the errors that can occur; only the stages named there get a series `stage_seconds`.
     pub fn new(
         registry: &MetricsRegistry,
         program: &'static str,

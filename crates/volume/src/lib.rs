@@ -1,5 +1,5 @@
-//! The part that the programs which write volumes share. It sits between the pod's environment
-//! (crate `program`) and the data path (crate `datapath`).
+//! Shared code of the programs that write volumes. It connects the pod's environment (crate
+//! `program`) with the data path (crate `datapath`).
 //!
 //! [`TargetVolume`] is the place where the disk is written and the size that it may have.
 //! [`limits`] holds the memory and rate limits of a job, [`messages`] the error messages that

@@ -26,8 +26,8 @@ pub fn of_pod() {
     MemoryBudget::limit_process(cgroup::memory_bytes().unwrap_or(PROCESS_BYTES));
 }
 
-/// Sets the memory limit of a command to `wanted`, or to the default if the cgroup allows that
-/// much.
+/// Sets the memory limit of a command to `wanted`. Without it, the limit is the default, or the
+/// limit of the cgroup if that is lower.
 pub fn of_command(wanted: Option<u64>) {
     let allowed = cgroup::memory_bytes().unwrap_or(u64::MAX);
     MemoryBudget::limit_process(wanted.unwrap_or(PROCESS_BYTES.min(allowed)));

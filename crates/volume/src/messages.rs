@@ -21,7 +21,7 @@ pub enum ProductKind {
     Directory,
     /// An existing disk to which a delta is applied.
     Delta,
-    /// An existing disk into which the ranges that changed since are written.
+    /// An existing disk into which changed ranges are written.
     Changes,
 }
 

@@ -64,7 +64,7 @@ impl PhaseTracker {
     }
 }
 
-/// Logs the format, compression and size of a recognized image.
+/// Logs the format, compression, size and route of a recognized image.
 pub fn log_image(facts: &ImageFacts) {
     let layers = if facts.layers.is_empty() { "none".to_owned() } else { facts.layers.join(",") };
     tracing::info!(

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use program::metrics::{Counter, Gauge};
 use tokio_util::sync::CancellationToken;
 
-/// One in this number of connections may be in its handshake.
+/// Share of handshakes: one in this number of connections may be in its handshake.
 const HANDSHAKE_SHARE: usize = 4;
 
 /// Minimum limit of handshakes, for small tables.

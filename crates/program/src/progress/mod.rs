@@ -335,7 +335,7 @@ impl PlainLines {
 /// Writes log lines to stderr, above the bar if there is one, and collects warnings.
 struct DisplayLog(ProgressDisplay);
 
-/// The writer of one line.
+/// Writes one log line.
 struct LogWriter<'a> {
     display: &'a ProgressDisplay,
     is_warning: bool,

@@ -33,7 +33,7 @@ impl<S> LargeReads<S> {
         Self { io, buffer: BytesMut::new(), read_bytes: FIRST_READ_BYTES }
     }
 
-    /// The connection itself.
+    /// The underlying connection.
     pub(super) fn get_mut(&mut self) -> &mut S {
         &mut self.io
     }
@@ -43,7 +43,7 @@ impl<S> LargeReads<S> {
         self.buffer.is_empty()
     }
 
-    /// True if the peer sends fast.
+    /// True if the peer counts as fast.
     pub(super) fn is_bulk(&self) -> bool {
         self.read_bytes >= BULK_BYTES
     }
