@@ -1,4 +1,4 @@
-//! From a request to its answer: the checks of CDI's upload server, in their order.
+//! Answers requests: performs the checks of CDI's upload server, in the same order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) async fn answer(server: Arc<UploadServer>, peer: Peer, request: Reque
     }
 }
 
-/// Answers a request to a path of uploads; its body, if nothing takes it, is drained.
+/// Answers a request to an upload path. If nothing reads its body, the body is drained.
 async fn upload(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -67,7 +67,8 @@ async fn upload(
     }
 }
 
-/// Does what a request asks for, if that may be done: the checks of CDI's upload server, in their order.
+/// Does what a request asks for, if it passes the checks of CDI's upload server. The checks have
+/// CDI's order.
 async fn perform(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -83,7 +84,8 @@ async fn perform(
         return Err(RequestRefusal::Client);
     }
     if !is_open {
-        // The client is the right one: its connection is not closed for another before it has its answer.
+        // This client is allowed to upload, so its connection must not be closed in favour of
+        // another one before it has its answer.
         peer.hold_active();
         if !matches!(endpoint, UploadEndpoint::Continuation(_)) {
             server.make_way().await?;
@@ -102,7 +104,7 @@ async fn perform(
     }
 }
 
-/// Begins an upload in one request, and waits for its end.
+/// Begins an upload in one request and waits for its end.
 async fn begin(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -113,13 +115,15 @@ async fn begin(
     let (job, intake) = server.begin_upload(asked.plan)?;
     if let Some(request) = request.take() {
         let (stall, engagement) = (server.config.stall, peer.hold_active());
-        // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+        // Runs in its own task: bytes already taken from the client must not be lost when the
+        // connection breaks and the handler is dropped.
         tokio::spawn(receive(request.into_body(), asked.boundary, intake, stall, engagement));
     }
     Ok(reply::outcome_reply(&job).await)
 }
 
-/// The answer to a client that asks whether there is an upload server; to a cloner of ours also that it is one of ours.
+/// Answers a client that asks whether this is an upload server. Our own cloner also learns that
+/// the server accepts its encoding.
 fn presence(asks_encodings: bool) -> Reply {
     let mut reply = reply::empty_reply(StatusCode::OK);
     if asks_encodings {

@@ -1,22 +1,25 @@
-//! The checksum that a client promises for its object: in a header, or in a trailer that a header announces.
+//! The checksum that a client announces for its object, in a header or in a trailer that a header
+//! announces.
 //!
-//! `x-cdi-checksum: sha256:<hex>` is the importer's spelling; `Content-Digest` and `Repr-Digest` are those of RFC 9530
-//! and `Digest` that of RFC 3230, with base64.
+//! `x-cdi-checksum: sha256:<hex>` is the importer's spelling. `Content-Digest` and `Repr-Digest`
+//! follow RFC 9530 and `Digest` follows RFC 3230; all three use base64.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm};
 use http::{HeaderMap, HeaderValue, header};
-// `algorithm:hex`, or the algorithm alone when the rest follows the last byte.
+// The value of this header is `algorithm:hex`, or only the algorithm if the checksum itself
+// follows the last byte.
 use program::cdi::CHECKSUM_HEADER as OWN;
 
 /// Standard headers with a dictionary of digests.
 const DIGESTS: [&str; 3] = ["content-digest", "repr-digest", "digest"];
 
-/// Headers with a digest of what one request brings, which may be a part of the object.
+/// Headers with a digest of the bytes of one request, which may be only a part of the object.
 const PART_DIGESTS: [&str; 3] = ["content-digest", "digest", "upload-checksum"];
 
-/// The algorithms that standard headers know, by their names there. Others in a list are ignored, as RFC 9530 asks.
+/// Algorithms of the standard headers, under the names used there. Other algorithms in a list are
+/// ignored, as RFC 9530 asks.
 const ALGORITHMS: [(&str, DigestAlgorithm); 4] = [
     ("sha-512", DigestAlgorithm::Sha512),
     ("sha-256", DigestAlgorithm::Sha256),
@@ -24,26 +27,29 @@ const ALGORITHMS: [(&str, DigestAlgorithm); 4] = [
     ("md5", DigestAlgorithm::Md5),
 ];
 
-/// Understood in our own header besides those that may be asked for anywhere: a client that sends over TLS looks for damage only, and
-/// SHA-256 of an upload takes more time than all the rest of it where the processor has no instructions for it.
+/// Accepted in our own header in addition to [`DigestAlgorithm::REQUESTABLE`]. A client that sends
+/// over TLS only needs to detect damage, and on a processor without SHA instructions, computing
+/// SHA-256 takes longer than all other work of an upload.
 const OF_DAMAGE: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
-/// Algorithms that are computed when only a trailer will tell: those that RFC 9530 considers active.
+/// Algorithms that are computed if the digest comes in a trailer: the ones that RFC 9530 lists as
+/// active. All of them are computed because only the trailer names the one in use.
 const TRAILER_ALGORITHMS: [DigestAlgorithm; 2] = [DigestAlgorithm::Sha256, DigestAlgorithm::Sha512];
 
-/// A client's promise.
+/// The checksum that a client announces when an upload begins.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum AnnouncedChecksum {
-    /// Nothing.
+    /// No checksum was announced.
     #[default]
     None,
-    /// This checksum, given before the bytes.
+    /// A checksum that the client sent before the bytes.
     Known(Checksum),
-    /// One that comes after the bytes, by one of these algorithms: in the trailer, or in the last request of a resumable upload.
+    /// A checksum by one of these algorithms that follows the bytes: in the trailer, or in the
+    /// last request of a resumable upload.
     Later(Vec<DigestAlgorithm>),
 }
 
-/// A promise that cannot be understood.
+/// A checksum header that is malformed or cannot be used with this request.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AnnouncedChecksumError {
     #[error("invalid checksum in {OWN}: {0}")]
@@ -62,7 +68,8 @@ pub(crate) enum AnnouncedChecksumError {
     OfForm(&'static str),
 }
 
-/// The promise in the header of a request that begins a resumable upload: its last request may state what it names.
+/// Returns the checksum that the first request of a resumable upload announces. If the header
+/// names only an algorithm, the last request may state the checksum.
 pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum, AnnouncedChecksumError> {
     match headers.get(OWN).and_then(named) {
         Some(algorithm) => Ok(AnnouncedChecksum::Later(vec![algorithm])),
@@ -70,7 +77,7 @@ pub(crate) fn promised_of_parts(headers: &HeaderMap) -> Result<AnnouncedChecksum
     }
 }
 
-/// The promise in the header of a request that brings all of the object.
+/// Returns the checksum that a request with the whole object announces.
 pub(crate) fn promised(
     headers: &HeaderMap,
     is_form: bool,
@@ -84,7 +91,8 @@ pub(crate) fn promised(
     if let Some(algorithm) = headers.get(OWN).and_then(named) {
         return match is_trailed {
             true => Ok(AnnouncedChecksum::Later(vec![algorithm])),
-            // Nothing will come that could state it.
+            // Without a trailer the checksum can never be stated: parsing the bare name fails and
+            // gives the error.
             false => Ok(AnnouncedChecksum::Known(algorithm.name().parse()?)),
         };
     }
@@ -97,13 +105,13 @@ pub(crate) fn promised(
     })
 }
 
-/// Refuses checksums of parts: those are not verified, and their sender should know.
+/// Rejects checksums of parts. The server does not verify them, and the sender should know that.
 pub(crate) fn refuse_of_part(headers: &HeaderMap) -> Result<(), AnnouncedChecksumError> {
     let found = PART_DIGESTS.into_iter().find(|name| headers.contains_key(*name));
     found.map_or(Ok(()), |name| Err(AnnouncedChecksumError::OfPart(name)))
 }
 
-/// The checksum in a header or in trailers, if there is one.
+/// Returns the checksum stated in a header or in trailers, if there is one.
 pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, AnnouncedChecksumError> {
     if let Some(value) = headers.get(OWN).filter(|value| named(value).is_none()) {
         let text = value.to_str().map_err(|_| AnnouncedChecksumError::NotText(OWN))?;
@@ -120,14 +128,14 @@ pub(crate) fn stated(headers: &HeaderMap, is_form: bool) -> Result<Option<Checks
     Ok(None)
 }
 
-/// The algorithm that a header names, if that is all it does.
+/// Returns the algorithm if the header names only an algorithm, without a checksum.
 fn named(value: &HeaderValue) -> Option<DigestAlgorithm> {
     let text = value.to_str().ok()?.trim();
     let mut known = DigestAlgorithm::REQUESTABLE.into_iter().chain([OF_DAMAGE]);
     known.find(|algorithm| algorithm.name().eq_ignore_ascii_case(text))
 }
 
-/// A checksum as our own header has it.
+/// Parses a checksum in the format of our own header.
 fn own(text: &str) -> Result<Checksum, AnnouncedChecksumError> {
     let crc = text.trim().split_once(':').filter(|(name, _)| *name == OF_DAMAGE.name());
     let crc = crc.and_then(|(_, digits)| Checksum::from_bytes(OF_DAMAGE, &hex::decode(digits).ok()?));
@@ -148,7 +156,7 @@ fn digest(header: &'static str, text: &str) -> Result<Checksum, AnnouncedChecksu
             Some((algorithm, *value))
         })
         .ok_or(AnnouncedChecksumError::Algorithm(header))?;
-    // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941), RFC 3230 does not.
+    // RFC 9530 puts colons around the base64 (a byte sequence of RFC 8941); RFC 3230 does not.
     let base64 = value.strip_prefix(':').and_then(|value| value.strip_suffix(':')).unwrap_or(value);
     let bytes = STANDARD.decode(base64).map_err(|_| AnnouncedChecksumError::Digest(header))?;
     format!("{algorithm}:{}", hex::encode(bytes)).parse().map_err(|_| AnnouncedChecksumError::Digest(header))
@@ -160,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// SHA-256 of nothing.
+    /// SHA-256 of the empty input.
     const HEX: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     const BASE64: &str = "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=";
 

@@ -1,4 +1,4 @@
-//! The settings of a server, for both of its faces.
+//! The settings of a server, shared by the command line and the pod.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
@@ -10,14 +10,16 @@ use volume::limits::TransferLimits;
 
 use crate::access::ClientAccess;
 
-/// Time without a byte after which a client is given up and the server free for another one. Upstream waits for ever.
+/// Time without a byte after which the server gives up a client and accepts another one. Upstream
+/// waits forever.
 pub(crate) const STALL: Duration = Duration::from_secs(10 * 60);
 
-/// Time for which an interrupted resumable upload waits to be continued: a night with a closed laptop, and as long as CDI lets a pod
-/// live (contract §5.4). It holds some MiB, and makes way for another upload after ten seconds.
+/// Time for which an interrupted resumable upload waits for its client. It covers a night with a
+/// closed laptop, and equals the time that CDI lets a pod live (contract §5.4). A waiting upload
+/// holds a few MiB and makes way for another upload after ten seconds.
 pub(crate) const RESUME: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// Everything that a server needs to know.
+/// The settings of one upload server.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// The address to listen on; empty for all.
@@ -28,26 +30,29 @@ pub(crate) struct Config {
     pub(crate) access: ClientAccess,
     pub(crate) destination: UploadDestination,
     pub(crate) wanted: DiskRequest,
-    /// Refuse images that end within their first 512 bytes; see [`datapath::options::ReadOptions::full_header`].
+    /// Rejects images that end within their first 512 bytes; see
+    /// [`datapath::options::ReadOptions::full_header`].
     pub(crate) full_header: bool,
-    /// Time at which the certificates will soon expire: the server ends as soon as nothing is in progress.
+    /// Time shortly before the certificates expire. From then on the server exits as soon as no
+    /// upload is in progress.
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) stall: Duration,
     pub(crate) resume: Duration,
     pub(crate) limits: TransferLimits,
-    /// End after the first success, as CDI wants it; otherwise each upload replaces the one before.
+    /// Exits after the first success, as CDI requires. Otherwise each upload replaces the previous
+    /// one.
     pub(crate) once: bool,
-    /// Where uploads are shown while they run.
+    /// The display of running uploads, if there is one.
     pub(crate) display: Option<ProgressDisplay>,
 }
 
 /// The destination of uploads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadDestination {
-    /// The device, or the file for a disk image.
+    /// The block device, or the file for a disk image.
     pub(crate) disk: PathBuf,
     /// The directory for archives.
     pub(crate) dir: PathBuf,
-    /// The folder for clusters that fit nowhere else, if it is mounted.
+    /// The directory for clusters that fit nowhere else, if it is mounted.
     pub(crate) scratch: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Answers to failed uploads, in the words of CDI's upload server.
+//! Responses to failed uploads, in the wording of CDI's upload server.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use datapath::observe::TransferPhase;
 use http::StatusCode;
 use volume::messages::{self, ProductKind};
 
-/// Before every reason.
+/// Prefix of every reason.
 const FAILED: &str = "Saving stream failed: ";
 
 /// Upstream's tests look for these words in the log of the pod.
@@ -17,9 +17,9 @@ const TOO_SMALL: &str = "effective image size is larger than the reported availa
 /// The reason why an upload did not become a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadError {
-    /// The status of the answer.
+    /// The status of the response.
     pub(crate) status: StatusCode,
-    /// The body of that answer.
+    /// The body of the response.
     pub(crate) sentence: String,
 }
 
@@ -28,26 +28,27 @@ pub(crate) struct UploadError {
 pub(crate) struct FailedStep<'d> {
     /// The phase that began last.
     pub(crate) phase: TransferPhase,
-    /// True if the image is the disk, bit by bit.
+    /// True if the image is a raw disk, whose bytes are written as they are.
     pub(crate) is_raw: bool,
-    /// The client did not want to wait for the end.
+    /// True if the client asked not to wait for the end of the transfer.
     pub(crate) is_async: bool,
-    /// The directory of an archive.
+    /// The directory that an archive is unpacked into.
     pub(crate) dir: Option<&'d Path>,
-    /// The archive is a clone of a filesystem.
+    /// True if the archive is a clone of a filesystem.
     pub(crate) is_clone: bool,
 }
 
 impl UploadError {
-    /// A failure that has nothing to do with the image.
+    /// Creates a failure that has nothing to do with the image.
     pub(crate) fn new(status: StatusCode, reason: impl std::fmt::Display) -> Self {
         Self { status, sentence: format!("{FAILED}{reason}") }
     }
 
-    /// The transfer failed.
+    /// Creates the failure for a transfer that ended with `error`.
     pub(crate) fn from_error(error: &Error, doing: FailedStep<'_>) -> Self {
         let cause = match error {
-            // Upstream looks at an asynchronous upload before it converts it, without naming a phase.
+            // Upstream checks an asynchronous upload before the conversion, and its message names
+            // no phase.
             Error::Format(FormatError::TooLarge { .. }) if doing.is_async => error.to_string(),
             Error::Format(FormatError::TooLarge { .. }) if doing.is_raw => messages::raw_too_large(error),
             Error::Source(source)
@@ -92,17 +93,17 @@ fn way_out(error: &Error) -> Option<&'static str> {
     }
 }
 
-/// The status for an error. 400 if the client's bytes cannot become a disk, also when it sends them again, and 415 if they are of a kind
-/// that never does; else 500.
+/// Returns the status for an error. It is 400 if the client's bytes cannot become a disk, even
+/// when sent again, 415 if bytes of this kind are never supported, and 5xx otherwise.
 fn error_status(error: &Error) -> StatusCode {
     match error {
         Error::Format(FormatError::Text(_) | FormatError::Foreign(_))
         | Error::Decode(DecodeError::Unsupported(_)) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        // More memory may help.
+        // The upload may succeed with more memory, so this is not the client's fault.
         Error::Decode(DecodeError::Memory { .. }) => StatusCode::INTERNAL_SERVER_ERROR,
         Error::Format(_) | Error::Decode(_) | Error::Checksum { .. } => StatusCode::BAD_REQUEST,
         Error::Source(source) if source.kind() == SourceErrorKind::Invalid => StatusCode::BAD_REQUEST,
-        // As soon as there are threads again.
+        // The upload may succeed once threads can be created again.
         Error::Thread(_) => StatusCode::SERVICE_UNAVAILABLE,
         Error::Source(_) | Error::Target(_) | Error::Stopped => StatusCode::INTERNAL_SERVER_ERROR,
     }

@@ -16,7 +16,7 @@ const DEPRECATED: DeprecatedNames = &[
     ("stage_seconds", "cdi_uploadserver_stage_seconds_total"),
 ];
 
-/// Its series.
+/// The metric series of an upload server.
 pub(crate) struct ServerMetrics {
     registry: MetricsRegistry,
     successes: Counter,
@@ -26,7 +26,7 @@ pub(crate) struct ServerMetrics {
     speed: Gauge,
     states: [(&'static str, Gauge); 6],
     held: Gauge,
-    /// Those of its transfers.
+    /// Metrics of the transfers.
     pub(crate) transfers: Arc<TransferMetrics>,
 }
 
@@ -77,18 +77,19 @@ impl Default for ServerMetrics {
 }
 
 impl ServerMetrics {
-    /// An upload has ended.
+    /// Counts an upload that has ended.
     pub(crate) fn count_upload(&self, job: &UploadJob, is_success: bool) {
         job.progress.count_received();
         if is_success { &self.successes } else { &self.failures }.add(1);
     }
 
-    /// A request to a path of uploads was not taken.
+    /// Counts a rejected request to an upload path.
     pub(crate) fn count_refusal(&self) {
         self.refusals.add(1);
     }
 
-    /// The text for Prometheus, for a server in `state`, whose upload is at `percent`.
+    /// Returns the metrics page for Prometheus, for a server in `state` whose upload is at
+    /// `percent`.
     pub(crate) fn encode_metrics(&self, state: &str, percent: Option<f64>, bytes_per_second: u64) -> String {
         self.percent.set(percent.unwrap_or(0.0));
         self.speed.set(bytes_per_second as f64);

@@ -1,4 +1,8 @@
-//! The turn to send, when several requests bring the parts of one upload.
+//! Coordinates the requests that bring the parts of one upload, so that only one of them sends at
+//! a time.
+//!
+//! Each request takes the turn to send from the previous one. A generation number identifies the
+//! turns and the idle periods between them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,46 +15,50 @@ use tokio_util::sync::CancellationToken;
 
 use crate::intake::UploadIntake;
 
-/// Time after which an upload that was not continued makes room for a new one.
+/// Time after which an interrupted upload makes way for a new one.
 const ABANDONED: Duration = Duration::from_secs(10);
 
-/// Time for the request before to let go of the upload. It may be waiting for the disk.
+/// Time for the previous request to release the upload. That request may be waiting for the disk.
 const HAND_OVER: Duration = Duration::from_secs(30);
 
-/// Bytes after which an upload that was interrupted counts as going on: the time to continue it begins anew. Less could be sent
-/// piece by piece, for ever.
+/// Bytes after which an interrupted upload counts as making progress, so that the time limit for
+/// resuming it starts again. With a smaller number, a client could keep an upload alive forever by
+/// sending it in tiny pieces.
 const PROGRESS_BYTES: u64 = 1 << 20;
 
-/// The state by which an upload can be continued.
+/// The state by which an upload can be resumed.
 #[derive(Default)]
 pub(crate) struct ResumableState {
-    /// The intake of its bytes; taken by the request that feeds it, and gone when all have come.
+    /// The intake of the upload's bytes. The request that feeds it holds it; it is gone once all
+    /// bytes have arrived.
     intake: Arc<AsyncMutex<Option<UploadIntake>>>,
     turn: Mutex<StreamGeneration>,
-    /// The turn is another one's, or free.
+    /// Notified when a request takes or releases the turn.
     changed: Notify,
-    /// The end of what is kept of an earlier upload, once that is known; 0 if nothing is.
+    /// End offset of the data that is kept from an earlier upload, once it is known; 0 if nothing
+    /// is kept.
     pub(crate) kept: watch::Sender<Option<u64>>,
 }
 
-/// The turn to send.
+/// The turn to send, and the idle periods of the upload.
 #[derive(Default)]
 struct StreamGeneration {
-    /// Counts turns and rests between them, so that an old timer knows that it is old.
+    /// Number of the current turn or idle period. It tells a timer that its period is over.
     number: u64,
-    /// Ends the feeding by the last request.
+    /// Cancels the feeding by the latest request.
     replaced: CancellationToken,
-    /// Time since which the turn is free.
+    /// Time since which no request has the turn; `None` while one has it.
     waiting_since: Option<Instant>,
-    /// Time for which that was so before, without [`PROGRESS_BYTES`] in between.
+    /// Total time of earlier idle periods, without [`PROGRESS_BYTES`] in between.
     waited: Duration,
-    /// Bytes that had come when this began to be counted.
+    /// Number of bytes received when `waited` was last reset.
     counted_from: u64,
-    /// Bytes that had come at the beginning of the last rest, and when that was.
+    /// Number of bytes received at the latest idle period that followed new bytes, and the time
+    /// when that period began.
     last_byte: Option<(u64, Instant)>,
 }
 
-/// A time without a client.
+/// A period during which no request is sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdlePeriod {
     number: u64,
@@ -59,30 +67,30 @@ pub(crate) struct IdlePeriod {
 }
 
 impl IdlePeriod {
-    /// The time at which an upload that may wait for `limit` ends.
+    /// Returns the time at which the upload ends if it may wait for `limit`.
     pub(crate) fn deadline(self, limit: Duration) -> Instant {
         self.since + limit.saturating_sub(self.waited)
     }
 }
 
 impl ResumableState {
-    /// Hands over the intake of the bytes.
+    /// Sets the intake of the bytes.
     pub(crate) async fn set_intake(&self, intake: UploadIntake) {
         *self.intake.lock().await = Some(intake);
     }
 
-    /// True if no request is sending.
+    /// Returns true if no request is sending.
     pub(crate) fn is_waiting(&self) -> bool {
         self.waiting_since().is_some()
     }
 
-    /// Time since which no request is sending.
+    /// Returns the time since which no request is sending.
     pub(crate) fn waiting_since(&self) -> Option<Instant> {
         self.turn.lock().waiting_since
     }
 
-    /// Takes over from the request before, which may hang on a dead connection. A request that gives up while it waits
-    /// here leaves an upload that waits for its client.
+    /// Takes the turn from the previous request, which may hang on a dead connection. If a request
+    /// gives up while it waits here, the upload keeps waiting for its client.
     pub(crate) async fn take_turn(
         &self,
     ) -> Option<(OwnedMutexGuard<Option<UploadIntake>>, CancellationToken)> {
@@ -103,7 +111,8 @@ impl ResumableState {
         Some((intake, replaced))
     }
 
-    /// Frees the turn; `received` bytes have come.
+    /// Releases the turn and begins an idle period. `received` is the number of bytes received so
+    /// far.
     pub(crate) fn begin_rest(&self, received: u64) {
         let now = Instant::now();
         let mut turn = self.turn.lock();
@@ -113,7 +122,8 @@ impl ResumableState {
             turn.counted_from = received;
             turn.waited = Duration::ZERO;
         }
-        // A request that only asks, or sends nothing, does not keep others waiting.
+        // A request that only asks for the state, or sends nothing, does not restart the period
+        // after which other uploads may begin.
         if turn.last_byte.is_none_or(|(before, _)| before != received) {
             turn.last_byte = Some((received, now));
         }
@@ -121,20 +131,22 @@ impl ResumableState {
         self.changed.notify_one();
     }
 
-    /// The time without a client that has not ended.
+    /// Returns the current idle period, if no request is sending.
     pub(crate) fn current_rest(&self) -> Option<IdlePeriod> {
         let turn = self.turn.lock();
         turn.waiting_since.map(|since| IdlePeriod { number: turn.number, since, waited: turn.waited })
     }
 
-    /// Waits until [`Self::current_rest`] has changed since this was called last. For one task.
+    /// Waits until [`Self::current_rest`] has changed since the previous call. Only one task may
+    /// wait.
     pub(crate) async fn wait_for_change(&self) {
         self.changed.notified().await;
     }
 
-    /// Ends the upload, unless a request has sent since `rest` began. True if it did.
+    /// Ends the upload, unless a request has taken the turn since `rest` began. Returns true if it
+    /// ended the upload.
     pub(crate) async fn expire_rest(&self, rest: IdlePeriod, limit: Duration) -> bool {
-        // The request that holds the intake has a turn of its own.
+        // A request holds the intake, so it has the turn.
         let Ok(mut intake) = self.intake.try_lock() else {
             return false;
         };
@@ -153,7 +165,7 @@ impl ResumableState {
         true
     }
 
-    /// Ends an upload that waits for its client in vain. True if it did.
+    /// Ends an upload that waited too long for its client. Returns true if it did.
     pub(crate) async fn try_abandon(&self) -> bool {
         let is_abandoned = |(_, since): (u64, Instant)| since.elapsed() >= ABANDONED;
         match self.current_rest() {

@@ -1,4 +1,5 @@
-//! The source stage of an upload: bytes that arrive in tasks, for the thread of the data path.
+//! The source stage of an upload: passes bytes that arrive in asynchronous tasks to the thread of
+//! the data path.
 
 use std::ops::Range;
 use std::pin::Pin;
@@ -15,28 +16,30 @@ use tokio_util::sync::CancellationToken;
 
 use crate::checksum::AnnouncedChecksum;
 
-/// Bytes that may be on their way between the socket and the data path.
+/// Bytes that may be buffered between the socket and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
 
-/// The end of the bytes: all came, with the checksum of a trailer if there is one, or some are missing.
+/// How the bytes ended: all arrived, with the checksum from a trailer if there was one, or some
+/// are missing.
 type End = Result<Option<Checksum>, SourceError>;
 
-/// The asynchronous side. Dropped without an end, the upload has failed.
+/// The asynchronous side. Dropping it without an end makes the upload fail.
 pub(crate) struct UploadIntake {
     sender: PackingSender,
     end: Arc<Mutex<Option<End>>>,
     received: Arc<AtomicU64>,
-    /// May be set later than the first bytes come.
+    /// The length of the upload. It may become known after the first bytes have arrived.
     total: Arc<OnceLock<u64>>,
 }
 
-/// The blocking side.
+/// The blocking side, which the data path reads.
 pub(crate) struct ReceivedSource {
     total: Option<u64>,
     body: Mutex<Option<ReceivedBody>>,
 }
 
-/// Both sides of an upload of `total` bytes, as far as that is known. `received` is counted up.
+/// Creates both sides of an upload of `total` bytes, if the length is known. `received` counts the
+/// bytes as they arrive.
 pub(crate) fn channel(
     total: &Arc<OnceLock<u64>>,
     promise: &AnnouncedChecksum,
@@ -46,7 +49,8 @@ pub(crate) fn channel(
     let (sender, chunks) = bridge::channel(BRIDGE_BYTES, &stop);
     let end = Arc::new(Mutex::new(None));
     let digests = match promise {
-        // A trailer names its algorithm when all bytes have passed: each that it may name is calculated.
+        // A trailer names its algorithm only after all bytes have passed, so every algorithm that
+        // it may name is computed.
         AnnouncedChecksum::Later(algorithms) => {
             algorithms.iter().map(|algorithm| (*algorithm, RunningDigest::new(*algorithm))).collect()
         }
@@ -60,13 +64,15 @@ pub(crate) fn channel(
 }
 
 impl UploadIntake {
-    /// Takes the next bytes; waits while the disk is slower than the client. Dropping the future loses bytes.
+    /// Passes on the next bytes, and waits while the disk is slower than the client. Dropping the
+    /// future loses bytes.
     pub(crate) async fn push_bytes(&mut self, bytes: &[u8]) -> Result<(), BridgeClosedError> {
         self.received.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         self.sender.push(bytes).await
     }
 
-    /// The output of `next` if it comes soon; else what came so far goes on, and `next` is still to be waited for.
+    /// Returns the output of `next` if it is ready soon. Otherwise it flushes the bytes received
+    /// so far and returns `None`; the caller still has to await `next`.
     pub(crate) async fn next_soon<F: Future>(
         &mut self,
         next: Pin<&mut F>,
@@ -74,18 +80,18 @@ impl UploadIntake {
         self.sender.await_or_flush(next).await
     }
 
-    /// Hands over what came so far, since nothing may follow for long.
+    /// Passes on the bytes received so far, because the next ones may take long to arrive.
     pub(crate) async fn flush_bytes(&mut self) {
-        // If the data path is gone, its own error says more than this one.
+        // If the data path has ended, its own error is more specific than this one.
         self.sender.flush().await.ok();
     }
 
-    /// Ready when no more bytes are wanted: the upload has failed or was stopped.
+    /// Completes when no more bytes are wanted because the upload has failed or was stopped.
     pub(crate) async fn wait_closed(&self) {
         self.sender.closed().await;
     }
 
-    /// An error if `more` bytes are beyond what the client announced.
+    /// Returns an error if `more` bytes would exceed the length that the client announced.
     pub(crate) fn check_room(&self, more: usize) -> Result<(), SourceError> {
         let end = self.received_bytes().saturating_add(more as u64);
         match self.total_bytes() {
@@ -97,22 +103,22 @@ impl UploadIntake {
         }
     }
 
-    /// Bytes that came so far.
+    /// Returns the number of bytes received so far.
     pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes that the client announced.
+    /// Returns the number of bytes that the client announced.
     fn total_bytes(&self) -> Option<u64> {
         self.total.get().copied()
     }
 
-    /// True if all bytes came that the client announced.
+    /// Returns true if all bytes that the client announced have arrived.
     pub(crate) fn has_all_bytes(&self) -> bool {
         self.total_bytes() == Some(self.received_bytes())
     }
 
-    /// All bytes came; `checksum` is what was said behind them.
+    /// Ends the upload after its last byte. `checksum` is the checksum that followed the bytes.
     pub(crate) async fn finish_body(mut self, checksum: Option<Checksum>) {
         let received = self.received_bytes();
         let end = match self.total_bytes() {
@@ -126,9 +132,9 @@ impl UploadIntake {
         self.set_end(end);
     }
 
-    /// The bytes end here, and some are missing.
+    /// Ends the upload with `error`, because some bytes are missing.
     pub(crate) async fn break_off(mut self, error: SourceError) {
-        // What came is good, and tells how far the image got.
+        // The bytes received so far are valid, and the data path reports how far it got with them.
         self.flush_bytes().await;
         self.set_end(Err(error));
     }
@@ -166,7 +172,7 @@ impl Source for ReceivedSource {
 struct ReceivedBody {
     chunks: bridge::BridgeReceiver,
     end: Arc<Mutex<Option<End>>>,
-    /// Digests of all bytes so far, one for each algorithm that may be named behind them.
+    /// Running digests of all bytes so far, one for each algorithm that the trailer may name.
     digests: Vec<(datapath::digest::DigestAlgorithm, RunningDigest)>,
     stop: CancellationToken,
 }
@@ -196,11 +202,11 @@ impl SourceBody for ReceivedBody {
 }
 
 impl ReceivedBody {
-    /// Compares with what was said behind the bytes, if that was announced.
+    /// Compares the digest with the checksum that followed the bytes, if one was announced.
     fn verify_checksum(&mut self, stated: Option<&Checksum>) -> Result<(), SourceError> {
         let wrong = |text: String| SourceError::new(SourceErrorKind::Invalid, text);
         let digests = std::mem::take(&mut self.digests);
-        // The end may be asked for again.
+        // The data path may ask for the end again.
         *self.end.lock() = Some(Ok(None));
         if digests.is_empty() {
             return Ok(());
@@ -221,7 +227,7 @@ impl ReceivedBody {
     }
 }
 
-/// The client's end of the connection is gone.
+/// Returns the error for a client that closed its end of the connection.
 pub(crate) fn client_gone_error(error: &dyn std::error::Error) -> SourceError {
     tracing::debug!("the client is gone: {}", program::report::error_chain(error));
     SourceError::new(SourceErrorKind::Length, "unexpected EOF")

@@ -1,4 +1,4 @@
-//! One upload on its way to the disk. It outlives the request that began it.
+//! One upload on its way to the disk. A job outlives the request that began it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,16 +19,16 @@ use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
 use crate::generation::ResumableState;
 
-/// Time for the data path to recognise what it has the head of. It takes a millisecond on an idle machine; a VHDX or VMDK may need more
-/// than the head.
+/// Time for the data path to recognise the image after its head has arrived. This takes a
+/// millisecond on an idle machine; a VHDX or VMDK may need more than the head.
 const RECOGNITION_LIMIT: Duration = Duration::from_secs(2);
 
-/// The wrapping of a clone.
+/// The encoding of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CloneWrapping {
-    /// Framed snappy: CDI's cloner.
+    /// Framed snappy, as CDI's cloner sends it.
     Snappy,
-    /// Frames of zstd, with a checksum behind them: ours.
+    /// zstd frames followed by a checksum, as our cloner sends it.
     Zstd,
 }
 
@@ -38,60 +38,61 @@ pub(crate) enum BodyContent {
     /// A disk image in any format and compression.
     #[default]
     Image,
-    /// A tar in any compression, for a directory.
+    /// A tar archive in any compression, for a directory.
     Archive,
-    /// The bytes of another volume's device.
+    /// The bytes of another volume's block device.
     DeviceClone(CloneWrapping),
-    /// A tar of another volume's files.
+    /// A tar archive of another volume's files.
     FilesClone(CloneWrapping),
 }
 
 impl BodyContent {
-    /// True for a clone that comes in `wrapping`.
+    /// Returns true for a clone in the encoding `wrapping`.
     pub(crate) fn is_clone_in(self, wrapping: CloneWrapping) -> bool {
         self == Self::DeviceClone(wrapping) || self == Self::FilesClone(wrapping)
     }
 
-    /// True for a copy of another volume, made by CDI.
+    /// Returns true for a clone of another volume.
     pub(crate) fn is_clone(self) -> bool {
         matches!(self, Self::DeviceClone(_) | Self::FilesClone(_))
     }
 }
 
-/// The way in which an upload comes, and is answered.
+/// How an upload arrives and when it is answered.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum UploadMode {
     /// In one request, which is answered at the end.
     #[default]
     Sync,
-    /// In one request, which is answered when all is verified.
+    /// In one request, which is answered once all bytes are verified.
     Async,
-    /// In several requests; with the client's marks of a raw disk that an earlier upload may have left in part.
+    /// In several requests. Carries the client's checksums of prefixes of a raw disk that an
+    /// earlier upload may have left in part.
     Resumable(Vec<PrefixCrc>),
 }
 
-/// The plan of an upload.
+/// The plan of an upload, as its first request describes it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UploadPlan {
     pub(crate) content: BodyContent,
-    /// Bytes of the upload, if the client said so at its beginning.
+    /// Length of the upload in bytes, if the client stated it at the beginning.
     pub(crate) total: Option<u64>,
     pub(crate) promise: AnnouncedChecksum,
     pub(crate) mode: UploadMode,
 }
 
 impl UploadPlan {
-    /// True if the client does not wait for the end.
+    /// Returns true if the client does not wait for the end.
     pub(crate) fn is_async(&self) -> bool {
         matches!(self.mode, UploadMode::Async)
     }
 
-    /// True if it may be continued by another request.
+    /// Returns true if another request may resume the upload.
     pub(crate) fn is_resumable(&self) -> bool {
         matches!(self.mode, UploadMode::Resumable(_))
     }
 
-    /// The client's marks of what an earlier upload may have left.
+    /// Returns the client's prefix checksums of a disk that an earlier upload may have left.
     pub(crate) fn marks(&self) -> &[PrefixCrc] {
         match &self.mode {
             UploadMode::Resumable(marks) => marks,
@@ -100,51 +101,52 @@ impl UploadPlan {
     }
 }
 
-/// The success of an upload.
+/// A successful upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UploadSuccess {
     pub(crate) content: BodyContent,
     pub(crate) preallocated: bool,
 }
 
-/// The knowledge of how an upload ends: what its client can be told, or was told.
+/// The state of a job: what its client may be told, or was told.
 #[derive(Debug, Clone)]
 pub(crate) enum JobState {
-    /// Bytes are coming, or are waited for.
+    /// Bytes are arriving, or the job waits for them.
     Running,
-    /// All bytes are verified and on their way to the disk.
+    /// All bytes are verified and are being written to the disk.
     Verified,
-    /// The client was told so, and does not wait for the end.
+    /// The client was told that all bytes are verified, and does not wait for the end.
     Acknowledged,
-    /// The transfer has ended, and its result follows in a moment: too late for [`JobState::Acknowledged`].
+    /// The transfer has ended and its result follows in a moment. It is too late for
+    /// [`JobState::Acknowledged`].
     Sealed,
     /// The transfer has ended with this result.
     Ended(Result<UploadSuccess, UploadError>),
 }
 
-/// An upload.
+/// One upload, with its progress and its state.
 pub(crate) struct UploadJob {
-    /// Its name in the path of a resumable upload.
+    /// The name of a resumable upload in its path.
     pub(crate) id: String,
-    /// The upload, for the lines of the log.
+    /// The span of the upload's log lines.
     pub(crate) span: Span,
     pub(crate) plan: UploadPlan,
     pub(crate) progress: Arc<UploadProgress>,
-    /// Token that ends the upload soon.
+    /// Cancelling this token ends the upload soon.
     pub(crate) stop: CancellationToken,
-    /// The state by which it can be continued, if it is resumable.
+    /// The state by which the upload can be resumed, if it is resumable.
     pub(crate) resumable: ResumableState,
     outlook: Sender<JobState>,
 }
 
 impl UploadJob {
-    /// A job that has not begun. Its stages are counted by `transfers`.
+    /// Creates a job that has not begun. `transfers` counts its stages.
     pub(crate) fn new(plan: UploadPlan, stop: CancellationToken, transfers: Arc<TransferMetrics>) -> Self {
         let outlook = Sender::new(JobState::Running);
-        // Names that cannot be guessed: 128 bits.
+        // 128 random bits, so that names cannot be guessed.
         let id = format!("{:032x}", fastrand::u128(..));
         Self {
-            // Only what is continued by other requests has to be recognized.
+            // Only the log lines of an upload with several requests need a span to be told apart.
             span: match plan.is_resumable() {
                 true => tracing::error_span!("upload", id),
                 false => Span::none(),
@@ -158,7 +160,8 @@ impl UploadJob {
         }
     }
 
-    /// Waits until the client can be answered: the end, or for an asynchronous upload that all is verified.
+    /// Waits until the client can be answered: until the end, or for an asynchronous upload until
+    /// all bytes are verified.
     pub(crate) async fn wait_for_answer(&self) -> Result<(), UploadError> {
         let mut outlooks = self.outlook.subscribe();
         loop {
@@ -168,12 +171,13 @@ impl UploadJob {
             if let JobState::Ended(result) = &*outlooks.borrow_and_update() {
                 return result.clone().map(|_| ());
             }
-            // The sender lives in `self`.
+            // This cannot fail: the sender lives in `self`.
             outlooks.changed().await.ok();
         }
     }
 
-    /// The client gets its answer now, if all is verified and nothing has failed since.
+    /// Marks the upload as acknowledged if all bytes are verified and nothing has failed since.
+    /// Returns true if so.
     fn try_acknowledge(&self) -> bool {
         self.outlook.send_if_modified(|outlook| {
             let is_verified = matches!(outlook, JobState::Verified);
@@ -184,7 +188,8 @@ impl UploadJob {
         })
     }
 
-    /// Ends the time in which the client can be told of a success before the result. True if it was told.
+    /// Ends the time in which the client can be told of a success before the result. Returns true
+    /// if it was told.
     pub(crate) fn close_acknowledgement(&self) -> bool {
         matches!(self.outlook.send_replace(JobState::Sealed), JobState::Acknowledged)
     }
@@ -194,7 +199,7 @@ impl UploadJob {
         self.outlook.send_replace(JobState::Ended(result));
     }
 
-    /// The result, once it is known.
+    /// Returns the result, once it is known.
     pub(crate) fn result(&self) -> Option<Result<UploadSuccess, UploadError>> {
         match &*self.outlook.borrow() {
             JobState::Ended(result) => Some(result.clone()),
@@ -205,12 +210,14 @@ impl UploadJob {
     /// Waits until the result of the upload is known.
     pub(crate) async fn wait_for_end(&self) {
         let mut outlooks = self.outlook.subscribe();
-        // The sender lives in `self`.
+        // This cannot fail: the sender lives in `self`.
         outlooks.wait_for(|outlook| matches!(outlook, JobState::Ended(_))).await.ok();
     }
 
-    /// Waits for a moment until the bytes that came are recognised as an image, or refused: whoever sends an image in parts learns with
-    /// the first large one that it is none. Only behind the part that makes them enough, of which `before` bytes had come before.
+    /// Waits up to [`RECOGNITION_LIMIT`] until the received bytes are recognised as an image, or
+    /// rejected. A client that sends an image in parts therefore learns from its first large part
+    /// if it is not an image. It waits only after the part that completes the head; `before` is
+    /// the number of bytes received before that part.
     pub(crate) async fn wait_recognised(&self, before: u64) {
         if !(before..self.progress.received_bytes()).contains(&(HEAD_BYTES as u64)) {
             return;
@@ -222,18 +229,18 @@ impl UploadJob {
         tokio::time::timeout(RECOGNITION_LIMIT, outlooks.wait_for(is_known)).await.ok();
     }
 
-    /// True once all bytes are verified.
+    /// Returns true once all bytes are verified.
     pub(crate) fn is_verified(&self) -> bool {
         !matches!(*self.outlook.borrow(), JobState::Running)
     }
 }
 
-/// The figures of an upload.
+/// The progress of an upload.
 pub(crate) struct UploadProgress {
     pub(crate) began: Instant,
-    /// Bytes of the upload, once the client has said how many.
+    /// Length of the upload in bytes, once the client has stated it.
     pub(crate) total: Arc<OnceLock<u64>>,
-    /// Bytes that came over the network.
+    /// Bytes received over the network.
     pub(crate) received: Arc<AtomicU64>,
     phases: PhaseTracker,
     facts: OnceLock<ImageFacts>,
@@ -259,32 +266,32 @@ impl UploadProgress {
         }
     }
 
-    /// Bytes that came over the network.
+    /// Returns the bytes received over the network.
     pub(crate) fn received_bytes(&self) -> u64 {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the upload, if they are known.
+    /// Returns the length of the upload in bytes, if it is known.
     pub(crate) fn total_bytes(&self) -> Option<u64> {
         self.total.get().copied()
     }
 
-    /// Bytes that were written to the target.
+    /// Returns the bytes written to the target.
     pub(crate) fn written_bytes(&self) -> u64 {
         self.counted.total_bytes(ByteCount::Target)
     }
 
-    /// Counts in the metrics what came since this was last called.
+    /// Adds the bytes received since the previous call to the metrics.
     pub(crate) fn count_received(&self) {
         self.counted.record_bytes(ByteCount::Source, self.received_bytes());
     }
 
-    /// The facts of the image, once it is recognised.
+    /// Returns the facts about the image, once it is recognised.
     pub(crate) fn image_facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
 
-    /// The phase that began last.
+    /// Returns the phase that began last.
     pub(crate) fn current_phase(&self) -> TransferPhase {
         self.phases.current_phase()
     }
@@ -293,7 +300,7 @@ impl UploadProgress {
 impl Observer for UploadProgress {
     fn begin_phase(&self, phase: TransferPhase) {
         self.phases.begin_phase(phase);
-        // Everything that can be wrong with what was sent has been found by now.
+        // By now, any defect of the sent data has been found.
         if phase == TransferPhase::Resize {
             self.outlook.send_replace(JobState::Verified);
         }
@@ -302,7 +309,7 @@ impl Observer for UploadProgress {
     fn record_image(&self, facts: &ImageFacts) {
         watch::log_image(facts);
         self.facts.set(facts.clone()).ok();
-        // For those who wait for it.
+        // Wakes the tasks that wait for the recognition.
         self.outlook.send_modify(|_| {});
     }
 

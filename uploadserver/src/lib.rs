@@ -1,18 +1,20 @@
 //! The upload server: one HTTPS listener in front of the data path.
 //!
 //! ```text
-//!  request ─► routes ─► access ─► slot ─► payload ─► intake ═ bridge ═► write ─► datapath ─► disk
-//!  (hyper)             client's   one at  socket     packs,             (a thread of its own)  │
-//!                      CN         a time  → chunk    counts                                    ▼
-//!  reply ◄──────────────────────────────── job: running, verified, ended ◄──────────────── outcome
+//! request ─► routes ─► access ─► slot ─► payload ─► intake ═ bridge ═► write ─► datapath ─► disk
+//! (hyper)             client's   one at  socket     packs,             (a thread of its own)  │
+//!                     CN         a time  → chunk    counts                                    ▼
+//! reply ◄──────────────────────────────── job: running, verified, ended ◄──────────────── outcome
 //! ```
 //!
-//! `answer` leads a request along that line: `request` has read its headers before anything is decided, and `refusal` is each
-//! way in which it is not taken. `server` is what all requests share, and `lifetime` is the process: it listens,
-//! waits for a reason to end, and says how it ended. The command `serve` and the pod configure it.
+//! `answer` leads a request along that line. `request` reads the headers before anything is
+//! decided, and `refusal` lists the ways in which a request is rejected. `server` holds what all
+//! requests share. `lifetime` is the process: it listens, waits for a reason to exit, and reports
+//! how it ended. The command `serve` and the pod configure it.
 //!
-//! A job outlives the request that began it: that makes asynchronous and resumable uploads possible. Requests bring bytes, one
-//! or several that follow each other, and wait for the outlook of the job; a transfer that gets nothing simply waits.
+//! A job outlives the request that began it, which makes asynchronous and resumable uploads
+//! possible. One or several consecutive requests bring the bytes, and then wait for the state of
+//! the job. A transfer that receives nothing simply waits.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The life of a server: listens, waits for its end, and says how it ended.
+//! The life of a server process: it listens, waits for a reason to exit, and reports how it ended.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -17,23 +17,23 @@ use crate::job::UploadSuccess;
 use crate::server::UploadServer;
 use crate::slot::ServerState;
 
-/// Time for a client to read its answer when the server is about to end.
+/// Time for a client to read its answer when the server is about to exit.
 const LAST_ANSWER: Duration = Duration::from_secs(10);
 
-/// The end of a server.
+/// The reason why a server exited.
 #[derive(Debug)]
 pub(crate) enum ServerExit {
-    /// There was an upload.
+    /// An upload succeeded.
     Success(UploadSuccess),
-    /// An upload failed after its client was told that all is well.
+    /// An upload failed after its client had received a success response.
     Broken(String),
-    /// There was none in time.
+    /// No upload succeeded before the deadline.
     DeadlinePassed,
-    /// A signal was obeyed.
+    /// The process received a signal.
     Signalled(StopSignal),
 }
 
-/// A server that did not begin.
+/// A server that could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerStartError {
     #[error("Error getting TLS config: {0}")]
@@ -42,7 +42,8 @@ pub(crate) enum ServerStartError {
     Listen(#[from] BindError),
 }
 
-/// Serves until there is a reason to end. `ready` is told the socket's address.
+/// Serves until there is a reason to exit. Calls `ready` with the address of the socket once it
+/// listens.
 pub(crate) async fn run(
     config: Config,
     shutdown: &ShutdownRequest,
@@ -59,7 +60,8 @@ pub(crate) async fn run(
         ready(address);
     }
     let deadline = config.deadline;
-    // Whatever ends this, a panic too: nothing becomes a complete disk behind it.
+    // However this function ends, a panic included, no unfinished upload may be left looking like
+    // a complete disk.
     let _ending = OnDrop(Some(disk::remove_unfinished));
     let server = Arc::new(UploadServer::new(config, shutdown.cancel_token().child_token()));
     let closing = CancellationToken::new();
@@ -76,7 +78,7 @@ pub(crate) async fn run(
     closing.cancel();
     match exit {
         ServerExit::Success(_) => tracing::info!("Shutting down http server after successful upload"),
-        // A transfer that is still writing removes what it wrote.
+        // A transfer that is still running removes what it has written.
         _ => server.stop().await,
     }
     timeout(LAST_ANSWER, listening).await.ok();
@@ -87,7 +89,7 @@ async fn until_end(server: &UploadServer) -> ServerExit {
     match server.slot.wait_for(ServerState::is_final).await {
         ServerState::Done(success) => ServerExit::Success(success),
         ServerState::Broken(reason) => ServerExit::Broken(reason),
-        // Not final: cannot be.
+        // Cannot happen: these states are not final.
         ServerState::Idle | ServerState::Busy(_) => ServerExit::DeadlinePassed,
     }
 }

@@ -1,11 +1,12 @@
-//! The payload of a request, and its way into the intake of an upload.
+//! The payload of a request, and how it is fed into the intake of an upload.
 //!
-//! A payload is read by a task of its own. A handler is dropped when its connection breaks, and a chunk that was
-//! taken from the socket and counted must not be dropped with it: a resumed upload would have a hole.
+//! Each payload is read by its own task. hyper drops a handler when its connection breaks, and a
+//! chunk that was taken from the socket and counted must not be dropped with it: a resumed upload
+//! would have a hole.
 //!
-//! Time limits run only while the client is waited for, so that a slow disk never looks like a stalled client. A job
-//! that fails closes the bridge; that is noticed during the wait, and the answer goes out while the client is still
-//! sending.
+//! Time limits run only while the server waits for the client, so a slow disk never looks like a
+//! stalled client. A job that fails closes the bridge. The task notices that while it waits, so
+//! the answer is sent while the client is still sending.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -40,33 +41,35 @@ pub(crate) struct WholeBody {
     engagement: ActiveGuard,
 }
 
-/// The end of feeding a body into an upload.
+/// How feeding a body into an upload ended.
 #[derive(Debug)]
 pub(crate) enum BodyEnd {
-    /// The body is at its end; with the checksum that a trailer states.
+    /// The body is complete. Carries the checksum stated in a trailer.
     Whole(Option<Checksum>),
-    /// The client sent no more, or nonsense.
+    /// The client stopped sending, or sent something malformed.
     Broken(SourceError),
-    /// The upload has ended already: it failed, or was stopped.
+    /// The upload has already ended: it failed or was stopped.
     Unwanted,
-    /// Another request has taken over.
+    /// Another request has taken the turn.
     Replaced,
 }
 
 impl BodyEnd {
-    /// The reason why the rest of the body has to come with another request, if it has to.
+    /// Returns the reason why the rest of the body has to come with another request; `None` if it
+    /// does not.
     pub(crate) fn interruption_kind(&self) -> Option<SourceErrorKind> {
         match self {
             Self::Whole(_) | Self::Unwanted => None,
             Self::Broken(error) => Some(error.kind()),
-            // Its connection is dead, which only the client knew.
+            // Another request takes over when the client has found this connection dead, which the
+            // server could not see.
             Self::Replaced => Some(SourceErrorKind::Connect),
         }
     }
 }
 
 impl RequestPayload {
-    /// A body that is the object itself.
+    /// Creates the payload for a body that is the object itself.
     pub(crate) fn from_body(body: Incoming, engagement: ActiveGuard) -> Self {
         Self::Whole(WholeBody { body, trailers: HeaderMap::new(), engagement })
     }
@@ -86,7 +89,8 @@ impl RequestPayload {
         }
     }
 
-    /// Has read all that the client will send, or reads the rest of it for a while.
+    /// Reads the rest of the body for a while, so that the client can finish sending and read its
+    /// answer.
     pub(crate) fn drain_rest(self) {
         match self {
             Self::Whole(whole) => reply::drain_body(whole.body, Some(whole.engagement)),
@@ -109,9 +113,10 @@ impl WholeBody {
     }
 }
 
-/// Passes `payload` on until its end. A client that is silent for `stall` while the intake has room has gone away.
+/// Feeds `payload` into `intake` until its end. A client that sends nothing for `stall` while the
+/// intake has room is treated as gone.
 ///
-/// Must not be dropped before it is ready, or else bytes are lost: it belongs into a task of its own.
+/// The future must not be dropped before it completes, or bytes are lost. Run it in its own task.
 pub(crate) async fn feed_intake(
     payload: &mut RequestPayload,
     intake: &mut UploadIntake,
@@ -123,9 +128,11 @@ pub(crate) async fn feed_intake(
         let received = match intake.next_soon(next.as_mut()).await {
             Ok(Some(received)) => Ok(received),
             Ok(None) => {
-                // What is on its way on the old connection is taken first: it need not be sent again.
+                // `replaced` counts only when no bytes come soon: bytes still in flight on the old
+                // connection are taken first and need not be sent again.
                 tokio::select! {
-                    // Only for a client that is silent: to set a timer is a system call.
+                    // The timer is created only for a client that is silent: setting one is a
+                    // system call.
                     received = timeout(stall, next) => received,
                     () = replaced.cancelled() => return BodyEnd::Replaced,
                     () = intake.wait_closed() => return BodyEnd::Unwanted,

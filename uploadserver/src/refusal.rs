@@ -1,4 +1,4 @@
-//! Requests that are not taken, and what their clients are told.
+//! Requests that the server rejects, and the responses to them.
 
 use http::{HeaderValue, StatusCode, header};
 use https::body::TooLarge;
@@ -12,7 +12,7 @@ use crate::representation::RepresentationError;
 use crate::slot::SlotOccupied;
 use crate::tus::{self, TusHeaderError};
 
-/// A reason why a request is not taken.
+/// A reason why a request is rejected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RequestRefusal {
     #[error("this path takes {0} only: an upload is a POST or a PUT, such as `curl -T IMAGE`")]
@@ -45,7 +45,8 @@ pub(crate) enum RequestRefusal {
     NoClone,
     #[error("async clone not supported")]
     AsyncClone,
-    /// Frames of zstd do not tell whether others should follow them.
+    /// zstd frames do not show whether more frames should follow, so only a checksum proves that a
+    /// clone is complete.
     #[error("a clone in {ZSTD} needs {CHECKSUM_HEADER}")]
     CloneChecksum,
     #[error("an upload of {0}")]
@@ -58,7 +59,7 @@ pub(crate) enum RequestRefusal {
     TooShort { length: u64, received: u64 },
     #[error("Upload-Length is {length}, but these bytes would end at {end}")]
     TooMuch { length: u64, end: u64 },
-    /// The upload has failed before this request: it is no more, and this is why.
+    /// The upload had failed before this request. Carries the reason.
     #[error("{}", .0.sentence)]
     Failed(UploadError),
 }
@@ -66,7 +67,7 @@ pub(crate) enum RequestRefusal {
 impl RequestRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            // Not 405: CDI's own server answers so (contract §2.4).
+            // 404 instead of 405, as CDI's own server answers (contract §2.4).
             Self::Method(_) | Self::NoUpload | Self::Tus(TusHeaderError::NotTus) => StatusCode::NOT_FOUND,
             Self::Client => StatusCode::UNAUTHORIZED,
             Self::Occupied(SlotOccupied::Busy) => StatusCode::SERVICE_UNAVAILABLE,
@@ -89,7 +90,8 @@ impl RequestRefusal {
         }
     }
 
-    /// The answer: in the words of CDI's upload server, or plain for a resumable upload, which it does not have.
+    /// Returns the response: in the wording of CDI's upload server, or plain for resumable
+    /// uploads, which CDI does not have.
     pub(crate) fn reply(&self, is_resumable: bool) -> Reply {
         let status = self.status();
         let mut reply = match self {

@@ -1,4 +1,4 @@
-//! The answers to uploads.
+//! The responses to uploads.
 
 use http::StatusCode;
 pub(crate) use https::reply::{
@@ -9,12 +9,13 @@ use crate::checksum::AnnouncedChecksum;
 use crate::failure::UploadError;
 use crate::job::UploadJob;
 
-/// The answer to an upload that has failed.
+/// Returns the response to a failed upload.
 pub(crate) fn failure_reply(failure: &UploadError) -> Reply {
     text_reply(failure.status, failure.sentence.clone())
 }
 
-/// The answer to the request that completes an upload: in one line what has become of it, which CDI's clients do not look at.
+/// Waits for the outcome and returns the response to the request that completes an upload. The
+/// body is one line for people; CDI's clients ignore it.
 pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
     match job.wait_for_answer().await {
         Ok(()) => {
@@ -27,7 +28,8 @@ pub(crate) async fn outcome_reply(job: &UploadJob) -> Reply {
     }
 }
 
-/// A success for people: bytes that came, what they were taken for, and what was compared.
+/// Returns the line for people after a success: the number of received bytes, what they were
+/// recognised as, and the checksum that was compared.
 pub(crate) fn success_line(job: &UploadJob) -> String {
     let mut line = format!("received {} bytes", job.progress.received_bytes());
     match job.progress.image_facts() {

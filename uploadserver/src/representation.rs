@@ -1,22 +1,22 @@
-//! Headers that would change the meaning of a body: a part, in a coding, of an impossible length. What is not understood
-//! is refused before anything is taken.
+//! Checks the headers that change the meaning of a body: a range, a content coding, an impossible
+//! length. Anything that is not understood is rejected before any of the body is read.
 
 use datapath::decode::CONTENT_CODINGS;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use https::body::{self, TooLarge};
 use hyper::body::SizeHint;
 
-/// The owner of a `Content-Encoding`.
+/// The object that a `Content-Encoding` applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CodingOwner {
-    /// An image or archive: the coding is recognized by its bytes, and undone.
+    /// An image or an archive. The coding is recognised by its bytes, and decoded.
     Object,
-    /// A form, a clone or a part of an object: no coding is undone.
+    /// A form, a clone or a part of an object. No coding is decoded.
     Wrapped,
 }
 
 impl CodingOwner {
-    /// The codings that may be named.
+    /// Returns the supported codings.
     fn understood(self) -> &'static [&'static str] {
         match self {
             Self::Object => &CONTENT_CODINGS,
@@ -24,17 +24,18 @@ impl CodingOwner {
         }
     }
 
-    /// The header that names them, beside none at all (RFC 9110 §15.5.16).
+    /// Returns the `Accept-Encoding` header with the supported codings, for a 415 response (RFC
+    /// 9110 §15.5.16).
     pub(crate) fn accept_encoding(self) -> Option<(HeaderName, HeaderValue)> {
         let codings = [self.understood(), &["identity"]].concat().join(", ");
         Some((header::ACCEPT_ENCODING, codings.parse().ok()?))
     }
 }
 
-/// A reason why a body is not taken.
+/// A reason why a body is rejected.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RepresentationError {
-    /// RFC 9110 §14.5: a part must not be taken for the whole.
+    /// RFC 9110 §14.5: a part must not be treated as the whole.
     #[error(
         "Content-Range says that this is a part: send all of it at once, or its parts to {}",
         program::cdi::RESUMABLE

@@ -1,4 +1,4 @@
-//! What a request of an upload asks for: its headers, read once, before anything is decided.
+//! Parses the headers of an upload request once, before anything is decided.
 
 use datapath::digest::Checksum;
 use http::{HeaderMap, HeaderValue, Method};
@@ -14,43 +14,44 @@ use crate::representation::{self, CodingOwner};
 use crate::routes::{UploadEndpoint, WholeEndpoint};
 use crate::tus;
 
-/// What a request asks for.
+/// The action that a request asks for.
 #[derive(Debug)]
 pub(crate) enum UploadRequest<'p> {
-    /// Is there an upload server? And which encodings of clones does it know?
+    /// Asks whether this is an upload server, and optionally which encodings of clones it
+    /// supports.
     Presence { asks_encodings: bool },
-    /// An upload in this request.
+    /// Sends a whole upload in this request.
     Whole(WholeUpload),
-    /// What can the server do with resumable uploads?
+    /// Asks which features of resumable uploads the server supports.
     Capabilities,
-    /// A resumable upload begins, maybe with its first bytes.
+    /// Begins a resumable upload, possibly with its first bytes.
     Begin(UploadPlan, UploadPart),
-    /// Bytes of the resumable upload of this name.
+    /// Appends bytes to the resumable upload of this name.
     Append(&'p str, UploadPart),
-    /// How far is the resumable upload of this name?
+    /// Asks for the number of bytes received of the resumable upload of this name.
     Progress(&'p str),
-    /// The resumable upload of this name is given up.
+    /// Cancels the resumable upload of this name.
     End(&'p str),
 }
 
-/// All of an upload.
+/// A request that brings a whole upload.
 #[derive(Debug)]
 pub(crate) struct WholeUpload {
     pub(crate) plan: UploadPlan,
-    /// The boundary of the form in which the file is, if it is in one.
+    /// The boundary of the form that contains the file, if it is sent in a form.
     pub(crate) boundary: Option<String>,
-    /// The header with the content, for the log.
+    /// The value of the content header, for the log.
     pub(crate) content_type: String,
 }
 
 /// A part of a resumable upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UploadPart {
-    /// The place of its first byte.
+    /// The offset of its first byte.
     offset: u64,
-    /// The place behind its last byte, as far as the request says how many there are.
+    /// The offset after its last byte, as far as the request states its length.
     end: u64,
-    /// Bytes of the whole upload, if the request says.
+    /// Length of the whole upload in bytes, if the request states it.
     length: Option<u64>,
     /// The checksum of the whole upload, if the request states it.
     pub(crate) stated: Option<Checksum>,
@@ -69,7 +70,7 @@ impl<'p> UploadRequest<'p> {
             (Whole(endpoint), &Method::HEAD) if endpoint.is_async => {
                 Ok(Self::Presence { asks_encodings: headers.contains_key(ENCODING_HEADER) })
             }
-            // PUT is what `curl -T` sends by itself.
+            // `curl -T` sends PUT by default.
             (Whole(endpoint), &Method::POST | &Method::PUT) => {
                 WholeUpload::read(endpoint, headers, body).map(Self::Whole)
             }
@@ -100,7 +101,7 @@ impl<'p> UploadRequest<'p> {
     }
 }
 
-/// The methods of a path, for the header `Allow` (RFC 9110 §10.2.1).
+/// Returns the methods that a path supports, for the `Allow` header (RFC 9110 §10.2.1).
 fn allowed_methods(endpoint: UploadEndpoint<'_>) -> &'static str {
     match endpoint {
         UploadEndpoint::Whole(endpoint) if endpoint.is_async => "POST, PUT, HEAD",
@@ -118,7 +119,8 @@ impl WholeUpload {
             false => CodingOwner::Object,
         };
         representation::check(headers, body, coded)?;
-        // Else the form would become the disk: `-F` is how many people know curl.
+        // Otherwise the form itself would be written to the disk: many people know only the option
+        // `-F` of curl.
         if !endpoint.is_form && form::form_boundary(headers).is_ok() {
             return Err(RequestRefusal::FormOnPlainPath);
         }
@@ -137,7 +139,7 @@ impl WholeUpload {
             boundary,
             plan: UploadPlan {
                 content,
-                // The length of a form is not that of its file.
+                // The length of a form is larger than the length of its file.
                 total: body.exact().filter(|_| !endpoint.is_form),
                 promise,
                 mode: match endpoint.is_async {
@@ -187,7 +189,8 @@ impl UploadPart {
         })
     }
 
-    /// Checks that this part was not sent before, of an upload of which `received` bytes have come.
+    /// Checks that this part begins no earlier than `received`, the number of bytes received so
+    /// far.
     pub(crate) fn check_new(&self, received: u64) -> Result<(), RequestRefusal> {
         let offset = self.offset;
         match offset < received {
@@ -196,8 +199,8 @@ impl UploadPart {
         }
     }
 
-    /// Checks that this is the next part of an upload of which `received` bytes have come, out of `known` if that is known. Returns
-    /// that number as this part leaves it.
+    /// Checks that this part continues an upload that has `received` bytes, of `known` bytes in
+    /// total if that is known. Returns the total after this part, if it is known then.
     pub(crate) fn check_place(
         &self,
         received: u64,

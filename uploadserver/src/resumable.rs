@@ -1,6 +1,7 @@
-//! Uploads that survive a broken connection: tus 1.0.
+//! Uploads that survive a broken connection, with the protocol tus 1.0.
 //!
-//! The transfer simply waits: its state stays in memory, and the next request continues at the byte that is missing.
+//! When a connection breaks, the transfer waits with its state in memory. The next request resumes
+//! at the first missing byte.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,11 +37,11 @@ const TUS_MAX_SIZE: HeaderName = HeaderName::from_static("tus-max-size");
 const EXTENSIONS: HeaderValue =
     HeaderValue::from_static("creation,creation-with-upload,creation-defer-length,termination");
 
-/// Time for a look at what an earlier upload has left, before the client is told to ask again: a disk of 100 GB takes minutes, and what
-/// stands between may give up after one (nginx does).
+/// Time to look for data from an earlier upload before the client is told to ask again. A disk of
+/// 100 GB takes minutes, and an intermediary may give up after one minute (nginx does).
 const LOOK: Duration = Duration::from_secs(20);
 
-/// Begins an upload, maybe with its first bytes.
+/// Begins an upload, possibly with its first bytes.
 pub(crate) async fn create(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -51,7 +52,7 @@ pub(crate) async fn create(
     let (job, intake) = server.begin_upload(plan)?;
     job.resumable.set_intake(intake).await;
     wait_for_client(&job);
-    // From here on a client that goes away leaves an upload that ends in time.
+    // From here on, an upload whose client goes away is ended after a time limit.
     tokio::spawn(end_in_time(Arc::clone(&job), server.config.resume));
     job.span.in_scope(|| tracing::info!("resumable upload begins"));
     let kept = kept(&job).await;
@@ -61,8 +62,8 @@ pub(crate) async fn create(
     Ok(created(reply, &job.id))
 }
 
-/// The header that says what is kept of an earlier upload: everything before an offset but for the first MiB, nothing if it is 0. `None`
-/// if that was not asked for.
+/// Returns the header that states how much of an earlier upload is kept: everything before an
+/// offset except the first MiB, or nothing if the offset is 0. `None` if the client did not ask.
 async fn kept(job: &UploadJob) -> Option<(HeaderName, HeaderValue)> {
     if job.plan.marks().is_empty() {
         return None;
@@ -81,27 +82,29 @@ async fn kept(job: &UploadJob) -> Option<(HeaderName, HeaderValue)> {
     Some((HeaderName::from_static(KEPT_HEADER), kept))
 }
 
-/// Gives the upload up. Its end is waited for, so that the server is free when the client hears of it.
+/// Cancels the upload and waits for its end, so that the server is free when the client reads the
+/// response.
 pub(crate) async fn end(job: &UploadJob) -> Reply {
     job.stop.cancel();
     reply::outcome_reply(job).await;
     reply::empty_reply(StatusCode::NO_CONTENT)
 }
 
-/// Says how far the upload is. The client that asks will send next: a request that still hangs on the old connection ends.
+/// Reports how far the upload is. A client that asks this will send next, so a request that still
+/// hangs on the old connection is ended.
 pub(crate) async fn head(job: &UploadJob) -> Result<Reply, RequestRefusal> {
     if let Some(Err(_)) = job.result() {
-        // Clients begin anew when they see this, and get to know the reason if it comes again.
+        // Clients restart the upload when they see this, and get the reason if it fails again.
         return Err(RequestRefusal::Gone);
     }
-    // Before the turn is taken: it may take a while.
+    // This comes before the turn is taken because it may take a while.
     let kept = kept(job).await;
     let (intake, _) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
     if intake.is_some() {
         wait_for_client(job);
     } else {
         drop(intake);
-        // The answer to the last bytes may have been lost: it is given again.
+        // The response to the last bytes may have been lost, so it is sent again.
         if !reply::outcome_reply(job).await.status().is_success() {
             return Err(RequestRefusal::Gone);
         }
@@ -111,7 +114,8 @@ pub(crate) async fn head(job: &UploadJob) -> Result<Reply, RequestRefusal> {
     Ok(reply)
 }
 
-/// Appends the body of a request, and answers when it is all there; for the last one when the disk is complete.
+/// Appends the body of a request and answers once all of it has arrived. The last request is
+/// answered once the disk is complete.
 pub(crate) async fn append(
     server: &Arc<UploadServer>,
     peer: &Peer,
@@ -122,7 +126,7 @@ pub(crate) async fn append(
     if let Some(Err(failure)) = job.result() {
         return Err(RequestRefusal::Failed(failure));
     }
-    // A straggler from a connection that is no more does not disturb the current sender.
+    // A late request from a broken connection must not disturb the current sender.
     part.check_new(job.progress.received_bytes())?;
     let (intake, replaced) = job.resumable.take_turn().await.ok_or(RequestRefusal::Locked)?;
     let length =
@@ -136,14 +140,15 @@ pub(crate) async fn append(
         return Ok(completed(job, reply::outcome_reply(job).await));
     };
     if let Some(length) = length {
-        // Nobody else sets it: this request has the turn, and takes the bytes now.
+        // No other request can set it: this one has the turn and takes the bytes now.
         job.progress.total.set(length).ok();
     }
     let before = job.progress.received_bytes();
     let payload = RequestPayload::from_body(sent.into_body(), peer.hold_active());
     let (feeder, feeding) = (Arc::clone(server), Arc::clone(job));
     let feeding = async move { feed(&feeder, &feeding, intake, payload, part.stated, &replaced).await };
-    // A task of its own: what it has taken from the client must not be lost when the connection breaks.
+    // Runs in its own task: bytes already taken from the client must not be lost when the
+    // connection breaks and the handler is dropped.
     Ok(match tokio::spawn(feeding.instrument(job.span.clone())).await {
         Ok(true) => completed(job, reply::outcome_reply(job).await),
         Ok(false) => {
@@ -157,7 +162,8 @@ pub(crate) async fn append(
     })
 }
 
-/// Feeds what a request sends. True if that was the last of it.
+/// Feeds the body of a request into the upload. Returns true if no more bytes are expected after
+/// it.
 async fn feed(
     server: &Arc<UploadServer>,
     job: &Arc<UploadJob>,
@@ -175,7 +181,8 @@ async fn feed(
         BodyEnd::Whole(trailing) if intake.has_all_bytes() => {
             intake.finish_body(trailing.or(stated)).await;
         }
-        // The client is gone, and takes an upload with all its bytes for complete.
+        // The client is gone, but it will treat an upload with all its bytes as complete, so the
+        // upload is completed here.
         _ if intake.has_all_bytes() => intake.finish_body(stated).await,
         end => {
             if let Some(kind) = end.interruption_kind() {
@@ -185,7 +192,7 @@ async fn feed(
             let received = intake.received_bytes();
             tracing::info!("the upload waits at byte {received} to be continued");
             *slot = Some(intake);
-            // Before the next request can take its turn.
+            // This has to happen before `slot` is dropped and the next request can take the turn.
             wait_for_client(job);
             return false;
         }
@@ -194,12 +201,12 @@ async fn feed(
     true
 }
 
-/// Gives the client some time to continue.
+/// Starts the period in which the client may resume.
 fn wait_for_client(job: &UploadJob) {
     job.resumable.begin_rest(job.progress.received_bytes());
 }
 
-/// Ends an upload that its client does not continue.
+/// Ends the upload if its client does not resume it in time.
 async fn end_in_time(job: Arc<UploadJob>, limit: Duration) {
     let resumable = &job.resumable;
     loop {
@@ -220,12 +227,12 @@ async fn end_in_time(job: Arc<UploadJob>, limit: Duration) {
     }
 }
 
-/// Marks a reply as one of tus.
+/// Marks a reply as a tus reply.
 pub(crate) fn mark_reply(reply: &mut Reply) {
     reply.headers_mut().insert(TUS_RESUMABLE, VERSION);
 }
 
-/// The answer to the question for the server's abilities.
+/// Answers a request for the capabilities of the server.
 pub(crate) fn capabilities() -> Reply {
     let mut reply = reply::empty_reply(StatusCode::NO_CONTENT);
     let headers = reply.headers_mut();
@@ -235,7 +242,8 @@ pub(crate) fn capabilities() -> Reply {
     reply
 }
 
-/// The answer to the beginning of an upload: a success tells where it goes on.
+/// Turns `reply` into the response to the creation of an upload. A success becomes 201, and
+/// `Location` is the path for the following requests.
 fn created(mut reply: Reply, id: &str) -> Reply {
     if reply.status().is_success() {
         *reply.status_mut() = StatusCode::CREATED;
@@ -246,10 +254,10 @@ fn created(mut reply: Reply, id: &str) -> Reply {
     reply
 }
 
-/// All bytes have come; `outcome` is the answer to that.
+/// Builds the response after all bytes have arrived. `outcome` is the response with the result.
 fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     if outcome.status() == StatusCode::OK {
-        // A 204 has no body: the line is in a header.
+        // A 204 response has no body, so the result line goes into a header.
         outcome = reply::empty_reply(StatusCode::NO_CONTENT);
         if let Ok(line) = HeaderValue::from_str(reply::success_line(job).trim_end()) {
             outcome.headers_mut().insert(HeaderName::from_static(RESULT_HEADER), line);
@@ -258,7 +266,7 @@ fn completed(job: &UploadJob, mut outcome: Reply) -> Reply {
     with_offset(job, outcome)
 }
 
-/// Says with an answer how far the upload is.
+/// Adds the headers that state how far the upload is.
 fn with_offset(job: &UploadJob, mut reply: Reply) -> Reply {
     let headers = reply.headers_mut();
     headers.insert(UPLOAD_OFFSET, HeaderValue::from(job.progress.received_bytes()));

@@ -2,54 +2,55 @@
 
 use program::cdi;
 
-/// The meaning of a path. Paths match exactly.
+/// The purpose of a path. Paths match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerRoute<'p> {
-    /// Is the server there? For the kubelet.
+    /// The health check of the kubelet.
     Health,
-    /// For Prometheus.
+    /// The metrics for Prometheus.
     Metrics,
-    /// The status as JSON.
+    /// The status of the server as JSON.
     Status,
-    /// An upload.
+    /// A path for uploads.
     Upload(UploadEndpoint<'p>),
-    /// A path that this server does not have.
+    /// A path that this server does not serve.
     Unknown,
 }
 
-/// A path of uploads.
+/// A path for uploads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UploadEndpoint<'p> {
     /// An upload in one request.
     Whole(WholeEndpoint),
-    /// Beginning of resumable uploads.
+    /// The path that creates resumable uploads.
     Beginning,
     /// The resumable upload of this name.
     Continuation(&'p str),
 }
 
-/// The form of an upload in one request, and of its answer.
+/// How an upload in one request is sent and answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WholeEndpoint {
-    /// In the part `file` of multipart/form-data.
+    /// The object is the part `file` of multipart/form-data.
     pub(crate) is_form: bool,
-    /// Answered as soon as everything is received and verified.
+    /// The request is answered as soon as everything is received and verified.
     pub(crate) is_async: bool,
-    /// A tar for a directory instead of a disk.
+    /// The object is a tar archive for a directory instead of a disk image.
     pub(crate) is_archive: bool,
 }
 
 impl UploadEndpoint<'_> {
-    /// True if it is not one of CDI's.
+    /// Returns true for the paths of resumable uploads, which CDI does not have.
     pub(crate) fn is_resumable(self) -> bool {
         !matches!(self, Self::Whole(_))
     }
 }
 
-/// The route of `path`.
+/// Returns the route of `path`.
 pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
     match path {
-        // Ready as soon as it listens: an upload in progress is told to who asks for another.
+        // The server is ready as soon as it listens. During an upload it refuses other uploads
+        // itself.
         "/healthz" | "/readyz" => return ServerRoute::Health,
         "/metrics" => return ServerRoute::Metrics,
         _ => {}
@@ -63,7 +64,7 @@ pub(crate) fn find_route(path: &str) -> ServerRoute<'_> {
         "upload-form" => (true, false, false),
         "upload-form-async" => (true, true, false),
         "upload-archive" => (false, false, true),
-        // What follows is ours: the older version has CDI's five paths only.
+        // The paths below are our own. The older version has only CDI's five paths.
         _ if path.starts_with("/v1alpha1/") => return ServerRoute::Unknown,
         "status" => return ServerRoute::Status,
         "upload-resumable" => return ServerRoute::Upload(UploadEndpoint::Beginning),

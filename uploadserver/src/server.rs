@@ -21,21 +21,21 @@ use crate::slot::{ServerState, SlotOccupied, UploadSlot};
 use crate::watched::WatchedUpload;
 use crate::write;
 
-/// Time for which the end of an abandoned upload is waited for when a new one takes its place.
+/// Time to wait for the end of an abandoned upload when a new one takes its place.
 const TAKE_OVER: Duration = Duration::from_secs(5);
 
-/// A server: its settings, and what it is doing.
+/// A server: its settings and its current state.
 pub(crate) struct UploadServer {
     pub(crate) config: Config,
     pub(crate) slot: UploadSlot,
     pub(crate) figures: ServerMetrics,
-    /// The last resumable upload that has ended, whose client may not know yet.
+    /// The last resumable upload that has ended. Its client may not know the result yet.
     ended: Mutex<Option<Arc<UploadJob>>>,
     stop: CancellationToken,
 }
 
 impl UploadServer {
-    /// A server that waits for uploads until `stop` is cancelled.
+    /// Creates a server that waits for uploads until `stop` is cancelled.
     pub(crate) fn new(config: Config, stop: CancellationToken) -> Self {
         Self {
             slot: UploadSlot::new(config.once),
@@ -46,7 +46,8 @@ impl UploadServer {
         }
     }
 
-    /// Allows or refuses a new upload. A resumable one that was not continued for a while makes room.
+    /// Returns an error if no upload may begin. A resumable upload that its client has not resumed
+    /// for a while is ended to make way.
     pub(crate) async fn make_way(&self) -> Result<(), SlotOccupied> {
         match self.slot.state() {
             ServerState::Idle => Ok(()),
@@ -61,8 +62,8 @@ impl UploadServer {
         }
     }
 
-    /// Begins an upload, if none is in progress: its bytes go into the intake. The job ends
-    /// however its thread ends, also if the system gives none; the place is free then.
+    /// Begins an upload if none is in progress, and returns the intake for its bytes. The job ends
+    /// and the slot becomes free however its thread ends, even if the system cannot create one.
     pub(crate) fn begin_upload(
         self: &Arc<Self>,
         plan: UploadPlan,
@@ -94,7 +95,8 @@ impl UploadServer {
         Ok((job, intake))
     }
 
-    /// Notes what became of an upload. The place is free before the client is answered, who may come again at once.
+    /// Records the result of an upload. The slot becomes free before the client is answered,
+    /// because the client may send another upload at once.
     fn finish_upload(&self, job: &Arc<UploadJob>, result: Result<UploadSuccess, UploadError>) {
         self.figures.count_upload(job, result.is_ok());
         if job.plan.is_resumable() {
@@ -115,7 +117,7 @@ impl UploadServer {
         job.set_result(result);
     }
 
-    /// The resumable upload of this name, in progress or just ended.
+    /// Returns the resumable upload of this name, in progress or just ended.
     pub(crate) fn find_resumable(&self, id: &str) -> Result<Arc<UploadJob>, RequestRefusal> {
         let ended = self.ended.lock().clone();
         let jobs = [self.slot.current_job(), ended];
@@ -125,11 +127,12 @@ impl UploadServer {
             .ok_or(RequestRefusal::NoUpload)
     }
 
-    /// Ends what is in progress, and gives it time to clean up.
+    /// Stops the upload in progress and gives it time to clean up.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
         timeout(POD_GRACE, self.slot.wait_for(ServerState::is_at_rest)).await.ok();
-        // The process does not wait any longer: the file goes from under the transfer.
+        // The process waits no longer, so the unfinished disk is removed even if the transfer
+        // still runs.
         disk::remove_unfinished();
     }
 }

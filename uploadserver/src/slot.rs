@@ -1,7 +1,7 @@
-//! One upload at a time, and one success in all.
+//! The upload slot: one upload at a time, and one success in all.
 //!
-//! It is free before the answer goes out, because the client may come again at once. The server ends after a success,
-//! and when a failure can no longer be answered.
+//! The slot becomes free before the response is sent, because the client may retry at once. The
+//! server exits after a success, and after a failure that can no longer be reported to the client.
 
 use std::sync::Arc;
 
@@ -14,27 +14,27 @@ use crate::job::{UploadJob, UploadSuccess};
 pub(crate) enum ServerState {
     /// Waiting for an upload.
     Idle,
-    /// Receiving or writing one.
+    /// Receiving or writing an upload.
     Busy(Arc<UploadJob>),
-    /// There was one.
+    /// An upload succeeded.
     Done(UploadSuccess),
-    /// An upload failed after its client was told that all is well.
+    /// An upload failed after its client had received a success response.
     Broken(String),
 }
 
-/// A place that is not free, so that no upload may begin.
+/// The slot is occupied, so no upload may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SlotOccupied {
     /// Another upload is in progress.
     #[error("Got concurrent upload request")]
     Busy,
-    /// There was one.
+    /// An upload has already succeeded.
     #[error("Got upload request after already done")]
     Done,
 }
 
 impl SlotOccupied {
-    /// The reason for the client, and what to do.
+    /// Returns the reason for the client, and what to do about it.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::Busy => "another upload is in progress: try again when it has ended",
@@ -43,11 +43,11 @@ impl SlotOccupied {
     }
 }
 
-/// The place for an upload.
+/// The slot for the one upload that may run. Clones share its state.
 #[derive(Clone)]
 pub(crate) struct UploadSlot {
     state: Arc<watch::Sender<ServerState>>,
-    /// End after the first success.
+    /// True if the server exits after the first success.
     once: bool,
 }
 
@@ -56,12 +56,12 @@ impl UploadSlot {
         Self { state: Arc::new(watch::Sender::new(ServerState::Idle)), once }
     }
 
-    /// The state of the server now.
+    /// Returns the current state of the server.
     pub(crate) fn state(&self) -> ServerState {
         self.state.borrow().clone()
     }
 
-    /// The upload that is in progress.
+    /// Returns the upload in progress, if there is one.
     pub(crate) fn current_job(&self) -> Option<Arc<UploadJob>> {
         match self.state() {
             ServerState::Busy(job) => Some(job),
@@ -69,7 +69,7 @@ impl UploadSlot {
         }
     }
 
-    /// The place for `job`, if it is free.
+    /// Claims the slot for `job`. Fails if the slot is occupied.
     pub(crate) fn claim_for(&self, job: &Arc<UploadJob>) -> Result<(), SlotOccupied> {
         let mut result = Ok(());
         self.state.send_if_modified(|state| {
@@ -86,26 +86,26 @@ impl UploadSlot {
         result
     }
 
-    /// The upload has become a disk.
+    /// Records that the upload succeeded.
     pub(crate) fn set_success(&self, success: UploadSuccess) {
         self.state.send_replace(if self.once { ServerState::Done(success) } else { ServerState::Idle });
     }
 
-    /// The upload has failed, and its client knows: the next one may begin.
+    /// Records that the upload failed and its client was told, so the next upload may begin.
     pub(crate) fn release(&self) {
         self.state.send_replace(ServerState::Idle);
     }
 
-    /// The upload has failed, and its client does not know.
+    /// Records that the upload failed after its client had received a success response.
     pub(crate) fn break_down(&self, reason: String) {
         self.state.send_replace(ServerState::Broken(reason));
     }
 
-    /// Waits for a state that is `wanted`, and returns it.
+    /// Waits until the state satisfies `wanted`, and returns that state.
     pub(crate) async fn wait_for(&self, wanted: impl Fn(&ServerState) -> bool) -> ServerState {
         let mut states = self.state.subscribe();
         let state = states.wait_for(|state| wanted(state)).await;
-        // The sender lives in `self`.
+        // This cannot fail: the sender lives in `self`.
         state.map_or(ServerState::Idle, |state| state.clone())
     }
 }

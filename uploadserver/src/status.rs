@@ -1,4 +1,4 @@
-//! The status, for people (JSON) and for Prometheus.
+//! The status of the server, as JSON for people and as metrics for Prometheus.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,30 +11,30 @@ use crate::reply::{self, Reply};
 use crate::server::UploadServer;
 use crate::slot::ServerState;
 
-/// The state of the server.
+/// The status of the server and of the upload in progress.
 #[derive(Debug, Default, Serialize)]
 struct ServerStatus {
     state: &'static str,
-    /// Bytes that came over the network.
+    /// Bytes received over the network.
     received_bytes: u64,
-    /// Bytes of the upload, if the client said.
+    /// Length of the upload in bytes, if the client stated it.
     total_bytes: Option<u64>,
     percent: Option<f64>,
-    /// Bytes that were written to the target.
+    /// Bytes written to the target.
     written_bytes: u64,
-    /// The phase of the transfer; the name is older than that word.
+    /// The phase of the transfer. The name of the field is older than the term "phase".
     stage: &'static str,
-    /// On average since the beginning.
+    /// Average speed since the upload began.
     bytes_per_second: u64,
-    /// Since the beginning.
+    /// Time since the upload began.
     seconds: f64,
     /// The format of the image, once it is recognised.
     format: Option<String>,
-    /// Its compressed layers.
+    /// The compression layers around the image.
     layers: Vec<&'static str>,
-    /// Bytes of the disk, once they are known.
+    /// Size of the disk in bytes, once it is known.
     virtual_size: Option<u64>,
-    /// The path at which the upload can be continued, if it can.
+    /// The path for resuming the upload, if it is resumable.
     #[serde(skip_serializing_if = "Option::is_none")]
     resume: Option<String>,
 }
@@ -79,7 +79,7 @@ impl ServerStatus {
     }
 }
 
-/// Percentage with two decimals; an empty upload is complete.
+/// Returns a percentage with two decimals. An empty upload is complete.
 fn percent_of(part: u64, whole: u64) -> f64 {
     if whole == 0 {
         return 100.0;
@@ -96,7 +96,7 @@ fn per_second(bytes: u64, seconds: f64) -> u64 {
     (bytes as f64 / seconds.max(0.001)) as u64
 }
 
-/// The state as JSON.
+/// Returns the status as JSON.
 pub(crate) fn status_reply(server: &UploadServer) -> Reply {
     let status = ServerStatus::from_state(&server.slot.state());
     let text = serde_json::to_string(&status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
@@ -106,7 +106,7 @@ pub(crate) fn status_reply(server: &UploadServer) -> Reply {
     reply
 }
 
-/// The metrics.
+/// Returns the metrics page.
 pub(crate) fn metrics_reply(server: &UploadServer) -> Reply {
     if let Some(job) = server.slot.current_job() {
         job.progress.count_received();

@@ -1,4 +1,5 @@
-//! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and of ours beside them.
+//! The headers of tus 1.0.0 (<https://tus.io/protocols/resumable-upload>), and our additional
+//! headers.
 
 use datapath::marks::{MAX_MARKS, PrefixCrc};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -9,19 +10,19 @@ pub(crate) const UPLOAD_OFFSET: HeaderName = HeaderName::from_static("upload-off
 pub(crate) const UPLOAD_LENGTH: HeaderName = HeaderName::from_static("upload-length");
 pub(crate) const UPLOAD_DEFER_LENGTH: HeaderName = HeaderName::from_static("upload-defer-length");
 
-/// In answers: the versions that are understood.
+/// In responses: the supported versions of tus.
 pub(crate) const TUS_VERSION: HeaderName = HeaderName::from_static("tus-version");
 
 /// The version of tus.
 pub(crate) const VERSION: HeaderValue = HeaderValue::from_static("1.0.0");
 
-/// The one value of `Upload-Defer-Length`.
+/// The only value of `Upload-Defer-Length`.
 pub(crate) const DEFERRED: HeaderValue = HeaderValue::from_static("1");
 
-/// The content type of a part.
+/// The content type of a part of an upload.
 const PART: &str = "application/offset+octet-stream";
 
-/// Headers that make no sense.
+/// Missing or malformed headers.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TusHeaderError {
     #[error("Tus-Resumable: 1.0.0 is needed to begin a resumable upload")]
@@ -40,7 +41,7 @@ pub(crate) enum TusHeaderError {
     Marks(String),
 }
 
-/// Refuses other versions of tus, and none.
+/// Rejects requests without a version of tus or with an unsupported one.
 pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
     match headers.get(TUS_RESUMABLE) == Some(&VERSION) {
         true => Ok(()),
@@ -48,7 +49,7 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), TusHeaderError> {
     }
 }
 
-/// Bytes of the upload that a request begins, unless its length comes later.
+/// Returns the length of the upload that a request creates; `None` if the length comes later.
 pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, TusHeaderError> {
     if !headers.contains_key(TUS_RESUMABLE) {
         return Err(TusHeaderError::NotTus);
@@ -62,7 +63,8 @@ pub(crate) fn length_at_creation(headers: &HeaderMap) -> Result<Option<u64>, Tus
     }
 }
 
-/// The offset of the bytes that continue an upload, and its length if this request says.
+/// Returns the offset of the bytes that continue an upload, and the length of the upload if this
+/// request states it.
 pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>), TusHeaderError> {
     check_version(headers)?;
     if headers.get(header::CONTENT_TYPE).is_none_or(|value| value != PART) {
@@ -72,7 +74,8 @@ pub(crate) fn offset_and_length(headers: &HeaderMap) -> Result<(u64, Option<u64>
     Ok((offset, number(headers, &UPLOAD_LENGTH)?))
 }
 
-/// The marks of a disk that may be there in part. Its size has to be open: that of the stream is another one.
+/// Returns the prefix checksums of a disk that may exist in part. The request must not state the
+/// length: it is the length of the stream, which differs from the size of the disk.
 pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<PrefixCrc>, TusHeaderError> {
     let refused = |words: &str| TusHeaderError::Marks(words.to_owned());
     let Some(value) = headers.get(MARKS_HEADER) else {
@@ -91,7 +94,8 @@ pub(crate) fn marks(headers: &HeaderMap, length: Option<u64>) -> Result<Vec<Pref
     Ok(marks)
 }
 
-/// A number of bytes, if there is one. It has no sign, which `parse` would take.
+/// Parses the number of bytes in a header, if it is present. Signs are rejected, although `parse`
+/// accepts a plus sign.
 fn number(headers: &HeaderMap, name: &HeaderName) -> Result<Option<u64>, TusHeaderError> {
     let digits = |text: &&str| text.bytes().all(|b| b.is_ascii_digit());
     let parse = |value: &HeaderValue| value.to_str().ok().filter(digits)?.parse().ok();

@@ -6,7 +6,7 @@ use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob};
 
 use crate::job::UploadJob;
 
-/// The view of an upload that is displayed: the bytes that its client sends.
+/// An upload as the progress display sees it. It counts the bytes that the client sends.
 pub(crate) struct WatchedUpload(pub(crate) Arc<UploadJob>);
 
 impl WatchedJob for WatchedUpload {
@@ -31,6 +31,6 @@ impl WatchedJob for WatchedUpload {
         format!("{} received", BinaryBytes(self.done_bytes()))
     }
 
-    // The log says in events what a program has to know.
+    // Programs read the events of the log instead.
     fn emit_json(&mut self, _: &JobMoment) {}
 }

@@ -1,4 +1,4 @@
-//! Writes what was received to the disk or the directory: the blocking middle of an upload.
+//! Writes received bytes to the disk or the directory: the blocking middle of an upload.
 
 use std::sync::Arc;
 
@@ -20,8 +20,8 @@ use crate::intake::ReceivedSource;
 use crate::job::{BodyContent, CloneWrapping, UploadJob, UploadSuccess};
 use crate::memory;
 
-/// Writes what comes out of `received`. Returns when it is complete and on the disk, or nothing
-/// of it is left, on the disk or in memory.
+/// Writes the bytes of `received`. When it returns, either the result is complete and on disk, or
+/// nothing of it is left, neither on the disk nor in memory.
 pub(crate) fn write_upload(
     config: &Config,
     job: &UploadJob,
@@ -58,7 +58,8 @@ fn run_transfer(
             preallocated: match content {
                 BodyContent::Image => config.wanted.preallocate,
                 BodyContent::Archive | BodyContent::DeviceClone(_) => false,
-                // Upstream says so of every directory that it fills from a clone, and controllers wait for it.
+                // Upstream reports preallocation for every directory that it fills from a clone,
+                // and controllers wait for that.
                 BodyContent::FilesClone(_) => !is_device,
             },
         }),
@@ -93,7 +94,7 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
     };
     let target = volume.target_options(&config.wanted);
     let reading = read_options(config, job, CompressionLayers::Sniffed);
-    // What has marks is a raw disk: its client has looked at all of it.
+    // A client that sends prefix checksums has read the whole image and knows that it is raw.
     let payload = match &kept {
         Some(_) => PayloadKind::RAW,
         None => PayloadKind::default(),
@@ -101,7 +102,8 @@ fn write_image(config: &Config, job: &UploadJob, received: &ReceivedSource) -> R
     transfer_to(config, received, payload, &target, &reading, kept)
 }
 
-/// What an earlier upload has left and the client has marks of; the client is told.
+/// Finds the prefix of the disk that an earlier upload has left and that matches the client's
+/// checksums. Publishes its end, so that the client can be told.
 fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<VerifiedPrefix>>, Error> {
     let marks = job.plan.marks();
     if marks.is_empty() {
@@ -112,7 +114,7 @@ fn find_kept_prefix(config: &Config, job: &UploadJob) -> Result<Option<Arc<Verif
     Ok(kept.map(Arc::new))
 }
 
-/// A clone has the size that it has, and nothing of it is looked at.
+/// Writes a clone of a volume. It keeps its own size, and its content is not inspected.
 fn write_clone(
     config: &Config,
     job: &UploadJob,
@@ -126,7 +128,7 @@ fn write_clone(
     transfer_to(config, received, payload, &target, &reading, None)
 }
 
-/// The one layer around a clone.
+/// Returns the single compression layer around a clone.
 fn compression_layer(wrapping: CloneWrapping) -> CompressionLayers {
     CompressionLayers::Only(match wrapping {
         CloneWrapping::Snappy => Codec::Snappy,
@@ -177,9 +179,9 @@ fn read_options(config: &Config, job: &UploadJob, layers: CompressionLayers) -> 
             AnnouncedChecksum::None | AnnouncedChecksum::Later(_) => None,
         },
         layers,
-        // A clone is whatever the other volume holds.
+        // A clone may hold any content, so it may also end within the first 512 bytes.
         full_header: config.full_header && !job.plan.content.is_clone(),
-        // The client is still there until its last byte, and a body that breaks there is broken.
+        // The client sends until its last byte, and a body that breaks off before is an error.
         read_all: true,
         ..config.limits.read_options(job.stop.clone(), observer)
     }

@@ -1,4 +1,4 @@
-//! The command-line face: `serve`.
+//! The command line of the server: `serve`.
 
 mod args;
 mod serve;
@@ -10,10 +10,10 @@ use program::command_line;
 
 use self::args::{ServerCli, ServerCommand};
 
-/// The name in front of error lines.
+/// The name at the start of error lines.
 const PROGRAM: &str = "cdi-uploadserver";
 
-/// True if `arguments` (without the program's name) name a subcommand.
+/// Returns true if `arguments` (without the program's name) name a subcommand.
 pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<ServerCli>(arguments)
 }

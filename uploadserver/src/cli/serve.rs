@@ -1,4 +1,4 @@
-//! `serve`: waits for uploads on a laptop, without a cluster.
+//! `serve`: waits for uploads without a cluster, for example on a laptop.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -21,13 +21,13 @@ use crate::access::ClientAccess;
 use crate::config::{Config, UploadDestination};
 use crate::lifetime::{self, ServerExit, ServerStartError};
 
-/// The file in the directory.
+/// Name of the disk file in the directory.
 const DISK: &str = "disk.img";
 
-/// What to look at after a file of TLS that cannot be used.
+/// Advice after an error with a TLS file.
 const TLS_ADVICE: &str = "; check --tls-cert, --tls-key, --client-ca and --self-signed";
 
-/// A command that failed.
+/// The reason why `serve` failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UploadServeError {
     #[error("{0}{TLS_ADVICE}")]
@@ -59,14 +59,14 @@ impl FailedCommand for UploadServeError {
     }
 }
 
-/// Serves as `arguments` say.
+/// Serves uploads as `arguments` say.
 pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
     let display = ProgressDisplay::for_server(PROGRAM, &arguments.output);
     let prints_address = arguments.print_address;
     let config = Config { display, ..build_config(arguments)? };
     let hint = upload_hint(&config);
     let ready = move |address: SocketAddr| {
-        // The server serves all the same when stdout or stderr is closed.
+        // A closed stdout or stderr does not keep the server from serving.
         if prints_address {
             if let Err(error) = print_stdout(format!("{address}\n").as_bytes()) {
                 print_error(PROGRAM, format_args!("cannot write to stdout: {error}"));
@@ -81,12 +81,12 @@ pub(super) fn run_serve(arguments: ServeArgs) -> Result<(), UploadServeError> {
     match exit {
         ServerExit::Success(_) | ServerExit::DeadlinePassed => Ok(()),
         ServerExit::Broken(reason) => Err(UploadServeError::Broken(reason)),
-        // Ctrl-C is how one ends a server that waits for more.
+        // Ctrl-C is the normal way to end a server that waits for more uploads.
         ServerExit::Signalled(signal) => Err(UploadServeError::Signalled(signal)),
     }
 }
 
-/// The command to paste for an upload to a URL.
+/// Returns a function that makes, for a URL, the command line for an upload to it.
 fn upload_hint(config: &Config) -> impl FnOnce(&str) -> String + use<> {
     let dir = config.tls.certificate.parent().map(Path::to_owned);
     let with_certificate = config.access != ClientAccess::Anyone;
@@ -141,7 +141,7 @@ fn build_config(arguments: ServeArgs) -> Result<Config, UploadServeError> {
             preallocate: arguments.preallocate,
             ..DiskRequest::default()
         },
-        // Images below 512 bytes as well: only a pod refuses them, as upstream does.
+        // Images below 512 bytes are accepted here. Only a pod rejects them, as upstream does.
         full_header: false,
         deadline: None,
         stall: arguments.stall_timeout.0,
@@ -168,7 +168,8 @@ fn parse_destination(arguments: &ServeArgs) -> Result<UploadDestination, UploadS
                 return Err(refuse(&dir, "it is not a directory; make one first"));
             }
             let disk = dir.join(DISK);
-            // Told now: otherwise every upload fails, when its client has begun to send.
+            // Checked at the start: otherwise every upload would fail after its client has begun
+            // to send.
             if disk.exists() && !arguments.force {
                 return Err(refuse(&disk, "it exists; --force replaces it"));
             }

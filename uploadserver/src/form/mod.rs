@@ -1,7 +1,8 @@
 //! The file in a form (multipart/form-data, RFC 7578).
 //!
-//! multer would take all that is ready at once, so it gets one frame at a time, and a bounded number of bytes before
-//! the file: it keeps the header of a part until that ends.
+//! The parser `multer` reads everything that is ready at once, and keeps the header of a part in
+//! memory until that header ends. It is therefore given one frame at a time, and a limited number
+//! of bytes before the file.
 
 mod parts;
 
@@ -27,14 +28,14 @@ impl From<FormError> for SourceError {
     }
 }
 
-/// The file, in chunks.
+/// The file of a form, read in chunks.
 pub(crate) struct FileField {
     field: Field<'static>,
     body: Shared<Incoming>,
     engagement: ActiveGuard,
 }
 
-/// Reads up to the file; what comes before is skipped.
+/// Reads a form up to its file, and skips the parts before it.
 pub(crate) async fn open_file_field(
     body: Incoming,
     boundary: String,
@@ -58,7 +59,7 @@ fn drain_body(body: Shared<Incoming>, engagement: ActiveGuard) {
 }
 
 impl FileField {
-    /// The next bytes of the file.
+    /// Returns the next bytes of the file.
     pub(crate) async fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         loop {
             match self.field.chunk().await {
@@ -73,7 +74,7 @@ impl FileField {
         }
     }
 
-    /// Reads what a client still sends, for a while, and drops it.
+    /// Reads and discards the rest of the request for a while.
     pub(crate) fn drain_rest(self) {
         drain_body(self.body, self.engagement);
     }

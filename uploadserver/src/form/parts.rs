@@ -1,4 +1,4 @@
-//! The parts of a form, up to the file.
+//! Finds the file in the parts of a form.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use hyper::body::Body;
 use multer::{Field, Multipart};
 use tokio::sync::Mutex;
 
-/// The part with the image.
+/// Name of the part that holds the image.
 const FILE: &str = "file";
 
-/// Bytes that may come before the file: fields of a form are small, and the parser keeps the header of a part in memory
-/// until it ends.
+/// Bytes that may come before the file. Fields of a form are small, but the parser keeps the
+/// header of a part in memory until that header ends, so this has to be limited.
 const MAX_PREAMBLE_BYTES: u64 = 4 << 20;
 
-/// A reason why there is no file.
+/// A reason why the file of a form cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormError {
     #[error("this is not a form: {0}; an image by itself is for the path upload")]
@@ -32,10 +32,10 @@ pub(crate) enum FormError {
     NoFile,
 }
 
-/// The body of a request, for the parser and for what comes after it.
+/// The body of a request, shared by the parser and the code that drains the rest of the body.
 pub(super) type Shared<B> = Arc<Mutex<B>>;
 
-/// A reason why the parser gets no more.
+/// A reason why the parser gets no more bytes.
 #[derive(Debug, thiserror::Error)]
 enum BodyError {
     #[error(transparent)]
@@ -44,14 +44,14 @@ enum BodyError {
     Preamble,
 }
 
-/// The boundary between the parts, as the header of a request has it.
+/// Returns the boundary between the parts from the content type of a request.
 pub(crate) fn form_boundary(headers: &HeaderMap) -> Result<String, FormError> {
     let content_type =
         headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     multer::parse_boundary(content_type).map_err(FormError::Boundary)
 }
 
-/// The file in `body`; what comes before it is skipped.
+/// Finds the file in `body`, and skips the parts before it.
 pub(super) async fn find_file<B>(body: &Shared<B>, boundary: String) -> Result<Field<'static>, FormError>
 where
     B: Body<Data = Bytes> + Unpin + Send + 'static,
@@ -69,7 +69,7 @@ where
     Err(FormError::NoFile)
 }
 
-/// The parser does not say why it got no more.
+/// Restores the reason why the body ended, which the parser wraps.
 fn parse_error(error: multer::Error) -> FormError {
     match error {
         multer::Error::StreamReadFailed(cause) => FormError::Unread(cause),
@@ -77,7 +77,8 @@ fn parse_error(error: multer::Error) -> FormError {
     }
 }
 
-/// The bytes of a body, without trailers; not many before the file.
+/// Returns the bytes of a body without its trailers. The stream fails if too many bytes come
+/// before the file.
 fn data_stream<B>(
     body: Shared<B>,
     in_file: Arc<AtomicBool>,
@@ -88,7 +89,8 @@ where
 {
     stream::unfold((body, in_file, 0u64), |(body, in_file, before)| async move {
         loop {
-            // The parser takes all that is ready at once: one frame at a time, or else a fast client fills the memory.
+            // The parser reads everything that is ready at once. Yielding limits it to one frame
+            // at a time; otherwise a fast client could fill the memory.
             tokio::task::yield_now().await;
             let frame = body.lock().await.frame().await?;
             let data = match frame.map(hyper::body::Frame::into_data) {

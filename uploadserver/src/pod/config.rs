@@ -1,4 +1,4 @@
-//! The environment that CDI's controller gives the upload pod, as types.
+//! Reads the environment that CDI's controller gives the upload pod.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -21,37 +21,39 @@ use crate::config::{Config, RESUME, STALL, UploadDestination};
 const LISTEN_ADDRESS: &str = "LISTEN_ADDRESS";
 const LISTEN_PORT: &str = "LISTEN_PORT";
 const CERTIFICATE: &str = "TLS_CERT_FILE";
-/// Authorities whose clients may show a certificate.
+/// File with the certificate authorities that client certificates must come from.
 const CLIENT_CA: &str = "CLIENT_CERT_FILE";
-/// The common name that such a certificate must have.
+/// The common name that a client certificate must have.
 const CLIENT_NAME: &str = "CLIENT_NAME";
-/// Kubernetes quantity: the size that was asked for.
+/// Kubernetes quantity: the requested size of the disk.
 const IMAGE_SIZE: &str = "UPLOAD_IMAGE_SIZE";
-/// Fraction of the volume that its filesystem keeps; anything unparsable is 0.
+/// Fraction of the volume that is reserved for its filesystem; an unparsable value counts as 0.
 const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
-/// Boolean; anything unparsable is false.
+/// Boolean; an unparsable value counts as false.
 const PREALLOCATION: &str = "PREALLOCATION";
 const CIPHERS: &str = "TLS_CIPHERS";
 const MIN_VERSION: &str = "TLS_MIN_VERSION";
 const DESTINATION: &str = "DESTINATION";
-/// RFC 3339.
+/// The time shortly before the certificates expire, in RFC 3339.
 const DEADLINE: &str = "DEADLINE";
-/// Ours: time without a byte after which a client has gone away.
+/// Our own variable: time without a byte after which a client counts as gone.
 const STALL_SECONDS: &str = "CDI_UPLOAD_STALL_SECONDS";
-/// Ours: time that an interrupted resumable upload waits; with 0 none can be resumed.
+/// Our own variable: time that an interrupted resumable upload waits. 0 disables resumable
+/// uploads.
 const RESUME_SECONDS: &str = "CDI_UPLOAD_RESUME_SECONDS";
 
 const DEFAULT_ADDRESS: &str = "0.0.0.0";
 const DEFAULT_PORT: u16 = 8443;
 
-/// A configuration with which the server cannot start.
+/// The environment has an error, so the server cannot start.
 #[derive(Debug, PartialEq)]
 pub(super) enum ServerConfigError {
-    /// Upstream ends with another code for this one.
+    /// The deadline is malformed. This is a separate variant because upstream exits with another
+    /// code for it.
     Deadline(String),
-    /// Key or certificate are not named.
+    /// The variables for the key or the certificate are missing.
     Tls,
-    /// Other variables.
+    /// Other variables are malformed.
     Environment(EnvErrors),
 }
 
@@ -64,7 +66,7 @@ pub(super) fn read_config(env: &dyn NamedStrings, paths: &PodPaths) -> Result<Co
     };
     let tls = read_tls(&reader).ok_or(ServerConfigError::Tls)?;
     let config = Config {
-        // A variable that is there but empty means all addresses.
+        // A variable that is set but empty means all addresses.
         address: env.get(LISTEN_ADDRESS).unwrap_or_else(|| DEFAULT_ADDRESS.to_owned()),
         port: reader.read_text(LISTEN_PORT).and_then(|text| text.parse().ok()).unwrap_or(DEFAULT_PORT),
         tls,
@@ -115,7 +117,7 @@ fn parse_deadline(text: &str) -> Result<SystemTime, String> {
         .map_err(|error| format!("Failed to parse {DEADLINE} {text:?}: {error}"))
 }
 
-/// A time, or 0 for none.
+/// Parses a duration, or 0, which disables resuming.
 fn parse_resume(text: &str) -> Result<Duration, <DurationValue as FromStr>::Err> {
     match text.parse() {
         Ok(0_u64) => Ok(Duration::ZERO),

@@ -1,4 +1,4 @@
-//! The pod face: does what CDI's controller expects of its upload pod.
+//! Runs the server as CDI's upload pod, as CDI's controller expects.
 
 mod config;
 
@@ -16,7 +16,7 @@ use self::config::ServerConfigError;
 use crate::job::UploadSuccess;
 use crate::lifetime::{self, ServerExit};
 
-/// The server's key. Its presence makes the process a pod.
+/// The variable with the path of the server's key. Its presence makes the process run as a pod.
 pub const KEY_VARIABLE: &str = "TLS_KEY_FILE";
 
 const PROGRAM: &str = "cdi-uploadserver";
@@ -31,7 +31,8 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     let paths = PodPaths::from_env(env);
     let config = match config::read_config(env, &paths) {
         Ok(config) => config,
-        // As upstream: klog's fatal (255) for a deadline that is none, 1 for TLS that cannot be set up (contract §0.4, §2.1).
+        // Exit codes as upstream: 255, klog's fatal, for a malformed deadline, and 1 if TLS cannot
+        // be set up (contract §0.4, §2.1).
         Err(ServerConfigError::Deadline(reason)) => {
             tracing::error!("{reason}");
             return ExitReason::Fatal;
@@ -62,7 +63,7 @@ async fn run(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitReason {
     }
 }
 
-/// Leaves the message for the controller, and gives the exit code.
+/// Writes the termination message for the controller, and returns the exit code.
 fn exit_with_message(exit: &ServerExit, termination_log: &Path) -> ExitReason {
     let message = match exit {
         ServerExit::Success(success) => {
@@ -74,7 +75,7 @@ fn exit_with_message(exit: &ServerExit, termination_log: &Path) -> ExitReason {
             message: Some("Deadline Passed".to_owned()),
             ..TerminationMessage::default()
         },
-        // No message: the kubelet falls back to the end of the log.
+        // Without a message the kubelet uses the end of the log.
         ServerExit::Broken(reason) => {
             tracing::error!("UploadServer failed: {reason}");
             return ExitReason::Internal;
