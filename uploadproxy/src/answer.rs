@@ -1,4 +1,5 @@
-//! From a request to its answer.
+//! Answers requests: verifies the token, applies the limits and forwards uploads to their upload
+//! server.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -29,13 +30,13 @@ use crate::token::{TokenError, TokenVerifier, UploadGrant};
 use crate::upstream::{UpstreamError, UpstreamServers};
 use crate::volumes::{ClaimDirectory, UnavailableError, UploadContent, WaitingClaim};
 
-/// An answer to a client.
+/// A response to a client.
 pub(crate) type Reply = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// Seconds after which to come again if there are too many uploads.
+/// Seconds after which a client should retry if there are too many uploads.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("10");
 
-/// The answer to what [`heads::is_proper`] refuses.
+/// The answer to requests that [`heads::is_proper`] rejects.
 const IMPROPER: &str = "the request needs the header Host, once, and must not be a CONNECT\n";
 
 /// State that all requests share.
@@ -45,7 +46,7 @@ pub(crate) struct ProxyState {
     pub(crate) upstreams: UpstreamServers,
     pub(crate) limits: Arc<UploadLimiter>,
     pub(crate) figures: ProxyMetrics,
-    /// Cancelled when the process is about to end.
+    /// Cancelled when the process is about to exit.
     pub(crate) stop: CancellationToken,
 }
 
@@ -85,7 +86,7 @@ pub(crate) async fn answer_request(proxy: Arc<ProxyState>, peer: Peer, request: 
     reply
 }
 
-/// The answer to what cannot be a request, from any sender.
+/// Returns the answer to a request that is rejected for its form alone, whatever its token.
 fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     if !heads::is_proper(request) {
         return Some(reply::text_reply(StatusCode::BAD_REQUEST, IMPROPER));
@@ -95,12 +96,13 @@ fn reject_improper(request: &Request<Incoming>) -> Option<reply::Reply> {
     Some(reply::text_reply(StatusCode::PAYLOAD_TOO_LARGE, words))
 }
 
-/// True if a browser may send a part of a resumable upload next. When a connection breaks that it has used before, Chromium
-/// silently sends the request again, all of it: from an offset that is long past. On a new connection it reports the cut.
+/// Returns true if a browser may send a part of a resumable upload next. When a reused connection
+/// breaks, Chromium silently sends the whole request again, from an offset that is no longer
+/// current. On a new connection it reports the error instead.
 fn precedes_a_part(route: ProxyRoute<'_>, request: &Request<Incoming>) -> bool {
     match route {
         ProxyRoute::Page(_) => true,
-        // Other clients send many small parts, each of which would need another handshake.
+        // Other clients send many small parts, and each part would need another handshake.
         ProxyRoute::Upload(UpstreamEndpoint::Resumable { .. }) => {
             request.method() != Method::PATCH || request.headers().contains_key(header::ORIGIN)
         }
@@ -150,7 +152,8 @@ async fn answer_granted(
     endpoint: UpstreamEndpoint<'_>,
     request: Request<Incoming>,
 ) -> Reply {
-    // Limits first: to look at the PVC asks the API server, and 600 requests with one token must not be 600 questions.
+    // The limits are checked first: looking up the PVC sends a request to the API server, and 600
+    // requests with one token must not become 600 lookups.
     let denied = match admit_upload(proxy, peer, grant, &request) {
         Ok(exchange) => match find_target(proxy, exchange.grant(), endpoint).await {
             Ok(target) => return forward_request(proxy, peer, &exchange, target, request).await,
@@ -168,7 +171,7 @@ async fn answer_granted(
     boxed_reply(reply::refuse_body(denied.to_reply(), request, peer))
 }
 
-/// A reason why a request with a valid token is not passed on.
+/// A reason why a request with a valid token is not forwarded.
 #[derive(Debug, thiserror::Error)]
 enum UploadDeniedError {
     #[error(transparent)]
@@ -196,7 +199,8 @@ impl UploadDeniedError {
         }
     }
 
-    /// The answer in words for the client; upstream's are escaped as there.
+    /// Returns the answer with the reason for the client. Upstream's messages are escaped for
+    /// HTML, as upstream does.
     fn to_reply(&self) -> reply::Reply {
         match self {
             Self::Unavailable(unavailable) => {
@@ -208,7 +212,7 @@ impl UploadDeniedError {
     }
 }
 
-/// The answer to an upload for which there is no room.
+/// Builds the answer to an upload that exceeds a limit.
 fn limit_reply(words: String) -> reply::Reply {
     let mut reply = reply::text_reply(StatusCode::TOO_MANY_REQUESTS, words);
     reply.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
@@ -245,12 +249,12 @@ fn admit_upload(
     Ok(UploadExchange::begin_exchange(grant, peer, (method, path), proxy.figures.clone(), (permit, entry)))
 }
 
-/// Requests that bring nothing are not uploads.
+/// Returns true for methods without a body: such requests are not uploads.
 fn is_question(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::DELETE].contains(method)
 }
 
-/// The upload server and the path there.
+/// The upload server for a request, and the path on that server.
 struct UploadTarget<'p> {
     volume: WaitingClaim,
     path: &'p str,
@@ -270,7 +274,7 @@ async fn find_target<'p>(
     Ok(UploadTarget { volume, path })
 }
 
-/// Passes the request on, and the answer back.
+/// Forwards the request to the upload server, and the response to the client.
 async fn forward_request(
     proxy: &ProxyState,
     peer: &Peer,
@@ -284,7 +288,8 @@ async fn forward_request(
     let mut body = RequestBody::new(body, Arc::clone(exchange));
     let expects = parts.headers.get(header::EXPECT);
     let expects = expects.is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"100-continue"));
-    // The upload server decides whether it wants the body: a client that it refuses has sent nothing of it.
+    // The upload server decides whether it wants the body. If it refuses, the client has not sent
+    // any of it.
     let want = expects.then(|| body.hold_until_wanted());
     let request = forward::upstream_request(parts, target.path, peer.address.ip(), place).map(|()| body);
     let sending = proxy.upstreams.send_request(place, request, want);
@@ -319,7 +324,7 @@ fn failure_reply(exchange: &UploadExchange, failure: &UpstreamError) -> reply::R
     }
 }
 
-/// Text for HTML, in the escapes of Go's `html.EscapeString`.
+/// Escapes text for HTML like Go's `html.EscapeString`.
 fn escape_html(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,4 +1,5 @@
-//! The client of the API server, whose answers are bounded: kube takes whatever comes into memory, and lines of a watch likewise.
+//! A client for the API server that limits the size of answers. kube itself reads answers of any
+//! size into memory, and lines of a watch as well.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,28 +19,30 @@ use tower::layer::layer_fn;
 
 use crate::interim_limit::InterimLimit;
 
-/// Bytes of an answer, or of a line of a watch: etcd takes requests of 1.5 MiB, and so no object is larger.
+/// Maximum size of an answer, or of a line of a watch. etcd accepts requests of up to 1.5 MiB, so
+/// every object is smaller.
 const MOST_BYTES: usize = 2 << 20;
 
-/// Bytes of an answer that are not counted below. Few PVCs have a tenth of it.
+/// Bytes of an answer that do not count towards [`MOST_BULK_BYTES`]. Few PVCs have a tenth of it.
 const FREE_BYTES: usize = 64 << 10;
 
-/// Bytes beyond that of all answers together: more are refused, so that many lookups at a time do
-/// not hold many times [`MOST_BYTES`].
+/// Maximum of the bytes beyond [`FREE_BYTES`], summed over all answers in progress. Further bytes
+/// are refused, so that many simultaneous lookups do not hold many times [`MOST_BYTES`].
 const MOST_BULK_BYTES: usize = 8 << 20;
 
-/// The cause of every failure below.
+/// The cause of every failure in this module.
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
-/// Pause before a watch asks again: an API server that ends each one would be asked as fast as it answers.
+/// Pause before a watch is requested again. Without it, an API server that ends every watch would
+/// be asked again as fast as it answers.
 const REST: Duration = Duration::from_millis(500);
 
-/// A client by `config`, for questions.
+/// Creates a client from `config`, for single requests.
 pub(crate) fn api_client(config: Config) -> Result<Client, kube::Error> {
     bounded_client(config, Duration::ZERO)
 }
 
-/// A client by `config`, for one watch.
+/// Creates a client from `config`, for one watch.
 pub(crate) fn watch_client(config: Config) -> Result<Client, kube::Error> {
     bounded_client(config, REST)
 }
@@ -50,7 +53,7 @@ fn bounded_client(config: Config, rest: Duration) -> Result<Client, kube::Error>
     Ok(cluster::client(config)?.with_layer(&bounded).build())
 }
 
-/// An answer that is not waited for to its end.
+/// An answer that is too large to be read to its end.
 #[derive(Debug, thiserror::Error)]
 enum ApiReplyError {
     #[error("the API server answers with more than {MOST_BYTES} bytes")]
@@ -59,14 +62,14 @@ enum ApiReplyError {
     Together,
 }
 
-/// A service whose answers are bounded.
+/// A service that limits the size of its answers.
 struct BoundedService<S> {
     inner: S,
-    /// Least time between two requests.
+    /// Minimum time between two requests.
     rest: Duration,
-    /// Wait that is left before the next request.
+    /// Remaining wait before the next request.
     pause: Option<Pin<Box<Sleep>>>,
-    /// Bytes of all answers in progress beyond [`FREE_BYTES`] of each.
+    /// Bytes beyond [`FREE_BYTES`], summed over all answers in progress.
     bulk: Arc<AtomicUsize>,
 }
 
@@ -99,20 +102,21 @@ where
         let bulk = Arc::clone(&self.bulk);
         Box::pin(async move {
             let response = patience.wait_for(answer).await?.map_err(Into::into)?;
-            // What is no success is an object that says why.
+            // The answer to a failed watch is a single object with the reason.
             let is_watch = asks_for_events && response.status().is_success();
             Ok(response.map(|body| LimitedBody { body, is_watch, passed: 0, bulk, counted: 0 }))
         })
     }
 }
 
-/// A body of which not too many bytes pass; of a watch, between two ends of lines.
+/// A body that fails after too many bytes. For a watch, bytes are counted from one line end to the
+/// next.
 struct LimitedBody<B> {
     body: B,
     is_watch: bool,
     passed: usize,
     bulk: Arc<AtomicUsize>,
-    /// The part of `bulk` that is this body's.
+    /// This body's share of `bulk`.
     counted: usize,
 }
 

@@ -1,7 +1,8 @@
-//! The certificate that clients see, renewed while the proxy runs.
+//! The certificate that clients see, reloaded while the proxy runs.
 //!
-//! The kubelet replaces the files of a mounted Secret by swapping a link. Looking at a few kilobytes every second finds
-//! that as surely as a watch, on every file system.
+//! The kubelet replaces the files of a mounted Secret by swapping a symbolic link. Reading a few
+//! kilobytes every second finds such a change as reliably as a watch, and works on every file
+//! system.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio::time::interval;
 
-/// Time between two looks at the files.
+/// Interval between two reads of the files.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The TLS of the listener with the certificate in `files`. Changes of the files and of the profile hold from the next
-/// handshake on; files that cannot be used change nothing. `expiry` shows the end of the certificate that is used.
+/// Returns the TLS configuration of the listener with the certificate in `files`, and keeps it up
+/// to date. Changes of the files and of the profile apply from the next handshake on. Files that
+/// cannot be used change nothing. `expiry` is set to the end of the certificate in use.
 pub(crate) async fn follow_files(
     files: ServerFiles,
     expiry: Gauge,
@@ -34,7 +36,7 @@ pub(crate) async fn follow_files(
             let is_other_profile = tokio::select! {
                 changed = profile.changed() => match changed {
                     Ok(()) => true,
-                    // It never changes again; the files may.
+                    // The sender is gone, so the profile never changes again. The files still may.
                     Err(_) => { ticks.tick().await; false }
                 },
                 _ = ticks.tick() => false,
@@ -75,7 +77,7 @@ fn read_files(files: &ServerFiles) -> io::Result<[Vec<u8>; 2]> {
 
 fn build_config(files: &ServerFiles, profile: &TlsProfile) -> Result<Arc<ServerConfig>, TlsError> {
     let mut config = files.server_config(profile)?;
-    // HTTP/1.1 only, as upstream: one body a connection, and nothing to multiplex.
+    // HTTP/1.1 only, as upstream: a connection carries one body, so there is nothing to multiplex.
     config.alpn_protocols.clear();
     Ok(Arc::new(config))
 }

@@ -1,4 +1,5 @@
-//! The command line: what the program prints about itself. The proxy runs as a pod.
+//! The command line, which only prints information about the program. The proxy itself runs as a
+//! pod.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
@@ -14,13 +15,13 @@ use program::command_line;
 #[command(name = crate::PROGRAM)]
 struct Cli {}
 
-/// True if `arguments` (without the program's name) name a subcommand.
+/// Returns true if `arguments` (without the program's name) name a subcommand.
 pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<Cli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) ask for: one of those that every
-/// program has.
+/// Runs the command that `arguments` (without the program's name) ask for. There are only the
+/// commands that every program has.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(crate::PROGRAM, arguments, |Cli {}| Ok::<(), Infallible>(()))
 }

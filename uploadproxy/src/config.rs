@@ -1,4 +1,4 @@
-//! The settings of a proxy: those of the pod, or those of the development program.
+//! The settings of a proxy. They come from the pod or from the development program.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use crate::limits::UploadLimits;
 use crate::token::TokenVerifier;
 use crate::volumes::ClaimDirectory;
 
-/// A whole configuration.
+/// The complete configuration of a proxy.
 pub struct Config {
     /// The address to listen on; empty for all addresses.
     pub address: String,
@@ -24,12 +24,14 @@ pub struct Config {
     pub verifier: TokenVerifier,
     /// Finds the upload server of a PVC.
     pub volumes: ClaimDirectory,
-    /// The certificate for upload servers, and their authorities.
+    /// The certificate for connections to upload servers, and the authorities that verify those
+    /// servers.
     pub identity: ProxyIdentity,
-    /// Connected to instead of any upload server, for tests.
+    /// The address to connect to instead of any upload server, for tests.
     pub dial: Option<SocketAddr>,
     /// The limits of uploads.
     pub allowed: UploadLimits,
-    /// Addresses for the metrics, of which the first that is free is taken; no metrics if empty.
+    /// Candidate addresses for the metrics endpoint. The first free one is used; an empty list
+    /// disables the endpoint.
     pub metrics: Vec<SocketAddr>,
 }

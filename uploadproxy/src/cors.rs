@@ -1,6 +1,8 @@
-//! Cross-origin requests (WHATWG Fetch, "CORS protocol"): any page may ask, credentials are never used.
+//! Cross-origin requests (WHATWG Fetch, "CORS protocol"). Any page may send requests, and
+//! credentials are never used.
 //!
-//! The token travels in a header that a page has to set itself, so no other page can make a browser use it.
+//! The token is sent in a header that a page has to set itself, so no other page can make a
+//! browser send it.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 
@@ -14,23 +16,24 @@ const ANY: HeaderValue = HeaderValue::from_static("*");
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Location, Upload-Offset, Upload-Length, Upload-Defer-Length, Tus-Resumable");
 
-/// Marks of an answer.
+/// The CORS headers of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct CorsHeaders {
     has_origin: bool,
-    /// The answer is one about a resumable upload.
+    /// True if the answer is about a resumable upload. A page may then read the headers in
+    /// [`EXPOSED`].
     pub(crate) exposes_upload: bool,
 }
 
 impl CorsHeaders {
-    /// For the answer to `request`.
+    /// Determines the headers for the answer to `request`.
     pub(crate) fn from_request<B>(request: &Request<B>) -> Self {
         let method = request.method();
         let allowed = METHODS.contains(method) || *method == Method::OPTIONS;
         Self { has_origin: allowed && request.headers().contains_key(header::ORIGIN), exposes_upload: false }
     }
 
-    /// Marks an answer.
+    /// Adds the headers to an answer.
     pub(crate) fn set_headers<B>(self, response: &mut Response<B>) {
         let headers = response.headers_mut();
         headers.append(header::VARY, HeaderValue::from_static("Origin"));
@@ -43,7 +46,8 @@ impl CorsHeaders {
     }
 }
 
-/// The answer to a browser that asks whether a page may send its request; `None` if `request` is none of these.
+/// Returns the answer to a preflight request, in which a browser asks whether a page may send its
+/// request. `None` if `request` is not a preflight request.
 pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Response<B>> {
     let asked = request.headers();
     let method = asked.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
@@ -51,7 +55,8 @@ pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Res
         return None;
     }
     let mut response = Response::new(B::default());
-    // Whatever is asked (contract §3.4): a browser refuses by the headers that are missing.
+    // The status is 200 whatever is requested (contract §3.4). Browsers reject the request because
+    // of missing headers.
     *response.status_mut() = StatusCode::OK;
     let headers = response.headers_mut();
     for name in ["Origin", "Access-Control-Request-Method", "Access-Control-Request-Headers"] {
@@ -72,7 +77,7 @@ pub(crate) fn preflight_reply<A, B: Default>(request: &Request<A>) -> Option<Res
     Some(response)
 }
 
-/// The headers that the page wants to send, in the spelling of Go, with commas.
+/// Returns the headers that the page wants to send, in the spelling of Go and separated by commas.
 fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
     let text = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS)?.to_str().ok()?;
     let names: Vec<String> = text
@@ -86,7 +91,7 @@ fn requested_headers(asked: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::from_str(&names.join(", ")).ok()
 }
 
-/// `content-type` as `Content-Type`.
+/// Converts, for example, `content-type` to `Content-Type`.
 fn canonical_name(name: &str) -> String {
     let words = name.split('-').map(|word| {
         let mut letters = word.chars();

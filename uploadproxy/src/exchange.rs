@@ -1,5 +1,5 @@
-//! One request with a valid token, from its admission until both of its bodies have ended: what the log and the
-//! metrics say about it.
+//! One request with a valid token, from its admission until both of its bodies have ended. It
+//! collects what the log and the metrics report about the request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use crate::limits::{ClaimRequestGuard, UploadPermit};
 use crate::outcome::RequestOutcome;
 use crate::token::UploadGrant;
 
-/// A request in progress. Writes its line when it is dropped.
+/// A request in progress. Dropping it writes its log line.
 #[derive(Debug)]
 pub(crate) struct UploadExchange {
     grant: UploadGrant,
     peer: SocketAddr,
-    /// Its connection is not closed for another one.
+    /// Keeps the client's connection from being closed in favour of another one.
     pub(crate) engagement: ActiveGuard,
     method: Method,
     path: String,
     began: Instant,
     bytes: AtomicU64,
-    /// 0 until there is one.
+    /// Status of the response; 0 until there is one.
     status: AtomicU16,
     outcome: Mutex<Option<RequestOutcome>>,
     figures: ProxyMetrics,
-    /// Uploads count, questions about them do not.
+    /// The permit of an upload. Questions about uploads do not count, so they have `None`.
     pub(crate) permit: Option<UploadPermit>,
     _entry: ClaimRequestGuard,
 }
 
 impl UploadExchange {
-    /// Begins now.
+    /// Begins an exchange now.
     pub(crate) fn begin_exchange(
         grant: UploadGrant,
         peer: &Peer,
@@ -62,12 +62,12 @@ impl UploadExchange {
         })
     }
 
-    /// The grant that admitted it.
+    /// Returns the grant that admitted the request.
     pub(crate) fn grant(&self) -> &UploadGrant {
         &self.grant
     }
 
-    /// Bytes of the client's body have passed; the next ones may pass at `next`.
+    /// Records that bytes of the client's body have passed; the next ones may pass at `next`.
     pub(crate) fn add_bytes(&self, bytes: usize, next: Instant) {
         let bytes = bytes.try_into().unwrap_or(u64::MAX);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -77,32 +77,33 @@ impl UploadExchange {
         }
     }
 
-    /// All of the client's body has passed.
+    /// Records that all of the client's body has passed.
     pub(crate) fn note_sent(&self) {
         if let Some(permit) = &self.permit {
             permit.progress.set_complete();
         }
     }
 
-    /// Cancelled when this has to make room for another upload.
+    /// Returns the token that is cancelled when this upload has to make room for another one.
     pub(crate) fn give_up(&self) -> CancellationToken {
         let progress = self.permit.as_ref().map(|permit| &permit.progress);
         progress.map_or_else(CancellationToken::new, |progress| progress.give_up.clone())
     }
 
-    /// The client is answered with `status`, if it is still there.
+    /// Records the status and outcome of the response, unless an outcome is known already, for
+    /// example because the client is gone.
     pub(crate) fn note_answer(&self, status: StatusCode, outcome: RequestOutcome) {
         if self.set_outcome(outcome) {
             self.status.store(status.as_u16(), Ordering::Relaxed);
         }
     }
 
-    /// The client is answered with what the upload server said.
+    /// Records that the response of the upload server is passed on to the client.
     pub(crate) fn passed_on(&self, status: StatusCode) {
         self.note_answer(status, RequestOutcome::from_status(status));
     }
 
-    /// Notes the outcome of the exchange, of which the first counts; false if there was one before.
+    /// Records the outcome, unless one is known already. Returns true if it was the first.
     fn set_outcome(&self, outcome: RequestOutcome) -> bool {
         let mut known = self.outcome.lock();
         let is_first = known.is_none();
@@ -110,7 +111,7 @@ impl UploadExchange {
         is_first
     }
 
-    /// The client has broken off: an answer would not be seen.
+    /// Records that the client has disconnected, so it cannot see a response.
     pub(crate) fn note_abandoned(&self) {
         self.set_outcome(RequestOutcome::ClientGone);
     }
@@ -120,7 +121,7 @@ impl Drop for UploadExchange {
     fn drop(&mut self) {
         self.figures.active.add(-1.0);
         let known = *self.outcome.lock();
-        // Without an answer there was no client to get one.
+        // An exchange ends without a response only if the client is gone.
         let outcome = known.unwrap_or(RequestOutcome::ClientGone);
         self.figures.count_outcome(outcome);
         let time = self.began.elapsed();
@@ -136,7 +137,8 @@ impl Drop for UploadExchange {
             self.bytes.load(Ordering::Relaxed),
             time.as_secs_f64(),
         );
-        // The line has its names in it, and is the same inside the span of an upload and behind it.
+        // The line contains all names itself. Without a parent it is the same whether it is
+        // written inside or outside the span of the upload.
         if self.permit.is_some() {
             tracing::info!(parent: None, "upload {line}");
         } else {

@@ -8,7 +8,7 @@ use program::metrics::{Counter, Gauge, Histogram, MetricsRegistry, TRANSFER_BYTE
 use crate::limits::UploadLimitError;
 use crate::outcome::RequestOutcome;
 
-/// Its series. Clones share them.
+/// The metric series of a proxy. Clones share them.
 #[derive(Debug, Clone)]
 pub(crate) struct ProxyMetrics {
     pub(crate) registry: MetricsRegistry,
@@ -20,7 +20,7 @@ pub(crate) struct ProxyMetrics {
     pub(crate) connections: ConnectionFigures,
     seconds: Histogram,
     sizes: Histogram,
-    /// The sum of `seconds`, under an old name.
+    /// The sum of `seconds`, under its deprecated name.
     milliseconds: Counter,
     /// The end of the certificate that clients see, in seconds since 1970.
     pub(crate) certificate_expiry: Gauge,
@@ -100,14 +100,14 @@ impl Default for ProxyMetrics {
 }
 
 impl ProxyMetrics {
-    /// A request has ended.
+    /// Counts a request that has ended with `outcome`.
     pub(crate) fn count_outcome(&self, outcome: RequestOutcome) {
         if let Some((_, counter)) = self.outcomes.iter().find(|(known, _)| *known == outcome) {
             counter.add(1);
         }
     }
 
-    /// A request has ended because of a limit.
+    /// Counts a request that was refused because of a limit.
     pub(crate) fn count_limit(&self, error: UploadLimitError) {
         self.count_outcome(RequestOutcome::Limited);
         if let Some((_, counter)) = self.limits.iter().find(|(known, _)| *known == error.name()) {
@@ -115,7 +115,7 @@ impl ProxyMetrics {
         }
     }
 
-    /// A request with a valid token took so long, and brought so many bytes.
+    /// Records the duration and the size of a request with a valid token.
     pub(crate) fn record_request(&self, time: Duration, bytes: u64) {
         self.seconds.observe(time.as_secs_f64());
         self.sizes.observe(bytes as f64);

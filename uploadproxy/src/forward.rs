@@ -1,5 +1,5 @@
-//! The part of a message that is passed on: everything but what concerns only one of the two connections (RFC 9110 §7.6.1), and
-//! what would give an upload server more than it has to know.
+//! Selects the parts of a message that are passed on: everything except headers that concern only
+//! one of the two connections (RFC 9110 §7.6.1) and data that an upload server does not need.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use program::cdi::{CONTENT_HEADER, ENCODING_HEADER};
 
 use crate::volumes::UpstreamAddress;
 
-/// Headers of one connection.
+/// Headers that concern only one connection.
 const HOP_BY_HOP: [HeaderName; 8] = [
     header::CONNECTION,
     HeaderName::from_static("proxy-connection"),
@@ -23,11 +23,13 @@ const HOP_BY_HOP: [HeaderName; 8] = [
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// With these headers a client could make an upload server take its body for a clone, which only cloners may send.
+/// Headers with which a client could make an upload server treat its body as a clone. Only cloners
+/// may send clones.
 const CLONE_HEADERS: [HeaderName; 2] =
     [HeaderName::from_static(CONTENT_HEADER), HeaderName::from_static(ENCODING_HEADER)];
 
-/// The head for the upload server: `path` without any query, and the client's headers.
+/// Builds the head of the request to the upload server: `path` without a query, and the client's
+/// headers.
 pub(crate) fn upstream_request(
     from: request::Parts,
     path: &str,
@@ -44,7 +46,8 @@ pub(crate) fn upstream_request(
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
     }
     if headers.contains_key(header::CONTENT_LENGTH) {
-        // Only a body in chunks has trailers; those pass, so what announces them does as well.
+        // A body with a length cannot have trailers. The trailers of a chunked body are passed on,
+        // and so is the header that announces them.
         headers.remove(header::TRAILER);
     }
     headers.remove(header::AUTHORIZATION);
@@ -67,12 +70,12 @@ pub(crate) fn upstream_request(
     request
 }
 
-/// The head for the client.
+/// Prepares the head of the response to the client.
 pub(crate) fn client_response<B>(response: &mut Response<B>) {
     let headers = response.headers_mut();
     strip_hop_by_hop(headers);
     headers.remove(header::TRAILER);
-    // The proxy decides who may read its answers.
+    // The proxy itself decides which pages may read its answers.
     let cors: Vec<HeaderName> =
         headers.keys().filter(|name| name.as_str().starts_with("access-control-")).cloned().collect();
     for name in cors {
@@ -88,7 +91,8 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
         .filter_map(|value| value.to_str().ok())
         .flat_map(|text| text.split(','))
         .filter_map(|name| HeaderName::from_bytes(name.trim().as_bytes()).ok())
-        // What frames the body is not for a client to take away.
+        // A client must not make the proxy remove the headers that frame the body or name the
+        // host.
         .filter(|name| *name != header::CONTENT_LENGTH && *name != header::HOST)
         .collect();
     for name in HOP_BY_HOP.iter().chain(&named) {
@@ -96,7 +100,7 @@ fn strip_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Appends the client's address, as proxies do.
+/// Appends the client's address to `X-Forwarded-For`, as proxies do.
 fn forwarded_for(headers: &mut HeaderMap, client: IpAddr) {
     let before = headers.get_all(FORWARDED_FOR).iter().filter_map(|value| value.to_str().ok());
     let client = client.to_canonical().to_string();

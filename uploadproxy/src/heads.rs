@@ -1,9 +1,10 @@
-//! Heads that hyper lets in and that must be refused.
+//! Finds requests that must be rejected although hyper accepts their heads.
 
 use http::{Method, Request, Version, header};
 
-/// True if a request may be answered at all: it asks for no tunnel, and names its host just once and as one (RFC 9112
-/// §3.2: anything else "MUST" be answered with 400). Only HTTP/1.0 knows requests without a host.
+/// Returns true if a request may be answered: it does not ask for a tunnel, and names exactly one
+/// valid host. RFC 9112 §3.2 says that any other host "MUST" be answered with 400. Only HTTP/1.0
+/// allows requests without a host.
 pub(crate) fn is_proper<B>(request: &Request<B>) -> bool {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let is_named = match (hosts.next(), hosts.next()) {
@@ -14,7 +15,7 @@ pub(crate) fn is_proper<B>(request: &Request<B>) -> bool {
     is_named && request.method() != Method::CONNECT
 }
 
-/// Characters of a host and a port (RFC 3986 §3.2.2).
+/// Returns true for characters of a host and a port (RFC 3986 §3.2.2).
 fn is_of_host(byte: &u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~!$&'()*+,;=:[]%".contains(byte)
 }

@@ -1,7 +1,10 @@
-//! The proxy's certificate for upload servers, and the authorities of theirs: CDI renews both while the proxy runs.
+//! The proxy's certificate for connections to upload servers, and the authorities that verify
+//! those servers. CDI renews both while the proxy runs.
 //!
-//! As long as nothing has changed the same configuration is given out: by that the pool knows that its connections
-//! are still good. One reader at a time asks; others use what was good before, or share its failure.
+//! As long as nothing has changed, the same configuration object is returned. The connection pool
+//! compares it to know that its connections are still good. Only one request at a time reads the
+//! files and the ConfigMap. Other requests use the previous configuration, or share the failure of
+//! that read.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,33 +19,34 @@ use rustls::ClientConfig;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{Instant, timeout};
 
-/// The key with the authorities in the ConfigMap.
+/// The key of the authorities in the ConfigMap.
 const BUNDLE_KEY: &str = "ca-bundle.crt";
 
-/// Time for which certificates are used before they are read again; a handshake that fails reads them at once.
+/// Time for which certificates are used before they are read again. A handshake that fails reads
+/// them at once.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Time for which certificates are used that cannot be read again.
+/// Time for which certificates are used while reading them again fails.
 const STALE: Duration = Duration::from_secs(120);
 
-/// Time limit for the ConfigMap.
+/// Time limit for getting the ConfigMap.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Time limit for the ConfigMap while an older one can still be used.
+/// Time limit for getting the ConfigMap while an older configuration can still be used.
 const BRIEF_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Age up to which certificates count as those of now.
+/// Maximum age of certificates that [`ProxyIdentity::config_now`] accepts as current.
 const MOMENT: Duration = Duration::from_secs(1);
 
-/// The place of the authorities of upload servers.
+/// The location of the authorities of upload servers.
 pub enum AuthorityBundle {
-    /// A file.
+    /// The path of a file.
     File(PathBuf),
-    /// A ConfigMap of this name.
+    /// A ConfigMap and its name.
     ConfigMap(Box<Api<ConfigMap>>, String),
 }
 
-/// A reason why there is no TLS for upload servers.
+/// A reason why there cannot be a TLS configuration for upload servers.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error("cannot read {}: {source}", path.display())]
@@ -55,17 +59,17 @@ pub(crate) enum Error {
     Identity(#[from] IdentityError),
 }
 
-/// The proxy as a client.
+/// The proxy's identity as a client of upload servers.
 pub struct ProxyIdentity {
     certificate: PathBuf,
     key: PathBuf,
     bundle: AuthorityBundle,
-    /// Held by who reads.
+    /// Held by the request that reads. Contains the last failure.
     reading: AsyncMutex<Option<FailedRead>>,
     cached: Mutex<Option<CachedIdentity>>,
 }
 
-/// A failed attempt to read, and its time: others that waited for it need not try again.
+/// A failed read and its time. Requests that waited for it need not try again.
 struct FailedRead {
     when: Instant,
     error: Arc<Error>,
@@ -75,9 +79,9 @@ struct FailedRead {
 struct CachedIdentity {
     material: IdentityMaterial,
     config: Arc<ClientConfig>,
-    /// Time at which the files were read and the ConfigMap was asked for.
+    /// Time of the latest attempt to read the files and the ConfigMap.
     checked: Instant,
-    /// Time at which the files and the ConfigMap were last read with success.
+    /// Time of the latest successful read of the files and the ConfigMap.
     good: Instant,
 }
 
@@ -89,12 +93,14 @@ struct IdentityMaterial {
 }
 
 impl ProxyIdentity {
-    /// The certificate and its key in these files; the authorities of upload servers are in `bundle`.
+    /// Creates an identity from the files of a certificate and its key. `bundle` has the
+    /// authorities of upload servers.
     pub fn new(certificate: PathBuf, key: PathBuf, bundle: AuthorityBundle) -> Self {
         Self { certificate, key, bundle, reading: AsyncMutex::default(), cached: Mutex::default() }
     }
 
-    /// The configuration for a connection that begins now. The same one is given out as long as nothing has changed.
+    /// Returns the configuration for a new connection. It is the same object as long as nothing
+    /// has changed.
     pub(crate) async fn client_config(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
         let cached = self.cached_identity();
@@ -102,7 +108,7 @@ impl ProxyIdentity {
             if cached.checked.elapsed() <= FRESH {
                 return Ok(Arc::clone(&cached.config));
             }
-            // What was believed until now will do while another request reads.
+            // While another request reads, the previous configuration is good enough.
             if cached.good.elapsed() < STALE && self.reading.try_lock().is_err() {
                 return Ok(Arc::clone(&cached.config));
             }
@@ -111,8 +117,9 @@ impl ProxyIdentity {
         self.read_since(arrived.checked_sub(FRESH), arrived, patience).await
     }
 
-    /// Like [`Self::client_config`], with what is there now. For a connection that has failed; a moment ago is now, because a server that
-    /// makes every connection fail would be asked for by each of its clients.
+    /// Returns the configuration as it is now, for use after a connection has failed. Certificates
+    /// read up to [`MOMENT`] ago count as current. Otherwise an upload server on which every
+    /// connection fails would cause one read for each of its clients.
     pub(crate) async fn config_now(&self) -> Result<Arc<ClientConfig>, Arc<Error>> {
         let arrived = Instant::now();
         self.read_since(arrived.checked_sub(MOMENT), arrived, PATIENCE).await
@@ -122,14 +129,15 @@ impl ProxyIdentity {
         self.cached.lock().clone()
     }
 
-    /// The configuration, read since `since` by this or another request.
+    /// Returns the configuration, read after `since` by this or another request. A read that
+    /// failed after `arrived` is not repeated.
     async fn read_since(
         &self,
         since: Option<Instant>,
         arrived: Instant,
         patience: Duration,
     ) -> Result<Arc<ClientConfig>, Arc<Error>> {
-        // Requests that come meanwhile wait, and then use what the first has brought.
+        // Requests that arrive during a read wait here, and then use its result.
         let mut failed = self.reading.lock().await;
         let cached = self.cached_identity();
         if let Some(cached) = &cached
@@ -160,7 +168,8 @@ impl ProxyIdentity {
         let checked = Instant::now();
         let read = match self.read_anew(cached.as_ref(), patience).await {
             Ok((material, config)) => CachedIdentity { material, config, checked, good: checked },
-            // Half of a renewal, perhaps, or an API server that is away: what was known before is not forgotten.
+            // The read may have met half of a renewal, or the API server may be unreachable. The
+            // previous certificates stay in use for a while.
             Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
                 Some(cached) => {
                     tracing::warn!("using the certificates of before: {error}");
@@ -243,7 +252,7 @@ mod tests {
         tokio::time::advance(MOMENT + Duration::from_millis(1)).await;
         let second = identity.config_now().await.unwrap();
         assert!(!Arc::ptr_eq(&first, &second));
-        // Half of a renewal, authorities that are none, files that are gone.
+        // Half of a renewal, an invalid authority, and files that are gone.
         let bundle = std::fs::read(&files.ca).unwrap();
         let key = std::fs::read(&identity.key).unwrap();
         let other = AuthorityFiles::in_dir(&dir.path().join("other"));

@@ -1,24 +1,24 @@
-//! Interim answers (1xx), which hyper passes over: as many as come, for ever.
+//! Limits the number of interim responses (1xx). hyper itself skips any number of them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, StatusCode};
 use tokio_util::sync::CancellationToken;
 
-/// Interim answers to a request at most. One is usual.
+/// Maximum number of interim responses to a request. One is usual.
 const MOST: usize = 32;
 
-/// There are too many.
+/// A server sent too many interim responses.
 #[derive(Debug, thiserror::Error)]
 #[error("more than {MOST} interim answers")]
 pub(crate) struct InterimLimitError;
 
-/// The end of patience with the answers to a request.
+/// Detects too many interim responses to a request.
 #[derive(Debug)]
 pub(crate) struct InterimLimit(CancellationToken);
 
 impl InterimLimit {
-    /// Looks at the interim answers to `request`, and tells `seen` of each.
+    /// Observes the interim responses to `request`, and calls `seen` with the status of each.
     pub(crate) fn with_request<B>(
         request: &mut Request<B>,
         seen: impl Fn(StatusCode) + Send + Sync + 'static,
@@ -34,7 +34,7 @@ impl InterimLimit {
         patience
     }
 
-    /// Waits for `answer`, unless too many interim ones come before it.
+    /// Waits for `answer`. Fails if too many interim responses come before it.
     pub(crate) async fn wait_for<F: Future>(self, answer: F) -> Result<F::Output, InterimLimitError> {
         self.0.run_until_cancelled(answer).await.ok_or(InterimLimitError)
     }

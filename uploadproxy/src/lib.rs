@@ -7,15 +7,18 @@
 //!  reply ◄─ cors ◄─ forward ◄──────────────────────────────────────┘
 //! ```
 //!
-//! `answer` leads a request along that line; `request_body` and `reply_body` are what streams both ways; `lifetime` is the
-//! process: it listens until it is told to stop. The pod configures it, and so does the development
-//! program `uploadproxy-dev` (`uploadproxy/examples`), for which some types are public.
+//! `answer` leads a request along that line. `request_body` and `reply_body` stream the bodies in
+//! both directions. `lifetime` is the process: it listens until a signal stops it. The pod
+//! configures it, and so does the development program `uploadproxy-dev` (`uploadproxy/examples`),
+//! for which some types are public.
 //!
-//! It carries bytes and knows nothing of images: neither `datapath` nor `diskimage` is linked. Every upload has an
-//! `exchange`, which meters it and writes its line in the log when both directions have ended.
+//! The proxy carries bytes and knows nothing about images: neither `datapath` nor `diskimage` is
+//! linked. Every upload has an `exchange`, which meters it and writes its log line when both
+//! directions have ended.
 //!
-//! Where a request goes is the name of a Service made from the names in a verified token, checked once more as
-//! Kubernetes does. No path, host or header of the client takes part in it.
+//! The destination of a request is a Service. Its name is made from the names in a verified token,
+//! after they are checked once more by the rules of Kubernetes. The client's path, host and
+//! headers do not influence it.
 
 #![forbid(unsafe_code)]
 

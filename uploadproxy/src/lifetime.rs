@@ -1,4 +1,5 @@
-//! The life of a proxy: listens until it is told to stop, and lets running uploads finish.
+//! The life of a proxy process: it listens until a signal stops it, and lets running uploads
+//! finish.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -20,27 +21,28 @@ use crate::limits::{UploadLimiter, UploadLimits};
 use crate::memory::MemoryShares;
 use crate::upstream::UpstreamServers;
 
-/// Connections before idle ones are closed.
+/// Maximum number of connections. Beyond it, idle ones are closed.
 const CONNECTIONS: usize = 4096;
 
-/// Time limit for the header of a request.
+/// Time limit for receiving the header of a request.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A reason why a proxy did not begin.
+/// The reason why a proxy could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ProxyStartError {
-    /// The certificate for clients.
+    /// The certificate for clients cannot be used.
     #[error("cannot use the server's certificate: {0}")]
     Tls(#[from] TlsError),
-    /// The listener.
+    /// The listener cannot be opened.
     #[error(transparent)]
     Listen(#[from] BindError),
-    /// Threads that the system refuses.
+    /// The system refuses to create threads.
     #[error(transparent)]
     Process(#[from] ProcessStartError),
 }
 
-/// Serves until a signal, and then until the last upload has ended. `ready` is told the socket's address.
+/// Serves until a signal arrives, and then until the last upload has ended. Calls `ready` with the
+/// address of the socket once it listens.
 pub async fn run(
     config: Config,
     shutdown: &ShutdownRequest,
@@ -67,7 +69,7 @@ pub async fn run(
     });
     if !config.metrics.is_empty() {
         let registry = figures.registry.clone();
-        // Until the process ends: the last uploads are of interest, too.
+        // The endpoint runs until the process ends, so that the metrics show the last uploads too.
         metrics::start_endpoint(&config.metrics, registry, tokio_util::sync::CancellationToken::new()).await;
     }
     if let Ok(address) = socket.local_addr() {
@@ -89,7 +91,8 @@ pub async fn run(
     Ok(())
 }
 
-/// The clients that the memory of this process allows, if that is limited.
+/// Returns the numbers of clients that the memory limit of this process allows; `None` without a
+/// limit.
 fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     let limit_bytes = program::cgroup::memory_bytes()?;
     let shares = MemoryShares::from_limit(limit_bytes);
@@ -107,7 +110,8 @@ fn memory_shares(allowed: &UploadLimits) -> Option<MemoryShares> {
     Some(shares)
 }
 
-/// Each upload needs two files.
+/// Returns the number of connections that the file limit and the memory allow. Each upload needs
+/// two files.
 fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<NonZeroUsize>) -> usize {
     let files = usize::try_from(files / 3).unwrap_or(CONNECTIONS);
     let memory = shares.map_or(CONNECTIONS, |shares| {
@@ -117,7 +121,8 @@ fn max_connections(files: u64, shares: Option<MemoryShares>, uploads: Option<Non
     files.min(memory).clamp(16, CONNECTIONS)
 }
 
-/// Lets this process open as many files as its administrator allows; returns how many.
+/// Raises the limit of open files to the maximum that the administrator allows. Returns the limit
+/// in effect.
 fn raise_file_limit() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };

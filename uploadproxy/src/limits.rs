@@ -1,9 +1,10 @@
-//! Limits of the number and speed of uploads, in total and for each client. Off unless configured
-//! or derived from the memory, except for requests to one PVC.
+//! Limits for the number and speed of uploads, in total and for each client. They are off unless
+//! they are configured or derived from the memory limit, except for the limit of requests to one
+//! PVC.
 //!
 //! An upload that makes no progress, because its client or its upload server hangs, keeps its
-//! place only until another one needs it: a client that is gone is not noticed as long as the
-//! upload server takes nothing.
+//! place only until another upload needs it. The proxy cannot notice that a client is gone as long
+//! as the upload server reads nothing.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,38 +19,40 @@ use tokio_util::sync::CancellationToken;
 use crate::pace::SharedRateLimiter;
 use crate::token::UploadGrant;
 
-/// Requests to one PVC at a time. Its upload server takes one upload; an owner of a token shall not take all connections.
+/// Maximum number of simultaneous requests to one PVC. Its upload server takes one upload, and the
+/// owner of one token must not take all connections.
 const MOST_FOR_CLAIM: usize = 32;
 
-/// One in this number of the uploads that memory allows may be for one PVC, and
-/// [`LEAST_FOR_CLAIM`] requests in any case: an upload, and a question about it.
+/// One in this number of the uploads that memory allows may be for one PVC. In any case
+/// [`LEAST_FOR_CLAIM`] requests are allowed: an upload, and a question about it.
 const CLAIM_SHARE: usize = 4;
 const LEAST_FOR_CLAIM: usize = 2;
 
-/// Time without progress after which an upload is given up when all places are taken and another
-/// upload wants one.
+/// Time without progress after which an upload is cancelled if all places are taken and another
+/// upload needs one.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
-/// Limits that an administrator sets; `None` is no limit.
+/// Limits that an administrator sets. `None` means unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UploadLimits {
-    /// Uploads at a time.
+    /// Maximum number of simultaneous uploads.
     pub uploads: Option<NonZeroUsize>,
-    /// Uploads at a time from one address.
+    /// Maximum number of simultaneous uploads from one address.
     pub uploads_per_client: Option<NonZeroUsize>,
-    /// Bytes a second.
+    /// Bytes per second of all uploads together.
     pub rate: Option<NonZeroU64>,
-    /// Bytes a second from one address.
+    /// Bytes per second from one address.
     pub rate_per_client: Option<NonZeroU64>,
 }
 
-/// The uploads in progress.
+/// Admits uploads and requests, and keeps track of the ones in progress.
 #[derive(Debug)]
 pub(crate) struct UploadLimiter {
     allowed: UploadLimits,
-    /// Uploads at a time that the memory of the proxy allows, if nobody has set another number.
+    /// Maximum number of simultaneous uploads that the memory of the proxy allows; `None` if a
+    /// number is configured.
     by_memory: Option<NonZeroUsize>,
-    /// Requests to one PVC at a time.
+    /// Maximum number of simultaneous requests to one PVC.
     for_claim: usize,
     pace: Option<Arc<SharedRateLimiter>>,
     clients: Mutex<ClientTable>,
@@ -59,7 +62,7 @@ pub(crate) struct UploadLimiter {
 #[derive(Debug, Default)]
 struct ClientTable {
     uploads: HashMap<u64, Arc<RelayProgress>>,
-    /// The key of the next one.
+    /// The key of the next upload.
     next: u64,
     by_address: HashMap<IpAddr, ClientUsage>,
 }
@@ -73,10 +76,11 @@ struct ClientUsage {
 /// The progress of an upload.
 #[derive(Debug)]
 pub(crate) struct RelayProgress {
-    /// Time of the last byte that has passed, or for which the limits of speed have held back the
-    /// next; `None` when all bytes have passed, and only the upload server has something to do.
+    /// Time at which the last bytes passed, or until which the rate limits hold back the next
+    /// ones. `None` once all bytes have passed and only the upload server has something left to
+    /// do.
     last: Mutex<Option<Instant>>,
-    /// Cancelled when the upload has to make room.
+    /// Cancelled when the upload has to make room for another one.
     pub(crate) give_up: CancellationToken,
 }
 
@@ -85,36 +89,36 @@ impl RelayProgress {
         Arc::new(Self { last: Mutex::new(Some(Instant::now())), give_up: CancellationToken::new() })
     }
 
-    /// Bytes have passed; the next ones may pass at `next`.
+    /// Records that bytes have passed; the next ones may pass at `next`.
     pub(crate) fn advance_to(&self, next: Instant) {
         *self.last.lock() = Some(next);
     }
 
-    /// All bytes have passed.
+    /// Records that all bytes have passed.
     pub(crate) fn set_complete(&self) {
         *self.last.lock() = None;
     }
 }
 
-/// The right to one upload, until it is dropped.
+/// The permission for one upload. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct UploadPermit {
     limits: Arc<UploadLimiter>,
     address: IpAddr,
     key: u64,
     pub(crate) progress: Arc<RelayProgress>,
-    /// Paces that the bytes of the upload keep to.
+    /// The rate limits that apply to the bytes of the upload.
     pub(crate) paces: Vec<Arc<SharedRateLimiter>>,
 }
 
-/// A request to a PVC, until it is dropped.
+/// A request to a PVC, which counts until this is dropped.
 #[derive(Debug)]
 pub(crate) struct ClaimRequestGuard {
     limits: Arc<UploadLimiter>,
     grant: UploadGrant,
 }
 
-/// There are too many uploads.
+/// Too many uploads or requests are in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UploadLimitError {
     #[error("too many uploads are in progress (at most {0} at a time): try again later")]
@@ -132,10 +136,10 @@ pub(crate) enum UploadLimitError {
 
 impl UploadLimitError {
     /// The names of all limits, for the label `limit` of metrics.
-    // `name` takes them apart, so that it can have no other.
+    // `name` destructures this array, so it cannot return any other name.
     pub(crate) const NAMES: [&'static str; 4] = ["uploads", "memory", "client", "claim"];
 
-    /// The lower-case name of the limit.
+    /// Returns the name of the limit in lower case.
     pub(crate) const fn name(self) -> &'static str {
         let [uploads, memory, client, claim] = Self::NAMES;
         match self {
@@ -148,8 +152,8 @@ impl UploadLimitError {
 }
 
 impl UploadLimiter {
-    /// `by_memory` is the number of uploads that the memory of the proxy allows; it holds unless
-    /// `allowed` has another one.
+    /// Creates a limiter. `by_memory` is the number of uploads that the memory of the proxy
+    /// allows. It applies unless `allowed` sets a number.
     pub(crate) fn new(allowed: UploadLimits, by_memory: Option<NonZeroUsize>) -> Arc<Self> {
         let by_memory = by_memory.filter(|_| allowed.uploads.is_none());
         let share = by_memory.map(|most| most.get() / CLAIM_SHARE);
@@ -163,7 +167,7 @@ impl UploadLimiter {
         })
     }
 
-    /// Lets a request for `grant` begin, unless there are too many.
+    /// Admits a request for `grant`, unless too many are in progress.
     pub(crate) fn enter_request(
         self: &Arc<Self>,
         grant: &UploadGrant,
@@ -177,13 +181,13 @@ impl UploadLimiter {
         Ok(ClaimRequestGuard { limits: Arc::clone(self), grant: grant.clone() })
     }
 
-    /// Lets `address` begin an upload, unless there are too many.
+    /// Admits an upload from `address`, unless too many are in progress.
     pub(crate) fn admit_upload(self: &Arc<Self>, address: IpAddr) -> Result<UploadPermit, UploadLimitError> {
-        // One client, whether it came by IPv4 or by IPv4 in IPv6.
+        // An IPv4 address and the same address mapped into IPv6 are one client.
         let address = address.to_canonical();
         let mut clients = self.clients.lock();
         if let Some(excess) = self.excess_error(clients.uploads.len()) {
-            // Its place is free a moment later, when this client may come again.
+            // The stalled upload frees its place a moment later, when this client may retry.
             clients.give_up_a_stalled_one();
             return Err(excess);
         }
@@ -205,7 +209,8 @@ impl UploadLimiter {
         Ok(UploadPermit { limits: Arc::clone(self), address, key, progress, paces })
     }
 
-    /// The reason why there may not be one more than `uploads`.
+    /// Returns the limit that does not allow another upload beside `uploads` others, if there is
+    /// one.
     fn excess_error(&self, uploads: usize) -> Option<UploadLimitError> {
         let full = |most: &NonZeroUsize| uploads >= most.get();
         let total = self.allowed.uploads.filter(full).map(UploadLimitError::Total);
@@ -214,7 +219,8 @@ impl UploadLimiter {
 }
 
 impl ClientTable {
-    /// Gives up the upload that has made no progress for the longest time, if that is too long.
+    /// Cancels the upload that has made no progress for the longest time, if that is at least
+    /// [`STALLED`].
     fn give_up_a_stalled_one(&self) {
         let stalled = self.uploads.values().filter_map(|upload| {
             let last = (*upload.last.lock())?;

@@ -1,33 +1,36 @@
-//! Shares of the memory that the cgroup allows: how many uploads and connections there may be at
-//! a time.
+//! Divides the memory that the cgroup allows into shares, which limit the numbers of simultaneous
+//! uploads and connections.
 
 use std::num::NonZeroUsize;
 
-/// Memory of a proxy without clients (12 to 16 MiB), and of answers of the API server (`api`).
+/// Memory of a proxy without clients (12 to 16 MiB), and memory for answers of the API server
+/// (`api`).
 const RESERVED_BYTES: u64 = 32 << 20;
 
-/// Memory of an upload whose upload server does not read while its client sends as fast as it
-/// can: what one read of TLS has brought (128 KiB), the read buffer of HTTP and the frames in
-/// front of and behind it (128 KiB each), the write buffer (64 KiB), and records that have not
-/// left (128 KiB, in buffers of 20 KiB for 16). Measured were 0.84 MiB. The kernel's socket buffers come on top where the
-/// cgroup counts them.
+/// Memory of an upload whose upload server does not read while its client sends as fast as it can:
+/// the data of one TLS read (128 KiB), the read buffer of HTTP and the frames before and after it
+/// (128 KiB each), the write buffer (64 KiB), and TLS records that are not sent yet (128 KiB, in
+/// buffers of 20 KiB for 16 KiB). The measured value was 0.84 MiB. The kernel's socket buffers
+/// come on top where the cgroup counts them.
 const UPLOAD_BYTES: u64 = 896 << 10;
 
-/// Memory of another connection: 36 KiB without a request, and up to this while a client whose
-/// request was refused continues to send: the same, up to the frame behind HTTP's buffer.
+/// Memory of any other connection. It takes 36 KiB without a request, and up to this value while a
+/// client whose request was refused continues to send: the same buffers as for an upload, up to
+/// the frame after HTTP's buffer.
 const CONNECTION_BYTES: u64 = 512 << 10;
 
-/// Numbers of clients that fit into a limit of memory.
+/// Numbers of clients that fit into a memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MemoryShares {
-    /// Uploads at a time.
+    /// Maximum number of simultaneous uploads.
     pub(crate) uploads: NonZeroUsize,
-    /// Other connections at a time.
+    /// Maximum number of other simultaneous connections.
     pub(crate) others: usize,
 }
 
 impl MemoryShares {
-    /// One half of what `limit_bytes` leave is for uploads, the other for other connections.
+    /// Computes the numbers for a limit of `limit_bytes`. Half of what remains after the reserve
+    /// is for uploads, and the other half is for other connections.
     pub(crate) fn from_limit(limit_bytes: u64) -> Self {
         let half = limit_bytes.saturating_sub(RESERVED_BYTES) / 2;
         let count = |each: u64| usize::try_from(half / each).unwrap_or(usize::MAX);

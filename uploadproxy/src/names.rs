@@ -1,22 +1,24 @@
-//! Names that CDI's controller gives to the Service of an upload pod.
+//! Computes the names that CDI's controller gives to the Services of upload pods.
 
 use program::names::{MAX_LABEL, MAX_SUBDOMAIN};
 pub(crate) use program::names::{is_label, is_subdomain};
 
-/// Characters that a hash adds to a name: eight digits and two hyphens.
+/// Characters that the hash adds to a name: eight digits and two hyphens.
 const HASHED: usize = 10;
 
 const PREFIX: &str = "cdi-upload";
 const SUFFIX: &str = "cdi";
 
-/// The Service of the upload pod of `pvc`. `a.b` and `a-b` have the same, as in upstream.
+/// Returns the name of the Service for the upload pod of `pvc`. `a.b` and `a-b` get the same name,
+/// as in upstream.
 pub(crate) fn upload_service(pvc: &str) -> String {
     let resource = hashed_name(PREFIX, pvc, MAX_SUBDOMAIN);
     let name = resource.replace('.', "-");
     if name.len() <= MAX_LABEL { name } else { hashed_name(&name, SUFFIX, MAX_LABEL) }
 }
 
-/// `base-suffix`, or if that has more than `most` characters, as much of `base` as fits together with a hash.
+/// Returns `base-suffix`. If that is longer than `most` characters, `base` is cut and a hash is
+/// inserted.
 fn hashed_name(base: &str, suffix: &str, most: usize) -> String {
     let whole = format!("{base}-{suffix}");
     if whole.len() <= most {
@@ -34,7 +36,7 @@ fn hashed_name(base: &str, suffix: &str, most: usize) -> String {
     }
 }
 
-/// FNV-1a with 32 bits (draft-eastlake-fnv §5: offset basis 2166136261, prime 16777619).
+/// Computes FNV-1a with 32 bits (draft-eastlake-fnv §5: offset basis 2166136261, prime 16777619).
 fn fnv1a_hash(text: &str) -> u32 {
     text.bytes().fold(2_166_136_261, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
 }

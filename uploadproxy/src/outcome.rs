@@ -1,4 +1,4 @@
-//! Outcomes of requests.
+//! The outcomes of requests, for the log and the metrics.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use http::StatusCode;
 /// The outcome of a request to an upload path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOutcome {
-    /// The upload server said that all is well.
+    /// The upload server reported success.
     Completed,
     /// The upload server refused the request (4xx).
     Rejected,
@@ -21,11 +21,11 @@ pub(crate) enum RequestOutcome {
     NoCredentials,
     /// The PVC is not waiting for an upload.
     NotReady,
-    /// There are too many uploads.
+    /// Too many uploads or requests were in progress.
     Limited,
-    /// There was no token, or one for something else.
+    /// The token was missing, or meant for something else.
     BadRequest,
-    /// The token was not valid.
+    /// The token was invalid.
     Unauthorized,
 }
 
@@ -58,7 +58,7 @@ impl RequestOutcome {
         }
     }
 
-    /// The outcome that an upload server's answer means.
+    /// Returns the outcome for the status of an upload server's response.
     pub(crate) fn from_status(status: StatusCode) -> Self {
         if status.is_client_error() {
             Self::Rejected

@@ -1,8 +1,9 @@
-//! Connections to upload servers, and which of them can be used once more.
+//! The pool of idle connections to upload servers.
 //!
-//! A connection is kept for a moment after an exchange that ended well, for the next request to the same upload server:
-//! virtctl asks before it sends, and a resumable upload is several requests. It is never kept for long, because the pod
-//! behind a service may be another one soon, and never when the certificates have changed.
+//! A connection is kept for a moment after an exchange that ended well, for the next request to
+//! the same upload server: virtctl asks before it sends, and a resumable upload consists of
+//! several requests. It is not kept for long, because another pod may soon be behind the same
+//! Service. It is not used again after the certificates have changed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,23 +20,23 @@ use tokio::time::{Instant, timeout};
 use crate::request_body::RequestBody;
 use crate::volumes::UpstreamAddress;
 
-/// Time for which a connection without a request is kept.
+/// Time for which an idle connection is kept.
 const IDLE: Duration = Duration::from_secs(5);
 
-/// Connections that are kept for one upload server.
+/// Maximum number of idle connections to one upload server.
 const MOST_IDLE: usize = 2;
 
-/// A connection, which is closed when this is dropped.
+/// A connection to an upload server. Dropping it closes the connection.
 pub(crate) struct UpstreamConnection {
     pub(crate) sender: SendRequest<RequestBody>,
     task: AbortHandle,
-    /// The configuration that the connection was made with.
+    /// The TLS configuration that the connection was made with.
     tls: Arc<ClientConfig>,
-    /// The thread that carries it.
+    /// The thread that drives the connection.
     thread: ThreadId,
 }
 
-/// Connections without a request.
+/// The idle connections to all upload servers.
 #[derive(Default)]
 pub(crate) struct ConnectionPool(Mutex<HashMap<UpstreamAddress, Vec<IdleConnection>>>);
 
@@ -64,8 +65,9 @@ impl Drop for UpstreamConnection {
 }
 
 impl ConnectionPool {
-    /// A connection to `place` that was made with `tls` and is still good, of this thread if there is one: an upload that two threads
-    /// carry costs half as much again.
+    /// Takes an idle connection to `place` that was made with `tls` and is still good. Prefers a
+    /// connection of the current thread: an upload that two threads carry costs half as much
+    /// again.
     pub(crate) fn take_idle(
         &self,
         place: &UpstreamAddress,
@@ -93,7 +95,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes what was not used in time.
+    /// Closes connections that were not used in time.
     fn sweep_idle(&self) {
         self.0.lock().retain(|_, waiting| {
             waiting.retain(|idle| idle.since.elapsed() < IDLE && !idle.connection.sender.is_closed());
@@ -111,7 +113,8 @@ impl ConnectionLease {
         Self { connection, place, pool }
     }
 
-    /// The answer has ended. The request's body may not have; when it has, the connection waits for another request.
+    /// Gives the connection back to the pool after the end of the response. If the request's body
+    /// has not ended, a task first waits for its end, at most for [`LINGER`].
     pub(crate) fn give_back(self) {
         tokio::spawn(async move {
             let Self { mut connection, place, pool } = self;

@@ -1,4 +1,4 @@
-//! TLS versions and cipher suites that the cluster allows: CDI's configuration, followed while the proxy runs.
+//! Follows CDI's configuration of the TLS versions and cipher suites that the cluster allows.
 
 use futures_util::{Stream, StreamExt};
 use https::tls::TlsProfile;
@@ -9,16 +9,16 @@ use kube::{Api, Client};
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// The one object of its kind.
+/// The name of the only object of its kind.
 const NAME: &str = "config";
 
-/// CDI's configuration, which has no namespace.
+/// Returns the API of CDI's configuration, which has no namespace.
 fn config_api(client: Client) -> Api<DynamicObject> {
     let kind = GroupVersionKind::gvk("cdi.kubevirt.io", "v1beta1", "CDIConfig");
     Api::all_with(client, &ApiResource::from_gvk_with_plural(&kind, "cdiconfigs"))
 }
 
-/// Waits for the first state of the configuration, and follows it from then on in a task of its own.
+/// Waits for the first state of the configuration, and then follows it in its own task.
 pub(crate) async fn follow_profile(client: Client) -> watch::Receiver<TlsProfile> {
     let mut states = Box::pin(watch_object(config_api(client), NAME).default_backoff());
     let (profile, receiver) = watch::channel(TlsProfile::default());
@@ -29,7 +29,8 @@ pub(crate) async fn follow_profile(client: Client) -> watch::Receiver<TlsProfile
 
 type State = watcher::Result<Option<DynamicObject>>;
 
-/// Takes over the next state; false when there will be none. Without a configuration the last one holds.
+/// Publishes the next state. Returns false when the stream has ended. If the configuration is
+/// missing, the last profile stays in force.
 async fn take_next(
     states: &mut (impl Stream<Item = State> + Unpin),
     profile: &watch::Sender<TlsProfile>,
@@ -53,7 +54,7 @@ async fn take_next(
                 });
                 return true;
             }
-            // Deleted: the last profile stays in force (contract §3.2).
+            // The configuration was deleted: the last profile stays in force (contract §3.2).
             Some(Ok(None)) => return true,
             Some(Err(error)) => {
                 tracing::warn!("cannot watch CDI's configuration: {}", program::report::error_chain(&error));
@@ -63,7 +64,8 @@ async fn take_next(
     }
 }
 
-/// The profile in a configuration. OpenShift's names: `Old`, `Intermediate`, `Modern` and `Custom`.
+/// Returns the profile in a configuration. The types are OpenShift's names: `Old`, `Intermediate`,
+/// `Modern` and `Custom`.
 fn parse_profile(config: &Value) -> TlsProfile {
     let profile = &config["spec"]["tlsSecurityProfile"];
     let custom = &profile["custom"];
@@ -75,7 +77,8 @@ fn parse_profile(config: &Value) -> TlsProfile {
     }
     match profile["type"].as_str() {
         Some("Modern") => TlsProfile::new("VersionTLS13", ""),
-        // TLS 1.0 and the suites of that time do not exist here: what remains of it is the default.
+        // TLS 1.0 and the cipher suites of its time are not supported, so the rest of this profile
+        // is the default.
         Some("Old") => TlsProfile::new("", ""),
         _ => TlsProfile::default(),
     }

@@ -1,4 +1,4 @@
-//! The upload server's body on its way to the client.
+//! Streams the body of a response from the upload server to the client.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use crate::exchange::UploadExchange;
 use crate::pool::ConnectionLease;
 
-/// The upload server's body on its way to the client.
+/// The body of a response on its way from the upload server to the client.
 pub(crate) struct ReplyBody {
     body: Incoming,
-    /// The connection that it comes from.
+    /// The connection to the upload server, until the body has ended.
     lease: Option<ConnectionLease>,
     _exchange: Arc<UploadExchange>,
 }

@@ -1,10 +1,12 @@
-//! The client's body on its way to the upload server: bytes are passed on as they came, never copied.
+//! Streams the client's body to the upload server. Bytes are passed on as they arrive, without
+//! copies.
 //!
-//! Backpressure is that of the two sockets; `memory` says what lies between them.
+//! The two sockets provide the back pressure; `memory` lists the buffers between them.
 //!
-//! A client that goes away drops the future of its request or this body; either drops the connection, and the upload
-//! server sees a broken body. A client that is answered early may go on sending for a while: closing at once would
-//! reset the connection, and the answer would be lost.
+//! If a client goes away, the future of its request or this body is dropped. Either drops the
+//! connection to the upload server, which sees a truncated body. A client that is answered early
+//! may continue to send for a while: closing the connection at once would reset it, and the answer
+//! would be lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,21 +21,21 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use crate::exchange::UploadExchange;
 
-/// Time for an upload server to think about `Expect: 100-continue` before the body is sent all the same (RFC 9110
-/// §10.1.1 leaves the time open; Go's clients wait as long).
+/// Time for an upload server to react to `Expect: 100-continue`. After it the body is sent anyway.
+/// RFC 9110 §10.1.1 leaves the time open; Go's clients wait as long.
 const EXPECT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The client's body on its way to the upload server.
 pub(crate) struct RequestBody {
-    /// `None` once it has ended, well or not.
+    /// `None` once the body has ended or failed.
     body: Option<Incoming>,
     gate: Option<BodyGate>,
-    /// Wait for the rate limits before the next frame.
+    /// The wait for the rate limits before the next frame.
     pause: Option<Pin<Box<Sleep>>>,
     exchange: Arc<UploadExchange>,
 }
 
-/// Opens when the upload server wants the body.
+/// Holds the body back until the upload server wants it.
 struct BodyGate {
     wanted: oneshot::Receiver<()>,
     patience: Pin<Box<Sleep>>,
@@ -47,8 +49,8 @@ impl RequestBody {
         Self { body: (!body.is_end_stream()).then_some(body), gate: None, pause: None, exchange }
     }
 
-    /// Holds the body back until the sender is used, or dropped, or a moment has passed: the client has not begun to
-    /// send, and need not if the upload server refuses.
+    /// Holds the body back until the sender is used or dropped, or [`EXPECT_PATIENCE`] has passed.
+    /// The client has not begun to send, and need not if the upload server refuses the request.
     pub(crate) fn hold_until_wanted(&mut self) -> oneshot::Sender<()> {
         let (want, wanted) = oneshot::channel();
         self.gate = Some(BodyGate { wanted, patience: Box::pin(sleep(EXPECT_PATIENCE)) });
@@ -73,7 +75,7 @@ impl RequestBody {
         Poll::Ready(())
     }
 
-    /// Bytes pass: they are counted, and the next ones may have to wait.
+    /// Counts bytes that pass, and sets the pause before the next ones.
     fn count_bytes(&mut self, bytes: usize) {
         let paces = self.exchange.permit.iter().flat_map(|permit| &permit.paces);
         let next = paces.map(|pace| pace.pass_bytes(bytes)).max();
@@ -107,7 +109,7 @@ impl Body for RequestBody {
             }
             None => this.body = None,
         }
-        // The last frame may be the last that is asked for.
+        // The body may not be polled again after its last frame, so its end is noted here.
         if this.is_end_stream() {
             this.exchange.note_sent();
         }
@@ -128,8 +130,8 @@ impl Body for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // A client that was answered early is let finish, or would not see the answer. A client that waits to be asked for
-        // its body must not be asked now.
+        // A client that was answered early may finish sending, or it would not see the answer. A
+        // client that waits for `100 Continue` must not be asked for its body any more.
         if self.gate.is_none()
             && let Some(body) = self.body.take()
         {

@@ -1,4 +1,5 @@
-//! Requests to upload servers: connects, shows the proxy's certificate, and says in one sentence what went wrong.
+//! Sends requests to upload servers: connects with the proxy's certificate, and describes failures
+//! in one sentence.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,30 +25,31 @@ use crate::pool::{ConnectionLease, ConnectionPool, UpstreamConnection};
 use crate::request_body::RequestBody;
 use crate::volumes::UpstreamAddress;
 
-/// Time limit of a TLS handshake (as Go's transport).
+/// Time limit for a TLS handshake (the same as in Go's transport).
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes of an upload that wait in front of TLS at most, and of an answer that are read ahead.
+/// Maximum bytes of an upload that are buffered before TLS, and of a response that are read ahead.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// All upload servers.
+/// The upload servers of the cluster, with the pool of connections to them.
 pub(crate) struct UpstreamServers {
     identity: ProxyIdentity,
     pool: Arc<ConnectionPool>,
-    /// Connected to instead, for tests.
+    /// The address to connect to instead of any upload server, for tests.
     dial: Option<SocketAddr>,
 }
 
-/// A reason why a request has no answer.
+/// A reason why a request gets no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpstreamError {
-    /// The proxy cannot prove who it is.
+    /// The certificates for connections to upload servers cannot be read.
     #[error("Error creating http client: {0}")]
     Credentials(#[from] Arc<identity::Error>),
-    /// The upload server cannot be reached, or its answer not be read. The wording is Go's where there is one.
+    /// The upload server cannot be reached, or its response cannot be read. The wording is Go's
+    /// where Go has one.
     #[error("http: proxy error: {0}")]
     Transport(String),
-    /// The upload has to make room for others.
+    /// The upload was cancelled to make room for others.
     #[error(
         "the upload was given up, because it made no progress for {} s and another one needs its place: retry or resume it",
         STALLED.as_secs()
@@ -65,7 +67,7 @@ impl UpstreamServers {
         Self { identity, pool: Arc::default(), dial }
     }
 
-    /// True if there is what a connection needs.
+    /// Returns true if the certificates for connections are available.
     pub(crate) async fn is_ready(&self) -> bool {
         match self.identity.client_config().await {
             Ok(_) => true,
@@ -76,8 +78,9 @@ impl UpstreamServers {
         }
     }
 
-    /// Sends `request` to the upload server at `place`, and gives its answer with the connection that it comes by. `want` is used
-    /// when the upload server wants the body, if that is held back (`Expect: 100-continue`).
+    /// Sends `request` to the upload server at `place`. Returns its response and the connection
+    /// that it comes from. If the body is held back (`Expect: 100-continue`), `want` is used as
+    /// soon as the upload server wants the body.
     pub(crate) async fn send_request(
         &self,
         place: &UpstreamAddress,
@@ -89,7 +92,7 @@ impl UpstreamServers {
             if status == StatusCode::CONTINUE
                 && let Some(want) = want.lock().take()
             {
-                // The body may be gone already.
+                // The body may have been dropped already.
                 want.send(()).ok();
             }
         });
@@ -108,13 +111,15 @@ impl UpstreamServers {
             match connection.sender.try_send_request(request).await {
                 Ok(response) => return self.accept_response(response, connection, place),
                 Err(mut error) => match error.take_message() {
-                    // It was closed before anything was sent: not this request's fault.
+                    // The connection was closed before anything was sent, so the request can use
+                    // another one.
                     Some(unsent) => request = unsent,
                     None => return Err(transport_error(error.error())),
                 },
             }
         }
-        // In a box: it is soon over, and two thirds of what this would hold until the upload's end.
+        // Boxed: this future is short-lived, but would be two thirds of the size of the one that
+        // lives until the upload's end.
         let mut connection = Box::pin(self.connect_upstream(place, tls)).await?;
         match connection.sender.send_request(request).await {
             Ok(response) => self.accept_response(response, connection, place),
@@ -134,7 +139,8 @@ impl UpstreamServers {
         } else if headers.contains_key(header::TRANSFER_ENCODING)
             && headers.contains_key(header::CONTENT_LENGTH)
         {
-            // As in requests (RFC 9112 §6.1): hyper believes the one, and a client may believe the other.
+            // Rejected as in requests (RFC 9112 §6.1): hyper uses one length, and a client may use
+            // the other.
             Some("its answer has two lengths")
         } else {
             None
@@ -155,7 +161,7 @@ impl UpstreamServers {
             Ok(connection) => Ok(connection),
             Err(DialError::Network(reason)) => Err(UpstreamError::Transport(reason)),
             Err(DialError::Tls(error)) => {
-                // Certificates may have been renewed a moment ago.
+                // The certificates may have been renewed a moment ago.
                 let now = self.identity.config_now().await?;
                 if Arc::ptr_eq(&now, &tls) {
                     return Err(UpstreamError::Transport(error.to_string()));
@@ -181,7 +187,7 @@ impl UpstreamServers {
         let stream = timeout(HANDSHAKE_PATIENCE, tls::Stream::connect(stream, Arc::clone(config), name))
             .await
             .unwrap_or_else(|_| Err(io::Error::other("net/http: TLS handshake timeout")))
-            // Apart from failures of the network: certificates that were renewed meanwhile may help.
+            // Kept apart from network failures: reading renewed certificates may help.
             .map_err(DialError::Tls)?;
         let (sender, connection) = http1::Builder::new()
             .max_buf_size(BUFFER_BYTES)
@@ -200,7 +206,7 @@ impl UpstreamServers {
     }
 }
 
-/// The text of an error of a connection that could not be made.
+/// Returns the text for a failure to connect.
 fn dial_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),

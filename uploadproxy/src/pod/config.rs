@@ -1,4 +1,5 @@
-//! The flags and the environment of the Deployment, as types; with what the cluster adds to them.
+//! Reads the flags and the environment of the Deployment, and the settings that come from the
+//! cluster.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -33,28 +34,29 @@ const CLIENT_KEY: (&str, &str) =
     ("UPLOAD_CLIENT_KEY_FILE", "/var/run/certs/cdi-uploadserver-client-cert/tls.key");
 const CA_BUNDLE: (&str, &str) = ("UPLOAD_SERVER_CA_BUNDLE_CONFIG_MAP", "cdi-uploadserver-signer-bundle");
 
-/// Time of silence after which the connection of the API server counts as dead; more than any question waits.
+/// Silence after which the connection to the API server counts as dead. It is longer than any
+/// single request waits.
 const API_PATIENCE: Duration = Duration::from_secs(12);
 
 /// The file with the pod's own namespace.
 const NAMESPACE_FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 
-/// CDI's namespace, when that is not written anywhere.
+/// CDI's namespace, used if that file is missing or empty.
 const NAMESPACE: &str = "cdi";
 
-/// Ours: `ADDRESS:PORT` of the listener.
+/// Our own variable: `ADDRESS:PORT` of the listener.
 const LISTEN: (&str, &str) = ("CDI_UPLOADPROXY_LISTEN", ":8443");
-/// Ours: `ADDRESS:PORT` of the metrics, or `off`.
+/// Our own variable: `ADDRESS:PORT` of the metrics, or `off`.
 const METRICS: (&str, &str) = ("CDI_UPLOADPROXY_METRICS", ":8444");
-/// Ours: see [`UploadLimits`].
+/// Our own variables: see [`UploadLimits`].
 const MAX_UPLOADS: &str = "CDI_UPLOADPROXY_MAX_UPLOADS";
 const MAX_UPLOADS_PER_CLIENT: &str = "CDI_UPLOADPROXY_MAX_UPLOADS_PER_CLIENT";
 const LIMIT_RATE: &str = "CDI_UPLOADPROXY_LIMIT_RATE";
 const LIMIT_RATE_PER_CLIENT: &str = "CDI_UPLOADPROXY_LIMIT_RATE_PER_CLIENT";
-/// For tests: connected to instead of any upload server.
+/// For tests: the address to connect to instead of any upload server.
 const UPSTREAM: &str = "CDI_WORKERS_TEST_UPSTREAM";
 
-/// A configuration with which the proxy cannot start.
+/// A reason why the proxy cannot start with its configuration.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProxyConfigError {
     #[error("{KEY_VARIABLE} not defined")]
@@ -69,7 +71,7 @@ pub(super) enum ProxyConfigError {
     Client(#[from] kube::Error),
 }
 
-/// Reads all settings, and waits for the first word of the cluster.
+/// Reads all settings, and waits for the first TLS profile from the cluster.
 pub(super) async fn read_config(
     flags: &KlogFlags,
     env: &dyn NamedStrings,
@@ -105,7 +107,8 @@ pub(super) async fn read_config(
         address,
         port,
         tls,
-        // Waited for: until the cluster has said it, a client might be let in with ciphers that are forbidden there.
+        // Waits for the first profile. Without it, a client could connect with ciphers that the
+        // cluster forbids.
         profile: profile::follow_profile(api::watch_client(cluster)?).await,
         verifier,
         volumes: ClaimDirectory::Cluster(ClusterClaims::new(client)),
@@ -116,8 +119,9 @@ pub(super) async fn read_config(
     })
 }
 
-/// For questions that are answered at once: a connection that has died without a word is noticed and replaced. A watch
-/// has a connection of its own, on which silence is normal.
+/// Sets timeouts for requests that are answered at once, so that a connection that has died
+/// silently is noticed and replaced. A watch uses a connection of its own, on which silence is
+/// normal.
 fn with_timeouts(mut config: kube::Config) -> kube::Config {
     config.connect_timeout = Some(API_PATIENCE);
     config.read_timeout = Some(API_PATIENCE);
@@ -152,7 +156,8 @@ fn read_number<T: FromStr>(reader: &mut EnvReader<'_>, name: &str) -> Option<T> 
     })
 }
 
-/// `ADDRESS:PORT` for metrics, where no address means all; `off` for none.
+/// Parses `ADDRESS:PORT` for the metrics. An empty address means all addresses, and `off` means no
+/// metrics.
 pub(crate) fn metrics_addresses(text: &str) -> Result<Vec<SocketAddr>, String> {
     if text == "off" {
         return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! The pod face: CDI's Deployment `cdi-uploadproxy`.
+//! Runs the proxy in the pod of CDI's Deployment `cdi-uploadproxy`.
 
 mod config;
 
@@ -14,7 +14,7 @@ use program::signal::ShutdownRequest;
 
 use crate::lifetime;
 
-/// The key that tokens are verified with. Its presence makes the process a pod.
+/// The variable with the key that verifies tokens. Its presence makes the process run as a pod.
 pub const KEY_VARIABLE: &str = "APISERVER_PUBLIC_KEY";
 
 /// Runs the upload proxy of a cluster with flags `arguments` and environment `env`.
@@ -31,7 +31,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     let config = match shutdown.cancel_token().run_until_cancelled(reading).await {
         Some(Ok(config)) => config,
         Some(Err(refusal)) => return fatal_exit(&refusal.to_string()),
-        // Told to stop before it began.
+        // A signal arrived before the proxy could start.
         None => return ExitReason::Done,
     };
     match lifetime::run(config, &shutdown, |_| {}).await {

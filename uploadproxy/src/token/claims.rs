@@ -8,13 +8,13 @@ use serde_json::Number;
 use super::{TokenError, UploadGrant};
 use crate::names;
 
-/// The issuer of tokens.
+/// The issuer that tokens must have.
 const ISSUER: &str = "cdi-apiserver";
 
-/// The only operation that the proxy knows.
+/// The only operation that the proxy supports.
 const OPERATION: &str = "Upload";
 
-/// The resource of tokens.
+/// The resource that tokens must be for.
 const RESOURCE: &str = "persistentvolumeclaims";
 
 /// Allowed difference between the clocks of the issuer and of the proxy.
@@ -41,7 +41,7 @@ struct TokenResource {
 }
 
 impl TokenClaims {
-    /// Checks issuer and times. A time that is not there is no error.
+    /// Checks the issuer and the times. A missing time is accepted.
     pub(super) fn check_validity(&self, now: SystemTime) -> Result<(), TokenError> {
         if self.iss != ISSUER {
             return Err(TokenError::Invalid("its issuer is another one"));
@@ -64,7 +64,8 @@ impl TokenClaims {
         Ok(())
     }
 
-    /// The grant that they give. Names end up in the name of a host: only valid ones are used, whatever was signed.
+    /// Returns the grant that the claims give. The names become part of a host name, so only valid
+    /// names are accepted, even if they are signed.
     pub(super) fn into_grant(self) -> Result<UploadGrant, TokenError> {
         if self.operation != OPERATION {
             return Err(TokenError::Unsuitable("it is for another operation"));

@@ -1,7 +1,8 @@
-//! Tokens: who may upload to which PVC.
+//! Verifies tokens. Each token allows uploads to one PVC.
 //!
-//! CDI's API server hands them out (`UploadTokenRequest`) to every account that may create one in the namespace, signed with a
-//! key whose public half the proxy has. A token is a compact JWS (RFC 7515 §3.1) of five minutes.
+//! CDI's API server issues tokens (`UploadTokenRequest`) to every account that may create such a
+//! request in the namespace. It signs them with a key whose public half the proxy has. A token is
+//! a compact JWS (RFC 7515 §3.1) that is valid for five minutes.
 
 mod claims;
 
@@ -12,7 +13,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, Validation};
 
 use self::claims::TokenClaims;
 
-/// The grant of a verified token: an upload to this PVC.
+/// The permission that a verified token gives: uploads to this PVC.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UploadGrant {
     /// The namespace of the PVC.
@@ -21,7 +22,7 @@ pub struct UploadGrant {
     pub pvc: String,
 }
 
-/// A request that is not allowed.
+/// A reason why a token does not allow a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("there is no bearer token in the header Authorization")]
@@ -33,7 +34,8 @@ pub(crate) enum TokenError {
 }
 
 impl TokenError {
-    /// The reason for the client, and what to do. A forger does not learn what is wrong with a token.
+    /// Returns the reason for the client, and what to do about it. It does not help a forger: it
+    /// does not say what is wrong with an invalid token.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             Self::NoToken => "there is no token: send the header \"Authorization: Bearer TOKEN\"\n",
@@ -44,7 +46,7 @@ impl TokenError {
         }
     }
 
-    /// The status that CDI's clients know.
+    /// Returns the status that CDI's clients expect.
     pub(crate) fn status_code(self) -> StatusCode {
         match self {
             Self::NoToken | Self::Unsuitable(_) => StatusCode::BAD_REQUEST,
@@ -53,36 +55,38 @@ impl TokenError {
     }
 }
 
-/// The first line of a public key (RFC 7468 §13).
+/// The first line of a public key in PEM (RFC 7468 §13).
 const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----";
 
-/// A key that cannot be used.
+/// A reason why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The text is no key.
+    /// The text is not a valid key.
     #[error("it must be one RSA key in PEM: {0}")]
     Malformed(#[from] jsonwebtoken::errors::Error),
-    /// A private key would be taken for a public one that has signed nothing; of several keys only one would count.
+    /// The text is a private key, or more than one key. A private key would be read as a public
+    /// key that has signed nothing, and only one of several keys would count.
     #[error("it must be one public key, which begins with {PUBLIC_KEY:?}")]
     NotPublic,
 }
 
-/// Checks tokens.
+/// Verifies tokens with one public key.
 pub struct TokenVerifier {
     key: DecodingKey,
-    /// Only what concerns the signature: times and names are checked here.
+    /// Settings that validate only the signature. Times and names are checked in [`TokenClaims`].
     signature: Validation,
 }
 
 impl TokenVerifier {
-    /// For the public key in `pem`.
+    /// Creates a verifier with the public key in `pem`.
     pub fn new(pem: &str) -> Result<Self, KeyError> {
         if !pem.trim_start().starts_with(PUBLIC_KEY) || pem.matches("-----BEGIN").count() != 1 {
             return Err(KeyError::NotPublic);
         }
         let key = DecodingKey::from_rsa_pem(pem.as_bytes())?;
         let mut signature = Validation::new(Algorithm::PS256);
-        // CDI's API server signs with PS256; its own verifier takes whatever RSA algorithm the header names.
+        // CDI's API server signs with PS256, but its own verifier accepts every RSA algorithm that
+        // the header names.
         signature.algorithms = vec![
             Algorithm::PS256,
             Algorithm::PS384,
@@ -98,7 +102,7 @@ impl TokenVerifier {
         Ok(Self { key, signature })
     }
 
-    /// The grant of the header `Authorization` at the time `now`.
+    /// Returns the grant of the token in the header `Authorization`, at the time `now`.
     pub(crate) fn verify_grant(
         &self,
         authorization: Option<&HeaderValue>,
@@ -108,7 +112,8 @@ impl TokenVerifier {
         let decoded = jsonwebtoken::decode::<TokenClaims>(token, &self.key, &self.signature)
             .map_err(|_| TokenError::Invalid("it is malformed, or nobody we trust has signed it"))?;
         if decoded.header.crit.is_some() {
-            // RFC 7515 §4.1.11: extensions that must be understood; we understand none.
+            // RFC 7515 §4.1.11: `crit` lists extensions that a verifier must understand, and this
+            // one supports none.
             return Err(TokenError::Invalid("it needs an extension"));
         }
         let claims = decoded.claims;
@@ -117,7 +122,7 @@ impl TokenVerifier {
     }
 }
 
-/// The token in `Bearer TOKEN` (RFC 6750 §2.1, without padding).
+/// Returns the token in `Bearer TOKEN` (RFC 6750 §2.1, without padding).
 fn bearer_token(value: &HeaderValue) -> Option<&str> {
     let text = value.to_str().ok()?;
     let (scheme, rest) = text.split_at_checked("Bearer".len())?;

@@ -1,4 +1,4 @@
-//! PVCs of a cluster.
+//! Looks up PVCs in a cluster.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -16,28 +16,29 @@ use super::{UnavailableError, UploadContent, UpstreamAddress, WORDS_CHARS, Waiti
 use crate::names;
 use crate::token::UploadGrant;
 
-/// Time for which an upload server that is not ready is waited for.
+/// Time to wait for an upload server that is not ready.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pause between two looks at the PVC.
+/// Pause between two lookups of a PVC.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The port of upload servers.
 const PORT: u16 = 8443;
 
-/// Time for which a look at a PVC is shared with others who ask. Less than [`INTERVAL`], so that a request that waits alone looks each time.
+/// Time for which the result of a lookup is shared with other requests. It is shorter than
+/// [`INTERVAL`], so that a request that waits alone makes a new lookup each time.
 const SHARED: Duration = Duration::from_millis(250);
 
-/// Time for which a lookup may hold one of the places for prompt ones: an API server answers
-/// within a few milliseconds.
+/// Time for which a lookup may hold a permit for prompt lookups. An API server answers within a
+/// few milliseconds.
 const PROMPT: Duration = Duration::from_millis(250);
 
-/// Prompt lookups at the same time. A burst of n slow ones delays the others by n times
-/// [`PROMPT`], divided by this.
+/// Maximum number of simultaneous prompt lookups. A burst of n slow lookups delays the others by n
+/// times [`PROMPT`], divided by this number.
 const PROMPT_LOOKUPS: usize = 32;
 
-/// Lookups at the same time that take longer. They have places of their own: in common places 60
-/// lookups that hang made every second upload to other PVCs fail after ten seconds.
+/// Maximum number of simultaneous slow lookups. They have permits of their own: with common
+/// permits, 60 hanging lookups made every second upload to other PVCs fail after ten seconds.
 const SLOW_LOOKUPS: usize = 32;
 
 /// The PVCs of all namespaces.
@@ -48,23 +49,24 @@ pub struct ClusterClaims {
     slow: Semaphore,
 }
 
-/// The last look at a PVC. The request that holds it looks, and the others wait for that.
+/// The last lookup of a PVC. The request that holds the lock makes the lookup, and the others wait
+/// for its result.
 #[derive(Default)]
 struct ClaimLookup(AsyncMutex<LastLookup>);
 
 #[derive(Default)]
 struct LastLookup {
-    /// Its result, and when that came.
+    /// The result of the lookup, and the time when it arrived.
     seen: Option<(Instant, Seen)>,
-    /// It took longer than [`PROMPT`], or takes so long.
+    /// True if the lookup took longer than [`PROMPT`], or is taking that long now.
     is_slow: bool,
 }
 
-/// The PVC that is filled and with what, if its upload server is ready.
+/// The name of the PVC that is filled and its content, if its upload server is ready.
 type Seen = Result<Option<(String, UploadContent)>, UnavailableError>;
 
 impl ClaimLookup {
-    /// False if the PVC was not asked for of late.
+    /// Returns false if the PVC was not asked for recently.
     fn is_of_use(self: &Arc<Self>) -> bool {
         let is_fresh = |(when, _): &(Instant, Seen)| when.elapsed() < SHARED;
         Arc::strong_count(self) > 1
@@ -111,7 +113,8 @@ impl ClusterClaims {
         Arc::clone(looks.entry(grant.clone()).or_default())
     }
 
-    /// Looks at a PVC. However many requests want that, the API server is asked a few times a second.
+    /// Looks up a PVC. However many requests ask for it, the API server is asked only a few times
+    /// a second.
     async fn look_up_claim(&self, grant: &UploadGrant, shared: &ClaimLookup) -> Seen {
         let mut last = shared.0.lock().await;
         if let Some((when, seen)) = &last.seen
@@ -125,21 +128,22 @@ impl ClusterClaims {
         seen
     }
 
-    /// Asks the API server, in one of the places for prompt lookups as long as this one may be
+    /// Asks the API server. The lookup holds a permit for prompt lookups as long as it may be
     /// prompt.
     async fn query_claim(&self, api: &Api<PersistentVolumeClaim>, pvc: &str, is_slow: &mut bool) -> Seen {
         let mut answer = pin!(look_up_volume(api, pvc));
         if !*is_slow {
-            // Never closed.
+            // The semaphore is never closed.
             let _place = self.prompt.acquire().await;
             if let Ok(seen) = timeout(PROMPT, &mut answer).await {
                 return seen;
             }
-            // Before the wait, which may end with this request.
+            // This is set before the wait below, which may be cancelled together with this
+            // request.
             *is_slow = true;
         }
-        // Without a place the API server's answer is not waited for, because it takes memory. The
-        // caller asks again a second later.
+        // Without a permit, the lookup does not wait for the API server's answer, because the
+        // answer takes memory. The caller asks again a second later.
         let Ok(_place) = self.slow.try_acquire() else {
             return Ok(None);
         };
@@ -150,13 +154,13 @@ impl ClusterClaims {
     }
 }
 
-/// The PVC that is filled and with what, if its upload server is ready.
+/// Returns the name of the PVC that is filled and its content, if its upload server is ready.
 async fn look_up_volume(api: &Api<PersistentVolumeClaim>, pvc: &str) -> Seen {
     let claim = get_claim(api, pvc).await?.ok_or_else(|| UnavailableError::NotFound(pvc.to_owned()))?;
     let (name, claim) = match filled_claim(&claim) {
         FilledClaim::Itself => (pvc.to_owned(), claim),
         FilledClaim::NotYet => return Ok(None),
-        // Also what an annotation says is checked before it becomes a part of a host's name.
+        // A name from an annotation is also checked before it becomes part of a host name.
         FilledClaim::Prime(prime) if !names::is_subdomain(&prime) => {
             return Err(UnavailableError::NoPrime(pvc.to_owned()));
         }

@@ -1,4 +1,5 @@
-//! The meaning of a PVC's annotations for an upload. Without any I/O: CDI's controller writes them, and we read.
+//! Interprets the annotations of a PVC for an upload, without any I/O. CDI's controller writes
+//! these annotations.
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use kube::ResourceExt;
@@ -9,28 +10,28 @@ use super::{UnavailableError, UploadContent, WORDS_CHARS};
 const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
 /// The phase of the upload pod.
 const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
-/// A boolean: the upload server answers.
+/// Boolean: true if the upload server is ready.
 const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
-/// `kubevirt` for a disk, or `archive`.
+/// The content type: `kubevirt` for a disk, or `archive`.
 const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
-/// The PVC that is really filled, while a populator works on another one.
+/// The PVC that is actually filled, while a populator works on another one.
 const PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
 
-/// The populator of uploads.
+/// API group and kind of the populator of uploads.
 const POPULATOR: (&str, &str) = ("cdi.kubevirt.io", "VolumeUploadSource");
 
-/// The PVC that is filled.
+/// The PVC that an upload fills.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FilledClaim {
     /// The PVC itself.
     Itself,
-    /// The PVC prime of a populator, by its name in the same namespace.
+    /// The PVC prime of a populator, with its name in the same namespace.
     Prime(String),
     /// A PVC prime that does not exist yet.
     NotYet,
 }
 
-/// The PVC that is filled by an upload to this one.
+/// Returns the PVC that an upload to `pvc` fills.
 pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
     let source = pvc.spec.as_ref().and_then(|spec| spec.data_source_ref.as_ref());
     let by_populator = source.is_some_and(|source| {
@@ -46,14 +47,15 @@ pub(super) fn filled_claim(pvc: &PersistentVolumeClaim) -> FilledClaim {
     }
 }
 
-/// The content to be uploaded to the PVC that is filled, on behalf of `asked`; `None` while its upload server is not ready.
+/// Returns the content that the filled PVC `pvc` expects; `None` while its upload server is not
+/// ready. `asked` is the PVC that the client named.
 pub(super) fn upload_content(
     asked: &str,
     pvc: &PersistentVolumeClaim,
 ) -> Result<Option<UploadContent>, UnavailableError> {
     let annotations = pvc.annotations();
     let name = pvc.name_any();
-    // In upstream's order: the client is told the first thing that is wrong (contract §3.6).
+    // The checks follow upstream's order, because the client gets the first error (contract §3.6).
     if !annotations.contains_key(UPLOAD_TARGET) {
         return Err(UnavailableError::NoTarget(name));
     }

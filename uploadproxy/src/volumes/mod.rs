@@ -1,4 +1,4 @@
-//! The upload server of a PVC: its place, and whether it waits for an upload.
+//! Finds the upload server of a PVC, and checks that it waits for an upload.
 
 pub(crate) mod cluster;
 mod judge;
@@ -10,18 +10,18 @@ use crate::token::UploadGrant;
 /// The address of an upload server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct UpstreamAddress {
-    /// The name in its certificate.
+    /// The host name, which is also the name in the server's certificate.
     pub host: String,
-    /// Its port.
+    /// The TCP port.
     pub port: u16,
 }
 
-/// The content to be uploaded.
+/// The content that an upload brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UploadContent {
     /// A disk image.
     Disk,
-    /// A tar.
+    /// A tar archive.
     Archive,
 }
 
@@ -34,10 +34,11 @@ pub struct WaitingClaim {
     pub content: UploadContent,
 }
 
-/// Characters that clients are told of what the API server or an annotation says.
+/// Maximum number of characters of a message of the API server, or of an annotation, that clients
+/// get.
 const WORDS_CHARS: usize = 1 << 10;
 
-/// A reason why there can be no upload now, in words for the client.
+/// A reason why an upload is not possible now, in words for the client.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnavailableError {
     #[error("rejecting Upload Request for PVC {0} that doesn't exist")]
@@ -50,24 +51,24 @@ pub(crate) enum UnavailableError {
     Finished(String),
     #[error("rejecting upload request for PVC {pvc} - upload content-type {content_type} is invalid")]
     ContentType { pvc: String, content_type: String },
-    /// The text is Go's, and clients know it.
+    /// The text is Go's, and clients recognise it.
     #[error("context deadline exceeded")]
     TimedOut,
-    /// The API server's words.
+    /// The message of the API server.
     #[error("{0}")]
     Api(String),
 }
 
-/// The directory of PVCs.
+/// The source of information about PVCs.
 pub enum ClaimDirectory {
-    /// The API server.
+    /// The API server of a cluster.
     Cluster(cluster::ClusterClaims),
-    /// PVCs whose upload servers are known beforehand: for a proxy without a cluster.
+    /// A fixed list of PVCs and their upload servers, for a proxy without a cluster.
     Fixed(HashMap<UploadGrant, WaitingClaim>),
 }
 
 impl ClaimDirectory {
-    /// The upload server of a PVC, as soon as it is ready; waits for a while.
+    /// Returns the upload server of a PVC. Waits a limited time until the server is ready.
     pub(crate) async fn find_volume(&self, grant: &UploadGrant) -> Result<WaitingClaim, UnavailableError> {
         match self {
             Self::Cluster(claims) => claims.find_volume(grant).await,
