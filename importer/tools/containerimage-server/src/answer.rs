@@ -1,4 +1,4 @@
-//! Answers to requests: the disk, parts of it, or the container's environment.
+//! Answers requests with the disk, a range of it, or the container's environment.
 
 use std::io;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use crate::contents;
 use crate::disk::ServedDisk;
 use crate::range::RequestedRange;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) type Body = BoxBody<Bytes, io::Error>;
 
-/// The disk and the variables that are served.
+/// The disk and the environment that are served.
 pub(crate) struct ServedContent {
     disk: ServedDisk,
-    /// The JSON at [`INFO`].
+    /// The JSON document at [`INFO`].
     info: Bytes,
     modified: HeaderValue,
 }
@@ -28,7 +28,8 @@ pub(crate) struct ServedContent {
 const INFO: &str = "/info";
 
 impl ServedContent {
-    /// A site with `disk` under its name, and the variables of `environment` at [`INFO`].
+    /// Creates the content: `disk` is served under its name, and the variables of `environment` at
+    /// [`INFO`].
     pub(crate) fn new(disk: ServedDisk, environment: &[(String, String)]) -> Self {
         let variables: Vec<String> =
             environment.iter().map(|(name, value)| format!("{name}={value}")).collect();
@@ -40,7 +41,7 @@ impl ServedContent {
         }
     }
 
-    /// The answer to a request. Nothing is read of its body.
+    /// Returns the response to a request. The body of the request is not read.
     pub(crate) fn answer_request<B>(&self, request: &Request<B>) -> Response<Body> {
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let mut answer =
@@ -53,7 +54,7 @@ impl ServedContent {
         if path == INFO {
             return typed_response(StatusCode::OK, "application/json", self.info.clone());
         }
-        // There is one name. Whatever is not that name is not there: no path leads to another file.
+        // Only one name exists, so no path can lead to another file.
         let named = path.strip_prefix('/').map(|name| percent_decode_str(name).collect::<Vec<u8>>());
         if named.as_ref() == Some(&self.disk.name) {
             self.disk_response(request.method(), request.headers())
@@ -75,7 +76,8 @@ impl ServedContent {
                 (StatusCode::RANGE_NOT_SATISFIABLE, 0..0, Some(text))
             }
         };
-        // A HEAD gets the headers of the GET, the length included, by which importers decide how to read.
+        // A HEAD gets the headers of the GET. They include the length, by which importers decide
+        // how to read.
         let size = range.end - range.start;
         let body = if *method == Method::HEAD || range.is_empty() {
             empty_body()
@@ -102,7 +104,8 @@ impl ServedContent {
         answer
     }
 
-    /// A range holds for the file that `If-Range` means: for any other, all of it is what the client needs (RFC 9110 §13.1.5).
+    /// Returns the range to send. A range is valid only for the file that `If-Range` names. For
+    /// any other file the client needs the whole content (RFC 9110 §13.1.5).
     fn requested_range(&self, headers: &HeaderMap) -> RequestedRange {
         let is_meant = headers
             .get(header::IF_RANGE)

@@ -1,4 +1,4 @@
-//! Bytes of a file as the body of an answer.
+//! Streams bytes of a file as the body of a response.
 
 use std::fs::File;
 use std::io;
@@ -13,12 +13,12 @@ use rustix::buffer::spare_capacity;
 use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-/// Bytes that are read at once: few enough to stay in the processor's cache on their way to the socket.
+/// Bytes of one read: few enough to stay in the processor's cache on their way to the socket.
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// The bytes of `range`, read as they are wanted. A file that has become shorter breaks the
-/// answer. A disk may be slow, and nothing else may wait for it: a thread reads, and is a chunk
-/// ahead.
+/// Streams the bytes of `range`, read as the client takes them. The response breaks off if the
+/// file has become shorter. A disk may be slow and must not block anything else, so a thread of
+/// its own reads, one chunk ahead.
 pub(crate) fn stream_range(
     file: Arc<File>,
     range: Range<u64>,
@@ -29,7 +29,7 @@ pub(crate) fn stream_range(
         while at < range.end {
             let chunk = read_chunk(&file, at, CHUNK_BYTES.min(range.end - at));
             let length = chunk.as_ref().map_or(0, |chunk| chunk.len() as u64);
-            // Nobody wants more when the connection is gone.
+            // Sending fails once the connection is closed.
             if sender.blocking_send(chunk).is_err() || length == 0 {
                 return;
             }
@@ -42,7 +42,7 @@ pub(crate) fn stream_range(
     }))
 }
 
-/// At least one byte at `at`, and `wanted` at most.
+/// Reads at least one byte at the offset `at`, and at most `wanted` bytes.
 fn read_chunk(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
     let mut chunk = Vec::with_capacity(usize::try_from(wanted).unwrap_or_default());
     loop {
@@ -53,7 +53,7 @@ fn read_chunk(file: &File, at: u64, wanted: u64) -> io::Result<Bytes> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    // An allocator may give more than it was asked for.
+    // The allocator may provide more capacity than was requested.
     chunk.truncate(usize::try_from(wanted).unwrap_or(usize::MAX));
     Ok(chunk.into())
 }

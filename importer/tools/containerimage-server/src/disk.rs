@@ -1,4 +1,4 @@
-//! The disk in the user's image.
+//! Finds and opens the disk in the user's image.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,54 +12,54 @@ use http::HeaderValue;
 use program::paths::PodPaths;
 use rustix::fs::{Advice, Mode, OFlags};
 
-/// Folders that only the image of an operating system for bootc has.
+/// Directories that only the image of a bootc operating system has.
 const BOOTC_FOLDERS: [&str; 2] = ["/sysroot", "/ostree"];
 
-/// The reasons why an image cannot be served.
+/// The reason why an image cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServedDiskError {
-    /// Its disk is yet to be made of it.
+    /// The image is a bootc operating system. A disk image has to be made from it first.
     #[error(
         "bootc image detected: {0} exists. It is an operating system that installs itself, not a disk in a container: \
          make a disk image of it with bootc-image-builder first"
     )]
     Bootc(PathBuf),
-    /// The folder holds no file, or several.
+    /// The directory holds no file, or several.
     #[error("Invalid container image: {} must hold one file, the disk, but holds {found}", dir.display())]
     NotOne {
-        /// The folder.
+        /// The directory.
         dir: PathBuf,
-        /// Files in it.
+        /// Number of files in it.
         found: usize,
     },
-    /// A pipe or a device, or a link to one or to a folder.
+    /// The entry is a pipe or a device, or a symbolic link to one or to a directory.
     #[error("Invalid container image: {} is no regular file", .0.display())]
     NotAFile(PathBuf),
-    /// The system does not let us.
+    /// The system reported an error.
     #[error("Failed reading {}: {cause}", path.display())]
     Io {
-        /// The file or folder that is read.
+        /// The file or directory that was read.
         path: PathBuf,
-        /// The system's answer.
+        /// The error that the system reported.
         cause: io::Error,
     },
 }
 
-/// A disk that is open: whatever happens to its name, these bytes are served.
+/// An open disk. These bytes are served even if the file is renamed or removed.
 #[derive(Debug, Clone)]
 pub(crate) struct ServedDisk {
-    /// Its name in the folder, in whatever encoding that is.
+    /// The file name as bytes, in any encoding.
     pub(crate) name: Vec<u8>,
     pub(crate) file: Arc<File>,
-    /// Bytes.
+    /// Length in bytes.
     pub(crate) length: u64,
     pub(crate) modified: SystemTime,
-    /// Strong: the same tag is the same file, unchanged (RFC 9110 §8.8.3).
+    /// A strong entity tag: the same tag means the same file, unchanged (RFC 9110 §8.8.3).
     pub(crate) tag: HeaderValue,
 }
 
 impl ServedDisk {
-    /// Finds the one file in `dir`. `paths` are those of the container.
+    /// Finds the only file in `dir`. `paths` resolves paths in the container.
     pub(crate) fn find_disk(dir: &Path, paths: &PodPaths) -> Result<Self, ServedDiskError> {
         let mut folders = BOOTC_FOLDERS.iter().map(|folder| paths.resolve_path(folder));
         if let Some(folder) = folders.find(|folder| folder.is_dir()) {
@@ -74,7 +74,7 @@ impl ServedDisk {
 
     fn open(path: &Path) -> Result<Self, ServedDiskError> {
         let failed = |cause| ServedDiskError::Io { path: path.to_owned(), cause };
-        // A pipe without a writer would be waited for.
+        // Without `NONBLOCK`, opening a pipe that has no writer would block.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| failed(errno.into()))?;
         let file = File::from(file);
@@ -82,7 +82,8 @@ impl ServedDisk {
         if !metadata.is_file() {
             return Err(ServedDiskError::NotAFile(path.to_owned()));
         }
-        // The kernel reads further ahead then; without it everything works as well.
+        // This makes the kernel read further ahead. Everything works without it, so an error is
+        // ignored.
         rustix::fs::fadvise(&file, 0, None, Advice::Sequential).ok();
         let tag = format!(
             "\"{:x}-{:x}-{:x}.{:x}\"",
@@ -101,7 +102,7 @@ impl ServedDisk {
     }
 }
 
-/// The entries of `dir` that are no folders; no more of them than shows that there are too many.
+/// Returns the entries of `dir` that are not directories.
 fn files_in(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir)? {

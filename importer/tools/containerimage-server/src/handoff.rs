@@ -1,4 +1,4 @@
-//! The two files by which the containers of the pod tell each other where they are.
+//! The two files by which the containers of the pod signal their progress to each other.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -6,16 +6,17 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Time between two looks for the done file (contract, appendix B).
+/// Interval between two checks for the done file (contract, appendix B).
 const POLL: Duration = Duration::from_secs(1);
 
-/// The ready file, as long as the disk is served.
+/// The ready file, which exists as long as the disk is served.
 pub(crate) struct ReadyFile {
     file: PathBuf,
 }
 
 impl ReadyFile {
-    /// Writes the disk's name to `file`. The importer looks for the file all the time: it appears with its whole content.
+    /// Writes the disk's name to `file`. The importer polls for the file, so it is renamed into
+    /// place with its whole content.
     pub(crate) fn announce_disk(file: &Path, name: &[u8]) -> io::Result<Self> {
         let mut unfinished = file.as_os_str().to_owned();
         unfinished.push(".new");

@@ -1,12 +1,14 @@
-//! The server of a node pull: it is copied into a container of the user's image, where it hands that image's disk to the
-//! importer in the same pod (contract, section 5.2 and appendix B).
+//! The server of a node pull. It is copied into a container of the user's image, where it serves
+//! the disk of that image to the importer in the same pod (contract, section 5.2 and appendix B).
 //!
 //! ```text
-//!  image-dir ─► disk ─► listener on localhost ─► ready file ─► importer: ranges of the disk, /info ─► done file ─► end
+//!  image-dir ─► disk ─► listener on localhost ─► ready file ─► importer ─► done file ─► end
+//!                                                    (ranges of the disk, /info)
 //! ```
 //!
-//! Nothing exists around it: no libraries, no `/etc`, perhaps no `/tmp`, and a user without rights. So it is linked
-//! statically, needs no file but those that its flags name, and nothing of TLS is linked.
+//! The container may provide nothing else: no libraries, no `/etc`, perhaps no `/tmp`, and only an
+//! unprivileged user. The server is therefore linked statically, needs only the files that its
+//! flags name, and does not link TLS.
 
 #![forbid(unsafe_code)]
 
@@ -34,10 +36,10 @@ use self::serve::{ServeConfig, ServeOutcome};
 
 const PROGRAM: &str = "cdi-containerimage-server";
 
-/// The level of the log without `-v`: that it serves, and that it ends.
+/// Log level without `-v`. It includes the start and the end of serving.
 const VERBOSITY: u8 = 1;
 
-/// Flags and what they are when not given (contract, appendix B).
+/// Flags and their defaults (contract, appendix B).
 const PORT: (&str, &str) = ("p", "8100");
 const IMAGE_DIR: (&str, &str) = ("image-dir", ".");
 const READY_FILE: (&str, &str) = ("ready-file", "/shared/ready");
@@ -89,10 +91,10 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         ready_file: path(READY_FILE),
         done_file: path(DONE_FILE),
         paths: PodPaths::from_env(env),
-        // Everything: the importer makes labels of some of it.
+        // All variables are served: the importer makes labels from some of them.
         environment: env.with_prefix(""),
     };
-    // One thread: there is one client, and files are read by threads of their own.
+    // One thread suffices: there is one client, and files are read by their own threads.
     panics::install_hook();
     let ended = panics::catch_panic(|| {
         let runtime = Builder::new_current_thread().enable_all().build();
@@ -129,7 +131,7 @@ fn parse_port(flags: &KlogFlags, (name, default): (&str, &str)) -> Result<u16, F
     })
 }
 
-/// Prints a line for people on stderr. If that is closed, the line is lost.
+/// Prints a text for people to stderr. If stderr is closed, the text is lost.
 fn print_stderr(text: &str) {
     io::stderr().write_all(text.as_bytes()).ok();
 }

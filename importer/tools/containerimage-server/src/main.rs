@@ -1,4 +1,5 @@
-//! `cdi-containerimage-server`: serves the disk of a user's container image to the importer in the same pod.
+//! `cdi-containerimage-server`: serves the disk of a user's container image to the importer in the
+//! same pod.
 
 use std::ffi::OsString;
 use std::process::ExitCode;

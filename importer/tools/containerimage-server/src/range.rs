@@ -1,23 +1,25 @@
-//! The bytes that a request asks for (RFC 9110, section 14).
+//! Parses the range that a request asks for (RFC 9110, section 14).
 //!
-//! Not the crate `http-range-header`: to it, a header that makes no sense, which a server ignores, and a range that the file does not
-//! have, which it refuses, are one error.
+//! The crate `http-range-header` is not used because it reports one error for two cases that a
+//! server has to tell apart: a malformed header, which is ignored, and a range outside the file,
+//! which is refused.
 
 use std::ops::Range;
 
-/// The meaning of a `Range` header for a file.
+/// The range that a `Range` header selects in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RequestedRange {
-    /// All of it: there is no header, it makes no sense, or it names several ranges, which a server need not heed (§14.2).
+    /// The whole file. The header is missing or malformed, or names several ranges, which a server
+    /// may ignore (§14.2).
     Whole,
-    /// These bytes, at least one.
+    /// A range of at least one byte.
     Part(Range<u64>),
-    /// Bytes that the file does not have (§15.5.17).
+    /// A range outside the file (§15.5.17).
     Unsatisfiable,
 }
 
 impl RequestedRange {
-    /// The bytes that `header` asks for of a file of `length` bytes.
+    /// Parses the range that `header` selects in a file of `length` bytes.
     pub(crate) fn from_header(header: &str, length: u64) -> Self {
         let Some((unit, range)) = header.split_once('=') else {
             return Self::Whole;
@@ -31,7 +33,7 @@ impl RequestedRange {
         let range = match (parse_digits(first), parse_digits(last)) {
             (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(length),
             (Some(first), None) if last.is_empty() => first..length,
-            // The number of bytes at the end.
+            // A suffix range: the number is a count of bytes at the end of the file.
             (None, Some(count)) if first.is_empty() => length.saturating_sub(count)..length,
             _ => return Self::Whole,
         };
@@ -39,7 +41,7 @@ impl RequestedRange {
     }
 }
 
-/// Digits and nothing else; more of them than a file can have bytes are as good as the most that it can have.
+/// Parses decimal digits and nothing else. Overflow saturates at `u64::MAX`.
 fn parse_digits(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The listener, from the first look at the image to the importer's last word.
+//! Serves the disk, from finding it in the image until the importer is done.
 
 use std::convert::Infallible;
 use std::io;
@@ -19,16 +19,16 @@ use crate::answer::ServedContent;
 use crate::disk::{ServedDisk, ServedDiskError};
 use crate::handoff::{self, ReadyFile};
 
-/// Connections at once. The importer needs a few; more wait until one of these ends.
+/// Maximum number of simultaneous connections. The importer needs a few; more wait until one ends.
 const MAX_CONNECTIONS: usize = 64;
 
-/// Time that a client has for the header of a request, the time between two requests included.
+/// Time limit for the header of a request. It includes the time between two requests.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Pause when no connection can be accepted (too many open files).
+/// Pause after a connection could not be accepted (too many open files).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The disk that is served, and the files that tell of it.
+/// The settings of the server: the disk to serve, and the files that signal its progress.
 pub(crate) struct ServeConfig {
     pub(crate) port: u16,
     pub(crate) image_dir: PathBuf,
@@ -38,15 +38,15 @@ pub(crate) struct ServeConfig {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// The end of the server.
+/// The reason why the server ended.
 pub(crate) enum ServeOutcome {
-    /// The importer has what it wanted.
+    /// The importer has created the done file.
     Done,
-    /// The server was told to stop.
+    /// A signal stopped the server.
     Stopped,
 }
 
-/// The reasons why nothing is served.
+/// The reason why nothing is served.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageServeError {
     #[error(transparent)]
@@ -57,7 +57,7 @@ pub(crate) enum ImageServeError {
     Ready { path: PathBuf, cause: io::Error },
 }
 
-/// Serves the disk until the importer is done, or `stop`.
+/// Serves the disk until the importer is done or `stop` is cancelled.
 pub(crate) async fn run(
     config: &ServeConfig,
     stop: &CancellationToken,
@@ -66,7 +66,7 @@ pub(crate) async fn run(
     let listen = |cause| ImageServeError::Listen { port: config.port, cause };
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, config.port)).await.map_err(listen)?;
     let port = socket.local_addr().map_err(listen)?.port();
-    // `localhost` may be either; a pod without IPv6 has but one.
+    // `localhost` may resolve to either address. A pod without IPv6 has only the first one.
     let second = TcpListener::bind((Ipv6Addr::LOCALHOST, port)).await;
     let ready = ReadyFile::announce_disk(&config.ready_file, &disk.name)
         .map_err(|cause| ImageServeError::Ready { path: config.ready_file.clone(), cause })?;
@@ -88,7 +88,7 @@ pub(crate) async fn run(
 }
 
 async fn accept_connections(socket: TcpListener, site: Arc<ServedContent>, places: Arc<Semaphore>) {
-    // It is never closed.
+    // The semaphore is never closed.
     while let Ok(place) = Arc::clone(&places).acquire_owned().await {
         match socket.accept().await {
             Ok((stream, _)) => {
