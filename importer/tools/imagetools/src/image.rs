@@ -1,4 +1,5 @@
-//! Facts that `qemu-img info` tells about an image: its head is read, and no other file is opened.
+//! Collects the facts that `qemu-img info` prints about an image. Only the head of the image is
+//! read (for a fixed VHD, its footer), and no other file is opened.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
@@ -7,46 +8,47 @@ use std::path::Path;
 
 use diskimage::{DETECT_BYTES, Error as ImageError, Format, HEAD_BYTES, Image, MAX_HEAD_BYTES, vhd};
 
-/// Disks have whole sectors: what a raw image lacks of its last one reads as zeros.
+/// Size of a sector. Disks have whole sectors: the missing part of a raw image's last sector reads
+/// as zeros.
 const SECTOR_BYTES: u64 = 512;
 
-/// The unit of `st_blocks` (stat(2)), whatever the filesystem's own is.
+/// The unit of `st_blocks` (stat(2)), whatever the block size of the filesystem is.
 const BLOCK_BYTES: u64 = 512;
 
-/// An image.
+/// The facts about an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ImageSummary {
     pub(crate) format: Format,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub(crate) virtual_size: u64,
-    /// Bytes that the file takes on its volume; none of a device.
+    /// Bytes that the file takes on its volume; 0 for a device.
     pub(crate) actual_size: u64,
-    /// Bytes that are allocated together, where the format has such.
+    /// Allocation unit in bytes, if the format has one.
     pub(crate) cluster_size: Option<u64>,
-    /// The image that it is a difference to.
+    /// The backing file, if the image is a difference to one.
     pub(crate) backing_file: Option<String>,
     /// True if the image was not closed properly.
     pub(crate) is_dirty: bool,
 }
 
-/// The reason why there is nothing to tell.
+/// The reason why an image cannot be inspected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InspectionError {
-    /// There is no image at that path that we may read.
+    /// The path does not lead to a readable file or block device.
     #[error("{0}")]
     Path(io::Error),
-    /// The image cannot be read.
+    /// Reading the image failed.
     #[error("cannot read it: {0}")]
     Read(io::Error),
-    /// The content is no sound image, or one of a format that we do not know.
+    /// The content is not a valid image, or its format is not supported.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-/// Looks at the file or block device `path`. Without a `format` the content decides, as in QEMU: what has no signature of an
-/// image is a raw disk, a fixed VHD included.
+/// Inspects the file or block device `path`. Without a `format` the content decides, as in QEMU:
+/// content without the signature of an image is a raw disk. This includes a fixed VHD.
 pub(crate) fn inspect_image(path: &Path, format: Option<Format>) -> Result<ImageSummary, InspectionError> {
-    // Before it is opened: a pipe would be waited for.
+    // Checked before the file is opened: opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(InspectionError::Path)?;
     let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -81,14 +83,14 @@ fn fixed_vhd(file: &File, length: u64) -> Result<ImageSummary, InspectionError> 
     let at = length.saturating_sub(last.len() as u64);
     let last = match file.read_exact_at(&mut last, at) {
         Ok(()) => last.as_slice(),
-        // The parser says what is wrong with what there is.
+        // The parser reports what is wrong with a file that is too short.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => &[],
         Err(error) => return Err(InspectionError::Read(error)),
     };
     Ok(ImageSummary { format: Format::Vhd, virtual_size: vhd::fixed_size(last, length)?, ..raw_summary(0) })
 }
 
-/// An image with a map, of which the head tells all.
+/// Inspects an image with an allocation map. The head of the image contains all the facts.
 fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, InspectionError> {
     let mut wanted = HEAD_BYTES;
     let (image, backing_file) = loop {
@@ -99,6 +101,9 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
                 if head.len() == wanted && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
             {
                 wanted = usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES);
+            // The file may have more of the head.
+            Err(ImageError::ShortHeader { needed, .. }) if is_more(needed, head.len()) => {
+                head = self::read_head(file, usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES))?;
             }
             opened => break opened?,
         }
@@ -114,6 +119,11 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
     })
 }
 
+/// Returns true if a head of `needed` bytes may be read and is longer than the current head of
+/// `length` bytes. A current head below [`HEAD_BYTES`] is the whole file.
+fn is_more(needed: u64, length: usize) -> bool {
+    needed > length as u64 && length >= HEAD_BYTES && needed <= MAX_HEAD_BYTES as u64
+}
 fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
     match Image::open(format, head) {
         Err(ImageError::BackingFile(_)) => {
@@ -124,7 +134,7 @@ fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), Im
     }
 }
 
-/// The first `length` bytes, or all there are.
+/// Reads the first `length` bytes, or the whole file if it is shorter.
 fn read_head(file: &File, length: usize) -> Result<Vec<u8>, InspectionError> {
     let mut head = vec![0; length];
     let mut filled = 0;

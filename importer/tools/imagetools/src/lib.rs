@@ -1,10 +1,12 @@
-//! Two small executables that tell about images, which stand beside the importer in its image (contract, appendix B). Each has a
-//! module, and a `main` in `src/bin` that calls it:
+//! Two small executables that report facts about images. They are shipped with the importer in its
+//! container image (contract, appendix B). Each has a module, and a `main` in `src/bin` that calls
+//! it:
 //!
-//! * [`size_detection`]: `cdi-image-size-detection`, how large the disk on a volume is;
-//! * [`qemu_img`]: `qemu-img`, of which there is `info` alone.
+//! * [`size_detection`]: `cdi-image-size-detection`, which reports the size of the disk on a
+//!   volume;
+//! * [`qemu_img`]: `qemu-img`, which supports only `info`.
 //!
-//! Both read local files only: nothing that speaks to a network is linked into them.
+//! Both read only local files: no network code is linked into them.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! `qemu-img info`: people and CDI's functional tests look at disks with it inside the importer's image, where QEMU is not.
+//! `qemu-img info`, for people and CDI's functional tests that inspect disks inside the importer's
+//! image, which does not contain QEMU.
 
 use std::ffi::OsString;
 use std::fmt::{self, Write};
@@ -13,7 +14,7 @@ use serde_json::ser::{PrettyFormatter, Serializer};
 
 use crate::image::{self, ImageSummary};
 
-/// Answer to everything else.
+/// The message for every other command.
 const NOT_QEMU: &str = "this qemu-img is from cdi-workers and only has the subcommand info; QEMU's own is in the package \
                         qemu-utils (Debian, Ubuntu) or qemu-img (Fedora, RHEL)";
 
@@ -53,7 +54,7 @@ enum OutputFormat {
     Json,
 }
 
-/// Does what `words` ask for, of which the first is the program's name.
+/// Runs the command in `words`. The first word is the name of the program.
 pub fn main(words: &[OsString]) -> ExitCode {
     let printed = match QemuImgCli::try_parse_from(words) {
         Ok(QemuImgCli { command }) => image_info(command),
@@ -88,7 +89,8 @@ fn image_info(command: QemuImgCommand) -> Result<String, String> {
     }
 }
 
-/// The names and the order of QEMU's `ImageInfo` (`qapi/block-core.json`), as far as an image's head tells.
+/// The fields of QEMU's `ImageInfo` (`qapi/block-core.json`) that the head of an image provides,
+/// in QEMU's order.
 #[derive(Serialize)]
 #[serde(rename_all = "kebab-case")]
 struct QemuImageInfo {
@@ -127,7 +129,7 @@ impl QemuImageInfo {
 
 impl fmt::Display for QemuImageInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Names come from users and images: what would draw on the terminal is made visible.
+        // Names come from users and images, so characters that control the terminal are escaped.
         writeln!(f, "image: {}", printable::escape_text(&self.filename))?;
         writeln!(f, "file format: {}", self.format)?;
         writeln!(f, "virtual size: {} ({} bytes)", HumanSize(self.virtual_size), self.virtual_size)?;
@@ -145,7 +147,8 @@ impl fmt::Display for QemuImageInfo {
     }
 }
 
-/// Bytes in the largest unit of which there is about one, with three digits, as QEMU writes sizes: `1.5 GiB`.
+/// A number of bytes, printed as QEMU prints sizes: three digits, in the largest unit that gives
+/// about 1 or more, such as `1.5 GiB`.
 struct HumanSize(u64);
 
 impl fmt::Display for HumanSize {
@@ -154,7 +157,7 @@ impl fmt::Display for HumanSize {
         let mut number = self.0 as f64;
         let mut units = UNITS.into_iter();
         let mut unit = units.next().unwrap_or_default();
-        // Four digits would be too many.
+        // Four digits before the point would be too many, so the limit is 1000 and not 1024.
         while number >= 1000.0 {
             let Some(larger) = units.next() else { break };
             (number, unit) = (number / 1024.0, larger);

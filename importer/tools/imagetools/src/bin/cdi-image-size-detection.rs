@@ -1,4 +1,4 @@
-//! `cdi-image-size-detection`: says how large the disk on a volume is.
+//! `cdi-image-size-detection`: reports the size of the disk on a volume.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! `qemu-img`: `info` alone of QEMU's program of that name.
+//! `qemu-img`: has only the subcommand `info` of QEMU's program.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
