@@ -1,5 +1,5 @@
-//! `cdi-source-update-poller`: CDI's cron job asks it whether a registry has something new under the name that a DataImportCron
-//! imports from.
+//! `cdi-source-update-poller`: CDI's cron job runs it to find out whether a registry has a new
+//! image under the name that a DataImportCron imports from.
 
 #![forbid(unsafe_code)]
 
@@ -57,14 +57,14 @@ enum PollError {
     Print(#[from] std::io::Error),
 }
 
-/// Compares what `arguments` name with what the DataImportCron knows, and tells it.
+/// Fetches the digest of the image that `arguments` name, and updates the DataImportCron.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let flags = [OWN_FLAGS.as_slice(), &cluster::FLAGS].concat();
     program::start::start_pod(PROGRAM, &flags, arguments, env, async |flags, shutdown| {
         let polling = poll_registry(&flags, env, shutdown.cancel_token());
         match shutdown.cancel_token().run_until_cancelled(polling).await {
             Some(Ok(())) => ExitReason::Done,
-            // As upstream, which ends by the exit code of Go's `log.Fatal`.
+            // As upstream, which exits with the code of Go's `log.Fatal`.
             Some(Err(failure)) => {
                 tracing::error!("{failure}");
                 ExitReason::Internal
@@ -89,7 +89,8 @@ async fn poll_registry(
     Ok(())
 }
 
-/// The digest of what the registry has at `url`: that of the index if it is one.
+/// Returns the digest of the image at `url` in the registry. For an index, it is the digest of the
+/// index itself.
 async fn fetch_digest(
     url: &str,
     flags: &KlogFlags,
@@ -108,7 +109,7 @@ async fn fetch_digest(
         .open_network(&PodPaths::from_env(env), Handle::current(), stop.clone())
         .map_err(|error| failed(error.to_string()))?;
     let reference = url.to_owned();
-    // It waits for its answers on a thread of its own.
+    // `resolve_digest` blocks while it waits for responses, so it runs in its own thread.
     let asked = threads::run_blocking(move || resolve_digest(&reference, &Arc::new(network))).await;
     let asked = asked.map_err(|error| failed(error.to_string()))?;
     asked.map_err(|error| failed(error.to_string()))

@@ -1,4 +1,4 @@
-//! `cdi-source-update-poller`: looks whether a registry has something new for a DataImportCron.
+//! `cdi-source-update-poller`: checks whether a registry has a new image for a DataImportCron.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A DataImportCron in its cluster.
+//! Reads and updates a DataImportCron in its cluster.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,21 +11,21 @@ use program::names::is_subdomain;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// Time of the last look for something new.
+/// Time of the last check for a new image.
 const LAST_TIME: &str = "cdi.kubevirt.io/storage.import.lastCronTime";
-/// Digest that is to be imported next.
+/// Digest of the image to import next.
 const DESIRED_DIGEST: &str = "cdi.kubevirt.io/storage.import.sourceDesiredDigest";
 
-/// Longest silence of the API server.
+/// Maximum silence of the API server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Times that a change is tried before which somebody else has changed the object.
+/// Maximum number of attempts of an update that conflicts with another writer.
 const ATTEMPTS: u32 = 5;
 
-/// The status of a JSON Patch of which a `test` does not hold, as Kubernetes has it.
+/// The status with which Kubernetes answers a JSON Patch whose `test` fails.
 const UNPROCESSABLE: u16 = 422;
 
-/// The reason why the DataImportCron is as it was.
+/// The reason why the DataImportCron was not updated.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CronError {
     #[error("{0:?} cannot be the name of an object or a namespace")]
@@ -36,7 +36,7 @@ pub(super) enum CronError {
     Call { doing: &'static str, namespace: String, name: String, cause: String },
 }
 
-/// The part of it that is read.
+/// The part of a DataImportCron that is read.
 #[derive(Deserialize)]
 struct CronObject {
     metadata: CronMetadata,
@@ -50,7 +50,7 @@ struct CronMetadata {
     resource_version: String,
 }
 
-/// A DataImportCron, to be read and changed.
+/// A DataImportCron that can be read and updated.
 pub(super) struct DataImportCron {
     client: Client,
     namespace: String,
@@ -58,14 +58,15 @@ pub(super) struct DataImportCron {
 }
 
 impl DataImportCron {
-    /// The DataImportCron `namespace/name` of this cluster.
+    /// Creates a client for the DataImportCron `namespace/name` of this cluster.
     pub(super) fn new(mut config: Config, namespace: &str, name: &str) -> Result<Self, CronError> {
         for part in [namespace, name] {
             if !is_subdomain(part) {
                 return Err(CronError::Name(part.to_owned()));
             }
         }
-        // The variables of the environment are about the way to the registry; the cluster is in front of us.
+        // The proxy variables of the environment are for the registry. The cluster is reached
+        // directly.
         config.proxy_url = None;
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
@@ -77,7 +78,8 @@ impl DataImportCron {
         })
     }
 
-    /// Notes that it was looked just now and that `digest` was found. True if that is news.
+    /// Records the time of this check, and the digest that it found. Returns true if the digest is
+    /// new.
     pub(super) async fn report_digest(&self, digest: &str) -> Result<bool, CronError> {
         let mut attempts = 1..=ATTEMPTS;
         loop {
@@ -102,7 +104,7 @@ impl DataImportCron {
         Ok(object.metadata)
     }
 
-    /// The failure, in the API server's own words where it has said something.
+    /// Builds the error for a failed call, with the API server's own message if there is one.
     fn call_error(&self, doing: &'static str, error: &kube::Error) -> CronError {
         CronError::Call {
             doing,
@@ -138,11 +140,12 @@ impl DataImportCron {
     }
 }
 
-/// The JSON Patch (RFC 6902) that notes the time and, if there is one, a new digest.
+/// Builds the JSON Patch (RFC 6902) that records the time and, if given, a new digest.
 fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let mut changes = Vec::new();
     if found.annotations.is_none() {
-        // The empty map would replace annotations that were added meanwhile: the version shows that none were.
+        // The empty map would replace annotations that were added in the meantime. The test of the
+        // version fails in that case.
         changes.push(
             json!({ "op": "test", "path": "/metadata/resourceVersion", "value": found.resource_version }),
         );
@@ -151,7 +154,7 @@ fn build_patch(found: &CronMetadata, digest: Option<&str>) -> Value {
     let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     for (annotation, value) in [(LAST_TIME, Some(now.as_str())), (DESIRED_DIGEST, digest)] {
         if let Some(value) = value {
-            // A slash in a name (RFC 6901 §3).
+            // RFC 6901 §3 escapes a slash in a name this way.
             let name = annotation.replace('/', "~1");
             let path = format!("/metadata/annotations/{name}");
             changes.push(json!({ "op": "add", "path": path, "value": value }));

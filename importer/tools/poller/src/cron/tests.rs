@@ -1,4 +1,4 @@
-//! Patches, and an API server on which somebody else is faster.
+//! Tests of patches, with an API server on which another writer is faster.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use tower::service_fn;
 
 use super::*;
 
-/// Operation and path of each step.
+/// Returns operation and path of each step.
 fn steps(changes: &Value) -> Vec<String> {
     let step = |change: &Value| format!("{} {}", change["op"], change["path"]).replace('"', "");
     changes.as_array().unwrap().iter().map(step).collect()
@@ -29,7 +29,8 @@ fn annotations_are_added_one_by_one_and_the_map_only_where_there_is_none() {
     assert_eq!(steps(&build_patch(&found, None)), all[2..3]);
 }
 
-/// A DataImportCron without annotations, whose first `refusals` patches come too late; and the methods of all requests.
+/// Creates a DataImportCron without annotations, on which the first `refusals` patches conflict
+/// with another writer. Also returns the methods of all requests.
 fn cron(refusals: usize) -> (DataImportCron, Arc<Mutex<Vec<Method>>>) {
     let methods = Arc::<Mutex<Vec<Method>>>::default();
     let seen = Arc::clone(&methods);
