@@ -1,4 +1,4 @@
-//! The work of the pod: a transferred image, or a blank disk.
+//! The work of the pod: imports an image, or creates a blank disk.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::watch::PodWatch;
 /// Message that the controllers expect after every success.
 const COMPLETE: &str = "Import Complete";
 
-/// Everything that the work needs.
+/// The settings and resources that the work needs.
 pub(super) struct PodImport {
     pub(super) config: Config,
     pub(super) paths: PodPaths,
@@ -31,13 +31,14 @@ pub(super) struct PodImport {
 }
 
 impl PodImport {
-    /// Fills the disk and makes sure that it is on the medium. Returns the message for the controller, if any.
+    /// Fills the disk and makes sure that it is on the medium. Returns the message for the
+    /// controller, if there is one.
     pub(super) fn run(&self) -> Result<Option<TerminationMessage>, PodImportError> {
         let message = match &self.config.source {
             SourceConfig::Blank => self.create_blank()?,
             SourceConfig::Remote(remote) => Some(self.import_remote(remote)?),
         };
-        // The data path has synced it. CDI's tests look for these words.
+        // The data path has already synced the disk. CDI's tests look for this message.
         if self.config.product_kind() != ProductKind::Directory {
             tracing::debug!(
                 "Successfully completed fsync({}) syscall, committed to disk",
@@ -57,7 +58,7 @@ impl PodImport {
             self.watch.record_failure(&error);
             PodImportError::from_blank(&error, &options)
         })?;
-        // Nothing was done to such a device, and the controllers expect nothing to be said about it.
+        // Nothing was written to such a device, and the controllers expect no message about it.
         let is_untouched = self.volume.is_device && !self.config.wanted.preallocate;
         Ok((!is_untouched)
             .then(|| TerminationMessage { scratch_space_required: None, ..self.success_message() }))
@@ -79,7 +80,7 @@ impl PodImport {
         Ok(self.complete_message(opened, self.success_message()))
     }
 
-    /// Gives, as the two below do, the checksum that was verified.
+    /// Writes an image to the disk. Returns the verified checksum, as the next two functions do.
     fn transfer_disk(
         &self,
         remote: &RemoteSource,
@@ -119,7 +120,7 @@ impl PodImport {
         Ok(report.checksum)
     }
 
-    /// The difference to what an earlier stage of a warm import brought.
+    /// Applies the difference to the disk that an earlier stage of a warm import has written.
     fn apply_delta(
         &self,
         remote: &RemoteSource,

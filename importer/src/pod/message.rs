@@ -1,17 +1,18 @@
-//! The messages of a pod that fails: CDI's controllers, tests and users know these sentences.
+//! The messages of a pod that fails. CDI's controllers, tests and users know these sentences.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use datapath::observe::TransferPhase;
 use datapath::{Error, disk};
 use volume::messages::{self, ProductKind};
 
-/// Everything after that.
+/// Prefix of most messages. Failures to connect to the source have prefixes of their own.
 pub(super) const PROCESS: &str = "Unable to process data: ";
 
-/// Upstream's words when it reads a container image, which it does when the transfer has begun.
+/// Upstream's words for a failure to read a container image. Upstream reads it only after the
+/// transfer has begun.
 const REGISTRY: &str = "Unable to transfer source data to scratch space: Failed to read registry image: ";
 
-/// The words before the reason why a source of this `kind` could not be opened.
+/// Returns the prefix of messages about a source of this `kind` that could not be opened.
 pub(super) fn connect_prefix(kind: &str) -> String {
     match kind {
         "registry" => format!("{PROCESS}{REGISTRY}"),
@@ -19,19 +20,19 @@ pub(super) fn connect_prefix(kind: &str) -> String {
     }
 }
 
-/// A pod that did not do its work.
+/// The reason why a pod did not do its work.
 #[derive(Debug)]
 pub(super) enum PodImportError {
-    /// Exit 1 with this text; an empty text leaves the termination message alone.
+    /// Exit with code 1 and this text. An empty text leaves the termination message unchanged.
     Text(String),
-    /// Exit 0 with this text as JSON: the controller must not try again.
+    /// Exit with code 0 and this text as JSON, so that the controller does not retry.
     Final(String),
-    /// A signal was obeyed.
+    /// A signal stopped the work.
     Stopped,
 }
 
 impl PodImportError {
-    /// The source could not be opened.
+    /// Creates the error for a source that could not be opened.
     pub(super) fn from_connect(kind: &str, error: &SourceError) -> Self {
         match error.kind() {
             SourceErrorKind::Stopped => Self::Stopped,
@@ -39,7 +40,7 @@ impl PodImportError {
         }
     }
 
-    /// The making of `made` failed while it was in `phase`.
+    /// Creates the error for a transfer that failed in `phase` while it made `made`.
     pub(super) fn from_transfer(error: &Error, phase: TransferPhase, made: ProductKind) -> Self {
         if messages::is_stop(error) {
             return Self::Stopped;
@@ -51,7 +52,7 @@ impl PodImportError {
         }
     }
 
-    /// The blank disk of `options` could not be made.
+    /// Creates the error for a blank disk that could not be made with `options`.
     pub(super) fn from_blank(error: &Error, options: &disk::DiskOptions) -> Self {
         if matches!(error, Error::Stopped) {
             return Self::Stopped;
@@ -62,7 +63,7 @@ impl PodImportError {
         ))
     }
 
-    /// A failure outside of the stages, such as the last sync.
+    /// Creates the error for a failure outside the phases of a transfer, such as the last sync.
     pub(super) fn from_process(cause: impl std::fmt::Display) -> Self {
         Self::Text(format!("{PROCESS}{cause}"))
     }

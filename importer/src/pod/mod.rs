@@ -1,6 +1,7 @@
-//! The pod face: does what CDI's controller expects of its importer pod.
+//! Runs the importer as CDI's importer pod, as CDI's controller expects.
 //!
-//! Flags → log → metrics → environment → volume → source → transfer → fsync → done file → termination message.
+//! The steps: flags → log → metrics → environment → volume → source → transfer → fsync → done file
+//! → termination message.
 
 mod config;
 mod import;
@@ -32,7 +33,8 @@ use self::import::PodImport;
 use self::message::{PROCESS, PodImportError};
 use crate::watch::PodWatch;
 
-/// The kind of source (contract §1.2). Its presence makes the process a pod.
+/// The variable with the kind of source (contract §1.2). Its presence makes the process run as a
+/// pod.
 pub const SOURCE_VARIABLE: &str = "IMPORTER_SOURCE";
 
 const PROGRAM: &str = "cdi-importer";
@@ -53,7 +55,7 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
         Ok(prepared) => prepared,
         Err(message) => return report_failure(&paths, &message),
     };
-    // Apart from the import, which may hang: the message is written all the same.
+    // This is separate from the import, which may hang: the message has to be written even then.
     let ending = ExitReporter { done_file: config.done_file.clone(), paths: paths.clone(), shutdown };
     let import = PodImport {
         watch: Arc::new(PodWatch::new(&registry, IMPORT_PROGRESS, &config.owner_uid, config.product_kind())),
@@ -68,7 +70,8 @@ async fn run_import(env: &dyn NamedStrings, shutdown: ShutdownRequest) -> ExitRe
     ending.report_outcome(ended)
 }
 
-/// The configuration and the volume; or the termination message, which is empty where upstream leaves none.
+/// Returns the configuration and the volume. The error is the termination message; it is empty
+/// where upstream does not write one.
 fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, TargetVolume), String> {
     let config = Config::from_env(env).map_err(|refusal| {
         refusal.log_errors();
@@ -76,7 +79,7 @@ fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, T
     })?;
     let volume = TargetVolume::for_pod(paths, config.wanted.size, config.product_kind()).map_err(
         |error| match config.product_kind() {
-            // The stage before has left no disk.
+            // The previous stage has not left a disk.
             made if made.is_in_place() => format!("{PROCESS}{}", messages::no_base(error, made)),
             _ => {
                 tracing::error!("cannot tell the space of the target: {error}");
@@ -93,7 +96,7 @@ fn prepare_import(env: &dyn NamedStrings, paths: &PodPaths) -> Result<(Config, T
     Ok((config, volume))
 }
 
-/// Logs `message`, leaves it for the kubelet, and gives the exit code.
+/// Logs `message`, writes it to the termination log for the kubelet, and returns the exit code.
 fn report_failure(paths: &PodPaths, message: &str) -> ExitReason {
     if !message.is_empty() {
         tracing::error!("{message}");
@@ -104,7 +107,7 @@ fn report_failure(paths: &PodPaths, message: &str) -> ExitReason {
     ExitReason::Internal
 }
 
-/// The end of the process, as the kubelet and the controller see it.
+/// Reports the end of the process to the kubelet and the controller.
 struct ExitReporter {
     done_file: Option<PathBuf>,
     paths: PodPaths,
@@ -134,7 +137,8 @@ impl ExitReporter {
         }
     }
 
-    /// A success: the done file first, so that the side container ends even if the message cannot be written.
+    /// Reports a success. The done file comes first, so that the side container exits even if the
+    /// message cannot be written.
     fn report_success(&self, message: Option<&TerminationMessage>) -> ExitReason {
         if let Some(file) = &self.done_file {
             node_pull::create_done_file(file);

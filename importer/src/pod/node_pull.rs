@@ -1,4 +1,5 @@
-//! Node pull: a side container with the user's image serves the disk, and files tell who is ready.
+//! Node pull: a side container with the user's image serves the disk, and files signal when each
+//! side is ready.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -13,19 +14,20 @@ use url::Url;
 
 use super::message::PodImportError;
 
-/// Pause between two looks for the ready file, and their number.
+/// Pause between two checks for the ready file, and the number of checks.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 const POLLS: u32 = 60;
 
-/// The largest file name that the ready file may hold (`NAME_MAX` is 255).
+/// Maximum length of the file name in the ready file (`NAME_MAX` is 255).
 const MAX_READY_BYTES: u64 = 4096;
-/// The largest answer about the container that is read.
+/// Maximum size of the information about the container.
 const MAX_INFO_BYTES: usize = 1 << 20;
 
-/// Name of the disk until the side container's server knows a better one.
+/// Name of the disk in the endpoint, used until the side container provides the actual name.
 const DEFAULT_DISK: &str = "disk.img";
 
 /// Waits until `file` exists and returns its content: the name of the disk in the side container.
+/// Fails after [`POLLS`] checks.
 pub(super) fn wait_for_ready(
     file: &Path,
     poll: Duration,
@@ -51,13 +53,15 @@ fn read_name(file: &Path) -> io::Result<String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// `endpoint` with its trailing `disk.img` replaced by `name`; an empty name keeps it.
+/// Returns `endpoint` with its trailing `disk.img` replaced by `name`. An empty name changes
+/// nothing.
 pub(super) fn endpoint_of(endpoint: &Url, name: &str) -> Url {
     let mut url = endpoint.clone();
     if let Some(folder) = endpoint.path().strip_suffix(DEFAULT_DISK)
         && !name.is_empty()
     {
-        // Not `set_path`: a `?` or `%` in the name is a character of the name.
+        // Segments instead of `set_path`: a `?` or `%` in the name is part of the name and has to
+        // be escaped.
         url.set_path(folder);
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().extend(name.split('/'));
@@ -66,15 +70,15 @@ pub(super) fn endpoint_of(endpoint: &Url, name: &str) -> Url {
     url
 }
 
-/// The URL at which the side container tells about itself.
+/// Returns the URL where the side container provides information about itself.
 pub(super) fn info_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     url.set_path("/info");
     url
 }
 
-/// Labels for the volume, from the environment of the user's container: the JSON `{"env": ["NAME=value", …]}`.
-/// Having none is no reason to fail.
+/// Reads labels for the volume from the environment of the user's container, which is the JSON
+/// `{"env": ["NAME=value", …]}`. A failure is only logged, because labels are optional.
 pub(super) fn read_labels(info: &dyn Source) -> BTreeMap<String, String> {
     match read_info(info) {
         Ok(variables) => labels_of(&variables),
@@ -85,7 +89,7 @@ pub(super) fn read_labels(info: &dyn Source) -> BTreeMap<String, String> {
     }
 }
 
-/// The labels among the variables of a container: `NAME=value` each.
+/// Returns the labels among the variables of a container. Each variable is `NAME=value`.
 pub(super) fn labels_of(variables: &[String]) -> BTreeMap<String, String> {
     variables.iter().filter_map(|variable| parse_label(variable)).collect()
 }
@@ -108,7 +112,8 @@ fn read_info(info: &dyn Source) -> Result<Vec<String>, String> {
     Ok(info.env)
 }
 
-/// `A_B_KUBEVIRT_IO_C_D=v` is label `a.b.kubevirt.io/c-d: v`; other variables are none.
+/// Converts `A_B_KUBEVIRT_IO_C_D=v` to the label `a.b.kubevirt.io/c-d: v`. Returns `None` for
+/// other variables.
 fn parse_label(variable: &str) -> Option<(String, String)> {
     const MARK: &str = "KUBEVIRT_IO_";
     let (name, value) = variable.split_once('=')?;
@@ -125,7 +130,8 @@ fn parse_label(variable: &str) -> Option<(String, String)> {
     Some((key.to_lowercase(), value.to_owned()))
 }
 
-/// Tells the side container that its disk is no longer needed. It must not exist yet; a failure is only logged.
+/// Creates the done file, by which the side container knows that its disk is no longer needed. The
+/// file must not exist yet. A failure is only logged.
 pub(super) fn create_done_file(file: &Path) {
     let created = OpenOptions::new().write(true).create_new(true).mode(0o666).open(file);
     if let Err(error) = created {

@@ -16,7 +16,8 @@ use super::import::PodImport;
 use super::message::PodImportError;
 use super::node_pull;
 
-/// The source, and the side container that is asked about the image it runs when the disk is complete.
+/// An open source. If a side container serves it, that container is asked about its image once the
+/// disk is complete.
 pub(super) struct ConnectedSource {
     pub(super) source: Box<dyn Source>,
     remarks: SourceInfo,
@@ -24,7 +25,8 @@ pub(super) struct ConnectedSource {
 }
 
 impl PodImport {
-    /// Opens what `remote` names. What goes wrong here is told apart from what goes wrong with the bytes.
+    /// Opens the source `remote`. Failures to open it are reported apart from failures of the
+    /// transfer.
     pub(super) fn open_source(&self, remote: &RemoteSource) -> Result<ConnectedSource, PodImportError> {
         let file_name = match &self.config.ready_file {
             Some(file) => node_pull::wait_for_ready(file, node_pull::POLL, &self.stop)?,
@@ -38,7 +40,8 @@ impl PodImport {
         })
     }
 
-    /// `file_name` is what a side container calls the disk; empty without one.
+    /// Connects to the source. `file_name` is the name of the disk in a side container; it is
+    /// empty without one.
     fn connect_source(&self, remote: &RemoteSource, file_name: &str) -> Result<ConnectedSource, SourceError> {
         let opened = remote.network.clone().open_network(&self.paths, self.handle.clone(), self.stop.clone());
         let mut network = opened.map_err(|error| {
@@ -60,7 +63,7 @@ impl PodImport {
         })
     }
 
-    /// Adds to `message` what came with the disk.
+    /// Adds the information that came with the disk to `message`.
     pub(super) fn complete_message(
         &self,
         connected: ConnectedSource,
@@ -83,7 +86,7 @@ impl PodImport {
     }
 }
 
-/// The labels for the volume that a side container tells, which serves the disk at `place`.
+/// Reads the labels for the volume from the side container that serves the disk at `place`.
 fn labels_of(mut place: SourceLocation, network: &Arc<Network>) -> BTreeMap<String, String> {
     if let SourceLocation::Http { url, .. } = &mut place {
         *url = node_pull::info_url(url);

@@ -1,4 +1,4 @@
-//! The environment that CDI's controller gives the pod, as types.
+//! Reads the environment that CDI's controller gives the pod.
 
 mod source;
 
@@ -17,20 +17,20 @@ pub(super) use self::source::{RemoteSource, SourceConfig};
 use super::SOURCE_VARIABLE;
 use super::message::{PROCESS, connect_prefix};
 
-/// Kubernetes quantity: the size that was asked for.
+/// Kubernetes quantity: the requested size of the disk.
 const IMAGE_SIZE: &str = "IMPORTER_IMAGE_SIZE";
-/// Fraction of the volume that its filesystem keeps; anything unparsable is 0.
+/// Fraction of the volume that is reserved for its filesystem; an unparsable value counts as 0.
 const FILESYSTEM_OVERHEAD: &str = "FILESYSTEM_OVERHEAD";
-/// The value of the one label of the progress metric.
+/// The value of the only label of the progress metric.
 const OWNER_UID: &str = "OWNER_UID";
-/// Mandatory boolean.
+/// Boolean; must be set.
 const PREALLOCATION: &str = "PREALLOCATION";
 const READY_FILE: &str = "IMPORTER_READY_FILE";
 const DONE_FILE: &str = "IMPORTER_DONE_FILE";
 /// `TRYNONE`: bypass the page cache where possible.
 const CACHE_MODE: &str = "CACHE_MODE";
 
-/// Everything the environment says.
+/// The complete configuration of the pod.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) source: SourceConfig,
@@ -42,7 +42,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// The product of the pod.
+    /// Returns the kind of product that the pod makes.
     pub(super) fn product_kind(&self) -> ProductKind {
         match &self.source {
             SourceConfig::Remote(remote) => remote.made,
@@ -50,15 +50,17 @@ impl Config {
         }
     }
 
-    /// Reads all variables; every bad one is in the error.
+    /// Reads all variables. The error contains every bad one.
     pub(super) fn from_env(env: &dyn NamedStrings) -> Result<Self, EnvironmentError> {
         let mut reader = EnvReader::new(env);
-        // In the order in which upstream looks at them: `message` tells the first bad one.
+        // The variables are read in upstream's order, because the termination message names the
+        // first bad one.
         let preallocate = reader.read_required(PREALLOCATION, go_bool);
         let image_size = reader.read_parsed(IMAGE_SIZE, quantity::parse_bytes);
         let source = SourceConfig::from_env(&mut reader, env);
         let config = Self {
-            // A source that cannot be read has left an error, with which `finish` fails.
+            // A source that cannot be read has left an error in the reader, so `into_result` fails
+            // below.
             source: source.unwrap_or(SourceConfig::Blank),
             owner_uid: reader.read_text(OWNER_UID).unwrap_or_default(),
             wanted: DiskRequest {
@@ -83,24 +85,25 @@ impl Config {
     }
 }
 
-/// An environment that cannot be worked with.
+/// An environment with bad variables.
 #[derive(Debug)]
 pub(super) struct EnvironmentError {
-    /// The kind of source, whether or not there is such a kind.
+    /// The kind of source as given, which may be unknown.
     kind: String,
     errors: EnvErrors,
 }
 
 impl EnvironmentError {
-    /// Every bad variable, for the log.
+    /// Logs every bad variable.
     pub(super) fn log_errors(&self) {
         for (name, reason) in self.errors.iter() {
             tracing::error!("environment variable {name}: {reason}");
         }
     }
 
-    /// The termination message: what upstream's importer says about the first bad variable in the order in
-    /// which it looks at them. Empty where it ends without one.
+    /// Returns the termination message: the message of upstream's importer about the first bad
+    /// variable, in the order in which upstream reads them. It is empty where upstream exits
+    /// without one.
     pub(super) fn termination_message(&self) -> String {
         let is_silent =
             |name, reason: &str| name == PREALLOCATION || reason.starts_with("Unsupported content type");

@@ -1,4 +1,4 @@
-//! The source of the disk: the variables of each kind.
+//! Reads the source of the disk from the variables of its kind.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ use super::{IMAGE_SIZE, SOURCE_VARIABLE};
 
 /// URL of the object.
 pub(super) const ENDPOINT: &str = "IMPORTER_ENDPOINT";
-/// `kubevirt` (a disk image) or `archive` (a tar).
+/// `kubevirt` (a disk image) or `archive` (a tar archive).
 pub(super) const CONTENT_TYPE: &str = "IMPORTER_CONTENTTYPE";
-/// Any name with this prefix holds one `Name: value`.
+/// Prefix of variables that hold one header each, as `Name: value`.
 pub(super) const EXTRA_HEADER: &str = "IMPORTER_EXTRA_HEADER_";
-/// `algorithm:hex` of the whole object.
+/// Checksum of the whole object, as `algorithm:hex`.
 pub(super) const CHECKSUM: &str = "IMPORTER_CHECKSUM";
 /// `node`: a side container with the user's image serves the disk.
 pub(super) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
@@ -31,17 +31,18 @@ pub(super) const PULL_METHOD: &str = "IMPORTER_PULL_METHOD";
 const GOOGLE_CREDENTIALS: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// Path at which CDI mounts the key file of a DataVolume.
 const GOOGLE_SECRET: &str = "/google/credentials.json";
-/// The platform of a multi-arch image, as Go spells it.
+/// The platform of a multi-architecture image, as Go spells it.
 const ARCHITECTURE: &str = "IMPORTER_REGISTRY_IMAGE_ARCHITECTURE";
-/// The disk of an oVirt engine.
+/// The ID of the disk in an oVirt engine.
 pub(super) const DISK_ID: &str = "IMPORTER_DISK_ID";
-/// The uuid of a VMware machine, the file of its disk, and the thumbprint of the server's certificate.
+/// The UUID of a VMware virtual machine, the file of its disk, and the thumbprint of the server's
+/// certificate.
 const UUID: &str = "IMPORTER_UUID";
 const BACKING_FILE: &str = "IMPORTER_BACKING_FILE";
 const THUMBPRINT: &str = "IMPORTER_THUMBPRINT";
-/// The snapshot that is copied.
+/// The snapshot to copy.
 const CURRENT_CHECKPOINT: &str = "IMPORTER_CURRENT_CHECKPOINT";
-/// The snapshot that the target already holds: what is copied is the difference.
+/// The snapshot that the target already holds. Only the difference to it is copied.
 pub(super) const PREVIOUS_CHECKPOINT: &str = "IMPORTER_PREVIOUS_CHECKPOINT";
 
 /// The source of the disk.
@@ -53,26 +54,26 @@ pub(crate) enum SourceConfig {
     Remote(Box<RemoteSource>),
 }
 
-/// An object on a network, and what it becomes.
+/// An object on a network, and the product that is made from it.
 #[derive(Debug)]
 pub(crate) struct RemoteSource {
     pub(crate) network: PodNetwork,
     pub(crate) place: SourceLocation,
-    /// A side container with the user's image serves the disk.
+    /// True if a side container with the user's image serves the disk.
     pub(crate) is_node_pull: bool,
     pub(crate) made: ProductKind,
-    /// Digest of the whole object.
+    /// Checksum of the whole object.
     pub(crate) checksum: Option<Checksum>,
 }
 
 impl RemoteSource {
-    /// True where upstream looks at a header of 512 bytes (contract §1.9). Of a container image it does that with the layer, and not
-    /// with the disk in it.
+    /// Returns true where upstream reads a header of 512 bytes (contract §1.9). For a container
+    /// image, upstream does that with the layer and not with the disk in it.
     pub(crate) fn needs_full_header(&self) -> bool {
         !matches!(self.place, SourceLocation::Registry { .. })
     }
 
-    /// Snapshot that the target must hold for the difference to it to make sense.
+    /// Returns the snapshot that the target must hold. The difference is relative to it.
     pub(crate) fn base_snapshot(&self) -> Option<&str> {
         location_base(&self.place)
     }
@@ -94,7 +95,7 @@ fn read_checkpoints(reader: &EnvReader<'_>) -> Checkpoints {
 }
 
 impl SourceConfig {
-    /// `None` when something was rejected.
+    /// Reads the source. Returns `None` if a variable was rejected.
     pub(super) fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
         let kind = reader.read_text(SOURCE_VARIABLE).unwrap_or_default();
         // CDI's API treats a missing content type as a disk image.
@@ -103,7 +104,8 @@ impl SourceConfig {
             return read_blank(reader, &content);
         }
         let made = read_made(reader, &kind, &content)?;
-        // All three look at their variables, whatever the others found.
+        // All three read their variables even if another one has failed, so that every error is
+        // reported.
         let place = read_place(reader, env, &kind);
         let checksum = read_checksum(reader);
         let network = PodNetwork::from_env(reader, env);
@@ -111,7 +113,8 @@ impl SourceConfig {
         let is_node_pull = matches!(place, SourceLocation::Http { .. })
             && reader.read_text(PULL_METHOD).as_deref() == Some("node");
         Some(Self::Remote(Box::new(RemoteSource {
-            // A container of the same pod is asked directly: upstream verifies nothing there.
+            // The object comes from a container of the same pod, where upstream does not verify a
+            // checksum.
             checksum: checksum.filter(|_| !is_node_pull),
             network,
             made: match location_base(&place) {
@@ -137,7 +140,7 @@ fn read_blank(reader: &mut EnvReader<'_>, content: &str) -> Option<SourceConfig>
 }
 
 fn read_made(reader: &mut EnvReader<'_>, kind: &str, content: &str) -> Option<ProductKind> {
-    // A store may hold what any HTTP server may.
+    // A store may hold anything that an HTTP server may hold.
     let is_store = STORES.iter().any(|store| store.kind.name() == kind);
     let (variable, reason) = match (if is_store { "http" } else { kind }, content) {
         ("http" | "registry" | "imageio" | "vddk", "kubevirt") => return Some(ProductKind::Disk),
@@ -174,7 +177,8 @@ fn read_place(reader: &mut EnvReader<'_>, env: &dyn NamedStrings, kind: &str) ->
             store: STORES.into_iter().find(|store| store.kind.name() == kind)?,
             url: require_endpoint(reader)?,
             options: ObjectOptions {
-                // Another file is not the DataVolume's: it was mounted into the pod, and is the policy's business.
+                // Any other file does not belong to the DataVolume: it was mounted into the pod,
+                // and the policy decides about it.
                 key_file: reader
                     .read_text(GOOGLE_CREDENTIALS)
                     .map(PathBuf::from)
@@ -189,7 +193,7 @@ fn read_vddk(reader: &mut EnvReader<'_>, paths: &PodPaths) -> Option<SourceLocat
     let endpoint = http_endpoint(reader);
     let (uuid, backing_file) = (require_text(reader, UUID), require_text(reader, BACKING_FILE));
     let checkpoints = read_checkpoints(reader);
-    // Here, before the disk of the stages until now would make place for another one.
+    // Checked here, before a new disk would replace the disk of the previous stages.
     if checkpoints.previous.is_some() && checkpoints.current.is_none() {
         reader.reject_variable(PREVIOUS_CHECKPOINT, "previous checkpoint set without current");
         return None;
@@ -227,7 +231,7 @@ fn read_http(reader: &mut EnvReader<'_>) -> Option<SourceLocation> {
 
 fn read_checksum(reader: &mut EnvReader<'_>) -> Option<Checksum> {
     let checksum = reader.read_parsed(CHECKSUM, |text| {
-        // Blanks are as good as nothing.
+        // A blank value counts as not set.
         if text.trim().is_empty() { Ok(None) } else { text.parse().map(Some) }
     });
     checksum.flatten()
@@ -243,7 +247,7 @@ fn require_endpoint(reader: &mut EnvReader<'_>) -> Option<String> {
 
 fn http_endpoint(reader: &mut EnvReader<'_>) -> Option<Url> {
     let text = require_endpoint(reader)?;
-    // The text is not repeated: it may hold a password.
+    // The error does not repeat the text, which may contain a password.
     let problem = match Url::parse(&text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") => return Some(url),
         Ok(url) => format!("unsupported protocol scheme {:?}", url.scheme()),
