@@ -1,4 +1,4 @@
-//! The flags and the secret that both populators have.
+//! The flags and the secret that both populators use.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,8 @@ const VOLUME_PATH: &str = "volume-path";
 const OWNER_UID: &str = "owner-uid";
 const PVC_SIZE: &str = "pvc-size";
 
-/// The flags of both. The secret's name says nothing more: its keys are variables already.
+/// The flags of both populators. The name of the secret has no effect, because the keys of the
+/// secret are environment variables already.
 pub(super) const FLAGS: [OwnFlag; 4] = [
     OwnFlag {
         name: VOLUME_PATH,
@@ -31,27 +32,27 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
     },
 ];
 
-/// Certificates to trust instead of the system's, in PEM.
+/// Certificates in PEM to trust instead of the system's.
 const CA_CERTIFICATE: &str = "cacert";
 
-/// Upstream's words.
+/// Upstream's message.
 const MALFORMED: &str = "CA certificate is malformed, failed to configure the CA cert pool";
 
-/// Everything that a populator is told.
+/// The complete configuration of a populator.
 #[derive(Debug)]
 pub(super) struct PopulatorConfig {
     pub(super) place: SourceLocation,
-    /// The way there; nobody observes it yet.
+    /// The network access to the source, which has no observer yet.
     pub(super) network: Network,
     pub(super) volume_path: PathBuf,
     pub(super) owner_uid: String,
-    /// Bytes of the claim, if they are told.
+    /// Size of the claim in bytes, if it is given.
     pub(super) size: Option<u64>,
     pub(super) limits: TransferLimits,
 }
 
 impl PopulatorConfig {
-    /// Reads the flags and the secret; the error is a sentence.
+    /// Reads the flags and the secret. The error is a message for the log.
     pub(super) fn from_flags(
         populator: Populator,
         flags: &KlogFlags,
@@ -67,7 +68,7 @@ impl PopulatorConfig {
             Populator::Ovirt => ovirt::read_source(flags, &mut reader)?,
         };
         let roots = match reader.read_text(CA_CERTIFICATE) {
-            // As upstream: one who names an authority trusts no other.
+            // As upstream: if an authority is given, no other one is trusted.
             Some(pem) => TrustedRoots::from_pem(pem.as_bytes()),
             None => Some(TrustedRoots::from_system()),
         };
@@ -94,7 +95,7 @@ impl PopulatorConfig {
     }
 }
 
-/// The bytes of the claim; 0 is upstream's word for those that are not told.
+/// Parses the size of the claim in bytes. As in upstream, 0 means that the size is not given.
 fn parse_size(flags: &KlogFlags) -> Result<Option<u64>, String> {
     let Some(text) = flags.own_value(PVC_SIZE) else {
         return Ok(None);

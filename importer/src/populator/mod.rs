@@ -1,7 +1,8 @@
-//! The populators of Forklift: fill a claim from an OpenStack's image service or an oVirt engine.
+//! The populators of Forklift, which fill a claim from the image service of an OpenStack cloud or
+//! from an oVirt engine.
 //!
-//! Flags say what comes and where to, the keys of a secret are variables of the environment. The controller looks at the exit code and
-//! the progress, and starts what failed again.
+//! Flags name the source and the target; the keys of a secret are environment variables. The
+//! controller reads the exit code and the progress, and restarts a populator that failed.
 
 mod config;
 mod openstack;
@@ -29,7 +30,7 @@ use self::config::PopulatorConfig;
 use self::populate::{PopulateError, populate_volume};
 use crate::watch::PodWatch;
 
-/// A populator: the program by this name.
+/// A populator, named after its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Populator {
     /// `openstack-populator`.
@@ -39,7 +40,7 @@ pub enum Populator {
 }
 
 impl Populator {
-    /// The populator that a program started as `name` is.
+    /// Returns the populator for a program that was started as `name`.
     pub fn from_program_name(name: &OsStr) -> Option<Self> {
         let file = Path::new(name).file_name();
         [Self::OpenStack, Self::Ovirt]
@@ -50,7 +51,8 @@ impl Populator {
     /// Fills the volume that `arguments` name, with the secret in `env`.
     pub fn main(self, arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         let flags = [config::FLAGS.as_slice(), self.own_flags()].concat();
-        // The controller asks for no verbosity, and upstream's log says how far it is all the same.
+        // The controller does not set the verbosity, but upstream's log always shows the progress,
+        // so the default level is 1.
         let arguments = [&[OsString::from("-v=1")], arguments].concat();
         start::start_pod(self.program_name(), &flags, &arguments, env, |flags, shutdown| {
             self.run(flags, env, shutdown)
@@ -103,7 +105,8 @@ impl Populator {
     }
 }
 
-/// The end as upstream's programs end, with the `Fatal` of their log: the pod is started again.
+/// Logs the failure and exits as upstream's programs do with the `Fatal` of their log. The pod is
+/// restarted.
 fn report_failure(sentence: &str) -> ExitReason {
     tracing::error!("{sentence}");
     ExitReason::Fatal

@@ -1,4 +1,4 @@
-//! `openstack-populator`: an image of an OpenStack cloud.
+//! `openstack-populator`: imports an image from an OpenStack cloud.
 
 use program::env::EnvReader;
 use program::flags::{KlogFlags, OwnFlag};
@@ -15,7 +15,7 @@ pub(super) const FLAGS: [OwnFlag; 2] = [
     OwnFlag { name: IMAGE_ID, purpose: "(mandatory) the image's id" },
 ];
 
-/// `None` when a key of the secret was rejected.
+/// Reads the source. Returns `None` if a key of the secret was rejected.
 pub(super) fn read_source(
     flags: &KlogFlags,
     reader: &mut EnvReader<'_>,
@@ -29,7 +29,7 @@ pub(super) fn read_source(
     Ok(Some(PopulatorSource {
         place: SourceLocation::Glance(options),
         credentials: None,
-        // As upstream: what is no boolean is false.
+        // As upstream: a value that is not a boolean counts as false.
         insecure: reader.lenient_bool(INSECURE),
     }))
 }

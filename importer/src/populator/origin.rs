@@ -1,8 +1,9 @@
-//! The part of a configuration that only one of the populators has.
+//! The part of the configuration that differs between the populators.
 
 use sources::{BasicCredentials, SourceLocation};
 
-/// Boolean in the secrets of both, which they read in different ways: verify no certificate.
+/// Boolean in the secrets of both populators: do not verify certificates. Each populator parses it
+/// in its own way.
 pub(super) const INSECURE: &str = "insecureSkipVerify";
 
 /// The source of a disk.

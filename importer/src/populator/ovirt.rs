@@ -1,4 +1,4 @@
-//! `ovirt-populator`: a disk of an oVirt engine.
+//! `ovirt-populator`: imports a disk from an oVirt engine.
 
 use program::env::{EnvReader, go_bool};
 use program::flags::{KlogFlags, OwnFlag};
@@ -11,7 +11,7 @@ use super::origin::{INSECURE, PopulatorSource};
 const ENGINE_URL: &str = "engine-url";
 const DISK_ID: &str = "disk-id";
 
-/// `admin@internal`, or the like.
+/// The user name, such as `admin@internal`.
 const USER: &str = "user";
 const PASSWORD: &str = "password";
 
@@ -22,7 +22,7 @@ pub(super) const FLAGS: [OwnFlag; 4] = [
     OwnFlag { name: "cr-namespace", purpose: "accepted, no effect" },
 ];
 
-/// `None` when a key of the secret was rejected.
+/// Reads the source. Returns `None` if a key of the secret was rejected.
 pub(super) fn read_source(
     flags: &KlogFlags,
     reader: &mut EnvReader<'_>,

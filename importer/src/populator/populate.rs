@@ -1,4 +1,4 @@
-//! The work: one transfer.
+//! The work of a populator: one transfer.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,15 +14,15 @@ use volume::{DiskRequest, TargetVolume, messages};
 use super::config::PopulatorConfig;
 use crate::watch::PodWatch;
 
-/// Name of the only file that is made.
+/// Name of the only file that may be created.
 const DISK_IMAGE: &str = "disk.img";
 
 /// The reason why the volume was not filled.
 #[derive(Debug)]
 pub(super) enum PopulateError {
-    /// A sentence.
+    /// The message of the failure.
     Failed(String),
-    /// A signal was obeyed.
+    /// A signal stopped the work.
     Stopped,
 }
 
@@ -57,14 +57,16 @@ pub(super) fn populate_volume(config: PopulatorConfig, watch: &Arc<PodWatch>) ->
     Ok(())
 }
 
-/// The disk at `path`, of at most `size` bytes if it is a file.
+/// Returns the options for the disk at `path`. If it is a file, it has at most `size` bytes.
 fn disk_options(path: &Path, size: Option<u64>) -> Result<disk::DiskOptions, TargetError> {
-    // A device that is not there would else become a file among the devices, in the memory of the node.
+    // Without this check, a missing device would become a regular file in `/dev`, in the memory of
+    // the node.
     if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !disk::is_block_device(path) {
         let problem = format!("it is no block device, and no file but {DISK_IMAGE} is made");
         return Err(TargetError::new("open", path, io::Error::other(problem)));
     }
-    // A file keeps the size of its image, as with upstream. Grown to the size of the claim it would be more than its filesystem can
-    // hold: no variable tells a populator what part of the volume that keeps for itself, as one tells the importer.
+    // A file keeps the size of its image, as with upstream. Grown to the size of the claim, it
+    // would be larger than its filesystem can hold: unlike the importer, a populator gets no
+    // variable with the part of the volume that the filesystem keeps for itself.
     Ok(TargetVolume::for_path(path, size)?.target_options(&DiskRequest::default()))
 }
