@@ -1,4 +1,4 @@
-//! Bytes of an open file into the outlet, every read checked.
+//! Copies bytes of an open file into the outlet, and checks every read.
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -10,17 +10,17 @@ use rustix::io::Errno;
 
 use super::VolumeReadError;
 
-/// A file whose size was announced.
+/// A file whose size was announced to the receiver.
 #[derive(Clone, Copy)]
 pub(super) struct AnnouncedFile<'f> {
     pub(super) file: BorrowedFd<'f>,
-    /// For messages.
+    /// The path of the file, for messages.
     pub(super) path: &'f Path,
     pub(super) size: u64,
 }
 
 impl AnnouncedFile<'_> {
-    /// Copies all of the file; holes become zeros without being read.
+    /// Copies the whole file. Holes become zeros without being read.
     pub(super) fn copy_contents(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         let mut offset = 0;
         while offset < self.size {
@@ -55,7 +55,7 @@ impl AnnouncedFile<'_> {
         Ok(())
     }
 
-    /// The error for a file that ends at byte `at` now.
+    /// Returns the error for a file that now ends at byte `at`.
     pub(super) fn shrunk_error(&self, at: u64) -> VolumeReadError {
         VolumeReadError::Shrank { path: self.path.to_owned(), announced: self.size, at }
     }

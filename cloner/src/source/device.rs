@@ -1,4 +1,4 @@
-//! A block device, or a file with a disk: its bytes from the first to the last.
+//! Reads a block device, or a file with a disk, from its first byte to its last.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::VolumeReadError;
 
-/// A disk.
+/// An open disk.
 pub(crate) struct DeviceSource {
     local: LocalFile,
     path: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct DeviceSource {
 impl DeviceSource {
     pub(super) fn open(path: &Path) -> Result<Self, VolumeReadError> {
         let fail = |action| move |errno| VolumeReadError::from_errno(action, path, errno);
-        // A pipe would wait for a writer.
+        // Without `NONBLOCK`, opening a pipe would wait for a writer.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = rustix::fs::open(path, flags, Mode::empty()).map_err(fail("open"))?;
         let stat = rustix::fs::fstat(&file).map_err(fail("stat"))?;
@@ -35,12 +35,12 @@ impl DeviceSource {
         })
     }
 
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.local.size()
     }
 
-    /// The place of these bytes.
+    /// Returns the location of the disk's bytes.
     pub(super) fn storage_location(&self) -> Option<StorageLocation> {
         StorageLocation::from_file(&self.local)
     }
@@ -55,7 +55,8 @@ impl DeviceSource {
                 None => break,
             }
         }
-        // Holes are not read, so that a file that became shorter may look like one with a hole at its end.
+        // Holes are not read, so a file that became shorter may look like one with a hole at its
+        // end.
         let end = self.local.size_now();
         let end = end.map_err(|source| io_error("find the size of", &self.path, source))?;
         let (path, announced) = (&self.path, self.size());

@@ -1,4 +1,4 @@
-//! One file of a tree: its header and its data.
+//! Appends one file of a tree to the archive: its header and its data.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -10,11 +10,11 @@ use rustix::fs::Stat;
 use super::copy::AnnouncedFile;
 use super::{VolumeReadError, holes};
 
-/// The unit of `st_blocks`.
+/// The unit of `st_blocks` (stat(2)).
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Appends the open file `file`, whose name in the archive is `name` and whose metadata is `stat`; holes stay holes if
-/// `sparse`.
+/// Appends the open file `file` with the name `name` in the archive. `stat` is the metadata of the
+/// file. Holes stay holes if `sparse`.
 pub(super) fn append_file(
     file: BorrowedFd<'_>,
     path: &Path,
@@ -38,7 +38,8 @@ pub(super) fn append_file(
     check_unchanged(&open, stat)
 }
 
-/// True if the file has holes, by GNU tar's guess: it takes less space than its size.
+/// Returns true if the file has holes. Uses GNU tar's heuristic: the file takes less space than
+/// its size.
 fn has_holes(stat: &Stat, size: u64) -> bool {
     u64::try_from(stat.st_blocks).unwrap_or(0) * STAT_BLOCK_BYTES < size
 }
@@ -64,7 +65,8 @@ fn append_sparse(
     Ok(())
 }
 
-/// Fails if the file changed: bytes not yet read may be missing by now, and others may differ.
+/// Fails if the file became shorter, because bytes not yet read may be missing. Logs a warning if
+/// it grew or was written to.
 fn check_unchanged(open: &AnnouncedFile<'_>, before: &Stat) -> Result<(), VolumeReadError> {
     let now = rustix::fs::fstat(open.file.as_fd())
         .map_err(|errno| VolumeReadError::from_errno("stat", open.path, errno))?;

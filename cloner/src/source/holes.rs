@@ -1,4 +1,4 @@
-//! The data of a file as regions of a tar.
+//! Finds the data of a file as regions of a tar archive.
 
 use std::os::fd::BorrowedFd;
 
@@ -6,10 +6,11 @@ use datapath::archive::write::{DataRegion, MAX_REGIONS};
 use datapath::local::next_data;
 use rustix::io::Errno;
 
-/// Regions of a tar lie in blocks of this size.
+/// Size of the blocks in which the regions of a tar archive lie.
 const BLOCK_BYTES: u64 = 512;
 
-/// All data of a file of `size` bytes, in whole blocks. If there is more of it than a tar may hold, small holes count as data.
+/// Returns all data of a file of `size` bytes, in whole blocks. If there are more regions than a
+/// tar archive may hold, small holes count as data.
 pub(super) fn data_regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<DataRegion>, Errno> {
     let mut least_hole = 1;
     loop {
@@ -20,7 +21,8 @@ pub(super) fn data_regions(file: BorrowedFd<'_>, size: u64) -> Result<Vec<DataRe
     }
 }
 
-/// The regions between holes of at least `least_hole` bytes; `None` if there are more than `most`.
+/// Returns the regions between holes of at least `least_hole` bytes; `None` if there are more than
+/// `most`.
 fn regions_between(
     file: BorrowedFd<'_>,
     size: u64,
@@ -35,7 +37,8 @@ fn regions_between(
         if data.is_empty() {
             break;
         }
-        // Outwards: bytes of a hole read as zeros, so a region that is larger than its data does no harm.
+        // Regions are rounded outwards to whole blocks. Bytes of a hole read as zeros, so a region
+        // that is larger than its data does no harm.
         let start = data.start - data.start % BLOCK_BYTES;
         let end = data.end.next_multiple_of(BLOCK_BYTES).min(size);
         let count = regions.len() as u64;

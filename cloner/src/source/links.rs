@@ -1,19 +1,19 @@
-//! Files with several names: the first one carries the data, the others refer to it.
+//! Tracks hard links: the first name of a file carries the data, and the other names refer to it.
 
 use std::collections::HashMap;
 
 use rustix::fs::Stat;
 
-/// Bytes of names that are remembered; beyond, further names of a file become files of their own.
+/// Maximum memory for remembered names. Beyond it, further names of a file become separate files.
 const MAX_BYTES: usize = 16 << 20;
 
-/// Bytes that an entry costs beside its name: the key, the value, and their share of the table.
+/// Memory of an entry in addition to its name: the key, the value, and their share of the table.
 const ENTRY_BYTES: usize = 96;
 
-/// Device and number of a file.
+/// Device and inode number of a file.
 type Key = (u64, u64);
 
-/// The files with names that are still to come.
+/// The files that have more names to come.
 #[derive(Default)]
 pub(super) struct HardLinks {
     first_names: HashMap<Key, (Vec<u8>, u128)>,
@@ -22,10 +22,11 @@ pub(super) struct HardLinks {
 }
 
 impl HardLinks {
-    /// The first name of the file that is now met as `name`, if this is not it. Files without other names are not remembered,
-    /// and those whose names have all come are forgotten.
+    /// Registers `name` as a name of the file `stat`. If another name of the file was registered
+    /// before, returns the first one. Files with a single name are not stored, and a file is
+    /// removed once all its names have come.
     pub(super) fn register_name(&mut self, stat: &Stat, name: &[u8]) -> Option<Vec<u8>> {
-        // 64 bits on one architecture, 32 on another.
+        // `st_nlink` has 64 bits on one architecture and 32 bits on another.
         let names = u128::from(stat.st_nlink);
         if names < 2 {
             return None;

@@ -1,4 +1,5 @@
-//! The volume that is cloned: the bytes of a device or disk file, or a tar of a directory.
+//! The volume to clone: the bytes of a device or disk file, or the files of a directory as a tar
+//! archive.
 
 mod copy;
 mod device;
@@ -22,16 +23,16 @@ use self::tree::DirectorySource;
 /// A reason why a volume cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum VolumeReadError {
-    /// The system said no.
+    /// A system call failed.
     #[error("{action} {}: {}", path.display(), errno_text(source))]
     Io { action: &'static str, path: PathBuf, source: io::Error },
     /// A file is shorter than it was when its size was sent.
     #[error("{} became shorter while it was read: it had {announced} bytes, and now ends at byte {at}", path.display())]
     Shrank { path: PathBuf, announced: u64, at: u64 },
-    /// A listed entry that is something else by now.
+    /// An entry was replaced after it was listed.
     #[error("{} was replaced while the volume was read", path.display())]
     Replaced { path: PathBuf },
-    /// Only volumes can be cloned.
+    /// A file that is not of a type that can be cloned.
     #[error("{} is neither a directory nor a block device or file with a disk", path.display())]
     Unsupported { path: PathBuf },
     /// The receiver of the stream is gone.
@@ -45,32 +46,32 @@ impl VolumeReadError {
     }
 }
 
-/// What is known of a clone on its way.
+/// The statistics of a clone in progress.
 pub(crate) type Tally = outgoing::SendStats<VolumeReadError>;
 
-/// A volume, opened.
+/// An open volume.
 pub(crate) enum VolumeSource {
     Device(DeviceSource),
     Files(DirectorySource),
 }
 
 impl VolumeSource {
-    /// A block device, or a file with a disk.
+    /// Opens a block device, or a file with a disk.
     pub(crate) fn open_device(path: &Path) -> Result<Self, VolumeReadError> {
         DeviceSource::open(path).map(Self::Device)
     }
 
-    /// The files below a directory, with their holes if `sparse`.
+    /// Opens the files below a directory. Holes are kept if `sparse`.
     pub(crate) fn open_directory(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         DirectorySource::open(path, sparse).map(Self::Files)
     }
 
-    /// The source at `path`: a directory, or a device or file with a disk.
+    /// Opens the source at `path`: a directory, or a device or file with a disk.
     pub(crate) fn open_path(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
         if path.is_dir() { Self::open_directory(path, sparse) } else { Self::open_device(path) }
     }
 
-    /// The value of [`program::cdi::CONTENT_HEADER`].
+    /// Returns the value of [`program::cdi::CONTENT_HEADER`] for this volume.
     pub(crate) fn content_type(&self) -> &'static str {
         match self {
             Self::Device(_) => program::cdi::DEVICE_CLONE,
@@ -78,7 +79,7 @@ impl VolumeSource {
         }
     }
 
-    /// The place of a device's bytes.
+    /// Returns the location of a device's bytes; `None` for files.
     pub(crate) fn storage_location(&self) -> Option<StorageLocation> {
         match self {
             Self::Device(device) => device.storage_location(),
@@ -86,7 +87,7 @@ impl VolumeSource {
         }
     }
 
-    /// Reads all of the volume into `outlet`.
+    /// Reads the whole volume into `outlet`.
     pub(crate) fn read_into(&self, outlet: &mut PieceOutlet<'_>) -> Result<(), VolumeReadError> {
         match self {
             Self::Device(device) => device.read_into(outlet)?,

@@ -1,7 +1,8 @@
-//! The files of a directory as a tar: every entry below it, in the order of their names.
+//! The files of a directory as a tar archive: every entry below it, in the order of their names.
 //!
-//! The result is GNU tar's to the byte. Directories are a stack of descriptors, each opened in the one before without
-//! following links. A file that became shorter is an error also where only a hole went missing, which is not read.
+//! The result is identical to GNU tar's, byte for byte. Directories are a stack of descriptors,
+//! each opened relative to the one before without following links. A file that became shorter is
+//! an error, even if only a hole is missing, although holes are not read.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,14 +17,14 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, major, minor};
 use super::links::HardLinks;
 use super::{VolumeReadError, file};
 
-/// The folder that `fsck` of ext4 keeps for itself, at the top of a volume.
+/// The directory that `fsck` of ext4 keeps for itself at the top of a volume.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
 
-/// Flags for directories: no link that has taken the place of one is followed.
+/// Flags to open directories. A link that has replaced a directory is not followed.
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Flags for files; one that became a pipe must not make us wait.
+/// Flags to open files. `NONBLOCK` avoids waiting for a file that was replaced by a pipe.
 const FILE: OFlags = OFlags::RDONLY
     .union(OFlags::NOFOLLOW)
     .union(OFlags::NONBLOCK)
@@ -34,13 +35,13 @@ const FILE: OFlags = OFlags::RDONLY
 pub(crate) struct DirectorySource {
     root: OwnedFd,
     path: PathBuf,
-    /// Holes of files stay holes.
+    /// True if holes of files stay holes.
     sparse: bool,
 }
 
 impl DirectorySource {
     pub(super) fn open(path: &Path, sparse: bool) -> Result<Self, VolumeReadError> {
-        // The root itself may be a link.
+        // The root itself may be a symbolic link, so `NOFOLLOW` is not set.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty())
             .map_err(|errno| VolumeReadError::from_errno("open", path, errno))?;
@@ -57,11 +58,11 @@ impl DirectorySource {
     }
 }
 
-/// A directory on the way down.
+/// A directory that is being read.
 struct DirectoryLevel {
     directory: OwnedFd,
     names: IntoIter<CString>,
-    /// The length of the name in the archive, with the slash behind it.
+    /// Length of the directory's name in the archive, including the trailing slash.
     prefix: usize,
 }
 
@@ -72,10 +73,10 @@ struct DirectoryWalk<'t, 'o, 's> {
 }
 
 impl DirectoryWalk<'_, '_, '_> {
-    /// Appends the entries `names` of the root and what is below them.
+    /// Appends the entries `names` of the root and everything below them.
     fn append_entries(&mut self, names: Vec<CString>) -> Result<(), VolumeReadError> {
         let root = self.tree.root.as_fd();
-        // A stack, not recursion: how deep directories nest is up to the volume.
+        // A stack instead of recursion, because the volume decides how deep directories nest.
         let mut levels: Vec<DirectoryLevel> = Vec::new();
         let mut names = names.into_iter();
         let mut path = Vec::new();
@@ -103,7 +104,8 @@ impl DirectoryWalk<'_, '_, '_> {
         }
     }
 
-    /// Appends the entry `name` of `directory`, which is `path` in the archive. A directory is to be entered.
+    /// Appends the entry `name` of `directory`, whose name in the archive is `path`. Returns the
+    /// next level if the entry is a directory.
     fn append_entry(
         &mut self,
         directory: BorrowedFd<'_>,
@@ -122,7 +124,7 @@ impl DirectoryWalk<'_, '_, '_> {
             return Ok(None);
         }
         tracing::trace!("{}", full.display());
-        // GNU tar makes each name of a device or pipe one of its own.
+        // GNU tar stores each name of a device or pipe as an entry of its own.
         let is_linked = matches!(kind, FileType::RegularFile | FileType::Symlink);
         if is_linked && let Some(first) = self.links.register_name(&stat, path) {
             self.append_header(path, &stat, &NewEntryKind::HardLink(&first))?;
@@ -191,7 +193,7 @@ impl DirectoryWalk<'_, '_, '_> {
     }
 }
 
-/// Opens what was seen as `stat`, and nothing that has taken its place.
+/// Opens the entry that was found as `stat`. Fails if another file has taken its place.
 fn open_entry(
     directory: BorrowedFd<'_>,
     name: &CStr,
@@ -208,7 +210,7 @@ fn open_entry(
     Ok(opened)
 }
 
-/// The names in a directory, in order.
+/// Returns the names in a directory, sorted.
 fn list_names(directory: BorrowedFd<'_>, path: &Path) -> Result<Vec<CString>, VolumeReadError> {
     let fail = |errno| VolumeReadError::from_errno("list", path, errno);
     let mut names = Vec::new();
