@@ -1,4 +1,4 @@
-//! The flags and the environment of the cloner.
+//! Reads the flags and the environment of the cloner.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,15 @@ use program::secret::Secret;
 use super::names::{CONTENT_TYPE_FLAG, MOUNT_FLAG, PREALLOCATION_VARIABLE, UPLOAD_BYTES_FLAG};
 use crate::client::ClientIdentity;
 
-/// Everything that the pod is told.
+/// The complete configuration of the pod.
 #[derive(Debug)]
 pub(super) struct Config {
-    /// The volume is a block device.
+    /// True if the volume is a block device.
     pub(super) is_device: bool,
     pub(super) mount: PathBuf,
-    /// Estimate of the bytes that will be sent; 0 if there is none.
+    /// Estimate of the bytes to send; 0 if there is none.
     pub(super) upload_bytes: u64,
-    /// The owner of the clone.
+    /// The UID of the clone's owner.
     pub(super) owner_uid: Option<String>,
     pub(super) url: String,
     pub(super) preallocation: bool,
@@ -28,7 +28,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Reads the number of bytes, as Go's `flag` package does.
+    /// Parses the number of bytes as Go's `flag` package does.
     pub(super) fn upload_bytes(flags: &KlogFlags) -> Result<u64, FlagError> {
         let value = flags.own_value(UPLOAD_BYTES_FLAG).unwrap_or("0");
         value.parse().map_err(|_| FlagError::Value {
@@ -38,7 +38,8 @@ impl Config {
         })
     }
 
-    /// Reads flags and environment. The error is the sentence of upstream about the first thing that is wrong.
+    /// Reads the flags and the environment. The error is upstream's message about the first
+    /// problem.
     pub(super) fn read(flags: &KlogFlags, upload_bytes: u64, env: &dyn NamedStrings) -> Result<Self, String> {
         let content_type = flags.own_value(CONTENT_TYPE_FLAG).unwrap_or_default();
         let mount = flags.own_value(MOUNT_FLAG).unwrap_or_default();
@@ -60,7 +61,8 @@ impl Config {
             mount: mount.into(),
             upload_bytes,
             owner_uid: optional("OWNER_UID"),
-            // In upstream's order: the first one that is missing is named (contract §4.2).
+            // Read in upstream's order, because the error names the first missing variable
+            // (contract §4.2).
             key: needed("CLIENT_KEY")?.into(),
             certificate: needed("CLIENT_CERT")?,
             authorities: needed("SERVER_CA_CERT")?,
@@ -70,7 +72,7 @@ impl Config {
         })
     }
 
-    /// The certificate and key for the server, and the authorities that it must be signed by.
+    /// Returns the certificate and key for the server, and the authorities that verify the server.
     pub(super) fn client_identity(&self) -> ClientIdentity<'_> {
         ClientIdentity {
             certificate: self.certificate.as_bytes(),

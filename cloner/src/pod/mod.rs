@@ -1,4 +1,4 @@
-//! The pod face: the source pod of a host-assisted clone.
+//! Runs the cloner as the source pod of a host-assisted clone.
 
 mod config;
 mod names;
@@ -35,10 +35,10 @@ const PROGRAM: &str = "cdi-cloner";
 const DEPRECATED: DeprecatedNames =
     &[("errors", "cdi_cloner_errors_total"), ("stage_seconds", "cdi_cloner_stage_seconds_total")];
 
-/// The name by which CDI's image starts it.
+/// The name by which CDI's image starts the program.
 const SCRIPT: &str = "cloner_startup.sh";
 
-/// Time between two updates of the progress.
+/// Interval between two updates of the progress.
 const PERIOD: Duration = Duration::from_secs(1);
 
 const FLAGS: [OwnFlag; 3] = [
@@ -47,19 +47,19 @@ const FLAGS: [OwnFlag; 3] = [
     OwnFlag { name: MOUNT_FLAG, purpose: "path of the volume: a directory or a block device" },
 ];
 
-/// True if the program was started as CDI's image starts it.
+/// Returns true if the program was started by the name that CDI's image uses.
 pub fn is_script(name: &OsStr) -> bool {
     Path::new(name).file_name() == Some(OsStr::new(SCRIPT))
 }
 
-/// Runs the cloner of a pod with `arguments` and environment `env`. Without arguments it does first what the script does that
-/// would pass them.
+/// Runs the cloner of a pod with `arguments` and environment `env`. Without arguments, it first
+/// does the work of the script that would pass them.
 pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
     let scripted = if arguments.is_empty() {
         match startup::startup_arguments(env, &mut print_line) {
             Ok(scripted) => scripted,
             Err(sentence) => {
-                // The exit code still says it when stderr is closed.
+                // The exit code reports the failure even if stderr is closed.
                 writeln!(io::stderr(), "{sentence}").ok();
                 return ExitCode::FAILURE;
             }
@@ -71,7 +71,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
 }
 
 fn print_line(line: &str) {
-    // The log of a pod may be gone; the clone must not be.
+    // The clone must not fail because the log of the pod is gone.
     writeln!(io::stdout(), "{line}").ok();
 }
 
@@ -88,7 +88,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
         Err(refusal) => return report_fatal(&refusal),
     };
     let registry = MetricsRegistry::default();
-    // Controllers look for an owner's series; a clone without an owner has none.
+    // Controllers look for the series of an owner, so a clone without an owner gets no series.
     let progress = config
         .owner_uid
         .as_ref()
@@ -113,7 +113,7 @@ async fn run(flags: KlogFlags, env: &dyn NamedStrings, shutdown: ShutdownRequest
     }
 }
 
-/// Sends the volume; or the sentence that says why not.
+/// Sends the volume. The error is the message for the log.
 async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Tally>) -> Result<(), String> {
     let failed = |error: CloneError| {
         metrics.record_failure(error.stage_and_kind());
@@ -135,7 +135,7 @@ async fn clone_volume(config: &Config, metrics: &TransferMetrics, tally: &Arc<Ta
     sent.map(drop).map_err(failed)
 }
 
-/// Brings the progress up to date, for ever.
+/// Updates the progress forever.
 async fn report_progress(progress: Option<&ProgressMetric>, tally: &Tally, total: u64) {
     let mut ticks = tokio::time::interval(PERIOD);
     loop {

@@ -1,9 +1,10 @@
-//! The flags and variables of the cloner's pod, which its start-up script translates into each other.
+//! The flags and variables of the cloner's pod. Its start-up script turns the variables into
+//! flags.
 
-/// `block` or `filesystem`. Its presence, without any argument, makes the process a pod.
+/// `block` or `filesystem`. If this is set and the program has no arguments, it runs as a pod.
 pub const MODE_VARIABLE: &str = "VOLUME_MODE";
 
-/// True if the target's space is allocated: then holes need not stay holes.
+/// True if the target's space is allocated, so holes need not stay holes.
 pub(super) const PREALLOCATION_VARIABLE: &str = "PREALLOCATION";
 
 pub(super) const CONTENT_TYPE_FLAG: &str = "content-type";

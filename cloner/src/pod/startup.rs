@@ -1,4 +1,5 @@
-//! The part of CDI's script `cloner_startup.sh` before it starts the cloner: looks at the volume, and makes flags of its variables.
+//! Does the work of CDI's script `cloner_startup.sh` before it starts the cloner: inspects the
+//! volume, and turns variables into flags.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,10 +11,11 @@ use super::names::{CONTENT_TYPE_FLAG, MODE_VARIABLE, MOUNT_FLAG, PREALLOCATION_V
 use crate::estimate::{self, SizeKind};
 use crate::source::VolumeSource;
 
-/// The path of the volume.
+/// The variable with the path of the volume.
 const MOUNT_VARIABLE: &str = "MOUNT_POINT";
 
-/// The arguments that the script passes, and what it prints meanwhile; or the sentence with which it ends, by exit code 1.
+/// Returns the arguments that the script passes, and prints what it prints. The error is the
+/// message with which the script exits, with code 1.
 pub(super) fn startup_arguments(
     env: &dyn NamedStrings,
     print: &mut dyn FnMut(&str),
@@ -33,7 +35,8 @@ pub(super) fn startup_arguments(
         },
         "filesystem" => {
             let is_preallocated = env.get(PREALLOCATION_VARIABLE).as_deref() == Some("true");
-            // As the script asks `du`: the tar of a preallocated clone has no holes (contract §4.1, §4.3).
+            // Counts bytes as the script's call of `du` does: the tar of a preallocated clone has
+            // no holes (contract §4.1, §4.3).
             let count = if is_preallocated { SizeKind::Apparent } else { SizeKind::Allocated };
             (cdi::FILES_CLONE, estimate::tree_bytes(path, count))
         }
