@@ -1,25 +1,28 @@
-//! Addresses as they may be printed.
+//! Formatting of URLs for logs and error messages.
 
 use url::Url;
 
-/// Longest path that is printed: a server may redirect to any.
+/// Longest path that is printed, in bytes. A server may redirect to a path of any length.
 const MAX_PATH_BYTES: usize = 512;
 
-/// A URL as it may be printed: without user-info, query and fragment, where secrets live.
+/// Formats `url` for logs and errors: without user-info, query and fragment, which may hold
+/// secrets.
 pub(crate) fn printable_url(url: &Url) -> String {
-    // URLs are ASCII.
+    // A serialised URL is ASCII, so the cut is always at a character boundary.
     match url.path().get(..MAX_PATH_BYTES) {
         Some(beginning) => format!("{}{beginning}…", url_origin(url)),
         None => format!("{}{}", url_origin(url), url.path()),
     }
 }
 
-/// `text` as a URL, of HTTP unless it says otherwise. Without `://`, `host:port` would parse as a URL of scheme `host`.
+/// Adds `http://` to `text` unless it has a scheme. Without `://`, `host:port` would parse as a
+/// URL of scheme `host`.
 pub(crate) fn with_scheme(text: &str) -> String {
     if text.contains("://") { text.to_owned() } else { format!("http://{text}") }
 }
 
-/// Scheme, host and port of a URL, without the path: that of an image server is a secret too.
+/// Returns scheme, host and port of a URL. The path is left out, because the paths of image
+/// servers may be secrets too.
 pub(crate) fn url_origin(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port() {

@@ -1,16 +1,18 @@
-//! Snapshots of a disk that is imported in stages, while its machine runs.
+//! Snapshots of a disk that is imported in stages while its virtual machine runs.
 
-/// The snapshots of a stage: what is copied, and what the target already holds.
+/// The snapshots of one stage: the one to copy, and the one that the target already holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoints {
-    /// The snapshot that is copied; the disk as it is now if there is none.
+    /// The snapshot to copy; `None` copies the current state of the disk.
     pub current: Option<String>,
-    /// The snapshot that the target holds, or vSphere's change id of it: what is copied is the difference to it.
+    /// The snapshot that the target already holds, or the change ID that vSphere gave it. Only the
+    /// difference to it is copied.
     pub previous: Option<String>,
 }
 
 impl Checkpoints {
-    /// The snapshot that a delta is the difference to, if the import is one of a delta.
+    /// Returns the base snapshot if the stage copies a delta, and `None` if it copies the whole
+    /// disk.
     pub fn base_snapshot(&self) -> Option<&str> {
         self.current.as_ref().and(self.previous.as_deref())
     }

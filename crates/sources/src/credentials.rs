@@ -1,11 +1,11 @@
-//! User and password.
+//! User name and password of a source.
 
 use std::fmt;
 
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-/// User and password for basic auth.
+/// User and password for basic authentication, or an access key and its secret key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BasicCredentials {
     user: String,
@@ -13,23 +13,23 @@ pub struct BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// Credentials from the environment or a flag; none unless both parts are there.
+    /// Credentials from the environment or from flags; `None` unless both parts are present.
     pub fn new(user: &str, password: &str) -> Option<Self> {
         let complete = !user.is_empty() && !password.is_empty();
         complete.then(|| Self { user: user.to_owned(), password: password.to_owned() })
     }
 
-    /// The user, or the access key.
+    /// Returns the user, or the access key.
     pub fn user(&self) -> &str {
         &self.user
     }
 
-    /// The password, or the secret key.
+    /// Returns the password, or the secret key.
     pub fn password(&self) -> &str {
         &self.password
     }
 
-    /// The user-info of a URL, percent-decoded; a user without password counts here.
+    /// Returns the percent-decoded user-info of a URL. A user without a password is accepted here.
     pub(crate) fn of_url(url: &Url) -> Option<Self> {
         let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let present = !url.username().is_empty() || url.password().is_some();

@@ -1,4 +1,4 @@
-//! A local file, block device or pipe.
+//! Local files, block devices and pipes as sources.
 
 use std::fs::File;
 use std::io;
@@ -22,7 +22,7 @@ use crate::error::{invalid_error, io_error};
 use crate::pipe::PipeBody;
 use crate::scheme::find_scheme;
 
-/// A file, a block device (both ranged) or a pipe (read once).
+/// A file or a block device, which are read at any offset, or a pipe, which is read once.
 pub struct FileSource {
     name: String,
     kind: FileKind,
@@ -30,13 +30,13 @@ pub struct FileSource {
 }
 
 enum FileKind {
-    /// What can be read at an offset.
+    /// A file or block device, which can be read at any offset.
     Local(Arc<LocalFile>),
     Pipe(Arc<File>),
 }
 
 impl FileSource {
-    /// Opens `path` for reading; `-` is standard input. `stop` ends the wait for a pipe.
+    /// Opens `path` for reading; `-` is standard input. `stop` cancels a wait for a pipe.
     pub fn open(path: &Path, stop: CancellationToken) -> Result<Self, SourceError> {
         if path.as_os_str() == "-" {
             return Self::open_stdin(stop);
@@ -62,7 +62,7 @@ impl FileSource {
         Ok(Self { name, kind, stop })
     }
 
-    /// Standard input, of unknown length whatever it is connected to.
+    /// Opens standard input. Its length counts as unknown, whatever it is connected to.
     fn open_stdin(stop: CancellationToken) -> Result<Self, SourceError> {
         let name = "standard input".to_owned();
         let fd = io::stdin().as_fd().try_clone_to_owned().map_err(|error| io_error("open", &name, &error))?;
@@ -84,7 +84,7 @@ fn opening_advice(path: &str, error: &io::Error) -> &'static str {
     }
 }
 
-/// True for a path that was meant as a URL without its scheme: `example.org/disk.qcow2`.
+/// True if the path looks like a URL without its scheme, such as `example.org/disk.qcow2`.
 fn begins_like_a_host(path: &str) -> bool {
     let host = path.split_once('/').map(|(host, _)| host);
     host.is_some_and(|host| host.trim_matches('.').contains('.'))
@@ -142,12 +142,12 @@ impl Source for FileSource {
     }
 }
 
-/// The bytes of a file or device.
+/// The body of a file or block device.
 struct FileBody {
     name: String,
     local: Arc<LocalFile>,
     reader: LocalReader,
-    /// Zeros before the position of the reader that are still to be handed out.
+    /// Zeros before the position of the reader that have not been returned yet.
     hole: u64,
 }
 
@@ -156,15 +156,16 @@ impl FileBody {
         self.reader.position() - self.hole
     }
 
-    /// Some zeros of the hole.
+    /// Returns the next zeros of the current hole.
     fn hole_zeros(&mut self) -> Bytes {
         let length = usize::try_from(self.hole).map_or(ZEROS.len(), |hole| hole.min(ZEROS.len()));
         self.hole -= length as u64;
         Bytes::from_static(&ZEROS[..length])
     }
 
-    /// A file that was still being written when it was opened is not the image that was meant. Holes are not read, so that one that
-    /// became shorter looks like one with a hole at its end.
+    /// Fails if the length of the file has changed since it was opened: a file that was still
+    /// being written is not the intended image. Holes are not read, so without this check a file
+    /// that became shorter would look like one with a hole at its end.
     fn check_end(&self) -> Result<(), SourceError> {
         let length = self.local.size();
         let now = self.local.size_now();
@@ -271,7 +272,7 @@ mod tests {
         }
         assert!(bytes == expected);
         assert!(read < 3 * CHUNK_BYTES, "{read} bytes were read");
-        // Into a hole, within it, and out of it.
+        // Skips into a hole, within it, and out of it.
         let mut body = source.open_body().unwrap();
         let mut at = 0;
         for offset in [100, 5 << 20, (10 << 20) + 1, 30 << 20, (64 << 20) - 3] {

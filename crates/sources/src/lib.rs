@@ -1,11 +1,11 @@
-//! Sources of images: a module a kind, all behind [`datapath::source::Source`].
+//! Sources of images, one module for each kind, all behind [`datapath::source::Source`].
 //!
 //! ```text
 //!  command line ─► Place::parse ─┐
 //!  pod ──────────► Place ────────┴─► open(place, network) ─► Source
 //! ```
 //!
-//! [`place`] knows all kinds, [`network`] how servers are reached.
+//! [`place`] knows all kinds of sources. [`network`] holds the settings for reaching servers.
 
 #![forbid(unsafe_code)]
 

@@ -1,16 +1,16 @@
-//! Words of servers, as they may be repeated in logs and errors.
+//! Text from servers, made safe for logs and errors.
 
 use http::StatusCode;
 
-/// Longest piece of a server's text that is repeated.
+/// Longest server text that is repeated, in characters.
 const MAX_CHARS: usize = 300;
 
-/// A server's text: one line of bounded length.
+/// Escapes a server's text to one line of limited length.
 pub(super) fn plain_line(text: &str) -> String {
     printable::escape_line(text, MAX_CHARS)
 }
 
-/// `404 Not Found`.
+/// Formats a status as `404 Not Found`.
 pub(super) fn status_text(status: StatusCode) -> String {
     match status.canonical_reason() {
         Some(reason) => format!("{} {reason}", status.as_u16()),

@@ -1,4 +1,5 @@
-//! The way to servers, and the identity that asks: one value, which every source is opened with and keeps.
+//! Settings for reaching servers and for authentication. Every source is opened with one
+//! [`Network`] value and keeps it.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,42 +16,45 @@ use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
 use crate::retry::{AttemptError, RetryAttempts, RetryPolicy};
 
-/// Bytes between the network and the data path, unless told otherwise.
+/// Default limit of the bytes buffered between the network and the data path.
 const BRIDGE_BYTES: usize = 4 << 20;
 
-/// The way to servers: identity, trust, route, patience.
+/// Settings for reaching servers: credentials, TLS, proxies, rules and limits.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// The runtime that moves the bytes.
+    /// The runtime that the network tasks run on.
     pub handle: Handle,
-    /// Ends every wait, now and later.
+    /// Cancels every wait, also those that begin later.
     pub stop: CancellationToken,
     /// User and password, or access key and secret key.
     pub credentials: Option<BasicCredentials>,
-    /// Trust anchors and verification.
+    /// Trust anchors, and whether certificates are verified.
     pub tls: Arc<ClientConfig>,
-    /// True if certificates are not verified; some sources then do without TLS as well.
+    /// True if certificates are not verified. Some sources then also accept connections without
+    /// TLS.
     pub insecure: bool,
-    /// Rules for the choice of a proxy.
+    /// Rules for choosing a proxy.
     pub proxy: ProxyConfig,
-    /// Rules for what may be told to which server.
+    /// Rules for which secrets may be sent to which server.
     pub policy: ImportPolicy,
-    /// Connections that a body is read over at once, where that works; `None` leaves it to the kind of source.
+    /// Number of parallel connections for one body, where the server allows several. `None` lets
+    /// the kind of source decide.
     pub connections: Option<NonZeroUsize>,
-    /// Limits of trying again and of waiting.
+    /// Limits for retries and timeouts.
     pub patience: RetryPolicy,
-    /// Bytes in flight between the network and the data path.
+    /// Limit of the bytes buffered between the network and the data path.
     pub bridge_bytes: usize,
-    /// A digest of the whole object was given with the import, and is verified.
+    /// True if the import specifies a digest of the whole object, which is then verified.
     pub is_checked: bool,
-    /// Hears of attempts that failed and are made again, from the first request on.
+    /// Notified of failed attempts that are retried, beginning with the first request.
     pub observer: Arc<dyn Observer>,
-    /// The source that is asked, for the lines of the log.
+    /// Tracing span that names the source in log lines.
     pub span: Span,
 }
 
 impl Network {
-    /// The strictest network, without secrets and proxies; the tasks run on `handle`, until `stop`.
+    /// Creates the strictest settings, without credentials and proxies. Tasks run on `handle`
+    /// until `stop` is cancelled.
     pub fn new(handle: Handle, stop: CancellationToken, tls: Arc<ClientConfig>) -> Self {
         Self {
             handle,
@@ -69,19 +73,20 @@ impl Network {
         }
     }
 
-    /// A copy of this network, changed by `change`.
+    /// Returns a copy of these settings after applying `change` to it.
     pub(crate) fn clone_with(&self, change: impl FnOnce(&mut Self)) -> Arc<Self> {
         let mut changed = self.clone();
         change(&mut changed);
         Arc::new(changed)
     }
 
-    /// The attempts to get one more byte.
+    /// Starts counting the attempts to read one more byte.
     pub(crate) fn retry_attempts(&self) -> RetryAttempts<'_> {
         RetryAttempts::new(&self.patience, &*self.observer)
     }
 
-    /// The result of `attempt`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    /// Runs `attempt` and retries it while the server seems to be temporarily unavailable.
+    /// `passes` decides by the error whether that is the case.
     pub(crate) async fn retry_first_request<T>(
         &self,
         passes: impl Fn(&SourceError) -> bool,
@@ -90,7 +95,7 @@ impl Network {
         self.patience.retry_first_request(&*self.observer, passes, attempt).await
     }
 
-    /// Waits for `work`, unless stopped before.
+    /// Waits for `work`. Fails if the import is stopped first.
     pub(crate) async fn unless_stopped<T>(
         &self,
         work: impl Future<Output = Result<T, SourceError>>,
@@ -101,7 +106,8 @@ impl Network {
             .unwrap_or_else(|| Err(stopped_error()))
     }
 
-    /// Waits for `work` like [`Network::unless_stopped`], on this thread, which must not be one of the runtime.
+    /// Waits for `work` like [`Network::unless_stopped`], but blocks the current thread, which
+    /// must not be a thread of the runtime.
     pub(crate) fn block_on<T>(
         &self,
         work: impl Future<Output = Result<T, SourceError>>,
@@ -110,7 +116,7 @@ impl Network {
     }
 }
 
-/// The error of every wait that the stop token ended.
+/// Creates the error of a wait that the stop token cancelled.
 pub(crate) fn stopped_error() -> SourceError {
     SourceError::new(SourceErrorKind::Stopped, "stopped while reading the source")
 }

@@ -1,4 +1,4 @@
-//! The bytes of a pipe, as they come.
+//! The body of a pipe, read as its bytes arrive.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -17,10 +17,10 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{invalid_error, io_error};
 use crate::network::stopped_error;
 
-/// Longest wait for a silent pipe without a look at the stop token.
+/// Longest wait for a silent pipe before the stop token is checked again.
 const PIPE_WAIT: Duration = Duration::from_millis(100);
 
-/// A pipe, or another file that cannot be read at an offset.
+/// The body of a pipe, or of another file that cannot be read at an offset.
 pub(crate) struct PipeBody {
     name: String,
     file: Arc<File>,
@@ -29,12 +29,12 @@ pub(crate) struct PipeBody {
 }
 
 impl PipeBody {
-    /// The rest of `file`; `stop` ends a wait.
+    /// Creates a body with the rest of `file`; `stop` cancels a wait.
     pub(crate) fn new(name: String, file: Arc<File>, stop: CancellationToken) -> Self {
         Self { name, file, position: 0, stop }
     }
 
-    /// True if the pipe has bytes, or is at its end, before `wait` is over.
+    /// Waits for at most `wait`. Returns true if the pipe has bytes or is at its end.
     fn is_ready(&self, wait: Duration) -> Result<bool, SourceError> {
         if self.stop.is_cancelled() {
             return Err(stopped_error());
@@ -53,7 +53,8 @@ impl PipeBody {
 }
 
 impl SourceBody for PipeBody {
-    /// A full chunk, or what has come when no more comes soon: a pipe holds 64 KiB, unless its writer asked for more.
+    /// Returns a full chunk, or the bytes received so far if no more arrive soon. A pipe holds
+    /// only 64 KiB unless its writer asked for more, so a chunk takes several reads.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut chunk = ChunkBuffer::new(self.position);
         let mut since = None;
@@ -112,7 +113,7 @@ mod tests {
         let (mut body, mut writer) = pipe();
         writer.write_all(b"first").unwrap();
         assert_eq!(body.next_chunk().unwrap().unwrap(), "first");
-        // Never silent, and never a full chunk.
+        // The writer is never silent, but it never fills a chunk.
         let writing = std::thread::spawn(move || {
             while writer.write_all(b"x").is_ok() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -120,7 +121,8 @@ mod tests {
         });
         let began = Instant::now();
         assert!(body.next_chunk().unwrap().unwrap().len() < 1000);
-        // Threads read and write a pipe; a clock of tokio's has no part in it.
+        // Real time is measured: threads read and write the pipe, so tokio's clock is not
+        // involved.
         assert!(began.elapsed() < 20 * REST_WAIT);
         drop(body);
         writing.join().unwrap();

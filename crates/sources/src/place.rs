@@ -1,7 +1,9 @@
-//! Places that images are read from, each with what only its kind is told; and the one function that opens them.
+//! Locations that images are read from, each with the options of its kind, and the function that
+//! opens them.
 //!
-//! The command line and the pod's environment make a [`SourceLocation`]; [`open_source`] makes a source of it. A new kind of source is a folder,
-//! a variant and its arms here; a new object store is a folder and its line in [`STORES`].
+//! The command line and the pod's environment create a [`SourceLocation`]; [`open_source`] turns
+//! it into a source. A new kind of source needs a folder, a variant, and the match arms here. A
+//! new object store needs a folder and an entry in [`STORES`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,43 +32,44 @@ use crate::vddk::{self, VddkLibraryInfo, VddkOptions, VddkSource, VddkSourceOpti
 /// All kinds of object stores.
 pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
 
-/// A place that an image is read from. What may hold a password is kept as text where its parser reports errors without it.
+/// A location that an image is read from. An address that may hold a password is stored as text if
+/// its parser reports errors without repeating it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceLocation {
     /// A file, block device or pipe of this machine; `-` is standard input.
     File(PathBuf),
     /// An object of an HTTP server.
     Http {
-        /// Its URL.
+        /// The URL of the object.
         url: Url,
-        /// Further headers of requests; an address has none.
+        /// Additional request headers; empty for a location that was parsed from an address.
         headers: Vec<ExtraHeader>,
     },
     /// An object of an object store.
     Object {
         /// The kind of store.
         store: &'static ObjectStoreKind,
-        /// The address, in the form that the options say.
+        /// The address, in the form that the options determine.
         url: String,
-        /// Particulars for stores.
+        /// Options for object stores.
         options: ObjectOptions,
     },
     /// A disk in a container image: `docker://…`, `oci-archive:…` or `oci:…`.
     Registry {
         /// The image.
         reference: String,
-        /// Particulars for registries.
+        /// Options for registries.
         options: RegistryOptions,
     },
     /// An export of an NBD server: `nbd://…`, `nbds://…`, `nbd+unix://…` or `nbds+unix://…`.
     Nbd(String),
     /// A disk of an oVirt engine.
     ImageIo {
-        /// The engine's API.
+        /// The URL of the engine's API.
         api: Url,
-        /// The disk's identifier.
+        /// The identifier of the disk.
         disk_id: String,
-        /// Its snapshots.
+        /// The snapshots of the disk to copy from and to build on.
         checkpoints: Checkpoints,
     },
     /// A disk of a VMware machine.
@@ -75,23 +78,24 @@ pub enum SourceLocation {
     Glance(GlanceOptions),
 }
 
-/// Particulars that come with the address on a command line; each kind of source takes its own.
+/// Options that are given beside the address on a command line. Each kind of source uses its own.
 #[derive(Debug, Clone, Default)]
 pub struct SourceOptions {
-    /// For object stores.
+    /// Options for object stores.
     pub objects: ObjectOptions,
-    /// For registries.
+    /// Options for registries.
     pub registry: RegistryOptions,
-    /// For oVirt engines and VMware.
+    /// Snapshots for oVirt engines and VMware.
     pub checkpoints: Checkpoints,
-    /// For VMware.
+    /// Options for VMware.
     pub vddk: VddkSourceOptions,
-    /// For OpenStack clouds, which know no strangers.
+    /// Credentials for OpenStack clouds, which allow no anonymous access.
     pub access: Option<GlanceAccess>,
 }
 
 impl SourceLocation {
-    /// Tells the kinds of addresses apart. What has no scheme is a path.
+    /// Parses an address; its scheme selects the kind of source. An address without a scheme is a
+    /// path.
     pub fn parse(text: &str, particulars: SourceOptions) -> Result<Self, SourceError> {
         let url = text.to_owned();
         let registry = |reference| Self::Registry { reference, options: particulars.registry.clone() };
@@ -133,7 +137,7 @@ impl SourceLocation {
             }
             Some(SourceKind::S3) => Ok(object(&s3::STORE)),
             Some(SourceKind::Gcs) => Ok(object(&gcs::STORE)),
-            // `/a/b://c` is an odd path, not a scheme.
+            // `/a/b://c` is an unusual path, not a scheme.
             None if scheme.contains('/') => Ok(Self::File(text.into())),
             None => Err(invalid_error(format!(
                 "sources of scheme {scheme} are not supported: use {}, a path or -",
@@ -142,8 +146,9 @@ impl SourceLocation {
         }
     }
 
-    /// Fails if no server could make sense of a request for this location: the name of an image is malformed, or nobody is said to ask.
-    /// [`open_source`] finds the same; a command line asks before, to tell its user's mistakes from failures of the source.
+    /// Fails if a request for this location cannot be valid: the name of an image is malformed, or
+    /// required credentials are missing. [`open_source`] makes the same checks. A command line
+    /// calls this function first, to tell usage errors from failures of the source.
     pub fn check_request(&self, credentials: Option<&BasicCredentials>) -> Result<(), SourceError> {
         match self {
             Self::Registry { reference, .. } => registry::check_reference(reference),
@@ -154,7 +159,7 @@ impl SourceLocation {
         }
     }
 
-    /// The server, for the lines of the log: a host, or a bucket. Nothing for what is on this machine.
+    /// Returns the server for log lines: a host or a bucket. `None` for local files.
     fn host_name(&self) -> Option<String> {
         let address = match self {
             Self::File(_) => return None,
@@ -181,7 +186,7 @@ impl SourceLocation {
         }
     }
 
-    /// The kind of source.
+    /// Returns the kind of source that this location belongs to.
     pub fn kind(&self) -> SourceKind {
         match self {
             Self::File(_) => SourceKind::File,
@@ -196,21 +201,22 @@ impl SourceLocation {
     }
 }
 
-/// A source that is open, and what is known besides its bytes.
+/// A source that is open, and additional information about it.
 pub struct OpenedSource {
-    /// The bytes.
+    /// The source, which provides the bytes.
     pub source: Box<dyn Source>,
-    /// The rest.
+    /// Additional information about the source.
     pub remarks: SourceInfo,
 }
 
-/// Knowledge of a source besides its bytes.
+/// Information about a source beside its bytes.
 pub enum SourceInfo {
-    /// Nothing.
+    /// No additional information.
     None,
-    /// Variables of a container, `NAME=value` each.
+    /// Environment variables of a container image, `NAME=value` each.
     Variables(Vec<String>),
-    /// Words of a library about itself; complete when the first byte has been read.
+    /// Returns what the VDDK library reports about itself. The information is complete when the
+    /// first byte has been read.
     Library(Box<dyn Fn() -> VddkLibraryInfo>),
 }
 
@@ -220,7 +226,8 @@ impl OpenedSource {
     }
 }
 
-/// Opens what is at `place`, over `network` unless it is on this machine. Blocks; not to be called inside an asynchronous task.
+/// Opens the source at `place`; `network` is used unless the source is local. Blocks, so it must
+/// not be called inside an asynchronous task.
 pub fn open_source(place: &SourceLocation, network: &Arc<Network>) -> Result<OpenedSource, SourceError> {
     let span = place.host_name().map_or_else(Span::none, |host| tracing::error_span!("source", host));
     let network = &network.clone_with(|network| network.span = span.clone());

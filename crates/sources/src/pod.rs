@@ -1,4 +1,5 @@
-//! The network as the variables of a CDI pod describe it: the same for every source, and for whichever program of the pod asks.
+//! Network settings from the environment variables of a CDI pod. They are the same for every
+//! source and for every program of the pod.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,21 +18,22 @@ use crate::network::Network;
 use crate::policy::ImportPolicy;
 use crate::proxy::ProxyConfig;
 
-/// User and password, or access key and secret key: both or none.
+/// Variables with user and password, or access key and secret key. They count only if both are
+/// set.
 const ACCESS_KEY_ID: &str = "IMPORTER_ACCESS_KEY_ID";
 const SECRET_KEY: &str = "IMPORTER_SECRET_KEY";
-/// Boolean; anything unparsable is false.
+/// Boolean variable; a value that cannot be parsed counts as false.
 const INSECURE_TLS: &str = "INSECURE_TLS";
-/// Folder with further certificates to trust.
+/// Variable with the directory of additional certificates to trust.
 pub const CERT_DIR: &str = "IMPORTER_CERT_DIR";
-/// Name that the errors of the proxy variables are filed under; their text names the variable.
+/// Name under which errors of the proxy variables are reported; the error text names the variable.
 pub const PROXY: &str = "proxy";
 
-/// The network, as the environment describes it.
+/// Network settings as the environment describes them.
 #[derive(Debug, Clone)]
 pub struct PodNetwork {
     credentials: Option<BasicCredentials>,
-    /// Folder with further certificates to trust.
+    /// Directory with additional certificates to trust.
     pub cert_dir: Option<PathBuf>,
     /// True if certificates are not verified.
     pub insecure: bool,
@@ -40,7 +42,7 @@ pub struct PodNetwork {
 }
 
 impl PodNetwork {
-    /// The proxy and the policy of `env`, for one who asks with `credentials`.
+    /// Reads the proxies and the policy from `env`. Requests will use `credentials`.
     pub fn new(
         env: &dyn NamedStrings,
         credentials: Option<BasicCredentials>,
@@ -55,7 +57,7 @@ impl PodNetwork {
         })
     }
 
-    /// The network of an importer's variables; `None` when one was rejected.
+    /// Reads the variables of an importer; returns `None` if one was rejected.
     pub fn from_env(reader: &mut EnvReader<'_>, env: &dyn NamedStrings) -> Option<Self> {
         let user = reader.read_secret(ACCESS_KEY_ID);
         let password = reader.read_secret(SECRET_KEY);
@@ -70,7 +72,8 @@ impl PodNetwork {
         }
     }
 
-    /// The network, with the certificates read; its tasks run on `handle`, until `stop`.
+    /// Loads the certificates and creates the network. Its tasks run on `handle` until `stop` is
+    /// cancelled.
     pub fn open_network(
         self,
         paths: &PodPaths,
@@ -81,7 +84,8 @@ impl PodNetwork {
         Ok(self.open_with(tls, handle, stop))
     }
 
-    /// The network with these certificates; its tasks run on `handle`, until `stop`.
+    /// Creates the network with the TLS settings `tls`. Its tasks run on `handle` until `stop` is
+    /// cancelled.
     pub fn open_with(self, tls: ClientConfig, handle: Handle, stop: CancellationToken) -> Network {
         Network {
             credentials: self.credentials,

@@ -1,5 +1,5 @@
-//! Which requests go through which proxy: the rules of Go's `golang.org/x/net/http/httpproxy`, which every
-//! user of CDI has configured for.
+//! Selection of proxies by the rules of Go's `golang.org/x/net/http/httpproxy`, which existing CDI
+//! installations are configured for.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use url::{Host, Url};
 use crate::address::with_scheme;
 use crate::error::invalid_error;
 
-/// Proxies by scheme and the hosts that are reached without. The default uses none.
+/// Proxies by URL scheme, and the hosts that are reached directly. The default uses no proxy.
 #[derive(Clone, Default)]
 pub struct ProxyConfig {
     http: Option<Url>,
@@ -18,13 +18,14 @@ pub struct ProxyConfig {
 }
 
 impl ProxyConfig {
-    /// The configuration in `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`, each before its lower-case twin.
-    /// `lookup` gives the value of a variable.
+    /// Reads `HTTP_PROXY`, `HTTPS_PROXY` and `NO_PROXY`; each takes precedence over its lower-case
+    /// form. `lookup` returns the value of a variable.
     pub fn from_env(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, SourceError> {
         let value = |name: &str| lookup(name).filter(|value| !value.is_empty());
         let either = |name: &str| value(name).or_else(|| value(&name.to_ascii_lowercase()));
         let proxy = |name: &str| either(name).map(|text| parse_proxy(name, &text)).transpose();
-        // In a CGI process HTTP_PROXY may be a request header of an attacker (golang.org/s/cgihttpproxy).
+        // In a CGI process HTTP_PROXY may be a request header sent by an attacker
+        // (golang.org/s/cgihttpproxy).
         let is_cgi = value("REQUEST_METHOD").is_some();
         Ok(Self {
             http: if is_cgi { None } else { proxy("HTTP_PROXY")? },
@@ -33,7 +34,8 @@ impl ProxyConfig {
         })
     }
 
-    /// The proxy for a request to `url`, with its credentials as user-info; none to connect directly.
+    /// Returns the proxy for a request to `url`, with its credentials as user-info; `None` means a
+    /// direct connection.
     pub fn proxy_for(&self, url: &Url) -> Option<&Url> {
         let proxy = match url.scheme() {
             "http" => self.http.as_ref(),
@@ -47,7 +49,7 @@ impl ProxyConfig {
     }
 }
 
-/// True for this machine itself, which is reached through no proxy and no network.
+/// True for the local machine, which is reached without a proxy and without the network.
 pub(super) fn is_local(host: &Host<&str>) -> bool {
     *host == Host::Domain("localhost") || host_ip(host).is_some_and(|ip| ip.is_loopback())
 }
@@ -72,11 +74,12 @@ impl std::fmt::Debug for ProxyConfig {
 }
 
 fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
-    // The value may hold a password and is not repeated.
+    // The value may hold a password, so errors do not repeat it.
     let refused = |reason: String| invalid_error(format!("invalid proxy address in {name}: {reason}"));
     let mut url = Url::parse(&with_scheme(text)).map_err(|error| refused(error.to_string()))?;
     if url.scheme() == "socks5" {
-        // As in Go, the proxy resolves names; here that has a scheme of its own. It cannot fail.
+        // As in Go, the proxy resolves host names; here the scheme socks5h selects that. Setting
+        // it cannot fail.
         url.set_scheme("socks5h").ok();
     }
     match url.scheme() {
@@ -85,13 +88,14 @@ fn parse_proxy(name: &str, text: &str) -> Result<Url, SourceError> {
     }
 }
 
-/// One entry of `NO_PROXY`; a port of `None` is any port.
+/// One entry of `NO_PROXY`. A port of `None` matches any port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NoProxyRule {
     Everything,
     Network(IpAddr, u8),
     Address(IpAddr, Option<u16>),
-    /// Hosts that end in `suffix`, which begins with a dot; also the bare name if `itself`.
+    /// Hosts whose names end in `suffix`, which begins with a dot; also the bare domain if
+    /// `itself` is true.
     Domain {
         suffix: String,
         itself: bool,
@@ -104,7 +108,7 @@ fn parse_no_proxy(list: &str) -> Vec<NoProxyRule> {
 }
 
 impl NoProxyRule {
-    /// An entry in lower case; malformed ones are ignored, as in Go.
+    /// Parses an entry in lower case. Malformed entries are ignored, as in Go.
     fn parse(entry: &str) -> Option<Self> {
         if entry == "*" {
             return Some(Self::Everything);
@@ -125,7 +129,7 @@ impl NoProxyRule {
         let host = if host.starts_with("*.") { &host[1..] } else { host };
         let itself = !host.starts_with('.');
         let name = host.trim_start_matches('.');
-        // International names are compared in the form that URLs are parsed to.
+        // Internationalised names are compared in the form that the URL parser produces.
         let Ok(Host::Domain(name)) = Host::parse(name) else {
             return None;
         };

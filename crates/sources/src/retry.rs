@@ -1,7 +1,8 @@
-//! Limits of trying again and of waiting.
+//! Limits for retries and timeouts.
 //!
-//! Broken connections and the statuses 5xx, 408 and 429 are tried again from the current byte, with exponential
-//! pauses and full jitter. A new byte starts the count anew; ten minutes without one end the transfer.
+//! Broken connections and the statuses 5xx, 408 and 429 are retried from the current byte, with
+//! exponential back-off and full jitter. Each new byte resets the counter; ten minutes without a
+//! new byte end the transfer.
 
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use crate::messages::status_text;
 /// The reason why one attempt failed.
 #[derive(Debug)]
 pub(crate) enum AttemptError {
-    /// Another attempt may succeed, not before `retry_after` if the server asked for that.
+    /// Another attempt may succeed, but not before `retry_after` if the server asked for that.
     Transient { error: SourceError, retry_after: Option<Duration> },
-    /// No attempt will succeed.
+    /// No further attempt can succeed.
     Final(SourceError),
 }
 
@@ -27,7 +28,7 @@ impl AttemptError {
         Self::from_transient(SourceError::new(kind, cause))
     }
 
-    /// Another attempt may succeed, at any time.
+    /// Wraps an error after which another attempt may succeed at any time.
     pub(super) fn from_transient(error: SourceError) -> Self {
         Self::Transient { error, retry_after: None }
     }
@@ -36,7 +37,7 @@ impl AttemptError {
         Self::Final(SourceError::new(kind, cause))
     }
 
-    /// The failure with `place` before its sentence.
+    /// Puts `place` before the message of the error.
     pub(super) fn with_context(self, place: &str) -> Self {
         let at = |error: SourceError| SourceError::with_context(error.kind(), place, error);
         match self {
@@ -45,7 +46,7 @@ impl AttemptError {
         }
     }
 
-    /// The failure in other words for people on a command line.
+    /// Sets another message for users of a command line.
     pub(super) fn with_plain_words(self, words: &str) -> Self {
         match self {
             Self::Transient { error, retry_after } => {
@@ -55,7 +56,7 @@ impl AttemptError {
         }
     }
 
-    /// The kind of its error.
+    /// Returns the kind of the error.
     pub(super) fn error_kind(&self) -> SourceErrorKind {
         match self {
             Self::Transient { error, .. } | Self::Final(error) => error.kind(),
@@ -69,21 +70,21 @@ impl AttemptError {
     }
 }
 
-/// Limits of trying again and of waiting.
+/// Limits for retries and timeouts.
 #[derive(Debug, Clone)]
 pub struct RetryPolicy {
-    /// Longest time without a new byte before the transfer is given up.
+    /// Longest time without a new byte before the transfer fails.
     pub no_progress_limit: Duration,
-    /// Silence on one connection after which it is replaced by another.
+    /// A connection that is silent for this long is replaced by a new one.
     pub idle_limit: Duration,
-    /// Consecutive failures without a new byte that are allowed; `None` leaves it to the time limit.
+    /// Allowed consecutive failures without a new byte; `None` leaves only the time limit.
     pub retries: Option<u32>,
-    /// Times that the first request is sent before its failure is reported; `None` leaves it to the other limits, which the time limit
-    /// is one of only then.
+    /// Number of times that the first request is sent before its failure is reported. `None`
+    /// leaves this to the other limits; only then does the time limit apply to the first request.
     pub first_attempts: Option<u32>,
-    /// Bound of the first pause between attempts; each further one doubles it.
+    /// Upper limit of the first pause between attempts; each further failure doubles it.
     pub first_delay: Duration,
-    /// Bound of every pause, also of one that the server asks for.
+    /// Upper limit of every pause, including a pause that the server asks for.
     pub max_delay: Duration,
 }
 
@@ -93,8 +94,8 @@ impl Default for RetryPolicy {
             no_progress_limit: Duration::from_secs(600),
             idle_limit: Duration::from_secs(60),
             retries: None,
-            // Within about three seconds: enough for a service that is just being moved; longer waits are the business of
-            // those who started the import.
+            // About three seconds in total, which is enough for a service that is being moved.
+            // Longer waits are left to whoever started the import.
             first_attempts: Some(3),
             first_delay: Duration::from_millis(500),
             max_delay: Duration::from_secs(30),
@@ -103,24 +104,27 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// Longest silence on one connection: a silent one must leave time to try another.
+    /// Returns the longest silence allowed on one connection. At most a third of the time limit,
+    /// so that time is left to try another connection.
     pub(crate) fn idle_limit(&self) -> Duration {
         self.idle_limit.min(self.no_progress_limit / 3)
     }
 
-    /// The pause after `failures` consecutive failures: exponential with full jitter, so that many pods
-    /// that lost the same server do not come back at the same moment. `random` lies in `0..1`.
+    /// Returns the pause after `failures` consecutive failures: exponential with full jitter, so
+    /// that many pods that lost the same server do not come back at the same moment. `random` lies
+    /// in `0..1`.
     fn backoff_delay(&self, failures: u32, random: f64) -> Duration {
         let doublings = failures.saturating_sub(1).min(16);
         self.first_delay.saturating_mul(1 << doublings).min(self.max_delay).mul_f64(random)
     }
 
-    /// The failures of the first request, before there is one.
+    /// Starts counting the failures of the first request.
     pub(crate) fn first_contact(&self) -> FirstContact<'_> {
         FirstContact { policy: self, started: Instant::now(), failures: 0 }
     }
 
-    /// The result of `ask`, tried again after what looks like a server that is just not there yet; `passes` tells by the error.
+    /// Runs `ask` and retries it while the server seems to be temporarily unavailable. `passes`
+    /// decides by the error whether that is the case.
     pub(super) async fn retry_first_request<T>(
         &self,
         observer: &dyn Observer,
@@ -147,7 +151,7 @@ impl RetryPolicy {
     }
 }
 
-/// Tells an observer of the pauses between attempts, and of their end when it is dropped.
+/// Reports the pauses between attempts to an observer, and their end when it is dropped.
 pub(super) struct WaitReport<'a> {
     observer: &'a dyn Observer,
     is_begun: bool,
@@ -158,7 +162,8 @@ impl<'a> WaitReport<'a> {
         Self { observer, is_begun: false }
     }
 
-    /// The attempt number `failed` ended because of `cause`; the next begins after `pause`.
+    /// Reports that attempt number `failed` ended because of `cause`, and that the next one begins
+    /// after `pause`.
     pub(super) fn begin(&mut self, cause: &str, failed: u32, pause: Duration) {
         self.is_begun = true;
         let next_attempt = failed.saturating_add(1);
@@ -174,8 +179,8 @@ impl Drop for WaitReport<'_> {
     }
 }
 
-/// The last part of a sentence, which is its cause: a line of progress has no room for the way to
-/// it.
+/// Returns the last part of the error message, which is the cause. A line of progress has no room
+/// for the rest.
 pub(super) fn short_cause(error: &SourceError) -> String {
     match error.kind() {
         SourceErrorKind::Status(code) => match StatusCode::from_u16(code) {
@@ -189,17 +194,18 @@ pub(super) fn short_cause(error: &SourceError) -> String {
     }
 }
 
-/// The attempts to get a first answer.
+/// Counts the attempts to get a first response.
 pub(crate) struct FirstContact<'a> {
     policy: &'a RetryPolicy,
     started: Instant,
-    /// Attempts that failed so far.
+    /// Number of attempts that failed so far.
     pub(crate) failures: u32,
 }
 
 impl FirstContact<'_> {
-    /// The pause after another failure, or `None` to give up: 1 s and 2 s by default, more if the server has `asked` for it. Without
-    /// jitter: the start of an import is spread by what started it.
+    /// Returns the pause after another failure, or `None` to give up. The pauses are 1 s and 2 s
+    /// by default, longer if the server `asked` for it. No jitter is added, because whatever
+    /// starts the imports already spreads their start times.
     pub(crate) fn next_pause(&mut self, asked: Duration) -> Option<Duration> {
         let policy = self.policy;
         self.failures += 1;
@@ -217,14 +223,15 @@ impl FirstContact<'_> {
     }
 }
 
-/// The attempts to get one more byte. A new value is made after each byte gained, which is what resets
-/// the counters.
+/// Counts the attempts to read one more byte. A new value is created after each byte gained, which
+/// resets the counters.
 pub(super) struct RetryAttempts<'a> {
     patience: &'a RetryPolicy,
     waiting: WaitReport<'a>,
     waiting_since: Instant,
     failures: u32,
-    /// Cause of the first failure: later ones may only tell that the time was up.
+    /// Cause of the first failure, for the final error. Later failures may only say that the time
+    /// was up.
     first_cause: Option<String>,
     furthest_repeated: u64,
 }
@@ -241,8 +248,8 @@ impl<'a> RetryAttempts<'a> {
         }
     }
 
-    /// The next attempt, for the lines of the log. Only what is tried again has a number: a span for each piece would cost more
-    /// than the piece.
+    /// Returns the tracing span of the next attempt. Only retries have a numbered span, because a
+    /// span for each piece would cost more than the piece.
     pub(super) fn tracing_span(&self) -> Span {
         match self.failures {
             0 => Span::none(),
@@ -250,15 +257,15 @@ impl<'a> RetryAttempts<'a> {
         }
     }
 
-    /// Longest next wait for the server. Doubled by each failure: a server that needs a
-    /// minute and a half before it answers is reached too.
+    /// Returns the longest next wait for the server. Each failure doubles it, so that even a
+    /// server that takes a minute and a half to respond is reached.
     pub(super) fn wait_limit(&self) -> Duration {
         let patient = self.patience.idle_limit().saturating_mul(1 << self.failures.min(16));
         patient.min(self.remaining_time())
     }
 
-    /// Takes note of `bytes` that were read again before a new one. Getting further than any attempt before is
-    /// progress; doing the same way again and again is not.
+    /// Records that `bytes` were read again before a new one. Getting further than any earlier
+    /// attempt counts as progress; reading the same bytes repeatedly does not.
     pub(super) fn record_repeated(&mut self, bytes: u64) {
         if bytes > self.furthest_repeated {
             self.furthest_repeated = bytes;
@@ -266,8 +273,8 @@ impl<'a> RetryAttempts<'a> {
         }
     }
 
-    /// Takes a failure into account: the pause before the next attempt, or the error to give up with.
-    /// `place` says where in the object the transfer stands.
+    /// Records a failure. Returns the pause before the next attempt, or the error if the limits
+    /// are exceeded. `place` describes the position of the transfer in the object.
     pub(super) fn record_failure(
         &mut self,
         failure: AttemptError,
@@ -288,7 +295,7 @@ impl<'a> RetryAttempts<'a> {
             let message = format!("no new byte for {limit} s {place}, giving up: {first_cause}");
             return Err(SourceError::new(error.kind(), message).with_cause(error));
         }
-        // A pause that the server asks for outlasts the jitter, but not the time that is left.
+        // A pause requested by the server overrides a shorter jitter, but not the remaining time.
         let asked = retry_after.unwrap_or_default().min(self.patience.max_delay);
         let delay =
             self.patience.backoff_delay(self.failures, fastrand::f64()).max(asked).min(self.remaining_time());
@@ -298,16 +305,17 @@ impl<'a> RetryAttempts<'a> {
         Ok(delay)
     }
 
-    /// Rest of the time without a new byte.
+    /// Returns how much longer the transfer may go without a new byte.
     pub(super) fn remaining_time(&self) -> Duration {
         self.patience.no_progress_limit.saturating_sub(self.waiting_since.elapsed())
     }
 }
 
-/// Longest time until a server has told which object is meant, however many questions that takes: each answer may come late.
+/// Longest time to find out which object is meant, over all requests together. Each response alone
+/// may be slow.
 const LOOKUP_LIMIT: Duration = Duration::from_secs(600);
 
-/// `work`, which asks a server many things, within [`LOOKUP_LIMIT`].
+/// Runs `work`, which sends several requests, within [`LOOKUP_LIMIT`].
 pub(super) async fn with_lookup_limit<T>(
     work: impl Future<Output = Result<T, SourceError>>,
 ) -> Result<T, SourceError> {
@@ -318,7 +326,7 @@ pub(super) async fn with_lookup_limit<T>(
     })
 }
 
-/// `work`, or a transient failure after `limit` without a sign of the server.
+/// Runs `work`. Returns a transient failure if it takes longer than `limit`.
 pub(super) async fn with_time_limit<T>(
     limit: Duration,
     work: impl Future<Output = Result<T, AttemptError>>,
@@ -433,7 +441,7 @@ mod tests {
         let error = attempts.record_failure(broken(), "at byte 5").unwrap_err().to_string();
         assert_eq!(error, "giving up at byte 5 after 3 failures in a row: connection reset");
     }
-    /// The pauses of a first contact, in seconds, if each takes no time.
+    /// Returns the pauses of a first contact in seconds, if the attempts themselves take no time.
     fn first_pauses(policy: &RetryPolicy) -> Vec<u64> {
         let mut contact = policy.first_contact();
         std::iter::from_fn(|| contact.next_pause(Duration::ZERO))

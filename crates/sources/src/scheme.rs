@@ -1,4 +1,4 @@
-//! The schemes of addresses: one list for the importer's command line and for kubectl-cdi.
+//! URL schemes of sources: one list for the importer's command line and for kubectl-cdi.
 
 /// A kind of source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -8,11 +8,11 @@ pub enum SourceKind {
     /// A web server.
     #[default]
     Http,
-    /// Amazon S3, or a server with its protocol.
+    /// Amazon S3, or a server that implements its protocol.
     S3,
     /// Google Cloud Storage.
     Gcs,
-    /// A container registry, or an image that was saved from one.
+    /// A container registry, or a saved container image.
     Registry,
     /// An NBD server.
     Nbd,
@@ -25,7 +25,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// CDI's word for it.
+    /// Returns CDI's name for this kind of source.
     pub const fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -41,16 +41,16 @@ impl SourceKind {
     }
 }
 
-/// The beginning of an address.
+/// A URL scheme that an address may begin with.
 #[derive(Debug, Clone, Copy)]
 pub struct UrlScheme {
     /// The part before the colon.
     pub name: &'static str,
-    /// The kind of source behind it.
+    /// The kind of source that the scheme selects.
     pub kind: SourceKind,
-    /// True if help and errors name it.
+    /// True if help and errors list it.
     pub is_listed: bool,
-    /// True if CDI's API takes such an address: the cluster fetches it.
+    /// True if CDI's API accepts such an address, so that the cluster can fetch it.
     pub is_for_clusters: bool,
 }
 
@@ -79,12 +79,12 @@ pub const SCHEMES: [UrlScheme; 17] = [
     scheme("file", SourceKind::File, true, false),
 ];
 
-/// The scheme called `name`.
+/// Finds the scheme called `name`.
 pub fn find_scheme(name: &str) -> Option<UrlScheme> {
     SCHEMES.into_iter().find(|scheme| scheme.name == name)
 }
 
-/// Names of schemes for help and errors.
+/// Returns the names of the schemes that help and errors list.
 pub fn listed_schemes() -> Vec<&'static str> {
     let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed);
     listed.map(|scheme| scheme.name).collect()

@@ -1,7 +1,7 @@
-//! A body whose digest was announced.
+//! A body whose digest is known in advance.
 //!
-//! `x-amz-checksum-*`, `x-goog-hash` and the digests of manifests and layers. Nothing of such a body is skipped, and
-//! it is read to its end before the disk becomes complete.
+//! The digest comes from `x-amz-checksum-*`, `x-goog-hash`, a manifest or a layer. No byte of such
+//! a body is skipped, and it is read to its end before the disk becomes complete.
 
 use bytes::Bytes;
 use datapath::digest::{Checksum, HashingThread};
@@ -10,7 +10,7 @@ use datapath::source::SourceBody;
 
 use crate::error::invalid_error;
 
-/// Ends well only when all its bytes have the announced digest.
+/// A body that ends without an error only if its bytes have the expected digest.
 pub struct VerifiedBody {
     body: Box<dyn SourceBody>,
     hashing: Option<HashingThread>,
@@ -19,7 +19,7 @@ pub struct VerifiedBody {
 }
 
 impl VerifiedBody {
-    /// Verifies `body`, read from its first byte; `what` names the object in the error.
+    /// Verifies `body`, which must be at its first byte; `what` names the object in errors.
     pub fn new(body: Box<dyn SourceBody>, expected: Checksum, what: String) -> Result<Self, SourceError> {
         let hashing = HashingThread::start(expected.algorithm());
         let failed = |error| SourceError::with_context(SourceErrorKind::Io, &what, error);
@@ -54,7 +54,7 @@ impl SourceBody for VerifiedBody {
         Ok(chunk)
     }
 
-    /// Not for this body: what is not read cannot be verified.
+    /// Always fails: bytes that are not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("{}: cannot skip to byte {offset} of a body that is verified", self.what);
         Err(invalid_error(message))
@@ -82,7 +82,7 @@ mod tests {
         let mut body =
             VerifiedBody::new(Box::new(Two(chunks)), expected.parse().unwrap(), "blob".to_owned())?;
         while body.next_chunk()?.is_some() {}
-        // The end stays the end.
+        // Reading after the end returns the end again.
         body.next_chunk().map(drop)
     }
 

@@ -1,6 +1,7 @@
 //! Small XML documents as trees: the answers of an oVirt engine and of vSphere.
 //!
-//! Not a tree library: this one stops reading at its bounds on depth and elements, and knows no entities but the five of XML.
+//! No XML tree library is used, because this parser must stop at its limits on depth and number of
+//! elements, and must accept only the five entities that XML predefines.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
@@ -8,9 +9,10 @@ use quick_xml::events::{BytesStart, Event};
 
 use super::messages::plain_line;
 
-/// Elements inside each other; an engine nests five, vSphere a dozen.
+/// Maximum depth of nested elements; an engine nests five, vSphere a dozen.
 const MAX_DEPTH: usize = 32;
-/// Elements of a document; an engine with a thousand snapshots sends some ten thousand.
+/// Maximum number of elements in a document; an engine with a thousand snapshots sends some ten
+/// thousand.
 const MAX_ELEMENTS: usize = 200_000;
 
 /// An element, its children and its text.
@@ -18,13 +20,13 @@ const MAX_ELEMENTS: usize = 200_000;
 pub(super) struct XmlElement {
     pub(super) name: String,
     pub(super) id: Option<String>,
-    /// The value of `xsi:type`, whatever the prefix is called.
+    /// The value of `xsi:type`, with any namespace prefix.
     pub(super) kind: Option<String>,
     pub(super) text: String,
     pub(super) children: Vec<XmlElement>,
 }
 
-/// A document that is none.
+/// The reason why a document cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum XmlError {
     #[error("not well-formed XML: {0}")]
@@ -36,15 +38,16 @@ pub(super) enum XmlError {
 }
 
 impl XmlError {
-    /// The parser repeats names of the document.
+    /// Creates a syntax error. The parser's message repeats names from the document, so it is
+    /// escaped and shortened.
     fn from_parser_error(error: &dyn std::fmt::Display) -> Self {
         Self::Syntax(plain_line(&error.to_string()))
     }
 }
 
 impl XmlElement {
-    /// The root of `document`. Entities of a document type are not expanded: what does not come with XML itself is an
-    /// error.
+    /// Parses `document` and returns its root. Entities that a document type declares are not
+    /// expanded: any entity that XML does not predefine is an error.
     pub(super) fn parse(document: &[u8]) -> Result<Self, XmlError> {
         let syntax = |error: &dyn std::fmt::Display| XmlError::from_parser_error(error);
         let document = std::str::from_utf8(document).map_err(|error| syntax(&error))?;
@@ -84,7 +87,8 @@ impl XmlElement {
                     None
                 }
                 Event::Eof => break,
-                // Entities of a document type are not taken note of, so they are unknown, and none can expand.
+                // Declarations of entities are ignored, so references to them are unknown and
+                // cannot expand.
                 Event::Decl(_) | Event::PI(_) | Event::DocType(_) | Event::Comment(_) => None,
             };
             if let (Some(closed), Some(parent)) = (closed, open.last_mut()) {
@@ -102,7 +106,7 @@ impl XmlElement {
 
     fn from_start_tag(start: &BytesStart<'_>) -> Result<Self, XmlError> {
         let mut element = Self { name: start.local_name().as_ref().to_owned(), ..Self::default() };
-        // Unchecked: to find names that come twice takes the square of their number.
+        // Unchecked: the check for duplicate names takes quadratic time.
         for attribute in start.attributes().with_checks(false) {
             let attribute = attribute.map_err(|error| XmlError::from_parser_error(&error))?;
             match attribute.key.local_name().as_ref() {
@@ -114,22 +118,23 @@ impl XmlElement {
         Ok(element)
     }
 
-    /// The first child of this name.
+    /// Returns the first child called `name`.
     pub(super) fn child(&self, name: &str) -> Option<&Self> {
         self.children.iter().find(|child| child.name == name)
     }
 
-    /// The first child of this name, without the rest.
+    /// Returns the first child called `name` and drops the other children.
     pub(super) fn into_child(self, name: &str) -> Option<Self> {
         self.children.into_iter().find(|child| child.name == name)
     }
 
-    /// All children of this name.
+    /// Returns all children called `name`.
     pub(super) fn children_named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Self> {
         self.children.iter().filter(move |child| child.name == name)
     }
 
-    /// The text of the first child of this name, trimmed; none if it is empty.
+    /// Returns the trimmed text of the first child called `name`; `None` if it is missing or
+    /// empty.
     pub(super) fn text_of(&self, name: &str) -> Option<&str> {
         let text = self.child(name)?.text.trim();
         (!text.is_empty()).then_some(text)
@@ -142,7 +147,7 @@ fn add_text(open: &mut [XmlElement], text: &str) {
     }
 }
 
-/// `text` as the content of an element or attribute.
+/// Escapes `text` for use as the content of an element or attribute.
 pub(super) fn escape_text(text: &str) -> String {
     quick_xml::escape::escape(text).into_owned()
 }
