@@ -1,4 +1,4 @@
-//! The blocking face of an object that tasks read.
+//! Blocking reads of an object that asynchronous tasks download.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use super::pump::BridgePump;
 use super::{RemoteObject, read_all};
 use crate::error::invalid_error;
 
-/// Gaps below this are read and dropped: about as many bytes are on their way already (bridge and socket buffers), and a new
-/// connection costs several round trips.
+/// Smaller gaps are read and dropped instead of skipped. About as many bytes are in transit
+/// already (in the bridge and in socket buffers), and a new connection costs several round trips.
 const SMALL_GAP_BYTES: u64 = 4 << 20;
 
-/// An object from some offset to its end.
+/// The body of a remote object. Tasks read it from the network; its owner reads it from a bridge.
 pub(crate) struct RemoteBody<R: RemoteObject> {
     remote: Arc<R>,
     first: Option<R::Connection>,
@@ -26,7 +26,7 @@ pub(crate) struct RemoteBody<R: RemoteObject> {
 }
 
 impl<R: RemoteObject> RemoteBody<R> {
-    /// The body from byte 0; `first` is a connection that was opened for it.
+    /// Creates the body from byte 0; `first` is a connection that is already open for it.
     pub(crate) fn new(remote: Arc<R>, first: Option<R::Connection>, is_ranged: bool) -> Self {
         Self { remote, first, is_ranged, position: 0, pump: None, left_over: None, is_complete: false }
     }
@@ -47,7 +47,8 @@ impl<R: RemoteObject> RemoteBody<R> {
         if let Some(chunk) = pump.chunks.recv() {
             return Ok(Some(chunk));
         }
-        // The bridge closes in the same way after the last byte and after a failure: the task tells which it was.
+        // The bridge closes in the same way after the last byte and after a failure, so the result
+        // of the task decides.
         let outcome = remote.network().handle.block_on(pump.join_task());
         self.pump = None;
         outcome?;
@@ -82,7 +83,8 @@ impl<R: RemoteObject> SourceBody for RemoteBody<R> {
             let message = format!("cannot skip from byte {} to byte {offset}", self.position);
             return Err(invalid_error(message));
         }
-        // Without ranges a new request would begin at byte 0 again: then every gap is read, however large.
+        // Without ranges, a new request would begin at byte 0 again. Every gap is read then,
+        // however large.
         if self.is_ranged && offset - self.position >= SMALL_GAP_BYTES {
             self.pump = None;
             self.first = None;

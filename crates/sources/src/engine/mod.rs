@@ -1,12 +1,17 @@
-//! The download engine: bytes from tasks that read the network, for the blocking threads of the data path.
+//! The download engine: tasks read bytes from the network and pass them to the blocking threads of
+//! the data path.
 //!
 //! ```text
-//!  Remote::read ─► bridge ─► RemoteBody                     one connection after the other
-//!  Remote::read ─► bridge ─┐
-//!  Remote::read ─► bridge ─┴─ in turns ─► bridge ─► RemoteBody   several at once, a segment each
+//!  one connection after the other:
+//!  read_ranges ─► bridge ─► RemoteBody
+//!
+//!  several connections at once, each of which reads a segment:
+//!  read_ranges ─► bridge ─┐
+//!  read_ranges ─► bridge ─┴─ in turns ─► bridge ─► RemoteBody
 //! ```
 //!
-//! A kind of source says how ranges are read over one connection, tried again inside ([`RemoteObject`]); the rest is the same for all.
+//! A kind of source implements [`RemoteObject`]: how ranges are read over one connection,
+//! including retries. Everything above that is shared.
 
 mod body;
 mod pump;
@@ -29,39 +34,41 @@ use self::regions::{ObjectPiece, ObjectPieces};
 use crate::error::invalid_error;
 use crate::network::{Network, stopped_error};
 
-/// Longest segment that one of several connections reads: from here on the round trip of a request does not show.
+/// Longest segment that one of several connections reads. From this size on, the round trip of a
+/// request is negligible.
 const MAX_SEGMENT_BYTES: u64 = 4 << 20;
 
-/// Memory that is reserved at once for a range; more follows the bytes that really arrive.
+/// Memory that is reserved at once for a range. More is allocated only as bytes arrive.
 const RESERVED_BYTES: u64 = 1 << 20;
 
-/// The end of a range that goes on to the end of its object.
+/// End of a range that extends to the end of its object.
 pub(crate) const TO_THE_END: u64 = u64::MAX;
 
-/// An object on a network.
+/// An object on a server that can be read over one or several connections.
 pub(crate) trait RemoteObject: Send + Sync + 'static {
-    /// A connection that is open already.
+    /// A connection that is already open.
     type Connection: Send + 'static;
 
-    /// Bytes that wait for their turn, of several connections together.
+    /// Limit of the bytes that wait to be handed over in order, for all connections together.
     const AHEAD_BYTES: u64;
 
-    /// The way to the server.
+    /// Returns the settings for reaching the server.
     fn network(&self) -> &Network;
 
-    /// Bytes of the object, if they are known.
+    /// Returns the length of the object in bytes, if it is known.
     fn object_len(&self) -> Option<u64>;
 
-    /// Connections that its body is read over at once, where ranges work.
+    /// Returns how many connections read the body in parallel, where ranges work.
     fn connection_count(&self) -> usize;
 
-    /// Ranges in which it has data, if they are known and not found out while it is read.
+    /// Returns the ranges in which the object has data, if they are known before it is read.
     fn data_regions(&self) -> Option<&ObjectRegions> {
         None
     }
 
-    /// Reads `ranges` one after the other and hands them over, until the outlet closes. The last one may go on [`TO_THE_END`].
-    /// `first`, if given, is a connection that is open already, for the beginning of the object.
+    /// Reads `ranges` one after the other and sends their bytes to `outlet` until it closes. The
+    /// last range may extend [`TO_THE_END`]. `first`, if given, is a connection that is already
+    /// open at the beginning of the object.
     fn read_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
@@ -70,26 +77,28 @@ pub(crate) trait RemoteObject: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), SourceError>> + Send;
 }
 
-/// The place where the bytes of one connection are handed over.
+/// The sending end for the bytes of one connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionOutlet {
     sender: bridge::BridgeSender,
-    /// The bytes go on at once. Those that wait for their turn do not: many small chunks would hold as much memory as large ones.
+    /// True if bytes are passed on at once. Bytes that wait for their turn are packed first,
+    /// because many small chunks would hold as much memory as large ones.
     pub(crate) is_prompt: bool,
 }
 
 impl ConnectionOutlet {
-    /// Hands over `chunk`, which keeps `held` bytes of memory.
+    /// Sends `chunk`, which occupies `held` bytes of memory.
     pub(crate) async fn send_chunk(&self, chunk: Bytes, held: usize) -> Result<(), SourceError> {
         self.sender.send(chunk, held).await.map_err(|_| stopped_error())
     }
 
-    /// Ready when no more bytes are wanted.
+    /// Completes when no more bytes are wanted.
     pub(crate) async fn wait_for_close(&self) {
         self.sender.closed().await;
     }
 
-    /// A sender that packs small pieces, which lie anywhere in memory, into chunks; the first byte is at `offset` of the object.
+    /// Returns a sender that packs small pieces, which may lie anywhere in memory, into chunks.
+    /// The first byte is at `offset` of the object.
     pub(crate) fn packing_sender(&self, offset: u64) -> PackingSender {
         PackingSender::new(self.sender.clone(), offset)
     }
@@ -121,7 +130,8 @@ async fn read_all<R: RemoteObject>(
             read_in_turns(&remote, pieces, first, &outlet).await
         }
         Some(end) if regions.is_some() => {
-            // Regions are not cut into segments: over one connection these would only cost requests.
+            // Regions are not cut into segments: with one connection, these would only cost more
+            // requests.
             let pieces = ObjectPieces::new(regions, position..end, u64::MAX);
             read_in_line(&*remote, pieces, first, outlet).await
         }
@@ -129,12 +139,12 @@ async fn read_all<R: RemoteObject>(
     }
 }
 
-/// Bytes that one of several connections may be ahead.
+/// Returns how many bytes each of several connections may read ahead.
 fn bytes_of_lane<R: RemoteObject>(remote: &R) -> u64 {
     R::AHEAD_BYTES / u64::try_from(remote.connection_count()).unwrap_or(u64::MAX)
 }
 
-/// Reads over one connection at a time. Zeros of holes are made here instead of being asked for.
+/// Reads over one connection at a time. The zeros of holes are generated here, not requested.
 async fn read_in_line<R: RemoteObject>(
     remote: &R,
     pieces: ObjectPieces,
@@ -152,11 +162,12 @@ async fn read_in_line<R: RemoteObject>(
     Ok(())
 }
 
-/// Several connections at once, for servers and networks that limit what one of them gets. Each reads every nth segment; while
-/// one hands over, the others read ahead.
+/// Reads over several connections in parallel, for servers and networks that limit the throughput
+/// of each connection. Each of the n connections reads every nth segment; while one hands over its
+/// bytes, the others read ahead.
 ///
-/// One connection is the default: on a fast network more of them only cost requests. Where each is limited to 50 MB/s, four
-/// are 2.6 times as fast.
+/// One connection is the default, because on a fast network more of them only cost requests. Where
+/// each connection is limited to 50 MB/s, four are 2.6 times as fast.
 async fn read_in_turns<R: RemoteObject>(
     remote: &Arc<R>,
     pieces: ObjectPieces,
@@ -167,7 +178,8 @@ async fn read_in_turns<R: RemoteObject>(
     let budget = usize::try_from(bytes_of_lane(&**remote)).unwrap_or(usize::MAX);
     let mut lanes: Vec<BridgePump> = (0..count)
         .map(|lane| {
-            // Dealt out beforehand: bytes are handed over in order, so a faster connection with more segments would only wait.
+            // Segments are assigned beforehand: bytes are handed over in order, so a faster
+            // connection that took more segments would only have to wait.
             let ranges = pieces.clone().filter_map(ObjectPiece::data_range).skip(lane).step_by(count);
             let (reader, first) = (Arc::clone(remote), first.take());
             BridgePump::start(remote.network(), budget, |sender| async move {
@@ -192,7 +204,8 @@ async fn read_in_turns<R: RemoteObject>(
         turn += 1;
         let mut left = range.end - range.start;
         while left > 0 {
-            // Without the look at the outlet the lanes would read on until the slowest has brought its chunk.
+            // Without polling the outlet, the lanes would keep reading until the slowest had
+            // delivered its chunk.
             let next = tokio::select! {
                 biased;
                 next = lane.chunks.recv_packed() => next,
@@ -210,7 +223,7 @@ async fn read_in_turns<R: RemoteObject>(
     Ok(())
 }
 
-/// An error unless `range` lies within `length` bytes.
+/// Returns an error unless `range` lies within `length` bytes.
 pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceError> {
     if range.start <= range.end && range.end <= length {
         return Ok(());
@@ -219,7 +232,7 @@ pub(crate) fn check_range(range: &Range<u64>, length: u64) -> Result<(), SourceE
     Err(invalid_error(message))
 }
 
-/// Joins all chunks of `next`, which are `length` bytes altogether.
+/// Joins all chunks that `next` returns, which have `length` bytes in total.
 pub(crate) async fn collect_chunks(
     length: u64,
     mut next: impl AsyncFnMut() -> Result<Option<Bytes>, SourceError>,

@@ -1,4 +1,4 @@
-//! A task that fills a bridge.
+//! A task that fills a bridge with the bytes of a source.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use tracing::Instrument;
 
 use crate::network::{Network, stopped_error};
 
-/// Longest time for a task whose bytes are no longer wanted to leave its server politely: nbdkit 1.32 dies of clients that go
-/// away in the middle.
+/// Longest time for a task to disconnect cleanly from its server when its bytes are no longer
+/// wanted. nbdkit 1.32 dies when a client disconnects in the middle of its work.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
-/// The reading end of the bridge, and the task; the task ends soon after its owner.
+/// The receiving end of a bridge and the task that fills it. The task ends soon after this value
+/// is dropped.
 pub(super) struct BridgePump {
     pub(super) chunks: bridge::BridgeReceiver,
     task: JoinHandle<Result<(), SourceError>>,
@@ -22,7 +23,8 @@ pub(super) struct BridgePump {
 }
 
 impl BridgePump {
-    /// Runs what `pump` makes of the sending end, which holds `budget_bytes` at most, until the network is stopped.
+    /// Spawns the future that `pump` makes of the sending end. The bridge holds at most
+    /// `budget_bytes`. The task ends when the network is stopped.
     pub(super) fn start<F>(
         network: &Network,
         budget_bytes: usize,
@@ -37,7 +39,8 @@ impl BridgePump {
         let left = CancellationToken::new();
         let owner_left = left.clone();
         let reading = async move {
-            // Not aborted at once: the task sees by itself that its bridge is closed, and has time to take leave of the server.
+            // Not aborted at once: the task notices by itself that its bridge is closed, and has
+            // time to disconnect cleanly.
             let too_late = async {
                 owner_left.cancelled().await;
                 tokio::time::sleep(LEAVE_LIMIT).await;
@@ -52,7 +55,7 @@ impl BridgePump {
         Self { chunks, task, _left: left.drop_guard() }
     }
 
-    /// The outcome of the task; to be asked once, when there are no more chunks.
+    /// Waits for the result of the task. To be called once, when there are no more chunks.
     pub(super) async fn join_task(&mut self) -> Result<(), SourceError> {
         (&mut self.task).await.unwrap_or_else(|error| {
             let what = "the task that reads the source failed";

@@ -1,27 +1,27 @@
-//! Objects that are known to be zero in parts: those parts are made here instead of being asked for.
+//! Objects that are known to be zero in parts. These zeros are generated here, not requested.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Holes below this are transferred: a request of its own for what follows costs a round trip, in which a fast network
-/// brings as much.
+/// Smaller holes are transferred. Skipping a hole needs another request, which costs a round trip;
+/// a fast network transfers about this many bytes in that time.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
 
-/// Ranges in which an object has data. All else reads as zeros.
+/// Ranges in which an object has data. All other bytes are zeros.
 #[derive(Debug, Clone)]
 pub struct ObjectRegions(Arc<[Range<u64>]>);
 
-/// A part of an object.
+/// A piece of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ObjectPiece {
-    /// Bytes to be asked for.
+    /// Bytes to request from the server.
     Data(Range<u64>),
-    /// A number of zeros.
+    /// A number of zeros, which are not requested.
     Zeros(u64),
 }
 
 impl ObjectPiece {
-    /// The range of bytes to be asked for.
+    /// Returns the range of bytes to request; `None` for zeros.
     pub(super) fn data_range(self) -> Option<Range<u64>> {
         match self {
             Self::Data(range) => Some(range),
@@ -30,7 +30,7 @@ impl ObjectPiece {
     }
 }
 
-/// An object, cut up.
+/// Iterator over the pieces of an object, in order.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectPieces {
     regions: ObjectRegions,
@@ -39,7 +39,8 @@ pub(super) struct ObjectPieces {
 }
 
 impl ObjectPieces {
-    /// The bytes of `range`, with at most `most` bytes of data in a piece. What is not known to be zero is data.
+    /// Splits `range` into pieces with at most `most` bytes of data each. Bytes that are not known
+    /// to be zero count as data.
     pub(super) fn new(regions: Option<&ObjectRegions>, range: Range<u64>, most: u64) -> Self {
         let all = || ObjectRegions::new(std::iter::once(0..range.end));
         Self { regions: regions.cloned().unwrap_or_else(all), left: range, most }
@@ -60,7 +61,8 @@ impl Iterator for ObjectPieces {
 }
 
 impl ObjectRegions {
-    /// From the ranges of data: in order, and none of them empty.
+    /// Creates the regions from ranges of data, which must be in order and not empty. Small holes
+    /// between them count as data.
     pub fn new(data: impl IntoIterator<Item = Range<u64>>) -> Self {
         let mut regions: Vec<Range<u64>> = Vec::new();
         for range in data {
@@ -72,7 +74,8 @@ impl ObjectRegions {
         Self(regions.into())
     }
 
-    /// The piece at `position` of an object of `length` bytes, with at most `most` bytes of data; nothing at its end.
+    /// Returns the piece at `position` of an object of `length` bytes, with at most `most` bytes
+    /// of data; `None` at the end of the object.
     fn piece_at(&self, position: u64, length: u64, most: u64) -> Option<ObjectPiece> {
         if position >= length {
             return None;
