@@ -1,4 +1,4 @@
-//! Small documents over HTTP: tokens, manifests, the XML of an engine.
+//! A client for small documents over HTTP: tokens, manifests, the XML of an engine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,44 +18,45 @@ use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::{AttemptError, RetryPolicy, WaitReport, short_cause};
 
-/// Longest wait for one connection, TLS handshake included.
+/// Timeout for one connection attempt, TLS handshake included.
 const CONNECT_LIMIT: Duration = Duration::from_secs(20);
 
-/// Longest wait for a whole document.
+/// Timeout for a whole document.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Asks for documents. Clones share their connections.
+/// Requests documents. Clones share their connections.
 #[derive(Debug, Clone)]
 pub struct HttpAgent {
     http: reqwest::Client,
     network: Arc<Network>,
 }
 
-/// A whole answer, whatever its status.
+/// A complete response, whatever its status.
 #[derive(Debug, Clone)]
 pub struct AgentResponse {
-    /// The URL that was asked for.
+    /// The URL that was requested.
     pub url: Url,
-    /// Its status.
+    /// The status of the response.
     pub status: StatusCode,
-    /// Its head.
+    /// The headers of the response.
     pub headers: HeaderMap,
-    /// All of its body.
+    /// The complete body.
     pub body: Bytes,
 }
 
 impl HttpAgent {
-    /// An agent that calls itself `user_agent`.
+    /// Creates an agent that sends `user_agent` as its `User-Agent`.
     pub fn new(network: &Arc<Network>, user_agent: &str) -> Result<Self, SourceError> {
         Ok(Self { http: build_client(network, user_agent)?, network: Arc::clone(network) })
     }
 
-    /// A request, to be completed and sent.
+    /// Starts a request, which the caller completes and sends.
     pub fn build_request(&self, method: Method, url: Url) -> RequestBuilder {
         self.http.request(method, url)
     }
 
-    /// Sends one request and reads its answer, which has at most `limit` bytes. Redirects are answers.
+    /// Sends one request and reads the response, whose body may have at most `limit` bytes.
+    /// Redirects are returned, not followed.
     pub async fn send(&self, request: RequestBuilder, limit: usize) -> Result<AgentResponse, SourceError> {
         let (http, request) = request.build_split();
         let request = request
@@ -70,18 +71,19 @@ impl HttpAgent {
             |_| Err(route.incomplete_error(ANSWER_LIMIT)),
             |received| received.map_err(AttemptError::into_error),
         )?;
-        // Without the path: it may hold a name or a token that is nobody's business.
+        // Logged without the path, which may hold a name or a token.
         tracing::debug!(status = status_text(answer.status), bytes = answer.body.len(), "{method} {shown}");
         Ok(answer)
     }
 
-    /// Like [`HttpAgent::send`], tried again while no server answers or it asks for patience.
+    /// Like [`HttpAgent::send`], but retries while no server answers or the server asks to wait.
     pub async fn send_patiently(
         &self,
         make: impl Fn() -> RequestBuilder,
         limit: usize,
     ) -> Result<AgentResponse, SourceError> {
-        // The limits of a download hold for these requests only if they are meant for the first contact too.
+        // The limits of a download apply to these requests only if they apply to the first request
+        // too.
         let own = &self.network.patience;
         let policy = if own.first_attempts.is_none() { own.clone() } else { RetryPolicy::default() };
         let mut contact = policy.first_contact();
@@ -121,7 +123,8 @@ async fn receive_response(
     let mut response = http.execute(request).await.map_err(failed)?;
     let mut body = BytesMut::new();
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        // Counted while it comes: an answer in chunks announces no length, and one that does may lie.
+        // Checked while the body arrives: a chunked response announces no length, and an announced
+        // length may be wrong.
         if body.len() + chunk.len() > limit {
             let message =
                 format!("the answer has more than the {limit} bytes that are allowed for a document");
@@ -137,7 +140,8 @@ async fn receive_response(
     })
 }
 
-/// The client below documents and downloads alike: HTTP/1.1, our roots, our proxy rules, no redirects of its own.
+/// Builds the HTTP client for documents and downloads: HTTP/1.1, our trust anchors, our proxy
+/// rules, and no redirects, because callers follow them.
 pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
     let mut tls = ClientConfig::clone(&network.tls);
     let proxy = network.proxy.clone();
@@ -146,7 +150,7 @@ pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwes
         .dns_resolver(network.policy.dns_resolver())
         .http1_only()
         .tls_backend_preconfigured(tls)
-        // Also what a proxy sees in CONNECT; an extra header of this name wins over it.
+        // Proxies see this value in CONNECT, too. An extra header of the same name overrides it.
         .user_agent(user_agent)
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)

@@ -1,4 +1,4 @@
-//! The bytes of an object, for the engine.
+//! Reading of HTTP objects for the download engine.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl RemoteObject for HttpObject {
 }
 
 impl HttpObject {
-    /// Hands over what `download` brings of `range`.
+    /// Sends the bytes of `range` that `download` returns to `outlet`.
     async fn hand_over(
         &self,
         mut download: HttpDownload<'_>,
@@ -59,7 +59,8 @@ impl HttpObject {
         outlet: &ConnectionOutlet,
     ) -> Result<(), SourceError> {
         let mut packing = outlet.packing_sender(range.start);
-        // One for all pieces: each would take a lock of the token that all connections share.
+        // One future for all pieces: a new one for each would lock the token that all connections
+        // share.
         let mut closed = pin!(outlet.wait_for_close());
         let mut left = range.end - range.start;
         while left > 0 {
@@ -80,12 +81,12 @@ impl HttpObject {
                 Ok(Some(chunk)) => chunk,
                 Ok(None) => break,
                 Err(error) => {
-                    // What came before an error is good.
+                    // Bytes that arrived before an error are valid.
                     packing.flush().await.map_err(|_| stopped_error())?;
                     return Err(error);
                 }
             };
-            // The first response goes on behind the range.
+            // The first response continues after the range.
             let wanted = usize::try_from(left).map_or(chunk.len(), |left| left.min(chunk.len()));
             packing.push(&chunk[..wanted]).await.map_err(|_| stopped_error())?;
             left -= wanted as u64;

@@ -1,4 +1,4 @@
-//! A transport failure in plain words: which server, which way, why.
+//! Describes transport failures in plain words: which server, which route and which cause.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
@@ -13,7 +13,8 @@ use crate::messages::status_text;
 use crate::proxy::ProxyConfig;
 use crate::retry::AttemptError;
 
-/// Layers of the client whose own text says nothing about the cause, or what the sentence says better.
+/// Messages of the client's error layers that say nothing about the cause, or that the final
+/// sentence expresses better.
 const NOISE: [&str; 9] = [
     "error sending request",
     "client error (Connect)",
@@ -26,25 +27,25 @@ const NOISE: [&str; 9] = [
     "tcp connect error",
 ];
 
-/// Words of a tunnel through a proxy for every failure on the way to the proxy.
+/// Message of a proxy tunnel for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
 /// Words of a tunnel that the proxy refuses, whatever its status is: only that for a missing password has others.
 const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
 
-/// A request, as far as the sentence about its failure has to name it.
+/// The parts of a request that an error message about its failure names.
 #[derive(Debug)]
 pub(super) struct RequestRoute {
-    /// The URL that was asked, and whence it was led there.
+    /// The requested URL, and the URL that redirected to it.
     shown: String,
     /// Host and port of the server.
     server: String,
-    /// Scheme, host and port of the proxy in between, and what it is called as a peer.
+    /// The proxy in between: its origin, and its host and port.
     proxy: Option<(String, String)>,
 }
 
 impl RequestRoute {
-    /// A request to `url`, which a sentence calls `shown`.
+    /// Describes a request to `url`, which error messages call `shown`.
     pub(super) fn new(url: &Url, shown: String, proxy: &ProxyConfig) -> Self {
         Self {
             shown,
@@ -53,7 +54,8 @@ impl RequestRoute {
         }
     }
 
-    /// What a status means for a URL of this scheme, and what to do. A proxy in between may have given the answer.
+    /// Explains a status for a URL with this scheme, and what to do about it. The response may
+    /// come from a proxy in between.
     pub(super) fn describe_refusal(&self, status: StatusCode, scheme: &str, has_login: bool) -> String {
         let (shown, code) = (&self.shown, status.as_u16());
         let text = match code {
@@ -81,24 +83,26 @@ impl RequestRoute {
         }
     }
 
-    /// The error for an answer that has not come to its end in time; parts of it may have.
+    /// Creates the error for a response that was not complete in time. Parts of it may have
+    /// arrived.
     pub(super) fn incomplete_error(&self, limit: Duration) -> SourceError {
         let message = format!("{}: no complete answer within {} s", self.shown, limit.as_secs());
         SourceError::new(SourceErrorKind::Stalled, message)
     }
 }
 
-/// `host port 443`, with the port that is asked.
+/// Formats the host and the effective port as `host port 443`.
 fn host_and_port(url: &Url) -> String {
     let host = url.host_str().unwrap_or_default();
     match url.port_or_known_default() {
         Some(port) => format!("{host} port {port}"),
-        // Proxies that speak SOCKS (RFC 1928 §3).
+        // SOCKS proxies, whose default port is 1080 (RFC 1928 §3).
         None => format!("{host} port 1080"),
     }
 }
 
-/// The causes of `error` from the outside in, without URLs (which hold secrets), repetitions and noise: `connection refused`.
+/// Joins the causes of `error` from the outside in, without URLs (which may hold secrets),
+/// repetitions and noise. Example: `connection refused`.
 pub(super) fn plain_cause(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut words: Vec<String> = Vec::new();
@@ -115,10 +119,11 @@ pub(super) fn plain_cause(error: reqwest::Error) -> String {
     if words.is_empty() { error.to_string() } else { words.join(": ") }
 }
 
-/// The layers of `error`, the outermost first.
+/// Iterates over the layers of `error`, the outermost first.
 fn error_layers(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     iter::successors(Some(error as &(dyn Error + 'static)), |&layer| {
-        // What an `io::Error` wraps is not its source, but the source's source is.
+        // The source of an `io::Error` is not the error that it wraps, but the source of that
+        // error.
         match layer.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => layer.source(),
@@ -126,7 +131,7 @@ fn error_layers(error: &reqwest::Error) -> impl Iterator<Item = &(dyn Error + 's
     })
 }
 
-/// True if `test` is, for a layer of `error`.
+/// True if `test` is true for any layer of `error`.
 fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bool) -> bool {
     error_layers(error).any(test)
 }
@@ -135,7 +140,7 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
 const TLS_DETAILS: [&str; 3] =
     [": verification time ", "; certificate is only valid for", "; certificate is not valid for"];
 
-/// What the user can do about a failure of TLS that has a usual reason.
+/// Returns advice about a TLS failure that has a common cause.
 fn tls_advice(error: &rustls::Error) -> Option<String> {
     use rustls::{CertificateError, Error, InvalidMessage};
     let date = |time: rustls::pki_types::UnixTime| {
@@ -164,14 +169,14 @@ fn tls_advice(error: &rustls::Error) -> Option<String> {
     })
 }
 
-/// The failure and its party: the name of a server, the way to it, or what it is.
+/// Describes the failure with its peer: an unknown host name, a failed connection or failed TLS.
 fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     let is_tls = any_layer(&error, |layer| layer.is::<rustls::Error>());
     let is_of_tunnel = any_layer(&error, |layer| layer.to_string() == TUNNEL);
     let is_io = error.is_timeout() || any_layer(&error, |layer| layer.is::<io::Error>());
     let (is_connect, is_dns) = (error.is_connect(), error.is_dns());
     let peer = match &route.proxy {
-        // Once a tunnel stands, TLS is spoken with the server at its end.
+        // Once a tunnel is established, TLS is spoken with the server at its end.
         Some((_, proxy)) if !is_tls || is_of_tunnel => proxy,
         _ => &route.server,
     };
@@ -200,13 +205,16 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
     }
 }
 
-/// The failure of a connection or of a body, in words for the log and the termination message.
+/// Creates the failure of a connection or body, with a message for the log and the termination
+/// message.
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
     // A certificate does not get better by asking again.
     let is_final = any_layer(&error, |layer| {
         // Nor does a proxy allow what it has refused.
         layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
     }) || error.is_builder();
+    // A retry does not fix a certificate.
+    let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
     let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);

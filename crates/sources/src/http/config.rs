@@ -1,4 +1,4 @@
-//! Settings of an HTTP import: the endpoint, the identity, the manners.
+//! Settings of an HTTP import: URL, credentials, headers and dialect.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,54 +13,59 @@ use crate::engine::ObjectRegions;
 use crate::error::invalid_error;
 use crate::network::Network;
 
-/// The name that servers and proxies know CDI's importer by.
+/// User agent by which servers and proxies know CDI's importer.
 pub const USER_AGENT: &str = "cdi-golang-importer";
 
-/// Proof that two parts of an object belong together.
+/// Method to prove that two parts belong to the same version of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ContinuityProof {
     /// A validator in `If-Range`: a changed object is sent from its beginning (RFC 9110 §13.1.5).
     #[default]
     IfRange,
-    /// A validator in `If-Match` or `If-Unmodified-Since`: a changed object is refused (RFC 9110 §13.1.1, §13.1.4).
+    /// A validator in `If-Match` or `If-Unmodified-Since`: the server refuses a changed object
+    /// (RFC 9110 §13.1.1, §13.1.4).
     IfMatch,
-    /// Its name: the object is addressed by its digest, which is verified. Validators are neither needed nor compared.
+    /// The name of the object: it is addressed by its digest, which is verified. Validators are
+    /// neither needed nor compared.
     Immutable,
 }
 
-/// Settings of an [`HttpSource`](super::HttpSource) besides the network.
+/// Settings of an [`HttpSource`](super::HttpSource).
 #[derive(Clone)]
 pub struct HttpConfig {
-    /// The way to the server. Its credentials are not sent unless they are in `credentials`.
+    /// Settings for reaching the server. Its credentials are not sent unless they are also in
+    /// `credentials`.
     pub network: Arc<Network>,
-    /// The endpoint; user-info in it is honored as basic auth and never printed.
+    /// The URL of the object; user-info in it is used for basic authentication and never printed.
     pub url: Url,
-    /// Basic auth; wins over user-info in the URL.
+    /// User and password for basic authentication; override the user-info in the URL.
     pub credentials: Option<BasicCredentials>,
-    /// Extra request headers, sent to the origin of `url` only.
+    /// Extra request headers, sent only to the origin of `url`.
     pub headers: Vec<ExtraHeader>,
     /// Value of `User-Agent`, unless an extra header of that name is given.
     pub user_agent: String,
-    /// The digest of the whole object is known and verified: a resume may do without a validator, and a server with TLS may hand
-    /// the request on to one without.
+    /// True if the digest of the whole object is known and verified. A transfer may then resume
+    /// without a validator, and a server with TLS may redirect to one without.
     pub is_checked: bool,
-    /// The manners of this kind of server, if it has any.
+    /// The rules of this kind of server, if they differ from plain HTTP.
     pub dialect: Option<Arc<dyn ServerDialect>>,
-    /// Proof that two parts belong together.
+    /// How to prove that two parts belong together.
     pub continuity: ContinuityProof,
-    /// Name of the source in logs, if not its URL.
+    /// Name of the source in logs; `None` stands for its URL.
     pub name: Option<String>,
-    /// Ranges in which the object has data, if they are known: with ranges, nothing else is asked for.
+    /// Ranges in which the object has data, if they are known. Where ranges work, nothing else is
+    /// requested.
     pub regions: Option<ObjectRegions>,
 }
 
 impl HttpConfig {
-    /// The defaults for `endpoint`, which must be an absolute HTTP or HTTPS URL.
+    /// Returns the default settings for `endpoint`, which must be an absolute HTTP or HTTPS URL.
     pub fn new(endpoint: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
         Ok(Self::from_url(parse_endpoint(endpoint)?, network))
     }
 
-    /// The defaults for `url`, whose scheme is HTTP or HTTPS: no credentials and no headers, which each source adds in its own way.
+    /// Returns the default settings for `url`, whose scheme is HTTP or HTTPS. They have no
+    /// credentials and no headers; each kind of source adds these itself.
     pub(crate) fn from_url(url: Url, network: &Arc<Network>) -> Self {
         Self {
             network: Arc::clone(network),
@@ -77,7 +82,7 @@ impl HttpConfig {
     }
 }
 
-/// An absolute HTTP or HTTPS URL.
+/// Parses an absolute HTTP or HTTPS URL.
 pub(crate) fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
     let refused = |reason: &dyn fmt::Display| {
         let message = format!("unable to parse endpoint \"{}\": {reason}", redact_endpoint(endpoint));
@@ -90,7 +95,7 @@ pub(crate) fn parse_endpoint(endpoint: &str) -> Result<Url, SourceError> {
     }
 }
 
-/// A text that may be no URL at all, without what could be a password or a signature in it.
+/// Removes everything that could be a password or a signature. The text need not be a valid URL.
 pub(crate) fn redact_endpoint(endpoint: &str) -> &str {
     let visible = endpoint.split(['?', '#']).next().unwrap_or_default();
     visible.rsplit('@').next().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! The manners of a kind of server: authorization, and the meaning of refusals.
+//! Dialects of HTTP: how a kind of server authorises requests, and what its refusals mean.
 //!
-//! Stores, registries and oVirt's images are HTTP with other manners. With one engine below them they all resume,
-//! wait, report and fail in the same way, and one contract is run against a real server of each.
+//! Object stores, registries and oVirt's image servers use HTTP with rules of their own. They
+//! share one engine, so all of them resume, wait, report and fail in the same way, and the same
+//! contract tests run against a real server of each.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -13,40 +14,43 @@ use url::Url;
 use super::cause::{RequestRoute, transport_failure};
 use crate::retry::AttemptError;
 
-/// The bytes of a refusal that are looked at: every error document of an object store or registry is shorter.
+/// Longest part of a refusal's body that is read. Every error document of an object store or
+/// registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// The manners of one kind of server. Only its own origin hears them: what a redirect leads elsewhere to is asked
-/// without any secret.
+/// The rules of one kind of server. They apply only to its own origin: after a redirect elsewhere,
+/// requests carry no secrets.
 #[async_trait]
 pub trait ServerDialect: Send + Sync {
-    /// Completes a request before it is sent, with a signature or a token. May itself ask a token service.
+    /// Adds a signature or a token to a request before it is sent. May itself send a request to a
+    /// token service.
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError>;
 
-    /// True if the place that a redirect leads to belongs to the same service, so that it may hear secrets too.
+    /// True if the target of a redirect belongs to the same service, so that secrets may be sent
+    /// to it too.
     fn is_same_service(&self, _to: &Url) -> bool {
         false
     }
 
-    /// Judges an answer that is neither a success nor a redirect.
+    /// Interprets a response that is neither a success nor a redirect.
     async fn judge_refusal(&self, refusal: RefusedRequest<'_>) -> RefusalVerdict;
 }
 
-/// An answer without the object.
+/// A response without the object.
 #[derive(Debug, Clone, Copy)]
 pub struct RefusedRequest<'a> {
-    /// The URL that was asked for.
+    /// The URL that was requested.
     pub url: &'a Url,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
-    /// The head of the answer.
+    /// The headers of the response.
     pub headers: &'a HeaderMap,
-    /// The first 64 KiB of its body.
+    /// The first 64 KiB of the body.
     pub body: &'a [u8],
 }
 
 impl RefusedRequest<'_> {
-    /// True if the object is refused to this account, and not in general.
+    /// True if the object is refused to this account, not in general.
     pub fn is_about_who_asks(&self) -> bool {
         matches!(self.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
     }
@@ -55,21 +59,22 @@ impl RefusedRequest<'_> {
 /// The consequence of a [`RefusedRequest`].
 #[derive(Debug)]
 pub enum RefusalVerdict {
-    /// The meaning of the status in HTTP.
+    /// The status has its usual meaning in HTTP.
     Plain,
-    /// Authorize the request anew and send it once more, to this URL if there is one. A second time in a row counts as
-    /// [`RefusalVerdict::Plain`].
+    /// Authorise the request again and send it once more, to this URL if there is one. A second
+    /// time in a row counts as [`RefusalVerdict::Plain`].
     Again(Option<Url>),
-    /// The server's own words; trying later may help if it is transient.
+    /// A description of the refusal, usually from the server; a retry may help if it is transient.
     Described {
-        /// One sentence.
+        /// The description, one sentence.
         text: String,
         /// True if the same request may succeed later.
         transient: bool,
     },
 }
 
-/// True for what a [`ServerDialect`] is asked about. 412 and 416 are answers to our own conditions.
+/// True for responses that a [`ServerDialect`] interprets. 412 and 416 are excluded, because they
+/// answer our own conditions.
 pub(super) fn is_refusal(response: &Response) -> bool {
     let status = response.status();
     let is_ours = matches!(status, StatusCode::PRECONDITION_FAILED | StatusCode::RANGE_NOT_SATISFIABLE);
@@ -77,7 +82,8 @@ pub(super) fn is_refusal(response: &Response) -> bool {
     !status.is_success() && !is_ours && !leads_elsewhere
 }
 
-/// Asks `dialect` about a refusal; gives the answer back as it was, with as much of the body as was read.
+/// Asks `dialect` about a refusal. Also returns the response, with the part of its body that was
+/// read.
 pub(super) async fn judge_response(
     dialect: &dyn ServerDialect,
     url: &Url,
@@ -91,7 +97,8 @@ pub(super) async fn judge_response(
     while text.len() < MAX_REFUSAL_BYTES
         && let Some(chunk) = rest.chunk().await.map_err(failed)?
     {
-        // Cut, not an error: a document that is too long to be read still leaves the status of its answer.
+        // Truncated without an error: even if the document is too long, the status of the response
+        // remains useful.
         let room = MAX_REFUSAL_BYTES - text.len();
         text.extend_from_slice(&chunk[..chunk.len().min(room)]);
     }

@@ -1,4 +1,4 @@
-//! Bytes of one object in order, across as many connections as it takes.
+//! Reads the bytes of one object in order, over as many connections as that takes.
 
 use std::ops::Range;
 
@@ -15,13 +15,13 @@ use super::object::HttpObject;
 use crate::engine::RemoteObject;
 use crate::retry::{AttemptError, RetryAttempts, with_time_limit};
 
-/// Reads an object, or a part of it, once and in order. Dropping it closes its connection.
+/// Reads an object, or a range of it, once and in order. Dropping it closes its connection.
 pub(super) struct HttpDownload<'a> {
     object: &'a HttpObject,
     position: u64,
-    /// Offset after the last byte; unknown for a body without a length.
+    /// Offset after the last byte; `None` for a body of unknown length.
     end: Option<u64>,
-    /// True if the caller has chosen the end.
+    /// True if the caller has set the end.
     bounded: bool,
     connection: Option<DownloadConnection>,
     complete: bool,
@@ -29,12 +29,13 @@ pub(super) struct HttpDownload<'a> {
 
 struct DownloadConnection {
     response: Response,
-    /// Bytes that come first although they were received before.
+    /// Bytes at the start of the response that were received before.
     repeated: u64,
 }
 
 impl<'a> HttpDownload<'a> {
-    /// The object from `position` to its end. `response`, if given, is a fresh 200 for all of it.
+    /// Reads the object from `position` to its end. `response`, if given, is a fresh 200 with the
+    /// whole object.
     pub(super) fn from_position(object: &'a HttpObject, position: u64, response: Option<Response>) -> Self {
         Self {
             object,
@@ -46,7 +47,7 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
-    /// Just the bytes of `range`.
+    /// Reads only the bytes of `range`.
     pub(super) fn from_range(object: &'a HttpObject, range: Range<u64>) -> Self {
         Self {
             object,
@@ -58,8 +59,9 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
-    /// The next bytes, or `None` at the verified end. Tries again, with pauses, until the patience ends.
-    /// Dropping the future loses no byte that was returned, but the connection is in an unknown state.
+    /// Returns the next bytes, or `None` at the verified end. Failures are retried, with pauses,
+    /// within the limits of the retry policy. Dropping the future loses no byte that was returned,
+    /// but leaves the connection in an unknown state.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut attempts = self.object.network().retry_attempts();
         loop {
@@ -99,7 +101,8 @@ impl<'a> HttpDownload<'a> {
             };
             if connection.repeated > 0 {
                 let known = usize::try_from(connection.repeated).unwrap_or(usize::MAX).min(chunk.len());
-                // Dropped here instead of asked for by range: ignoring ranges is what led to the repetition.
+                // Dropped here, because requesting a range cannot help: the server ignored the
+                // range, which caused the repetition.
                 drop(chunk.split_to(known));
                 connection.repeated -= known as u64;
                 attempts.record_repeated(self.position - connection.repeated);
@@ -122,7 +125,7 @@ impl<'a> HttpDownload<'a> {
         Ok(chunk)
     }
 
-    /// The server says that the body is over: true only if nothing is missing.
+    /// Handles the end of the body, which is valid only if no byte is missing.
     fn check_end(&mut self) -> Result<(), AttemptError> {
         match self.end {
             Some(end) if self.position < end => {
@@ -136,7 +139,8 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
-    /// A connection whose next new byte is the one at the current position; `None` when there is none left.
+    /// Opens a connection whose next new byte is at the current position; `None` if no bytes are
+    /// left.
     async fn connect(&mut self) -> Result<Option<DownloadConnection>, AttemptError> {
         if self.position == 0 && !self.bounded {
             return self.connect_at_start().await.map(Some);
@@ -163,13 +167,14 @@ impl<'a> HttpDownload<'a> {
         Ok(DownloadConnection { response, repeated: 0 })
     }
 
-    /// 206: exactly the bytes that were asked for, of exactly this object.
+    /// Accepts a 206, which must hold exactly the requested bytes of exactly this object.
     fn accept_partial_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
         let answered = ContentRange::from_headers(response.headers());
         let total = answered.as_ref().and_then(|range| range.total);
         let identity = ObjectIdentity::from_headers(response.headers(), total);
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
-        // A body that began without a length, as one in chunks does, learns it when it is resumed.
+        // The length of a body that began without one, as chunked bodies do, becomes known when it
+        // is resumed.
         let end = if self.bounded { self.end } else { self.end.or(total) };
         let part = answered.as_ref().and_then(|range| range.part.clone());
         match part {
@@ -190,11 +195,13 @@ impl<'a> HttpDownload<'a> {
         }
     }
 
-    /// 200 although a range was asked for: another version of the object, or a server without ranges.
+    /// Handles a 200 although a range was requested: the object has changed, or the server does
+    /// not support ranges.
     fn accept_full_response(&mut self, response: Response) -> Result<DownloadConnection, AttemptError> {
         let identity = ObjectIdentity::from_headers(response.headers(), response.content_length());
         self.object.check_identity(&identity).map_err(AttemptError::Final)?;
-        // Without a proof the rest may be that of another version, and the disk one of two halves.
+        // Without proof, the rest may belong to another version, and the disk would be made of two
+        // halves that do not match.
         let proven = self.object.identity.is_proven_by(response.headers())
             || self.object.is_checked
             || self.object.continuity == ContinuityProof::Immutable;
@@ -213,8 +220,8 @@ impl<'a> HttpDownload<'a> {
         Ok(DownloadConnection { response, repeated: self.position })
     }
 
-    /// 416: either nothing was missing (a body without a length that broke just before its end mark), or
-    /// the object is shorter than it was.
+    /// Handles a 416. Either no byte is missing, because a body without a length broke just before
+    /// its end marker, or the object has become shorter.
     fn beyond_the_end(&mut self, response: &Response) -> Result<(), AttemptError> {
         let total = ContentRange::from_headers(response.headers()).and_then(|range| range.total);
         if total == Some(self.position) && self.end.is_none() {

@@ -1,4 +1,4 @@
-//! Extra request headers, from variables and from files of a Secret.
+//! Extra request headers, from environment variables and from the files of a Secret.
 
 use std::path::Path;
 use std::{fs, io};
@@ -8,7 +8,8 @@ use http::{HeaderName, HeaderValue};
 
 use crate::error::invalid_error;
 
-/// Longest header line that is read from a file. A Secret holds at most 1 MiB, servers accept far less.
+/// Longest header line that is read from a file, in bytes. A Secret holds at most 1 MiB; servers
+/// accept far less.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 
 /// One extra request header. A secret value is hidden from `Debug` and never logged.
@@ -18,8 +19,8 @@ pub struct ExtraHeader {
     pub(crate) value: HeaderValue,
 }
 
-/// A header from a line `Name: value`: split at the first colon, the value trimmed. A line without a colon
-/// is dropped, as CDI does. Errors name the header, never its value.
+/// Parses a header line `Name: value`. It is split at the first colon, and the value is trimmed. A
+/// line without a colon is dropped, as in CDI. Errors name the header, never its value.
 pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, SourceError> {
     let Some((name, value)) = line.split_once(':') else {
         return Ok(None);
@@ -33,8 +34,9 @@ pub fn parse_header(line: &str, secret: bool) -> Result<Option<ExtraHeader>, Sou
     Ok(Some(ExtraHeader { name: header_name, value }))
 }
 
-/// The headers below `dir`, one per file, recursively and in the order of names. Names that begin with a
-/// dot are the plumbing of mounted Secrets and are skipped; a directory that does not exist is fine.
+/// Reads the headers below `dir`, one from each file, recursively and ordered by name. Names that
+/// begin with a dot are internals of mounted Secrets and are skipped. A missing directory is not
+/// an error.
 pub fn read_secret_headers(dir: &Path) -> Result<Vec<ExtraHeader>, SourceError> {
     let mut headers = Vec::new();
     match collect_headers(dir, &mut headers) {
@@ -69,7 +71,8 @@ fn collect_headers(dir: &Path, headers: &mut Vec<ExtraHeader>) -> Result<(), Hea
         if entry.file_name().to_string_lossy().starts_with('.') {
             continue;
         }
-        // Keys of a Secret are links to files; links to directories are not followed, so there is no loop.
+        // The keys of a Secret are symbolic links to files. Links to directories are not followed,
+        // so loops cannot occur.
         if entry.file_type()?.is_dir() {
             collect_headers(&entry.path(), headers)?;
         } else if fs::metadata(entry.path())?.is_file() {

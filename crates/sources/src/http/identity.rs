@@ -1,4 +1,4 @@
-//! Which object a response speaks of: its validators and its length, and whether two responses agree.
+//! Identity of an object: its validators and its length, and whether two responses agree on them.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,20 +6,21 @@ use std::time::Duration;
 use datapath::error::{SourceError, SourceErrorKind};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
-/// The identity of the object, as a response describes it.
+/// The identity of an object, as a response describes it.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectIdentity {
     pub(super) length: Option<u64>,
     etag: Option<HeaderValue>,
     last_modified: Option<HeaderValue>,
     encoding: Option<String>,
-    /// The name and value of the validator that proves that two parts belong together: only a strong one does
-    /// (RFC 9110 §13.1.5).
+    /// Name and value of the validator that can prove that two parts belong together. Only a
+    /// strong validator can (RFC 9110 §13.1.5).
     pub(super) strong: Option<(HeaderName, HeaderValue)>,
 }
 
 impl ObjectIdentity {
-    /// The identity in the head of a 200 or 206; `length` is that of the whole object.
+    /// Reads the identity from the headers of a 200 or 206; `length` is the length of the whole
+    /// object.
     pub(super) fn from_headers(headers: &HeaderMap, length: Option<u64>) -> Self {
         Self {
             length,
@@ -34,19 +35,20 @@ impl ObjectIdentity {
         self.encoding.as_deref()
     }
 
-    /// True when `later` carries the very validator that `If-Range` is sent with.
+    /// True if `later` carries the same validator that is sent in `If-Range`.
     pub(super) fn is_proven_by(&self, later: &HeaderMap) -> bool {
         self.strong.as_ref().is_some_and(|(name, value)| later.get(name) == Some(value))
     }
 
-    /// Fails when `later` is of another length.
+    /// Fails if `later` has a different length.
     pub(super) fn check_length(&self, later: &Self) -> Result<(), SourceError> {
         let text = |length: Option<u64>| length.map(|length| length.to_string());
         check_equal("length", text(self.length), text(later.length))
     }
 
-    /// Fails when `later` is about another object, or another version of it. What one of the two does
-    /// not say cannot differ; dates count only where entity tags do not decide.
+    /// Fails if `later` describes another object, or another version of it. A property that is
+    /// missing in one of them is not compared. Dates are compared only if the entity tags cannot
+    /// be.
     pub(super) fn check_unchanged(&self, later: &Self) -> Result<(), SourceError> {
         self.check_length(later)?;
         check_equal(
@@ -68,7 +70,7 @@ impl ObjectIdentity {
     }
 }
 
-/// Fails when both sides say something about `fact`, and not the same.
+/// Fails if both values of `fact` are known and differ.
 fn check_equal(fact: &str, was: Option<String>, is: Option<String>) -> Result<(), SourceError> {
     match (was, is) {
         (Some(was), Some(is)) if was != is => Err(changed_error(fact, &was, &is)),
@@ -76,13 +78,14 @@ fn check_equal(fact: &str, was: Option<String>, is: Option<String>) -> Result<()
     }
 }
 
-/// The text of a validator; of a weak `ETag` the part that is compared (RFC 9110 §8.8.3.2).
+/// Returns the text of a validator. Of a weak `ETag` it returns the part that is compared (RFC
+/// 9110 §8.8.3.2).
 fn opaque_tag(validator: &HeaderValue) -> String {
     let text = String::from_utf8_lossy(validator.as_bytes());
     text.strip_prefix("W/").unwrap_or(&text).to_owned()
 }
 
-/// The error for an object that was replaced while it was read.
+/// Creates the error for an object that was replaced while it was read.
 pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
     let message = format!(
         "the object changed during the transfer: its {fact} was {} and is {} now. Start the import again",
@@ -92,8 +95,9 @@ pub(super) fn changed_error(fact: &str, was: &str, is: &str) -> SourceError {
     SourceError::new(SourceErrorKind::Changed, message)
 }
 
-/// A strong `ETag`, else a `Last-Modified` that is strong in the sense of RFC 9110 §8.8.2.2: at least one
-/// second older than the `Date` of the same response, so that no second change can hide in it.
+/// Returns a strong `ETag`, or else a `Last-Modified` that is strong in the sense of RFC 9110
+/// §8.8.2.2: at least one second older than the `Date` of the same response, so that a second
+/// change within that second cannot go unnoticed.
 fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
     if let Some(etag) = headers.get(header::ETAG)
         && etag.as_bytes().starts_with(b"\"")
@@ -107,7 +111,7 @@ fn strong_validator(headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
     (age >= Duration::from_secs(1)).then_some((header::LAST_MODIFIED, value))
 }
 
-/// `Content-Encoding` in lower case, all lines joined; none for `identity`.
+/// Returns `Content-Encoding` in lower case, with all lines joined; `None` for `identity`.
 fn content_encoding(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(header::CONTENT_ENCODING).iter();
     let text: Vec<String> =
@@ -124,9 +128,9 @@ fn content_encoding(headers: &HeaderMap) -> Option<String> {
 /// A parsed `Content-Range` (RFC 9110 §14.4).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ContentRange {
-    /// The bytes that follow; none in a 416.
+    /// The range of the bytes that follow; `None` in a 416.
     pub(super) part: Option<Range<u64>>,
-    /// The length of the whole object, unless the server does not know.
+    /// The length of the whole object; `None` if the server does not know it.
     pub(super) total: Option<u64>,
 }
 
@@ -152,7 +156,7 @@ impl ContentRange {
     }
 }
 
-/// Digits and nothing else.
+/// Parses decimal digits. Returns `None` for any other text and on overflow.
 fn parse_digits(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().ok()).flatten()

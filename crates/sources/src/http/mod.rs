@@ -1,20 +1,24 @@
-//! HTTP and HTTPS: one GET decides everything, ranges and a validator make it resumable.
+//! HTTP and HTTPS sources. One GET decides everything; ranges and a validator make the transfer
+//! resumable.
 //!
 //! ```text
-//!  HttpSource ── open: GET ──► Object: identity (length, validator) + the first response
+//!  HttpSource ── open: GET ──► HttpObject: identity (length, validator) + the first response
 //!     │
-//!     ├─ body() ─► engine ─► Object::read ─► Download ─► Client   one long read, resumed after each failure,
-//!     │                                                           or segments over several connections
-//!     └─ read_range() ─────────────────────► Download ─► Client   short reads beside it, on other connections
+//!     │  one long read, resumed after each failure, or segments over several connections:
+//!     ├─ open_body() ─► engine ─► HttpObject::read_ranges ─► HttpDownload ─► ObjectClient
+//!     │
+//!     │  short reads beside it, on other connections:
+//!     └─ read_range() ─────────────────────────────────────► HttpDownload ─► ObjectClient
 //! ```
 //!
-//! No HEAD: some servers refuse it or answer it otherwise, and what the GET answers has to be checked anyway. Ranges
-//! are tried by asking for one byte; they also need a length and a strong validator, because parts of two objects
-//! must never be joined.
+//! No HEAD is sent: some servers refuse it or answer it differently, and the response to the GET
+//! has to be checked in any case. Ranges are tested by requesting one byte. They also need a known
+//! length and a strong validator, because parts of two objects must never be joined.
 //!
-//! No HTTP/2: one body gains nothing from sharing a connection, and held open unread it would fill the window of the
-//! connection and starve the requests for tables beside it. No decoding by the client: a `Content-Encoding` stays on
-//! the bytes, so that length, ranges, progress and checksum speak of the same bytes.
+//! HTTP/2 is not used: a single body gains nothing from a shared connection, and while it is open
+//! but not read, it would fill the flow-control window of the connection and starve the requests
+//! for tables beside it. The client does not decode: a `Content-Encoding` stays on the bytes, so
+//! that length, ranges, progress and checksum all count the same bytes.
 
 mod agent;
 mod body;
@@ -60,12 +64,13 @@ use super::engine::{RemoteBody, RemoteObject, check_range, collect_chunks};
 use super::retry::{AttemptError, with_time_limit};
 use crate::error::invalid_error;
 
-/// Longest wait for the answer that tells whether ranges work. A server that serves one connection at a
-/// time cannot answer while the body is open; it is then simply read in order.
+/// Longest wait for the response that shows whether ranges work. A server that serves one
+/// connection at a time cannot respond while the body is open; its object is then simply read in
+/// order.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);
 
-/// An object on an HTTP server whose first response is open. All methods block; do not call them inside
-/// an asynchronous task.
+/// An object on an HTTP server, with its first response open. All methods block, so they must not
+/// be called inside an asynchronous task.
 pub struct HttpSource {
     object: Arc<HttpObject>,
     name: String,
@@ -75,7 +80,8 @@ pub struct HttpSource {
 }
 
 impl HttpSource {
-    /// Sends the GET and checks its answer: status 200, a content encoding that can be undone.
+    /// Sends the GET and checks the response: the status must be 200, and the content encoding
+    /// supported.
     pub fn open(config: HttpConfig) -> Result<Self, SourceError> {
         let name = config.name.clone().unwrap_or_else(|| printable_url(&config.url));
         let client = ObjectClient::new(&config)?;
@@ -93,17 +99,18 @@ impl HttpSource {
         })
     }
 
-    /// The head of the first answer.
+    /// Returns the headers of the first response.
     pub fn response_headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// The content coding that is still on the bytes; none for `identity`.
+    /// Returns the content coding that the bytes still have; `None` for `identity`.
     pub fn content_encoding(&self) -> Option<&str> {
         self.object.identity.encoding()
     }
 
-    /// Asks for one byte: what servers and caches announce is not always what they do.
+    /// Tests ranges by requesting one byte, because servers and caches do not always do what they
+    /// announce.
     async fn probe_ranges(&self) -> Result<bool, SourceError> {
         let object = &self.object;
         let part = object.range_request(0, Some(1))?;
@@ -131,7 +138,8 @@ impl Source for HttpSource {
         self.object.identity.length
     }
 
-    /// Known length, a strong validator, and ranges that were seen to work (asked once, when first needed).
+    /// True if the length is known, the validator is strong, and ranges were seen to work. They
+    /// are tested once, when first needed.
     fn is_ranged(&self) -> bool {
         let refused = header_text(&self.headers, header::ACCEPT_RANGES)
             .is_some_and(|units| !units.eq_ignore_ascii_case("bytes"));
@@ -149,7 +157,8 @@ impl Source for HttpSource {
 
     fn open_body(&self) -> Result<Box<dyn SourceBody>, SourceError> {
         let first = self.first.lock().take();
-        // Several connections and holes need ranges; for one connection, finding out can wait until an image needs them.
+        // Several connections and holes need ranges. With one connection, the test can wait until
+        // an image needs them.
         let is_ranged = match self.object.connection_count() {
             1 if self.object.data_regions().is_none() => self.is_ranged.get().copied().unwrap_or(false),
             _ => self.is_ranged(),
@@ -166,11 +175,11 @@ impl Source for HttpSource {
     }
 }
 
-/// The first request, tried again after what looks like a server that is just not there yet.
+/// Sends the first request and retries it while the server seems to be temporarily unavailable.
 async fn send_first_request(client: &ObjectClient) -> Result<(Response, Url), SourceError> {
     let network = client.network();
     let asked = network.retry_first_request(passes_soon, async || {
-        // No idle limit yet: a cache may fetch the whole object before it answers.
+        // No idle limit yet: a cache may fetch the whole object before it responds.
         let asked = with_time_limit(network.patience.no_progress_limit, ask_once(client)).await;
         asked.map_err(|failed| client.name_silence(failed))
     });
@@ -199,7 +208,7 @@ fn check_encoding(identity: &ObjectIdentity) -> Result<(), SourceError> {
     }
 }
 
-/// The value of a header, if there is one and it is text.
+/// Returns the value of a header if it is present and is text.
 pub(crate) fn header_text(headers: &HeaderMap, name: impl AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }

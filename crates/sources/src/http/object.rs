@@ -1,4 +1,4 @@
-//! An object of a server: how it is asked for and recognized.
+//! An object on an HTTP server: how it is requested and recognised.
 
 use parking_lot::Mutex;
 
@@ -13,11 +13,11 @@ use super::identity::{ObjectIdentity, changed_error};
 use crate::engine::ObjectRegions;
 use crate::retry::{AttemptError, RetryPolicy};
 
-/// The object that an import reads: how to ask for it and how to recognize it.
+/// The object that an import reads, with the means to request and to recognise it.
 pub(super) struct HttpObject {
     pub(super) client: ObjectClient,
     pub(super) identity: ObjectIdentity,
-    /// Place at which the redirects ended last time.
+    /// The URL at which the redirects ended last time.
     location: Mutex<Url>,
     pub(super) is_checked: bool,
     pub(super) continuity: ContinuityProof,
@@ -25,7 +25,8 @@ pub(super) struct HttpObject {
 }
 
 impl HttpObject {
-    /// The object that `config` names, as its first answer, which came from `location`, showed it.
+    /// Creates the object that `config` names. `identity` is taken from its first response, which
+    /// came from `location`.
     pub(super) fn new(
         config: HttpConfig,
         client: ObjectClient,
@@ -42,12 +43,13 @@ impl HttpObject {
         }
     }
 
-    /// Limits of trying again and of waiting.
+    /// Returns the limits for retries and timeouts.
     pub(super) fn retry_policy(&self) -> &RetryPolicy {
         &self.client.network().patience
     }
 
-    /// Asks where the redirects ended. A signed URL may have expired since: then once more from the start.
+    /// Sends a request to the URL at which the redirects ended. A signed URL may have expired
+    /// since; then the request is sent once more from the start.
     pub(super) async fn get(&self, part: Option<&ObjectRange>) -> Result<Response, AttemptError> {
         let location = self.location.lock().clone();
         let (response, url) = self.client.follow_redirects(&location, part).await?;
@@ -64,7 +66,8 @@ impl HttpObject {
         Ok(response)
     }
 
-    /// The request for the bytes from `start` on, or the reason why parts of this object cannot be joined.
+    /// Creates the request for the bytes from `start` on. Fails if parts of this object cannot be
+    /// joined safely.
     pub(super) fn range_request(&self, start: u64, end: Option<u64>) -> Result<ObjectRange, SourceError> {
         let condition = self.condition_header();
         if condition.is_none() && !self.is_checked && self.continuity != ContinuityProof::Immutable {
@@ -78,7 +81,7 @@ impl HttpObject {
         Ok(ObjectRange { start, end, condition })
     }
 
-    /// The header under which the server sends a part: of this object only.
+    /// Returns the header by which the server sends parts of this version of the object only.
     fn condition_header(&self) -> Option<(HeaderName, HeaderValue)> {
         let (validator, value) = self.identity.strong.clone()?;
         let name = match self.continuity {
@@ -90,12 +93,12 @@ impl HttpObject {
         Some((name, value))
     }
 
-    /// True if parts of the object can be told from those of another.
+    /// True if parts of this object can be distinguished from parts of another one.
     pub(super) fn is_recognizable(&self) -> bool {
         self.continuity == ContinuityProof::Immutable || self.identity.strong.is_some()
     }
 
-    /// Fails when a later answer is about another object, or another version of it.
+    /// Fails if a later response describes another object, or another version of it.
     pub(super) fn check_identity(&self, later: &ObjectIdentity) -> Result<(), SourceError> {
         match self.continuity {
             ContinuityProof::Immutable => self.identity.check_length(later),
@@ -103,7 +106,7 @@ impl HttpObject {
         }
     }
 
-    /// 412: the validator that was sent is no longer that of the object.
+    /// Creates the error for a 412: the object no longer has the validator that was sent.
     pub(super) fn precondition_error(&self) -> SourceError {
         match &self.identity.strong {
             Some((name, value)) => {

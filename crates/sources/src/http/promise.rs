@@ -1,4 +1,5 @@
-//! The promise of an `https` URL: what comes was not changed between the server and us.
+//! Integrity of `https` imports: the bytes must not be changed between the server and the
+//! importer.
 
 use datapath::error::SourceError;
 use url::Url;
@@ -6,12 +7,13 @@ use url::Url;
 use crate::address::url_origin;
 use crate::error::invalid_error;
 
-/// Tells if `url` may be asked on behalf of an import that `start` names.
+/// Checks whether `url` may be requested for an import that began at `start`.
 ///
-/// The author of an `https` URL relies on TLS for the integrity of the image, also if the server hands the request on: one hop without TLS,
-/// wherever it is in the chain, lets anyone in between send another image. A digest that was given with the import
-/// (`is_checked`) gives integrity back. Without one the request is refused, in the pod too: a disk from who knows whom is worse than
-/// none, and its author can put the checksum, or an `http` URL, into the DataVolume.
+/// The author of an `https` URL relies on TLS for the integrity of the image, also if the server
+/// redirects. A single hop without TLS, anywhere in the chain, lets anyone on the path send
+/// another image. A digest that was given with the import (`is_checked`) restores integrity.
+/// Without a digest the request is refused, in pods too: a disk from an unknown sender is worse
+/// than none, and the author can put the checksum, or an `http` URL, into the DataVolume.
 pub(crate) fn keeps_promise(
     start: &Url,
     url: &Url,
@@ -20,7 +22,7 @@ pub(crate) fn keeps_promise(
     if start.scheme() != "https" || url.scheme() == "https" {
         return Ok(IntegrityGuarantee::Kept);
     }
-    // No paths: those of image servers are secrets.
+    // Without paths, because the paths of image servers may be secrets.
     let (from, to) = (url_origin(start), url_origin(url));
     if is_checked {
         return Ok(IntegrityGuarantee::LeftToDigest { from, to });
@@ -31,17 +33,17 @@ pub(crate) fn keeps_promise(
     )))
 }
 
-/// The guarantee for the bytes of a request.
+/// The guarantee for the integrity of a response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum IntegrityGuarantee {
-    /// TLS, or nothing where the import began without.
+    /// TLS; or no guarantee at all, if the import began without TLS.
     Kept,
-    /// The digest that was given with the import.
+    /// The digest that was given with the import, because this request is sent without TLS.
     LeftToDigest { from: String, to: String },
 }
 
 impl IntegrityGuarantee {
-    /// Says so if TLS no longer vouches.
+    /// Logs a warning if TLS no longer protects the bytes.
     pub(crate) fn warn_downgrade(&self) {
         if let Self::LeftToDigest { from, to } = self {
             tracing::warn!(

@@ -1,4 +1,4 @@
-//! Statuses that make trying again worthwhile.
+//! Statuses and errors that make a retry worthwhile.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,8 +9,9 @@ use crate::messages::status_text;
 use crate::retry::AttemptError;
 
 impl AttemptError {
-    /// An answer with a status that was not expected. Overload and trouble behind a gateway pass
-    /// (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4), anything else stays.
+    /// Creates the failure for a response with an unexpected status. Overload and failures behind
+    /// a gateway are transient (RFC 9110 §15.5.9, §15.6; 429: RFC 6585 §4); every other status is
+    /// final.
     pub(super) fn from_status(expected: u16, status: StatusCode, headers: &HeaderMap) -> Self {
         let code = status.as_u16();
         let message = format!("expected status code {expected}, got {code}. Status: {}", status_text(status));
@@ -18,7 +19,8 @@ impl AttemptError {
         Self::from_response(error, is_transient_status(status), headers)
     }
 
-    /// An answer that says `error`; trying again may help if it is `transient`.
+    /// Creates the failure for a response that means `error`. A retry may help if it is
+    /// `transient`.
     pub(super) fn from_response(error: SourceError, transient: bool, headers: &HeaderMap) -> Self {
         if transient {
             Self::Transient { error, retry_after: retry_after_now(headers) }
@@ -27,7 +29,7 @@ impl AttemptError {
         }
     }
 
-    /// The failure of something that was asked for on the way.
+    /// Creates the failure for the error of an auxiliary request, such as one for a token.
     pub(super) fn from_error(error: SourceError) -> Self {
         use SourceErrorKind::{Connect, Io, Stalled, Status};
         let transient = match error.kind() {
@@ -39,23 +41,23 @@ impl AttemptError {
     }
 }
 
-/// True for a failure that a moment of patience may cure.
+/// True for a failure that a short wait may cure.
 pub(super) fn passes_soon(error: &SourceError) -> bool {
     use SourceErrorKind::{Connect, Io, Status};
     matches!(error.kind(), Connect | Io | Status(429 | 502 | 503 | 504))
 }
 
-/// True for what overload and trouble behind a gateway look like.
+/// True for the statuses of overload and of failures behind a gateway.
 pub(crate) fn is_transient_status(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS)
 }
 
-/// The pause that a server asks for, from now on.
+/// Returns the pause that the server asks for, counted from now.
 pub(super) fn retry_after_now(headers: &HeaderMap) -> Option<Duration> {
     retry_after(headers, SystemTime::now())
 }
 
-/// `Retry-After` in seconds or as a date (RFC 9110 §10.2.3).
+/// Parses `Retry-After`, which holds seconds or a date (RFC 9110 §10.2.3).
 fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {

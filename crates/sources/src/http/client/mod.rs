@@ -1,4 +1,4 @@
-//! One request: its headers, and what counts as a failure.
+//! Single requests: their headers, and which responses count as failures.
 
 mod redirect;
 
@@ -23,7 +23,8 @@ use crate::messages::status_text;
 use crate::network::Network;
 use crate::retry::AttemptError;
 
-/// Headers that decide how the answer is framed or which bytes it holds: they are ours to set.
+/// Headers that determine how the response is framed or which bytes it holds. The importer sets
+/// them itself.
 const RESERVED: [HeaderName; 10] = [
     header::ACCEPT_ENCODING,
     header::CONNECTION,
@@ -37,7 +38,7 @@ const RESERVED: [HeaderName; 10] = [
     header::UPGRADE,
 ];
 
-/// Headers whose values are secrets, also where the user does not say so.
+/// Headers whose values are always secret, even if the user does not mark them so.
 const SECRET: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
 
 /// Sends requests on behalf of one import.
@@ -50,20 +51,21 @@ pub(super) struct ObjectClient {
     network: Arc<Network>,
     is_named: bool,
     is_checked: bool,
-    /// Lets the log say only once that TLS does not vouch for the bytes.
+    /// Limits the warning that TLS does not protect the bytes to one log line.
     is_warned: Once,
-    /// Origins that the dialect is spoken to: the first, and those that it named itself.
+    /// Origins that the dialect is used with: the first one, and those that the dialect itself
+    /// named.
     acquainted: Mutex<HashSet<Origin>>,
 }
 
-/// The part of the object that a request asks for.
+/// The range of the object that a request asks for.
 #[derive(Debug, Clone)]
 pub(super) struct ObjectRange {
     /// Offset of the first byte.
     pub(super) start: u64,
-    /// Offset after the last byte; the end of the object when `None`.
+    /// Offset after the last byte; `None` means the end of the object.
     pub(super) end: Option<u64>,
-    /// The header with the validator that the object must still have.
+    /// Header with the validator that the object must still match.
     pub(super) condition: Option<(HeaderName, HeaderValue)>,
 }
 
@@ -92,17 +94,17 @@ impl ObjectClient {
         })
     }
 
-    /// The way to servers.
+    /// Returns the settings for reaching servers.
     pub(super) fn network(&self) -> &Network {
         &self.network
     }
 
-    /// The URL at which the import began, before any redirect.
+    /// Returns the URL at which the import began, before any redirect.
     pub(super) fn start_url(&self) -> &Url {
         &self.start
     }
 
-    /// The request to `url`, for the sentence about its failure.
+    /// Describes the request to `url` for messages about its failure.
     pub(super) fn request_route(&self, url: &Url) -> RequestRoute {
         let mut shown = self.display_url(url);
         if *url != self.start {
@@ -111,13 +113,13 @@ impl ObjectClient {
         RequestRoute::new(url, shown, &self.network.proxy)
     }
 
-    /// What a status at `url` means, and what to do.
+    /// Explains a status received from `url`, and what to do about it.
     pub(super) fn describe_refusal(&self, status: StatusCode, url: &Url) -> String {
         let has_login = self.credentials.is_some() || self.headers.contains_key(header::AUTHORIZATION);
         self.request_route(url).describe_refusal(status, url.scheme(), has_login)
     }
 
-    /// A silent server is named; other failures have named theirs.
+    /// Adds the URL to the error about a silent server. Other errors already name their server.
     pub(super) fn name_silence(&self, failure: AttemptError) -> AttemptError {
         match failure.error_kind() {
             SourceErrorKind::Stalled => failure.with_context(&self.display_url(&self.start)),
@@ -125,12 +127,14 @@ impl ObjectClient {
         }
     }
 
-    /// A URL for sentences. If the source has a name of its own, paths tell nothing more or are secrets.
+    /// Formats a URL for messages. If the source has a name of its own, the path is left out: it
+    /// adds nothing or is secret.
     fn display_url(&self, url: &Url) -> String {
         if self.is_named { url_origin(url) } else { printable_url(url) }
     }
 
-    /// One answer that the dialect has no more to say about, and where it came from.
+    /// Sends a request with the dialect's authorisation, and repeats it if the dialect asks for
+    /// that. Returns the response and the URL that it came from.
     async fn send_authorized(
         &self,
         url: &Url,
@@ -145,7 +149,8 @@ impl ObjectClient {
                 return Ok((response, url));
             };
             match dialect::judge_response(dialect, &url, response, &self.request_route(&url)).await? {
-                // Once: a server that refuses every new token or region would be asked for ever.
+                // Only once: a server that rejects every new token or region would otherwise be
+                // asked for ever.
                 (RefusalVerdict::Again(elsewhere), _) if is_first => {
                     if let Some(elsewhere) = elsewhere {
                         self.get_acquainted(&elsewhere);
@@ -169,7 +174,8 @@ impl ObjectClient {
         part: Option<&ObjectRange>,
         dialect: Option<&dyn ServerDialect>,
     ) -> Result<Response, AttemptError> {
-        // Here, and not where redirects are read: resumed and relocated requests pass as well.
+        // Checked here and not where redirects are read, because resumed and relocated requests
+        // pass here as well.
         self.network.policy.check_url(url).map_err(AttemptError::Final)?;
         let promise = keeps_promise(&self.start, url, self.is_checked).map_err(AttemptError::Final)?;
         if promise != IntegrityGuarantee::Kept {
@@ -191,8 +197,8 @@ impl ObjectClient {
         Ok(response)
     }
 
-    /// Logs a request and its answer. Requests for parts of an object are debug events: there may
-    /// be thousands.
+    /// Logs a request and its response. Requests for ranges are logged at debug level, because
+    /// there may be thousands.
     fn log_response(&self, url: &Url, part: Option<&ObjectRange>, response: &Response) {
         let shown = self.display_url(url);
         let status = status_text(response.status());
@@ -222,12 +228,12 @@ impl ObjectClient {
 }
 
 fn strip_user_info(url: &mut Url) {
-    // These fail only for URLs without a host, which the configuration has refused.
+    // Both calls fail only for URLs without a host, which the configuration has rejected.
     url.set_username("").ok();
     url.set_password(None).ok();
 }
 
-/// The secret, if there is one, in what goes to the first origin with each request.
+/// Describes the secret, if any, that is sent to the first origin with each request.
 fn secret_of(credentials: Option<&BasicCredentials>, headers: &HeaderMap) -> Option<String> {
     let is_secret = |name: &HeaderName, value: &HeaderValue| value.is_sensitive() || SECRET.contains(name);
     let header = headers.iter().find(|(name, value)| is_secret(name, value));

@@ -1,7 +1,9 @@
-//! Redirects: how far they are followed, and what the next server does not get.
+//! Redirects: how many are followed, and which secrets the next server does not get.
 //!
-//! Headers and passwords of the import go to the origin that they were given for. Signatures and tokens of a dialect also go to
-//! origins that it named itself, and to those that such an origin leads to, where the dialect accompanies it.
+//! Headers and passwords of the import are sent only to the origin that they were given for.
+//! Signatures and tokens of a dialect are also sent to origins that the dialect itself named, and
+//! to origins that such an origin redirects to, if the dialect says that they belong to the same
+//! service.
 
 use datapath::error::SourceErrorKind;
 use http::{HeaderMap, StatusCode, header};
@@ -13,13 +15,13 @@ use crate::credentials::BasicCredentials;
 use crate::error::invalid_error;
 use crate::retry::AttemptError;
 
-/// Redirects that are followed before it is called a loop; what browsers and Go's client settled on
-/// is 10 to 20.
+/// Number of redirects that are followed before the chain counts as a loop. Browsers and Go's
+/// client allow 10 to 20.
 const MAX_REDIRECTS: usize = 10;
 
 impl ObjectClient {
-    /// Sends one GET to `url` and follows redirects: the final answer, whatever its status, and where it
-    /// came from.
+    /// Sends one GET to `url` and follows redirects. Returns the final response, whatever its
+    /// status, and the URL that it came from.
     pub(in crate::http) async fn follow_redirects(
         &self,
         url: &Url,
@@ -32,7 +34,8 @@ impl ObjectClient {
             match redirect_target(&response, &url, &self.display_url(&url))? {
                 None => return Ok((response, url)),
                 Some(target) => {
-                    // Only a place that hears secrets itself can introduce another one: a redirect of a CDN introduces none.
+                    // Only an origin that gets secrets itself can vouch for another one. A
+                    // redirect of a CDN adds none.
                     if let Some(dialect) = &self.dialect
                         && self.is_acquainted(&url)
                         && dialect.is_same_service(&target)
@@ -48,7 +51,7 @@ impl ObjectClient {
         Err(AttemptError::new_final(SourceErrorKind::Invalid, message))
     }
 
-    /// True if the dialect is spoken to the server of `url`.
+    /// True if the dialect is used with the server of `url`.
     pub(super) fn is_acquainted(&self, url: &Url) -> bool {
         let acquainted = self.acquainted.lock();
         acquainted.contains(&url.origin())
@@ -59,17 +62,19 @@ impl ObjectClient {
         acquainted.insert(url.origin());
     }
 
-    /// The headers of the import that the server of `url` gets.
+    /// Returns the headers of the import that are sent to the server of `url`.
     pub(super) fn own_headers(&self, url: &Url) -> HeaderMap {
         if self.is_same_origin(url) { self.headers.clone() } else { HeaderMap::new() }
     }
 
-    /// Ours go to the origin that they were given for and nowhere else; a redirect may carry its own.
+    /// Returns the credentials for `url`. The import's own credentials go only to the origin that
+    /// they were given for; a redirect may carry others in its URL.
     pub(super) fn credentials_for(&self, url: &Url) -> Option<BasicCredentials> {
         if !self.is_same_origin(url) {
             return BasicCredentials::of_url(url);
         }
-        // An explicit `Authorization` is more specific than user and password, and two make no request.
+        // An explicit `Authorization` is more specific than user and password, and a request must
+        // not have both.
         let explicit = self.headers.contains_key(header::AUTHORIZATION);
         self.credentials.clone().filter(|_| !explicit)
     }
