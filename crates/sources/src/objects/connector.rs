@@ -1,5 +1,5 @@
-//! The way of the library that gets credentials to the services that hand them out: through our client, our roots and our
-//! proxies.
+//! Connects the library that finds credentials with the services that issue them, through our HTTP
+//! client, our trust anchors and our proxies.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -19,13 +19,14 @@ use crate::messages::plain_line;
 use crate::network::Network;
 use crate::proxy::ProxyConfig;
 
-/// Longest document with credentials; real ones have some kilobytes.
+/// Longest document with credentials, in bytes; real ones have a few kilobytes.
 const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 
-/// Longest wait for the credentials of a machine: where no such service is, its address may lead nowhere.
+/// Longest wait for the credentials of a machine. Where no such service exists, its address may
+/// never respond.
 pub(crate) const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
-/// Lets the library use an [`HttpAgent`].
+/// HTTP connector for the library that sends its requests by an [`HttpAgent`].
 #[derive(Debug, Clone)]
 pub(crate) struct AgentConnector(HttpAgent);
 
@@ -70,7 +71,8 @@ fn kind_of(error: &SourceError) -> HttpErrorKind {
     }
 }
 
-/// Twice more in some seconds: while credentials are waited for, there is no progress.
+/// Allows two retries within a few seconds, because an import makes no progress while it waits for
+/// credentials.
 pub(crate) fn retry_config() -> RetryConfig {
     RetryConfig {
         backoff: BackoffConfig {
@@ -83,12 +85,13 @@ pub(crate) fn retry_config() -> RetryConfig {
     }
 }
 
-/// `network` for the services of the machine itself, at addresses that no proxy reaches.
+/// Returns `network` without proxies, for services of the machine itself, whose addresses no proxy
+/// reaches.
 pub(crate) fn take_no_proxy(network: &Network) -> Arc<Network> {
     network.clone_with(|network| network.proxy = ProxyConfig::default())
 }
 
-/// The error for credentials that could not be had; trying again may help if no service answered.
+/// Creates the error for missing credentials. A retry may help if no service answered.
 pub(crate) fn credential_failure(error: object_store::Error) -> SourceError {
     let kind = if is_silence(&error) { SourceErrorKind::Io } else { SourceErrorKind::Invalid };
     let sentence = format!("no credentials: {}", plain_line(&error.to_string()));

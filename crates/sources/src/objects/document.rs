@@ -1,4 +1,4 @@
-//! The XML in which object stores say no.
+//! XML error documents of object stores.
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
@@ -6,19 +6,20 @@ use quick_xml::events::Event;
 
 use crate::messages::plain_line;
 
-/// `<Error><Code>…</Code><Message>…</Message>…</Error>`, of which everything may be missing.
+/// The document `<Error><Code>…</Code><Message>…</Message>…</Error>`. Every element may be
+/// missing.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoreError {
-    /// `NoSuchKey`, `AccessDenied`, …
+    /// The error code: `NoSuchKey`, `AccessDenied`, …
     pub(crate) code: String,
-    /// A sentence.
+    /// The error message, one sentence.
     pub(crate) message: String,
-    /// The region that should have been asked.
+    /// The region that the request should have been sent to.
     pub(crate) region: String,
 }
 
 impl StoreError {
-    /// The content of `body`; none if it is no such document. Read as far as it can be understood.
+    /// Parses `body` as far as it can be understood; `None` if it is not an error document.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let text = String::from_utf8_lossy(body);
         let mut reader = Reader::from_str(&text);
@@ -43,7 +44,7 @@ impl StoreError {
         (!error.code.is_empty()).then_some(error)
     }
 
-    /// Text that stands in the element at `path`.
+    /// Adds text of the element at `path`.
     fn add_text(&mut self, path: &[String], text: &str) {
         let [root, name] = path else { return };
         let field = match (root.as_str(), name.as_str()) {
@@ -55,7 +56,7 @@ impl StoreError {
         field.push_str(text);
     }
 
-    /// `NoSuchKey: The specified key does not exist.`
+    /// Formats code and message: `NoSuchKey: The specified key does not exist.`
     pub(crate) fn error_message(&self) -> String {
         if self.message.is_empty() {
             plain_line(&self.code)
@@ -65,7 +66,7 @@ impl StoreError {
     }
 }
 
-/// The words of a store, and advice about them.
+/// Appends advice, if any, to the message of a store.
 pub(crate) fn append_advice(said: String, advice: Option<&str>) -> String {
     match advice {
         Some(advice) => format!("{said}; {advice}"),

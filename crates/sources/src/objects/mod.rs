@@ -1,9 +1,9 @@
-//! Common parts of the object stores. Their bytes move through [`super::http`]; a store is a dialect of it,
-//! and stands in [`STORES`](crate::place::STORES).
+//! Common parts of the object stores. Their bytes are read by [`super::http`]; each store is a
+//! dialect of it, and has an entry in [`STORES`](crate::place::STORES).
 //!
-//! The library `object_store` signs and finds credentials, of which there are many chains, but moves no bytes: its
-//! reader knows neither our proxies, roots and patience nor `x-amz-checksum-*`, and its retries would be a second
-//! answer to every question of the engine.
+//! The library `object_store` signs requests and finds credentials, for which there are many
+//! chains, but it transfers no bytes. Its reader does not know our proxies, trust anchors and
+//! limits, nor `x-amz-checksum-*`, and its retries would interfere with the retries of the engine.
 
 mod connector;
 mod document;

@@ -1,4 +1,4 @@
-//! Kinds of stores, and what an import tells one besides the object's address.
+//! Kinds of object stores, and the options of an import from one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::scheme::SourceKind;
 pub struct ObjectStoreKind {
     /// The kind of source.
     pub kind: SourceKind,
-    /// Asks for the object at an address.
+    /// Requests the object at an address.
     pub(crate) open: fn(&str, &Arc<Network>, &ObjectOptions) -> Result<StoredObject, SourceError>,
 }
 
@@ -32,25 +32,27 @@ impl PartialEq for ObjectStoreKind {
 
 impl Eq for ObjectStoreKind {}
 
-/// Particulars of an import from an object store.
+/// Options of an import from an object store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ObjectOptions {
-    /// Requests are not signed, whatever keys there are.
+    /// True if requests are not signed, even if keys are available.
     pub anonymous: bool,
-    /// Spelling of endpoints.
+    /// Form of the object's address.
     pub addressing: AddressingStyle,
-    /// The region that requests are signed for first; otherwise it follows from the host or the environment. For S3.
+    /// For S3: the region that requests are signed for first. By default it follows from the host
+    /// or the environment.
     pub region: Option<String>,
-    /// The key file, of a service account or of a user, that came with the import. For Google.
+    /// For Google: the key file, of a service account or of a user, that came with the import.
     pub key_file: Option<PathBuf>,
 }
 
-/// Spelling of endpoints.
+/// Form of the address of an object.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AddressingStyle {
-    /// `SCHEME://HOST/BUCKET/KEY`, as CDI does. HTTPS is spoken unless the scheme is `http`.
+    /// `SCHEME://HOST/BUCKET/KEY`, as in CDI. HTTPS is used unless the scheme is `http`.
     #[default]
     Host,
-    /// `s3://BUCKET/KEY`, at Amazon or the server that `AWS_ENDPOINT_URL_S3` or `AWS_ENDPOINT_URL` names.
+    /// `s3://BUCKET/KEY`, at Amazon or at the server in `AWS_ENDPOINT_URL_S3` or
+    /// `AWS_ENDPOINT_URL`.
     Bucket,
 }

@@ -1,4 +1,4 @@
-//! An object of a store, and the checksum that the store keeps of it.
+//! An object in a store, and the checksum that the store keeps for it.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
@@ -15,20 +15,20 @@ use crate::http::{ContinuityProof, HttpConfig, HttpSource, ServerDialect};
 use crate::network::Network;
 use crate::verified::VerifiedBody;
 
-/// An object in a bucket. Methods block, as those of [`HttpSource`] do.
+/// An object in a bucket. Its methods block, like the methods of [`HttpSource`].
 pub struct StoredObject {
     pub(crate) http: HttpSource,
     /// Digest of all bytes, as the store announces it.
     pub(crate) checksum: Option<Checksum>,
-    /// `"bucket/key"`, for errors.
+    /// `"bucket/key"`, for error messages.
     pub(crate) what: String,
 }
 
-/// Connections that an object is read over, unless the user says otherwise: stores limit each of them, and the network of a
+/// Default number of connections for an object. Stores limit each connection, and the network of a
 /// cluster carries several.
 const USUAL_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(3);
 
-/// Asks a store of this kind for `what`, which is at `url`; in CDI's words when it refuses.
+/// Requests the object `what` at `url` from a store of this kind. Errors are worded as in CDI.
 pub(crate) fn open_object(
     kind: &str,
     what: &str,
