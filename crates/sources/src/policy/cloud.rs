@@ -1,8 +1,8 @@
-//! The hosts that a cloud runs itself.
+//! Hosts that a cloud provider runs itself.
 
 use url::Url;
 
-/// A cloud whose identities may be found on a machine.
+/// A cloud provider whose identities may be found on a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CloudProvider {
     /// Amazon Web Services.
@@ -12,7 +12,7 @@ pub enum CloudProvider {
 }
 
 impl CloudProvider {
-    /// `Amazon`.
+    /// Returns the name of the provider: `Amazon` or `Google`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Amazon => "Amazon",
@@ -20,8 +20,9 @@ impl CloudProvider {
         }
     }
 
-    /// True for an HTTPS URL of the cloud's own storage or, at Amazon, of the service that exchanges tokens. What customers
-    /// run below the cloud's domains (load balancers, machines, functions, which have names that they choose) is not.
+    /// True for an HTTPS URL of the cloud's own storage or, at Amazon, of the service that
+    /// exchanges tokens. False for services that customers run below the cloud's domains (load
+    /// balancers, machines, functions), because customers choose their names.
     pub fn owns_url(self, url: &Url) -> bool {
         let host = url.host_str().unwrap_or_default();
         let is_own = match self {
@@ -33,11 +34,12 @@ impl CloudProvider {
 }
 
 const GOOGLE_STORAGE: &str = "storage.googleapis.com";
-/// `BUCKET.storage.googleapis.com`.
+/// Suffix of hosts of the form `BUCKET.storage.googleapis.com`.
 const GOOGLE_BUCKETS: &str = ".storage.googleapis.com";
 
-/// `[BUCKET.]s3[.dualstack][.REGION].amazonaws.com[.cn]` with the older and special forms of `s3`, and `sts` alike, without
-/// a bucket. Stricter than whatever ends in `.amazonaws.com`: `s3-1.us-east-1.elb.amazonaws.com` is a customer's load balancer.
+/// Matches `[BUCKET.]s3[.dualstack][.REGION].amazonaws.com[.cn]` with the older and special forms
+/// of `s3`, and `sts` in the same way, without a bucket. A test for the suffix `.amazonaws.com` is
+/// not enough: `s3-1.us-east-1.elb.amazonaws.com` is a customer's load balancer.
 fn is_amazons(host: &str) -> bool {
     let host = host.strip_suffix(".cn").unwrap_or(host);
     let Some(labels) = host.strip_suffix(".amazonaws.com") else {
@@ -48,14 +50,15 @@ fn is_amazons(host: &str) -> bool {
     labels.pop_if(|label| *label == "dualstack");
     match labels.pop() {
         Some("s3" | "s3-fips" | "s3-accelerate" | "s3-external-1") => true,
-        // The old way to write it: s3-eu-west-1.amazonaws.com.
+        // The older form: s3-eu-west-1.amazonaws.com.
         Some(old) if !has_region && old.strip_prefix("s3-").is_some_and(is_region) => true,
         Some("sts" | "sts-fips") => labels.is_empty(),
         _ => false,
     }
 }
 
-/// `eu-west-1`, `us-gov-east-1`: words and, at the end, a number.
+/// True for the name of a region, which is words followed by a number: `eu-west-1`,
+/// `us-gov-east-1`.
 fn is_region(label: &str) -> bool {
     let mut parts = label.split('-').rev();
     let number = parts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Identities that did not come with the import, and which hosts they may be used for.
+//! Identities that did not come with the import, and the hosts that they may be used for.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,25 @@ use url::Url;
 use super::cloud::CloudProvider;
 use super::{ImportPolicy, PolicyMode};
 
-/// Place at which an identity was found.
+/// The place where an identity was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdentityOrigin {
-    /// Keys in variables.
+    /// Keys in environment variables.
     Variables,
-    /// A file that variables name: the platform mounts the identity of a workload like that.
+    /// A file named by variables, by which platforms mount the identity of a workload.
     Mounted,
-    /// A service of the platform or the machine that hands identities out, or a user's login.
+    /// A service of the platform or the machine that issues identities, or a user's login.
     Machine,
 }
 
 /// The hosts that an identity may be used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedHosts {
-    /// The cloud's own, whose certificates are verified.
+    /// The cloud's own hosts, whose certificates are verified.
     Own,
-    /// None: where certificates are not verified, any host can say that it is the cloud's.
+    /// No hosts: without verified certificates, any host can claim to be the cloud's.
     Unverified,
-    /// All hosts, as the user has said.
+    /// All hosts, as permitted by the user.
     Any,
 }
 
@@ -36,11 +36,11 @@ impl AllowedHosts {
     }
 }
 
-/// Variables that say where something is.
+/// Variables with locations: regions and endpoints.
 pub(super) const SETTINGS: [&str; 5] =
     ["AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "STORAGE_EMULATOR_HOST"];
 
-/// Variables that say who asks, or whom to ask for that.
+/// Variables with identities, or with the services and files that provide them.
 const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
     (IdentityOrigin::Variables, &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"]),
     (
@@ -65,13 +65,13 @@ const IDENTITIES: [(IdentityOrigin, &[&str]); 3] = [
     ),
 ];
 
-/// The variables of `env` that a policy is about.
+/// Reads the variables of `env` that the policy governs.
 pub(super) fn policy_variables(env: &dyn NamedStrings) -> BTreeMap<String, String> {
     let identities = IDENTITIES.iter().flat_map(|(_, names)| names.iter());
     SETTINGS.iter().chain(identities).filter_map(|name| Some(((*name).to_owned(), env.get(name)?))).collect()
 }
 
-/// The variables of an identity that may be used.
+/// Access to the variables of an identity that may be used.
 #[derive(Debug, Clone, Copy)]
 pub struct IdentityVariables<'a> {
     policy: &'a ImportPolicy,
@@ -79,7 +79,7 @@ pub struct IdentityVariables<'a> {
 }
 
 impl<'a> IdentityVariables<'a> {
-    /// The value of one of its variables, unless it is empty.
+    /// Returns the value of a variable of this identity, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         let names = IDENTITIES.iter().find(|(found, _)| *found == self.found);
         let is_its_own = names.is_some_and(|(_, names)| names.contains(&name));
@@ -88,7 +88,8 @@ impl<'a> IdentityVariables<'a> {
 }
 
 impl ImportPolicy {
-    /// An identity of `cloud` that was found, for requests to `url`. The error says why none is used there, and what helps.
+    /// Permits the use of an identity of `cloud` for requests to `url`. The error says why the
+    /// identity is not used there and what the user can do.
     pub fn lend_identity(
         &self,
         found: IdentityOrigin,
@@ -100,7 +101,8 @@ impl ImportPolicy {
             AllowedHosts::Own => cloud.owns_url(url),
             AllowedHosts::Unverified => false,
         };
-        // What the node or the cluster knows is not the pod's. Upstream never asks for it.
+        // Identities that the node or the cluster provides do not belong to the pod. Upstream
+        // never requests them.
         let is_for_face = self.face == PolicyMode::CommandLine || found == IdentityOrigin::Mounted;
         if is_for_host && is_for_face {
             return Ok(IdentityVariables { policy: self, found });

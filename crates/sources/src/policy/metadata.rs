@@ -1,5 +1,6 @@
-//! The services at which a machine learns who it is. The pod asks none of them, whatever endpoint a DataVolume names and wherever a
-//! server leads: their answers are the node's identity, and would end up on the disk.
+//! Metadata services, from which a machine gets its identity. A pod never contacts them, whatever
+//! endpoint a DataVolume names and wherever a server redirects: their responses hold the identity
+//! of the node, and would end up on the disk.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,8 +14,8 @@ use url::{Host, Url};
 use super::{ImportPolicy, PolicyMode};
 use crate::error::invalid_error;
 
-/// Addresses of metadata services and of other services of a node that hand out its identity,
-/// from the documentation of each cloud.
+/// Addresses of metadata services and of other services of a node that issue its identity, from
+/// the documentation of each cloud.
 const IPV4_ADDRESSES: [Ipv4Addr; 9] = [
     // Amazon, Google, Azure, Oracle, OpenStack, DigitalOcean, Hetzner, IBM and others.
     Ipv4Addr::new(169, 254, 169, 254),
@@ -32,10 +33,10 @@ const IPV4_ADDRESSES: [Ipv4Addr; 9] = [
     Ipv4Addr::new(192, 0, 0, 192),
 ];
 
-/// The same over IPv6, apart from addresses that contain one of the above (Oracle, OpenStack,
-/// Akamai).
+/// The same services over IPv6, except addresses that contain one of the addresses above (Oracle,
+/// OpenStack, Akamai).
 const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
-    // Amazon's, and the credentials of EKS pods.
+    // Amazon's metadata service, and the credentials of EKS pods.
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254),
     Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23),
     // Google, Alibaba, Scaleway.
@@ -44,9 +45,9 @@ const IPV6_ADDRESSES: [Ipv6Addr; 5] = [
     Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42),
 ];
 
-/// Octets at which an IPv6 address contains an IPv4 address: 6to4 (RFC 3056 §2), the six layouts
-/// of NAT64 (RFC 6052 §2.2), the last of which is that of mapped, compatible and ISATAP addresses
-/// too. A network chooses its own NAT64 prefix, so any prefix counts.
+/// Octets of an IPv6 address that can hold an IPv4 address: 6to4 (RFC 3056 §2) and the six layouts
+/// of NAT64 (RFC 6052 §2.2). Mapped, compatible and ISATAP addresses use the last layout, too. A
+/// network chooses its own NAT64 prefix, so any prefix counts.
 const EMBEDDED_AT: [[usize; 4]; 7] = [
     [2, 3, 4, 5],
     [4, 5, 6, 7],
@@ -60,11 +61,11 @@ const EMBEDDED_AT: [[usize; 4]; 7] = [
 /// The prefix of Teredo, whose addresses end with the complement of an IPv4 address (RFC 4380 §4).
 const TEREDO: [u8; 4] = [0x20, 0x01, 0, 0];
 
-/// Google's names for the metadata service, which a proxy might look up.
+/// Google's names for the metadata service, which a proxy might resolve.
 const NAMES: [&str; 2] = ["metadata.google.internal", "metadata.goog"];
 
 impl ImportPolicy {
-    /// Checks that `url` may be asked at all.
+    /// Checks that requests to `url` are allowed at all.
     pub fn check_url(&self, url: &Url) -> Result<(), SourceError> {
         let is_metadata = match url.host() {
             Some(Host::Ipv4(ip)) => is_metadata(ip.into()),
@@ -78,8 +79,8 @@ impl ImportPolicy {
         Ok(())
     }
 
-    /// The resolver of names. In a pod it leaves out the metadata services: other names may lead
-    /// to the same addresses.
+    /// Returns the resolver of host names. In a pod it leaves out the addresses of metadata
+    /// services, because any name may resolve to them.
     pub fn dns_resolver(&self) -> Arc<dyn Resolve> {
         Arc::new(DnsResolver { face: self.face })
     }
@@ -94,7 +95,7 @@ fn is_metadata(ip: IpAddr) -> bool {
     }
 }
 
-/// IPv4 addresses to which a translator or tunnel may send what is sent to `ip`.
+/// Returns the IPv4 addresses to which a translator or tunnel may forward packets for `ip`.
 fn embedded_ipv4(ip: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = ip.octets();
     let at = move |places: [usize; 4]| places.map(|place| octets[place]);
@@ -106,7 +107,8 @@ fn refusal_message(name: &str) -> String {
     format!("{name} is the metadata service of this machine, which an import does not ask")
 }
 
-/// A resolver whose threads may be refused.
+/// A resolver that returns an error if no thread can be started for the lookup, and that leaves
+/// out the addresses of metadata services in a pod.
 struct DnsResolver {
     face: PolicyMode,
 }
@@ -174,11 +176,12 @@ mod tests {
     fn metadata_services_are_known_behind_translators_and_tunnels() {
         let pod = ImportPolicy::for_pod(&HashMap::<String, String>::new(), true);
         for ip in [
-            // Mapped, compatible, translated (RFC 2765).
+            // Mapped, compatible and translated addresses (RFC 2765).
             "::ffff:a9fe:a9fe",
             "::a9fe:a9fe",
             "::ffff:0:a9fe:a9fe",
-            // NAT64: well-known, for local use in any layout, and a network's own prefix.
+            // NAT64: the well-known prefix, the local-use prefix in any layout, and a network's
+            // own prefix.
             "64:ff9b::a9fe:a9fe",
             "64:ff9b:1::a9fe:a9fe",
             "64:ff9b:1:a9fe:a9:fe00::",

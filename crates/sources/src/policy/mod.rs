@@ -1,15 +1,19 @@
-//! Rules for what an import may tell, and to which server: one value, made by the face, and asked by every source.
+//! Rules for which secrets an import may send to which server. The pod or the command line creates
+//! one [`ImportPolicy`], and every source consults it.
 //!
 //! ```text
-//!  pod ───────────┐            ┌─► lend:   identities that were found on this machine, for which host
-//!  command line ──┴─► Policy ──┼─► reveal: secrets, over which connection
-//!                              ├─► admit:  the password of a registry, for which token service
-//!                              └─► visit:  servers, which in the pod are not the node's metadata service
+//!  pod ───────────┐
+//!  command line ──┴─► ImportPolicy
+//!                       ├─► lend_identity:       identities found on this machine, for which host
+//!                       ├─► check_secret_target: secrets, over which connection
+//!                       ├─► check_token_service: a registry's password, for which token service
+//!                       └─► check_url: any request; a pod never contacts the metadata service
 //! ```
 //!
-//! Keys, passwords and tokens that come with the import belong to its author, who also wrote the endpoint. An identity that is
-//! found (in the environment, in a mounted file, at a metadata service) belongs to another party: the machine, the node or the
-//! pod. An endpoint that names a stranger must not be able to borrow it.
+//! Keys, passwords and tokens that come with the import belong to its author, who also chose the
+//! endpoint. An identity that is found (in the environment, in a mounted file, at a metadata
+//! service) belongs to another party: the machine, the node or the pod. An import must not
+//! be able to use it for an unrelated host.
 
 mod cloud;
 mod identity;
@@ -27,17 +31,18 @@ use self::identity::{AllowedHosts, SETTINGS};
 pub use self::identity::{IdentityOrigin, IdentityVariables};
 use self::secrets::CleartextRule;
 
-/// Hosts that may hear the password of a registry, with commas between them: for administrators, since CDI sets no such variable.
+/// Variable with hosts that the password of a registry may be sent to, separated by commas. It is
+/// meant for administrators: CDI does not set it.
 const TOKEN_SERVICES: &str = "IMPORTER_TOKEN_SERVICES";
 
-/// Permissions beyond the usual, by a user of the command line.
+/// Additional permissions, given by a user of the command line.
 #[derive(Debug, Clone, Default)]
 pub struct ExtraPermissions {
     /// `--ambient-identity`: identities of this machine may be used for any host.
     pub ambient_identity: bool,
-    /// `--cleartext-secrets`: secrets may go over plain HTTP.
+    /// `--cleartext-secrets`: secrets may be sent over plain HTTP.
     pub cleartext_secrets: bool,
-    /// `--token-service`: hosts that may hear the password of a registry.
+    /// `--token-service`: hosts that the password of a registry may be sent to.
     pub token_services: Vec<String>,
 }
 
@@ -48,7 +53,8 @@ pub struct ImportPolicy {
     hosts: AllowedHosts,
     cleartext: CleartextRule,
     token_services: Vec<String>,
-    /// Variables of the environment, reached through [`ImportPolicy::get_setting`] and [`ImportPolicy::lend_identity`] only.
+    /// Environment variables, accessible only through [`ImportPolicy::get_setting`] and
+    /// [`ImportPolicy::lend_identity`].
     variables: BTreeMap<String, String>,
 }
 
@@ -59,8 +65,9 @@ enum PolicyMode {
 }
 
 impl ImportPolicy {
-    /// The policy of the pod. Who wrote the DataVolume does not own the node: nothing is borrowed but what was mounted into this
-    /// very pod, for the cloud's own hosts. Secrets come with the endpoint that they are for, and go where it says.
+    /// The policy of a pod. The author of the DataVolume does not own the node, so only an
+    /// identity that was mounted into this pod is used, and only for the cloud's own hosts.
+    /// Secrets come with the endpoint that they are for, and are sent where it says.
     pub fn for_pod(env: &dyn NamedStrings, verifies_tls: bool) -> Self {
         Self {
             face: PolicyMode::Pod,
@@ -71,7 +78,8 @@ impl ImportPolicy {
         }
     }
 
-    /// The policy of the command line: its user owns the identities of the machine, but may be wrong about the server.
+    /// The policy of the command line. Its user owns the identities of the machine, but may be
+    /// mistaken about the server.
     pub fn command_line(env: &dyn NamedStrings, verifies_tls: bool, granted: &ExtraPermissions) -> Self {
         Self {
             face: PolicyMode::CommandLine,
@@ -90,12 +98,12 @@ impl ImportPolicy {
         }
     }
 
-    /// A variable that says where something is, and nothing about who asks.
+    /// Returns a variable that holds a location, never one that holds an identity.
     pub fn get_setting(&self, name: &str) -> Option<&str> {
         self.get_variable(name).filter(|_| SETTINGS.contains(&name))
     }
 
-    /// The value of a variable, unless it is empty.
+    /// Returns the value of a variable, unless it is empty.
     fn get_variable(&self, name: &str) -> Option<&str> {
         let value = self.variables.get(name)?;
         (!value.is_empty()).then_some(value)
@@ -107,14 +115,14 @@ fn token_services(list: &str) -> Vec<String> {
     hosts.map(str::to_owned).collect()
 }
 
-/// The strictest policy: without any identity, and nothing granted.
+/// The strictest policy: without any identity, and without additional permissions.
 impl Default for ImportPolicy {
     fn default() -> Self {
         Self::command_line(&HashMap::new(), true, &ExtraPermissions::default())
     }
 }
 
-/// Without the variables: some of them are keys.
+/// Leaves out the variables, because some of them hold keys.
 impl fmt::Debug for ImportPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ImportPolicy")

@@ -1,4 +1,4 @@
-//! Secrets and connections that anybody on the way can listen to.
+//! Protection of secrets on connections without TLS, which others can read.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use crate::address::url_origin;
 use crate::error::invalid_error;
 use crate::proxy::is_local;
 
-/// Rule for a secret that would go over plain HTTP.
+/// Rule for a secret that would be sent over plain HTTP.
 #[derive(Debug, Clone)]
 pub(super) enum CleartextRule {
-    /// The secret is not sent, which is an error.
+    /// The secret is not sent, and the request fails.
     Refused,
-    /// The secret is sent, with a warning in the log once for each server.
+    /// The secret is sent, and a warning is logged once for each server.
     Warned(Arc<Mutex<HashSet<Origin>>>),
 }
 
@@ -28,8 +28,8 @@ impl CleartextRule {
 }
 
 impl ImportPolicy {
-    /// Tells if `secret`, a noun, may be sent to `url`. Over TLS it may, and to this very machine, where no proxy and no
-    /// network is in between.
+    /// Checks whether `secret`, a noun for the message, may be sent to `url`. This is allowed over
+    /// TLS, and to the local machine, with no proxy and no network in between.
     pub fn check_secret_target(&self, secret: &str, url: &Url) -> Result<(), SourceError> {
         if url.scheme() == "https" || url.host().is_some_and(|host| is_local(&host)) {
             return Ok(());

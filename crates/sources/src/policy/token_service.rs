@@ -1,8 +1,9 @@
-//! Which token services may hear the password of a registry.
+//! Checks whether the password of a registry may be sent to a token service.
 //!
-//! A registry says in its challenge where tokens are to be had: at any URL. An author of that challenge would have the
-//! password sent anywhere, so the place has to belong to the registry: its own host, a neighbour below the same
-//! domain, or one that is known or was named.
+//! In its challenge a registry names the URL of its token service, and this may be any URL. The
+//! author of the challenge could have the password sent anywhere. The token service therefore has
+//! to belong to the registry: it is on the same host, on a neighbour below the same domain, or on
+//! a host that is known or was named by the user.
 
 use datapath::error::SourceError;
 use url::{Host, Url};
@@ -10,16 +11,19 @@ use url::{Host, Url};
 use super::{ImportPolicy, PolicyMode, TOKEN_SERVICES};
 use crate::error::invalid_error;
 
-/// Public registries whose token service is no neighbour of theirs, or one below a domain that strangers share.
+/// Public registries whose token service is not a neighbour, or is a neighbour below a domain that
+/// several owners share.
 const KNOWN: [(&str, &str); 2] =
     [("registry.gitlab.com", "gitlab.com"), ("registry-1.docker.io", "auth.docker.io")];
 
-/// Public registries with a host and a token service for each region: what stands before and after its name.
+/// Public registries with a host and a token service for each region: the prefixes of both hosts,
+/// and the suffix that follows the region's name.
 const KNOWN_BY_REGION: [(&str, &str, &str); 1] = [("registry.", "dockerauth.", ".aliyuncs.com")];
 
-/// Domains below which anybody can get a name: neighbours there are strangers. The list of all of them (publicsuffix.org) has
-/// ten thousand; these are the ones where registries and web services are run. A missing one lets a registry, which may ask for
-/// the password itself, pass it on to another tenant.
+/// Domains below which anybody can get a name, so that neighbours have different owners. The full
+/// list (publicsuffix.org) has ten thousand entries; these are the domains where registries and
+/// web services are run. If one is missing, a registry, which may ask for the password itself, can
+/// pass it on to another tenant.
 const SHARED: &str = "
     aliyuncs.com amazonaws.com amazonaws.com.cn app.github.dev appdomain.cloud appspot.com
     awsapprunner.com azure-api.net azure.com azurecontainer.io azurecontainerapps.io azurecr.cn
@@ -32,15 +36,18 @@ const SHARED: &str = "
     sslip.io tencentcloudcr.com trycloudflare.com vercel.app vultrcr.com workers.dev
 ";
 
-/// Second labels that stand for no owner below the domains of countries, besides those of up to three letters (`co.uk`).
+/// Second-level labels below country domains that do not belong to one owner, in addition to
+/// labels of up to three letters (`co.uk`).
 const GENERIC: [&str; 8] = ["asso", "coop", "firm", "gouv", "govt", "info", "name", "school"];
 
 impl ImportPolicy {
-    /// Checks that the password for `registry` may be sent to the token service at `realm`, which the registry named.
+    /// Checks that the password for `registry` may be sent to the token service at `realm`, which
+    /// the registry named.
     pub fn check_token_service(&self, registry: &Url, realm: &Url) -> Result<(), SourceError> {
         let (registry_host, realm_host) = (url_host(registry), url_host(realm));
         let refused = |reason: String| Err(invalid_error(reason));
-        // Before the list of named services: naming a host allows that host, not a way there without TLS.
+        // Checked before the list of named services: naming a host permits that host, but not a
+        // connection without TLS.
         if realm.scheme() != "https" && registry.scheme() == "https" {
             return refused(format!(
                 "the registry {registry_host} wants its password to be sent to the token service {realm_host} without TLS, \
@@ -87,7 +94,8 @@ fn is_known_by_region(registry: &str, realm: &str) -> bool {
     })
 }
 
-/// `registry.example.org` with `auth.example.org` or `example.org`, where that is a domain with one owner.
+/// True for `registry.example.org` with `auth.example.org` or `example.org`, if that domain has
+/// one owner.
 fn are_neighbours(registry: &str, realm: &str) -> bool {
     let Some((_, parent)) = registry.split_once('.') else {
         return false;
@@ -100,7 +108,8 @@ fn has_one_owner(domain: &str) -> bool {
     let labels: Vec<&str> = domain.split('.').collect();
     let is_registered = match labels.as_slice() {
         [] | [_] => false,
-        // `co.uk`, `gouv.fr`: below a country's domain, such names belong to many. So do `uk.com` and `eu.org`.
+        // `co.uk`, `gouv.fr`: below a country's domain, such names belong to many owners. So do
+        // `uk.com` and `eu.org`.
         [second, top] if top.len() == 2 => second.len() > 3 && !GENERIC.contains(second),
         [second, _] => second.len() > 2,
         _ => labels.iter().all(|label| !label.is_empty()),
