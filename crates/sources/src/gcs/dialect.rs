@@ -1,4 +1,4 @@
-//! The manners of Google Cloud Storage: tokens, generations, and the meaning of its refusals.
+//! The dialect of Google Cloud Storage: tokens, generations, and the meaning of its refusals.
 
 use std::sync::{Arc, OnceLock};
 
@@ -18,30 +18,30 @@ use crate::objects::{
 };
 use crate::policy::{CloudProvider, IdentityOrigin};
 
-/// The variable that Google's libraries find a key file by.
+/// Variable in which Google's libraries look for the path of a key file.
 const KEY_FILE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
 pub(super) struct GcsDialect {
     network: Arc<Network>,
-    /// The account in a key file.
+    /// The account from a key file.
     account: Option<GcsAccount>,
-    /// The account of the machine; looked for once, when an unsigned request was refused.
+    /// The account of the machine. It is looked for once, when an unsigned request is refused.
     machine: OnceCell<Option<GcpCredentialProvider>>,
-    /// The reason why no identity is used, and what helps.
+    /// The reason why no identity is used, with advice.
     withheld: Option<String>,
-    /// The generation that was found, which all later requests are about.
+    /// The generation that was found first. All later requests are restricted to it.
     generation: OnceLock<String>,
 }
 
 /// The account that a key file describes.
 struct GcsAccount {
     provider: GcpCredentialProvider,
-    /// Place at which the file was found, unless it came with the import.
+    /// The place where the file was found; `None` if it came with the import.
     found: Option<IdentityOrigin>,
 }
 
 impl GcsDialect {
-    /// For an object at `url`.
+    /// Creates the dialect for an object at `url`.
     pub(super) fn new(
         url: &Url,
         network: &Arc<Network>,
@@ -73,13 +73,15 @@ impl GcsDialect {
         if options.anonymous
             || policy.lend_identity(IdentityOrigin::Machine, CloudProvider::Google, url).is_err()
         {
-            // As if the machine had been asked: a refusal must not make `judge` look for an account that may not be used.
+            // As if the machine had been asked already: after a refusal, `judge_refusal` must not
+            // look for an account that may not be used.
             dialect.machine = OnceCell::new_with(Some(None));
         }
         Ok(dialect)
     }
 
-    /// The account that asks for `url`. What was found is not for every place that a server leads to.
+    /// Returns the account for requests to `url`. An account that was found on the machine may not
+    /// be used for every URL that a server redirects to.
     fn provider_for(&self, url: &Url) -> Option<&GcpCredentialProvider> {
         let is_lent = |found| self.network.policy.lend_identity(found, CloudProvider::Google, url).is_ok();
         match &self.account {
@@ -97,7 +99,8 @@ impl GcsDialect {
     }
 }
 
-/// The provider of a machine at Google, or of a workload there that is bound to an account.
+/// Returns the provider of a machine at Google, or of a workload there that is bound to an
+/// account.
 async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
     let provider = credential_provider(&take_no_proxy(network), None).ok()?;
     let asked = tokio::time::timeout(MACHINE_LIMIT, provider.get_credential()).await;
@@ -108,13 +111,13 @@ async fn of_machine(network: &Arc<Network>) -> Option<GcpCredentialProvider> {
     None
 }
 
-/// The library's provider: of a file, or of the machine.
+/// Creates the library's credential provider, for a key file or for the machine.
 fn credential_provider(
     network: &Arc<Network>,
     key_file: Option<&str>,
 ) -> Result<GcpCredentialProvider, SourceError> {
     let mut builder = GoogleCloudStorageBuilder::new()
-        // It wants one, though only credentials are asked of it.
+        // The builder requires a bucket; only its credentials are used.
         .with_bucket_name("any")
         .with_retry(retry_config())
         .with_http_connector(AgentConnector::new(network)?);
@@ -143,8 +146,8 @@ impl ServerDialect for GcsDialect {
             let mut query = request.url_mut().query_pairs_mut();
             query.append_pair("generation", generation);
         }
-        // "identity" would unpack what is stored as gzip: without a length, without ranges, and with a digest that is of
-        // other bytes.
+        // With "identity", the server would decompress an object that is stored as gzip. The
+        // response would have no length and no ranges, and its digest would be about other bytes.
         let gzip = HeaderValue::from_static("gzip");
         request.headers_mut().insert(header::ACCEPT_ENCODING, gzip);
         let Some(provider) = self.provider_for(request.url()) else {
@@ -165,7 +168,8 @@ impl ServerDialect for GcsDialect {
         let status = refusal.status.as_u16();
         let is_refused_to_nobody = refusal.is_about_who_asks() && self.account.is_none();
         if is_refused_to_nobody && !self.machine.initialized() {
-            // Only now: public objects need no account, and away from Google the question costs all of MACHINE_LIMIT.
+            // Only now, because public objects need no account, and outside Google this lookup
+            // takes all of MACHINE_LIMIT.
             let machine = self.machine.get_or_init(|| of_machine(&self.network)).await;
             if machine.is_some() {
                 return RefusalVerdict::Again(None);

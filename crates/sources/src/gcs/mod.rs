@@ -1,7 +1,8 @@
 //! Google Cloud Storage, through its XML API.
 //!
-//! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that was found first. The account
-//! stands in a key file, or the machine's metadata server knows it, where the policy allows that; otherwise there is none.
+//! Objects are read by `HttpSource`: resumed under `If-Match` and pinned to the generation that
+//! was found first. The account comes from a key file or from the machine's metadata server, where
+//! the policy allows that; otherwise requests are anonymous.
 
 mod dialect;
 
@@ -23,25 +24,26 @@ use super::scheme::SourceKind;
 use crate::address::with_scheme;
 use crate::error::invalid_error;
 
-/// Server of objects without an endpoint of one's own.
+/// Server of objects whose address names no other endpoint.
 const GOOGLE: &str = "https://storage.googleapis.com";
 
-/// The variable that Google's libraries find an emulator by: a URL, or just host and port.
+/// Variable in which Google's libraries look for an emulator: a URL, or just host and port.
 const EMULATOR: &str = "STORAGE_EMULATOR_HOST";
 
-/// Names the generation that an answer is about.
+/// Header with the generation that a response is about.
 const GENERATION: &str = "x-goog-generation";
 
-/// Lists the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line or two.
+/// Header with the digests of an object as it is stored: `crc32c=BASE64,md5=BASE64`, on one line
+/// or two.
 const HASH: &str = "x-goog-hash";
 
-/// The coding in which an object is stored, which its digests are about.
+/// Header with the coding in which an object is stored. The digests are about this form.
 const STORED_ENCODING: &str = "x-goog-stored-content-encoding";
 
-/// Google Cloud Storage, as it is registered.
+/// The entry of Google Cloud Storage in the list of object stores.
 pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::Gcs, open };
 
-/// Asks for the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
+/// Opens the object at `gs://BUCKET/OBJECT` or `http(s)://HOST/BUCKET/OBJECT`.
 pub fn open(
     endpoint: &str,
     network: &Arc<Network>,
@@ -59,7 +61,7 @@ pub fn open(
     Ok(StoredObject { http, checksum, what })
 }
 
-/// An object and how to ask for it.
+/// The location of an object: its URL and its names.
 #[derive(Debug, PartialEq, Eq)]
 struct GcsLocation {
     url: Url,
@@ -68,7 +70,8 @@ struct GcsLocation {
 }
 
 impl GcsLocation {
-    /// As CDI does, takes bucket and object as they are written: nothing in them is decoded.
+    /// Parses an endpoint. Bucket and object are taken as they are written, without decoding, as
+    /// in CDI.
     fn parse(endpoint: &str, policy: &ImportPolicy) -> Result<Self, SourceError> {
         let refused = |reason: &str| {
             let endpoint = redact_endpoint(endpoint);
@@ -76,7 +79,8 @@ impl GcsLocation {
             invalid_error(message)
         };
         let (scheme, rest) = endpoint.split_once("://").ok_or_else(|| refused("it has no scheme"))?;
-        // Nothing is cut off at `?` or `#`, unlike with S3: names of objects may hold both, and CDI takes them as written.
+        // Unlike with S3, nothing is cut off at `?` or `#`: names of objects may hold both, and
+        // CDI takes them as written.
         let (server, names) = match scheme {
             "gs" => {
                 let emulator = policy.get_setting(EMULATOR);
@@ -104,7 +108,8 @@ impl GcsLocation {
     }
 }
 
-/// The CRC of the bytes that come. It is of the stored ones: of no use where the server has unpacked them.
+/// Returns the CRC of the bytes that are sent. The server announces the CRC of the stored bytes,
+/// which cannot be used if it has decompressed them.
 fn announced_checksum(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
     if header_text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
         return None;
