@@ -1,4 +1,4 @@
-//! The checksum that S3 keeps of an object.
+//! The checksum that S3 keeps for an object.
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -7,10 +7,10 @@ use http::HeaderMap;
 
 use crate::http::header_text;
 
-/// Says which kind of checksum the object has: of its bytes, or of the checksums of its parts.
+/// Header with the type of the checksum: of the object's bytes, or of the checksums of its parts.
 const KIND: &str = "x-amz-checksum-type";
 
-/// The headers, the cheapest to verify first (S3 API reference, GetObject).
+/// Headers with checksums, the cheapest to verify first (S3 API reference, GetObject).
 const HEADERS: [(&str, DigestAlgorithm); 5] = [
     ("x-amz-checksum-crc64nvme", DigestAlgorithm::Crc64Nvme),
     ("x-amz-checksum-crc32c", DigestAlgorithm::Crc32c),
@@ -19,8 +19,8 @@ const HEADERS: [(&str, DigestAlgorithm); 5] = [
     ("x-amz-checksum-sha1", DigestAlgorithm::Sha1),
 ];
 
-/// Checksum that the bytes of the object can be compared with. Checksums of checksums, `…-N` for N parts, say nothing about them
-/// to a reader that does not know the parts.
+/// Returns the checksum that the bytes of the object can be compared with. A checksum of
+/// checksums, `…-N` for N parts, cannot be verified by a reader that does not know the parts.
 pub(super) fn announced_checksum(headers: &HeaderMap) -> Option<Checksum> {
     if header_text(headers, KIND).is_some_and(|kind| !kind.eq_ignore_ascii_case("FULL_OBJECT")) {
         return None;

@@ -1,4 +1,4 @@
-//! The manners of S3: signatures, regions, versions, and the meaning of its refusals.
+//! The dialect of S3: signatures, regions, versions, and the meaning of its refusals.
 
 use std::error::Error;
 use std::sync::OnceLock;
@@ -17,30 +17,30 @@ use crate::http::{RefusalVerdict, RefusedRequest, ServerDialect, header_text};
 use crate::objects::{StoreError, append_advice};
 use crate::policy::CloudProvider;
 
-/// Asks for the checksums that S3 keeps, which it says about whole objects only.
+/// Header that requests the checksums that S3 keeps. S3 sends them for whole objects only.
 const CHECKSUM_MODE: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-amz-checksum-mode"), HeaderValue::from_static("ENABLED"));
 
-/// The token of keys that expire.
+/// Header with the session token of keys that expire.
 const TOKEN: &str = "x-amz-security-token";
 
 /// Header in which S3 names the region of a bucket.
 const BUCKET_REGION: &str = "x-amz-bucket-region";
 
-/// Longest name of a region; the longest one so far has 14 characters.
+/// Longest name of a region that is accepted; the longest one so far has 14 characters.
 const MAX_REGION_BYTES: usize = 32;
 
-/// Codes for keys whose time is over (S3 API reference, list of error codes).
+/// Error codes for expired keys (S3 API reference, list of error codes).
 const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "InvalidToken"];
 
-/// Codes of what passes, although the status does not always say so.
+/// Error codes of transient failures, which the status does not always show.
 const PASSING: [&str; 6] =
     ["InternalError", "OperationAborted", "RequestTimeout", "ServiceUnavailable", "SlowDown", "Throttling"];
 
 pub(super) struct S3Dialect {
     keys: AccessKeys,
     region: RwLock<String>,
-    /// The version that was found, which all later requests are about.
+    /// The version that was found first. All later requests are restricted to it.
     version: OnceLock<String>,
 }
 
@@ -58,7 +58,8 @@ impl S3Dialect {
         self.region.read().clone()
     }
 
-    /// The region that this answer says the bucket is in, if requests were signed for another.
+    /// Returns the region that the bucket is in according to this response, if requests were
+    /// signed for another one.
     fn other_region(&self, refusal: &RefusedRequest<'_>, error: Option<&StoreError>) -> Option<String> {
         let is_about_regions = refusal.status.is_redirection()
             || error.is_some_and(|error| {
@@ -83,7 +84,7 @@ fn is_passing(refusal: &RefusedRequest<'_>, error: &StoreError) -> bool {
     status >= 500 || matches!(status, 408 | 429) || PASSING.contains(&error.code.as_str())
 }
 
-/// Signs the URL and the headers of S3.
+/// Signs the URL and the S3 headers of a request.
 fn sign_request(
     request: &mut reqwest::Request,
     key: &AwsCredential,
@@ -97,7 +98,7 @@ fn sign_request(
         .uri(request.url().as_str())
         .body(HttpRequestBody::empty())
         .map_err(|error| unusable(error.into()))?;
-    // Proxies may change the other headers, and S3 would then compute another signature.
+    // Proxies may change the other headers, and S3 would then compute a different signature.
     let amazon = request.headers().iter().filter(|(name, _)| name.as_str().starts_with("x-amz-"));
     signed.headers_mut().extend(amazon.map(|(name, value)| (name.clone(), value.clone())));
     AwsAuthorizer::new(key, "s3", region)
@@ -145,7 +146,8 @@ impl ServerDialect for S3Dialect {
         }
         let is_refused_to_nobody =
             refusal.is_about_who_asks() && matches!(self.keys.current_key(refusal.url).await, Ok(None));
-        // Keys are not renewed for any other refusal: what valid keys may not read, new ones of the same identity may not either.
+        // No other refusal renews the keys: new keys of the same identity have the same
+        // permissions as the current ones.
         if (EXPIRED.contains(&code) || is_refused_to_nobody) && self.keys.renew_keys().await {
             return RefusalVerdict::Again(None);
         }

@@ -1,4 +1,5 @@
-//! Keys that came with the import, or an identity that was found and may be used here, or neither.
+//! Keys for S3: the keys that came with the import, or an identity that was found and may be used
+//! here, or no keys.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +16,11 @@ use crate::network::Network;
 use crate::objects::{AgentConnector, MACHINE_LIMIT, credential_failure, retry_config, take_no_proxy};
 use crate::policy::{CloudProvider, IdentityOrigin, IdentityVariables, ImportPolicy};
 
-/// Age up to which renewed credentials count as new: another connection's failure has asked for them.
+/// Age up to which renewed credentials count as new: the failure of another connection has just
+/// renewed them.
 const JUST_NOW: Duration = Duration::from_secs(10);
 
-/// Variables, and what the library calls them.
+/// Environment variables, and the library's names for them.
 const WEB_IDENTITY: [(&str, AmazonS3ConfigKey); 3] = [
     ("AWS_WEB_IDENTITY_TOKEN_FILE", AmazonS3ConfigKey::WebIdentityTokenFile),
     ("AWS_ROLE_ARN", AmazonS3ConfigKey::RoleArn),
@@ -32,25 +34,26 @@ const CONTAINER: [(&str, AmazonS3ConfigKey); 3] = [
 const MACHINE: [(&str, AmazonS3ConfigKey); 1] =
     [("AWS_EC2_METADATA_SERVICE_ENDPOINT", AmazonS3ConfigKey::MetadataEndpoint)];
 
-/// Origin of keys.
+/// The origin of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KeyOrigin {
-    /// Keys that came with the import, and do not change.
+    /// Keys that came with the import. They do not change.
     Given,
-    /// Keys in variables of the environment.
+    /// Keys in environment variables.
     Variables,
-    /// Keys for which a token of the workload is exchanged (IRSA).
+    /// Keys obtained in exchange for a token of the workload (IRSA).
     WebIdentity,
-    /// Keys that the platform hands out to the container (ECS, EKS Pod Identity).
+    /// Keys that the platform issues to the container (ECS, EKS Pod Identity).
     Container,
-    /// The machine's role; tried when an unsigned request is refused.
+    /// Keys of the machine's role, which are tried when an unsigned request is refused.
     Machine,
-    /// Requests are not signed, whatever is answered.
+    /// No keys: requests are never signed, whatever the server answers.
     Nobody,
 }
 
 impl KeyOrigin {
-    /// Place at which an identity of this kind is found, if it is one that is found.
+    /// Returns the place where an identity of this kind is found; `None` if keys of this kind are
+    /// not found on the machine.
     fn identity_origin(self) -> Option<IdentityOrigin> {
         match self {
             Self::Given | Self::Nobody => None,
@@ -73,14 +76,14 @@ impl KeyOrigin {
     }
 }
 
-/// Gives out keys, and gets new ones when they have expired.
+/// Provides keys, and renews them when they have expired.
 pub(super) struct AccessKeys {
     origin: KeyOrigin,
     network: Arc<Network>,
     url: Url,
     region: String,
     current: Mutex<CurrentKeys>,
-    /// The reason why no identity is used, and what helps.
+    /// The reason why no identity is used, with advice.
     withheld: Option<String>,
 }
 
@@ -91,7 +94,8 @@ struct CurrentKeys {
 }
 
 impl AccessKeys {
-    /// The keys of `network`, or else an identity that its policy lends for `url`. `region` is where tokens are exchanged.
+    /// Takes the keys of `network`, or otherwise an identity that its policy permits for `url`.
+    /// `region` is the region where tokens are exchanged.
     pub(super) fn find_keys(
         network: &Arc<Network>,
         anonymous: bool,
@@ -113,15 +117,16 @@ impl AccessKeys {
             current: Mutex::default(),
             withheld,
         };
-        // Most buckets that are read without keys are public: the machine is asked when one is not.
+        // Most buckets that are read without keys are public, so the machine is asked only when
+        // one is not.
         if !matches!(origin, KeyOrigin::Machine | KeyOrigin::Nobody) {
             keys.current.get_mut().provider = Some(keys.build_provider()?);
         }
         Ok(keys)
     }
 
-    /// The key to sign a request to `url` with; none for an anonymous one. An identity that was found is not for every
-    /// place that a server leads to.
+    /// Returns the key to sign a request to `url` with; `None` for an anonymous request. An
+    /// identity that was found may not be used for every URL that a server redirects to.
     pub(super) async fn current_key(&self, url: &Url) -> Result<Option<Arc<AwsCredential>>, SourceError> {
         if let Some(found) = self.origin.identity_origin()
             && self.network.policy.lend_identity(found, CloudProvider::Amazon, url).is_err()
@@ -132,25 +137,27 @@ impl AccessKeys {
         let Some(provider) = provider else { return Ok(None) };
         let key = provider.get_credential().await.map_err(credential_failure)?;
         check_key(&key)?;
-        // A signature shows no key, but a token is one.
+        // A signature does not reveal the key, but a session token is sent as it is.
         if key.token.is_some() {
             self.network.policy.check_secret_target("the session token for S3", url)?;
         }
         Ok(Some(key))
     }
 
-    /// The reason why no identity is used, and what helps.
+    /// Returns the reason why no identity is used, with advice.
     pub(super) fn withheld_reason(&self) -> Option<&str> {
         self.withheld.as_deref()
     }
 
-    /// Gets new keys, because the server no longer takes these. False if there are none.
+    /// Renews the keys, because the server no longer accepts them. Returns false if new keys are
+    /// not available.
     pub(super) async fn renew_keys(&self) -> bool {
         let mut current = self.current.lock().await;
         let fresh = match self.origin {
             KeyOrigin::Given | KeyOrigin::Variables | KeyOrigin::Nobody => return false,
             KeyOrigin::Machine if current.provider.is_none() && current.renewed.is_some() => return false,
-            // Several connections may be refused in the same moment: one renewal is for all of them.
+            // Several connections may be refused at the same moment; one renewal serves all of
+            // them.
             _ if current.renewed.is_some_and(|renewed| renewed.elapsed() < JUST_NOW) => {
                 return true;
             }
@@ -170,7 +177,7 @@ impl AccessKeys {
         true
     }
 
-    /// The library's provider.
+    /// Creates the library's credential provider.
     fn build_provider(&self) -> Result<AwsCredentialProvider, SourceError> {
         let lent = self.origin.identity_origin().map(|found| self.lent_variables(found, &self.url));
         let lent = lent.transpose()?;
@@ -195,14 +202,15 @@ impl AccessKeys {
             _ => AgentConnector::new(&self.network)?,
         };
         Ok(AmazonS3Builder::new()
-            // It wants one, though only credentials are asked of it.
+            // The builder requires a bucket; only its credentials are used.
             .with_bucket_name("any")
             .with_region(&self.region)
             .with_retry(retry_config())
             .with_http_connector(connector))
     }
 
-    /// The URL at which the token of the workload is exchanged. The token can do all that the workload may.
+    /// Returns the URL at which the token of the workload is exchanged. The host is checked,
+    /// because the token grants everything that the workload may do.
     fn token_exchange(&self, lent: IdentityVariables<'_>) -> Result<String, SourceError> {
         let usual = || format!("https://sts.{}.{}", self.region, region_domain(&self.region));
         let text = lent.get("AWS_ENDPOINT_URL_STS").map_or_else(usual, str::to_owned);
@@ -229,8 +237,8 @@ impl AccessKeys {
     }
 }
 
-/// The first identity that the environment names and that may be used for `url`, in the order of the AWS SDKs; and if there
-/// is none, why.
+/// Finds the first identity that the environment names and that may be used for `url`, in the
+/// order of the AWS SDKs. If there is none, also returns the reason.
 fn find_identity(policy: &ImportPolicy, url: &Url) -> (KeyOrigin, Option<String>) {
     let mut withheld = None;
     for origin in [KeyOrigin::Variables, KeyOrigin::WebIdentity, KeyOrigin::Container, KeyOrigin::Machine] {
@@ -246,7 +254,8 @@ fn find_identity(policy: &ImportPolicy, url: &Url) -> (KeyOrigin, Option<String>
     (KeyOrigin::Nobody, withheld)
 }
 
-/// The pair that CDI or the user gives. A session token of the environment belongs to other keys.
+/// Returns the key pair that CDI or the user gives. A session token from the environment is not
+/// used with it, because that token belongs to other keys.
 fn given_credential(network: &Arc<Network>) -> AwsCredential {
     let pair = network.credentials.as_ref();
     AwsCredential {
@@ -283,7 +292,8 @@ fn with_key(builder: AmazonS3Builder, key: &AwsCredential) -> Result<AmazonS3Bui
     })
 }
 
-/// Refuses what cannot stand in a header, of which a line break at the end of a file is the usual case.
+/// Rejects text that cannot be sent in a header. The usual cause is a line break at the end of a
+/// file.
 fn check_key(key: &AwsCredential) -> Result<(), SourceError> {
     let fits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
     if fits(&key.key_id) && key.token.as_deref().is_none_or(fits) {

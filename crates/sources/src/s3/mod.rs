@@ -1,8 +1,8 @@
 //! Amazon S3 and the many servers that speak its protocol.
 //!
-//! Objects are read by `HttpSource`: resumed under `If-Match`, over several connections if wanted. What is particular to
-//! S3 is how requests are addressed (`place`), signed (`keys`) and refused (`dialect`), and the checksum that it keeps
-//! of an object (`checksum`).
+//! Objects are read by `HttpSource`: resumed under `If-Match`, over several connections. The parts
+//! that are specific to S3 are how requests are addressed (`place`), signed (`keys`) and refused
+//! (`dialect`), and the checksum that it keeps for an object (`checksum`).
 
 mod checksum;
 mod dialect;
@@ -22,13 +22,14 @@ use super::network::Network;
 use super::objects::{ObjectOptions, ObjectStoreKind, StoredObject, open_object};
 use super::scheme::SourceKind;
 
-/// Names the version that an answer is about.
+/// Header with the version that a response is about.
 const VERSION: &str = "x-amz-version-id";
 
-/// S3, as it is registered.
+/// The entry of S3 in the list of object stores.
 pub(crate) static STORE: ObjectStoreKind = ObjectStoreKind { kind: SourceKind::S3, open };
 
-/// Asks for the object, with the credentials of `network` or an identity that its policy lends, else without.
+/// Opens the object, with the credentials of `network` or an identity that its policy permits, or
+/// otherwise anonymously.
 pub fn open(
     endpoint: &str,
     network: &Arc<Network>,
@@ -41,7 +42,7 @@ pub fn open(
     let dialect = Arc::new(S3Dialect::new(keys, place.region));
     let spoken = Arc::clone(&dialect) as _;
     let http = open_object("s3", &what, place.url, spoken, network)?;
-    // A bucket without versions says "null".
+    // A bucket without versioning sends "null".
     if let Some(version) = header_text(http.response_headers(), VERSION).filter(|version| *version != "null")
     {
         dialect.pin_version(version);

@@ -1,4 +1,5 @@
-//! Place of an object: its URL, its names, and the region that its bucket is first looked for in.
+//! Location of an object: its URL, its names, and the region in which its bucket is looked for
+//! first.
 
 use datapath::error::SourceError;
 use percent_encoding::percent_decode_str;
@@ -13,13 +14,13 @@ use crate::policy::ImportPolicy;
 /// The region that global endpoints belong to.
 const HOME_REGION: &str = "us-east-1";
 
-/// Longest name of a bucket (S3 user guide, general purpose bucket naming rules).
+/// Longest name of a bucket, in bytes (S3 user guide, general purpose bucket naming rules).
 const MAX_LABEL_BYTES: usize = 63;
 
-/// An object and how to ask for it.
+/// The location of an object: its URL, its names and its region.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct S3Location {
-    /// Without a query, but for `versionId`.
+    /// The URL, without a query except `versionId`.
     pub(super) url: Url,
     pub(super) bucket: String,
     pub(super) key: String,
@@ -48,7 +49,7 @@ impl S3Location {
         let rest = rest.split('#').next().unwrap_or_default();
         let (server, names) = match addressing {
             AddressingStyle::Host => {
-                // Only `http` means without TLS (contract §1.11).
+                // Only the scheme `http` means without TLS (contract §1.11).
                 let scheme = if scheme == "http" { "http" } else { "https" };
                 let (host, names) = rest.split_once('/').unwrap_or((rest, ""));
                 (Some(format!("{scheme}://{host}")), names)
@@ -85,14 +86,14 @@ impl S3Location {
         Ok(Self { url, bucket, key: String::from_utf8_lossy(&key).into_owned(), region })
     }
 
-    /// `bucket/key`.
+    /// Returns `bucket/key`.
     pub(super) fn object_name(&self) -> String {
         format!("{}/{}", self.bucket, self.key)
     }
 }
 
-/// The URL of the object at `address`, `s3://BUCKET/KEY`, on a server, in the form that CDI's API
-/// and importers take: a path.
+/// Returns the URL on `server` of the object at `address`, `s3://BUCKET/KEY`, in path style, which
+/// CDI's API and importers accept.
 pub fn url_at(server: &Url, address: &str) -> Result<Url, SourceError> {
     let refused =
         |reason: String| invalid_error(format!("unable to parse \"{}\": {reason}", redact_endpoint(address)));
@@ -114,7 +115,7 @@ fn path_style(server: &str, bucket: &str, key: &[u8]) -> Result<Url, url::ParseE
     Ok(url)
 }
 
-/// Bucket and key of `BUCKET/KEY`: what is percent-encoded is decoded, and slashes around the key do not count.
+/// Splits `BUCKET/KEY`. Percent-encoding is decoded, and slashes around the key are ignored.
 fn names_of(text: &str) -> Result<(String, Vec<u8>), String> {
     let (bucket, key) = text.trim_start_matches('/').split_once('/').unwrap_or((text, ""));
     let bucket = percent_decode_str(bucket).decode_utf8_lossy().into_owned();
@@ -134,7 +135,7 @@ fn version_of(query: &str) -> Option<String> {
     pairs.find(|(name, _)| name == "versionId").map(|(_, version)| version.into_owned())
 }
 
-/// The server that the command line's environment names, as for the AWS SDKs.
+/// Returns the server that the environment names, by the same variables as in the AWS SDKs.
 fn endpoint_of(policy: &ImportPolicy) -> Option<String> {
     first_setting(policy, ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"])
 }
@@ -147,8 +148,9 @@ fn first_setting(policy: &ImportPolicy, names: [&str; 2]) -> Option<String> {
     names.iter().find_map(|name| policy.get_setting(name)).map(str::to_owned)
 }
 
-/// CDI's rule: what stands between `s3.` and `.amazonaws.com`, or else the first label of the host. Two exceptions, where
-/// that could only fail: Amazon's global endpoint, and an environment that names the region.
+/// Determines the region by CDI's rule: the part between `s3.` and `.amazonaws.com`, or otherwise
+/// the first label of the host. There are two exceptions, where that rule could only fail:
+/// Amazon's global endpoint, and an environment that names the region.
 fn region_of(url: &Url, policy: &ImportPolicy) -> String {
     let host = url.host_str().unwrap_or_default();
     if let Some(labels) = amazon_labels(host) {
@@ -171,7 +173,7 @@ fn amazon_labels(host: &str) -> Option<AmazonLabels> {
     let labels: Vec<&str> = host.strip_suffix(".amazonaws.com")?.split('.').collect();
     let service = labels.iter().rposition(|label| *label == "s3" || label.starts_with("s3-"))?;
     let (before, after) = labels.split_at(service);
-    // The old way to write it: s3-eu-west-1.amazonaws.com.
+    // The older form: s3-eu-west-1.amazonaws.com.
     let old = after.first().and_then(|label| label.strip_prefix("s3-"));
     let new = after.get(1..).unwrap_or_default();
     Some(AmazonLabels {
@@ -181,7 +183,8 @@ fn amazon_labels(host: &str) -> Option<AmazonLabels> {
     })
 }
 
-/// The same object as asked for in `region`; none where the address does not depend on the region.
+/// Returns the URL of the same object in `region`; `None` if the address does not depend on the
+/// region.
 pub(super) fn relocate_url(url: &Url, region: &str) -> Option<Url> {
     let labels = amazon_labels(url.host_str()?)?;
     let bucket = labels.bucket.map(|bucket| format!("{bucket}.")).unwrap_or_default();
@@ -191,12 +194,13 @@ pub(super) fn relocate_url(url: &Url, region: &str) -> Option<Url> {
     Some(relocated)
 }
 
-/// Domain of the services of a region.
+/// Returns the domain of the services of a region.
 pub(super) fn region_domain(region: &str) -> &'static str {
     if region.starts_with("cn-") { "amazonaws.com.cn" } else { "amazonaws.com" }
 }
 
-/// Virtual-hosted, which Amazon prefers, where the bucket's name can be a label that its certificate covers.
+/// Returns the URL of an object at Amazon. It is virtual-hosted, which Amazon prefers, if the name
+/// of the bucket can be a host label that Amazon's certificate covers. Otherwise it is path-style.
 fn amazon_url(bucket: &str, key: &[u8], region: &str) -> Result<Url, url::ParseError> {
     let is_label = bucket.len() <= MAX_LABEL_BYTES
         && bucket.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-');
