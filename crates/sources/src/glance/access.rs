@@ -1,19 +1,20 @@
-//! The party that asks for a token, and the part of the cloud that the token is for (Keystone v3, "Authentication and token
-//! management").
+//! Authentication in an OpenStack cloud: who requests a token, and which part of the cloud the
+//! token is for (Keystone v3, "Authentication and token management").
 
 use program::secret::Secret;
 use serde_json::{Value, json};
 
-/// Identity and choice of services: read from a secret or the environment by [`GlanceAccess::from_env`].
+/// Identity and choice of services, read from a Secret or the environment by
+/// [`GlanceAccess::from_env`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlanceAccess {
     pub(super) proof: AuthMethod,
-    /// The region whose services are asked; the only one if there is none.
+    /// The region whose services are used; `None` uses the only one.
     pub(super) region: Option<String>,
     pub(super) interface: EndpointInterface,
 }
 
-/// Proof of who asks.
+/// Proof of the user's identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthMethod {
     Password {
@@ -21,12 +22,12 @@ pub(super) enum AuthMethod {
         password: Secret,
         scope: Option<TokenScope>,
     },
-    /// A token that exists: exchanged for one of the scope, or used as it is.
+    /// An existing token, which is exchanged for one with the given scope, or used as it is.
     Token {
         token: Secret,
         scope: Option<TokenScope>,
     },
-    /// Its scope is that of its making.
+    /// An application credential, whose scope was fixed when it was created.
     ApplicationCredential {
         credential: KeystoneCredential,
         secret: Secret,
@@ -60,7 +61,7 @@ pub(super) enum TokenScope {
     System,
 }
 
-/// The network that endpoints are for.
+/// The network that an endpoint is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointInterface {
     Public,
@@ -68,16 +69,16 @@ pub(super) enum EndpointInterface {
     Admin,
 }
 
-/// The question for a token.
+/// The request for a token.
 pub(super) enum TokenQuery<'a> {
-    /// A new one, for the document that proves who asks.
+    /// Creates a token; the document proves the identity.
     New(Value),
-    /// The one that exists: whether it holds, and what for.
+    /// Asks about an existing token: whether it is valid, and what it is for.
     About(&'a Secret),
 }
 
 impl GlanceAccess {
-    /// The question that the identity service is asked.
+    /// Returns the request to send to the identity service.
     pub(super) fn token_query(&self) -> TokenQuery<'_> {
         let (identity, scope) = match &self.proof {
             AuthMethod::Password { user, password, scope } => {
@@ -105,7 +106,7 @@ impl GlanceAccess {
         TokenQuery::New(json!({"auth": auth}))
     }
 
-    /// The proof, as a sentence calls it, and its secret.
+    /// Returns the name of the proof for messages, and its secret.
     pub(super) fn named_secret(&self) -> (&'static str, &Secret) {
         match &self.proof {
             AuthMethod::Password { password, .. } => ("the user name or password", password),
@@ -156,7 +157,7 @@ impl TokenScope {
 impl EndpointInterface {
     pub(super) const ALL: [Self; 3] = [Self::Public, Self::Internal, Self::Admin];
 
-    /// Its name in a catalogue.
+    /// Returns the name of the interface in a catalogue.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Public => "public",

@@ -1,4 +1,4 @@
-//! The catalogue of a cloud: which service is where.
+//! The catalogue of a cloud, which lists the endpoints of its services.
 
 use std::fmt;
 
@@ -11,13 +11,13 @@ use crate::error::invalid_error;
 use crate::http::parse_endpoint;
 use crate::messages::plain_line;
 
-/// The type of Glance.
+/// The type of the image service, Glance, in a catalogue.
 const IMAGE: &str = "image";
 
-/// Most names that a sentence lists.
+/// Most names that a message lists.
 const MAX_NAMES: usize = 8;
 
-/// An answer with a token, of which the token itself is in the head.
+/// The body of a response with a token; the token itself is in a header.
 #[derive(Debug, Deserialize)]
 pub(super) struct TokenDocument {
     token: CatalogToken,
@@ -25,7 +25,7 @@ pub(super) struct TokenDocument {
 
 #[derive(Debug, Deserialize)]
 struct CatalogToken {
-    /// None for a token without a scope.
+    /// Empty for a token without a scope.
     #[serde(default)]
     catalog: Vec<CatalogService>,
 }
@@ -58,7 +58,7 @@ impl CatalogEndpoint {
 }
 
 impl TokenDocument {
-    /// The endpoint of the image service that `access` wants.
+    /// Returns the endpoint of the image service that `access` selects.
     pub(super) fn image_service(&self, access: &GlanceAccess) -> Result<Url, SourceError> {
         let services = &self.token.catalog;
         if services.is_empty() {
@@ -109,7 +109,7 @@ impl TokenDocument {
     }
 }
 
-/// The URL in a catalogue: it may be anything.
+/// Parses an endpoint URL of a catalogue, which may hold any text.
 fn parse_endpoint_url(text: &str) -> Result<Url, SourceError> {
     let said = "the catalogue's address of the image service cannot be used";
     let url = parse_endpoint(text).map_err(|error| SourceError::with_context(error.kind(), said, error))?;
@@ -125,14 +125,15 @@ impl fmt::Display for EndpointInterface {
     }
 }
 
-/// Names of a server, for a sentence.
+/// Names sent by a server, as a list for messages.
 struct NameList(String);
 
 impl NameList {
     fn from_names<'a>(names: impl Iterator<Item = &'a str>) -> Self {
         let mut distinct: Vec<&str> = Vec::new();
         for name in names {
-            // Bounded before it is searched: a catalogue may have tens of thousands.
+            // Limited while the list is built, because a catalogue may have tens of thousands of
+            // names.
             if distinct.len() <= MAX_NAMES && !distinct.contains(&name) {
                 distinct.push(name);
             }
@@ -143,7 +144,7 @@ impl NameList {
     }
 }
 
-/// A name in a list; real ones are words.
+/// Shortens a name for the list. Real names are single words.
 fn shorten_name(name: &str) -> String {
     const MAX_CHARS: usize = 64;
     printable::escape_line(name, MAX_CHARS)

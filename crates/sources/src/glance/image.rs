@@ -1,4 +1,4 @@
-//! What Glance says of an image (Image service API v2, "Show image").
+//! Glance's description of an image (Image service API v2, "Show image").
 
 use datapath::digest::{Checksum, ChecksumError};
 use datapath::error::{SourceError, SourceErrorKind};
@@ -7,13 +7,13 @@ use serde::Deserialize;
 use crate::error::invalid_error;
 use crate::messages::plain_line;
 
-/// An image, without its bytes. Everything is absent until the bytes are there.
+/// An image, without its bytes. Fields are absent until the bytes have been uploaded.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct GlanceImage {
     status: Option<String>,
     size: Option<u64>,
-    /// MD5.
+    /// MD5 digest of the image.
     checksum: Option<String>,
     os_hash_algo: Option<String>,
     os_hash_value: Option<String>,
@@ -27,7 +27,7 @@ impl GlanceImage {
             let what = "the image service's description of the image cannot be read";
             SourceError::with_context(SourceErrorKind::Io, what, error)
         })?;
-        // No more than a hint: the content says what it is.
+        // Only a hint: the importer determines the format from the content.
         tracing::info!(
             disk_format = %plain_line(image.disk_format.as_deref().unwrap_or("unknown")),
             container_format = %plain_line(image.container_format.as_deref().unwrap_or("unknown")),
@@ -37,7 +37,7 @@ impl GlanceImage {
         Ok(image)
     }
 
-    /// Fails unless the image has bytes that may be read.
+    /// Fails unless the image has bytes that can be read.
     pub(super) fn check_status(&self) -> Result<(), SourceError> {
         let advice = match self.status.as_deref() {
             Some("active") => return Ok(()),
@@ -50,7 +50,8 @@ impl GlanceImage {
         Err(invalid_error(format!("it is {status}, not active: {advice}")))
     }
 
-    /// The digest that the bytes must have: the secure hash, else the MD5 of older clouds.
+    /// Returns the digest that the bytes must have: the secure hash, or else the MD5 of older
+    /// clouds.
     pub(super) fn expected_checksum(&self) -> Result<Option<Checksum>, SourceError> {
         let secure = self.os_hash_algo.as_deref().zip(self.os_hash_value.as_deref());
         if let Some((algorithm, hash)) = secure {
@@ -64,12 +65,13 @@ impl GlanceImage {
         md5.map(|md5| format!("md5:{md5}").parse().map_err(hash_error)).transpose()
     }
 
-    /// Fails unless the bytes that are sent are as many as the image has.
+    /// Fails unless the number of bytes that are sent equals the size of the image.
     pub(super) fn check_length(&self, sent: Option<u64>) -> Result<(), SourceError> {
         let text =
             |length: Option<u64>| length.map_or_else(|| "(unknown)".to_owned(), |length| length.to_string());
         match self.size {
-            // An answer without a length comes from a server that cannot know whether it sent all.
+            // A response without a length comes from a server that cannot know whether it sent
+            // everything.
             Some(size) if sent != Some(size) => {
                 let message = format!("it has {size} bytes, {} are sent", text(sent));
                 Err(SourceError::new(SourceErrorKind::Length, message))

@@ -1,9 +1,11 @@
-//! Images of an OpenStack cloud: Keystone says who asks and where Glance is, Glance has the bytes.
+//! Images of an OpenStack cloud. Keystone authenticates the user and says where Glance is; Glance
+//! has the bytes.
 //!
 //! ```text
-//!  Access ─► Session (Keystone) ─► token, catalogue ─► Image (Glance) ─► HttpSource: its bytes, verified
-//!               ▲                                                           │
-//!               └── renews the token, once for each request that is answered 401
+//!  GlanceAccess ─► GlanceSession (Keystone) ─► token, catalogue ─► GlanceImage (Glance)
+//!                    ▲                                               │
+//!                    │ renews the token, once for each               ▼
+//!                    └ request that is answered with 401 ── HttpSource: the bytes, verified
 //! ```
 
 mod access;
@@ -27,22 +29,23 @@ use super::objects::StoredObject;
 use crate::error::invalid_error;
 use crate::messages::plain_line;
 
-/// An image of a cloud, and the way to it.
+/// An image of a cloud, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GlanceOptions {
-    /// The tokens of the identity service: `https://HOST:5000/v3/auth/tokens`.
+    /// The URL for tokens of the identity service: `https://HOST:5000/v3/auth/tokens`.
     tokens: Url,
     image_id: String,
     access: GlanceAccess,
 }
 
 impl GlanceOptions {
-    /// The image `image_id` of the cloud whose identity service is at `endpoint`, with or without `/v3`.
+    /// Describes the image `image_id` of the cloud whose identity service is at `endpoint`, with
+    /// or without `/v3`.
     pub fn new(endpoint: &str, image_id: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         Self::from_url(parse_endpoint(endpoint)?, image_id, access)
     }
 
-    /// The image in `glance+https://HOST:5000/v3?image=ID`.
+    /// Parses an address `glance+https://HOST:5000/v3?image=ID`.
     pub fn parse(address: &str, access: GlanceAccess) -> Result<Self, SourceError> {
         let unusable = || {
             invalid_error("an OpenStack image is named by glance+https://IDENTITY-SERVICE:5000/v3?image=ID")
@@ -64,7 +67,7 @@ impl GlanceOptions {
                 "the URL of an identity service holds no user and no password: they are given beside it",
             ));
         }
-        // As a segment of a path, these would name another thing.
+        // As segments of a path, these would name another resource.
         if matches!(image_id, "" | "." | "..") {
             return Err(invalid_error("the id of the OpenStack image is missing"));
         }
@@ -73,17 +76,17 @@ impl GlanceOptions {
         Ok(Self { tokens: api_url(&url, "v3", &["auth", "tokens"]), image_id: image_id.to_owned(), access })
     }
 
-    /// The identity service.
+    /// Returns the URL of the identity service.
     pub fn identity_url(&self) -> &Url {
         &self.tokens
     }
 }
 
-/// The address of `path` below `base`, which names the version of its API or not.
+/// Returns the URL of `path` below `base`, which may already name the version of its API.
 fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     let mut url = base.clone();
     let is_versioned = base.path().trim_end_matches('/').ends_with(&format!("/{version}"));
-    // Fails only for URLs that cannot be a base, which those of HTTP are.
+    // Fails only for URLs that cannot be a base; HTTP URLs always can.
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty();
         segments.extend((!is_versioned).then_some(version));
@@ -92,7 +95,7 @@ fn api_url(base: &Url, version: &str, path: &[&str]) -> Url {
     url
 }
 
-/// Logs in, looks the image up and opens its bytes. Blocks.
+/// Logs in, looks up the image and opens its bytes. Blocks.
 pub fn open(options: &GlanceOptions, network: &Arc<Network>) -> Result<StoredObject, SourceError> {
     let what = format!("OpenStack image {}", plain_line(&options.image_id));
     open_as(&what, options, network).map_err(|error| match error.kind() {
@@ -118,8 +121,8 @@ fn open_as(what: &str, options: &GlanceOptions, network: &Arc<Network>) -> Resul
         dialect: Some(Arc::new(session)),
         name: Some(what.to_owned()),
         is_checked: network.is_checked || checksum.is_some(),
-        // Glance answers without a validator. It never changes the bytes that it keeps, but some images lie elsewhere: that they
-        // are the same still, only the hash proves.
+        // Glance sends no validator. It never changes the bytes that it stores, but some images
+        // are stored elsewhere; only the hash proves that these are still the same.
         continuity: match checksum {
             Some(_) => ContinuityProof::Immutable,
             None => ContinuityProof::default(),

@@ -1,4 +1,4 @@
-//! A session with a cloud: a token for the proof of who asks.
+//! A session with a cloud, which exchanges credentials for a token.
 
 use std::sync::Arc;
 
@@ -20,28 +20,29 @@ use crate::http::{
 use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 
-/// The largest document: a catalogue with a hundred services in ten regions has 300 KiB.
+/// Largest document that is accepted, in bytes. A catalogue with a hundred services in ten regions
+/// has 300 KiB.
 const MAX_DOCUMENT_BYTES: usize = 1 << 20;
 
-/// The token of requests (Keystone).
+/// Header with the token that authorises a request (Keystone).
 const TOKEN: &str = "x-auth-token";
 
-/// The token that an answer, or a question to Keystone, is about.
+/// Header with the token that a response, or a request to Keystone, is about.
 const SUBJECT: &str = "x-subject-token";
 
-/// Speaks to one cloud as one user.
+/// A session of one user with one cloud.
 pub(super) struct GlanceSession {
     agent: HttpAgent,
     network: Arc<Network>,
-    /// `…/v3/auth/tokens`
+    /// The URL for tokens: `…/v3/auth/tokens`.
     tokens: Url,
     access: GlanceAccess,
-    /// None once it was refused.
+    /// The current token; `None` after it was refused.
     token: Mutex<Option<HeaderValue>>,
 }
 
 impl GlanceSession {
-    /// A session that has not begun.
+    /// Creates a session that is not logged in yet.
     pub(super) fn new(
         tokens: Url,
         access: GlanceAccess,
@@ -56,7 +57,7 @@ impl GlanceSession {
         })
     }
 
-    /// Gets the first token; gives the endpoint of the image service.
+    /// Gets the first token and returns the endpoint of the image service.
     pub(super) async fn log_in(&self) -> Result<Url, SourceError> {
         let (token, granted) = self.ask_for_token().await?;
         *self.token.lock().await = Some(token);
@@ -65,7 +66,7 @@ impl GlanceSession {
         Ok(endpoint)
     }
 
-    /// The description of an image, which is at `url`.
+    /// Fetches the description of the image at `url`.
     pub(super) async fn fetch_image(&self, url: Url) -> Result<GlanceImage, SourceError> {
         let token = self.token_for(&url).await?;
         let make = || {
@@ -81,7 +82,7 @@ impl GlanceSession {
         Err(response_error("image", does, &answer, self.access.named_secret().1))
     }
 
-    /// The token, if it may go to `url`; a new one if the last one was refused.
+    /// Returns the token if it may be sent to `url`. Gets a new one if the last one was refused.
     async fn token_for(&self, url: &Url) -> Result<HeaderValue, SourceError> {
         self.network.policy.check_secret_target("the token of OpenStack", url)?;
         let mut token = self.token.lock().await;
@@ -130,13 +131,14 @@ impl GlanceSession {
             || invalid_error(format!("{} gives no usable token", service_name("identity", &answer)));
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
-        // Its own words are not repeated: they are what the service makes of a document with a password.
+        // The message does not repeat text from the service, which may repeat a document with a
+        // password.
         let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().with_cause(error))?;
         Ok((token, granted))
     }
 }
 
-/// Adds the token, and asks for a new one when the image service takes it no more.
+/// Adds the token to requests, and gets a new one when the image service no longer accepts it.
 #[async_trait]
 impl ServerDialect for GlanceSession {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {
@@ -154,7 +156,8 @@ impl ServerDialect for GlanceSession {
     }
 }
 
-/// The error for an answer that is not what was asked for; without the words of the service if these repeat the `secret`.
+/// Creates the error for an unexpected response. The message of the service is left out if it
+/// repeats the `secret`.
 fn response_error(kind: &str, does: &str, answer: &AgentResponse, secret: &Secret) -> SourceError {
     #[derive(Deserialize)]
     struct KeystoneErrorDocument {
@@ -172,12 +175,12 @@ fn response_error(kind: &str, does: &str, answer: &AgentResponse, secret: &Secre
     SourceError::new(SourceErrorKind::Status(answer.status.as_u16()), message)
 }
 
-/// `the identity service keystone.example`.
+/// Formats the name of a service: `the identity service keystone.example`.
 fn service_name(kind: &str, answer: &AgentResponse) -> String {
     format!("the {kind} service {}", answer.url.host_str().unwrap_or_default())
 }
 
-/// A token as a header; none for what is no token.
+/// Converts a token to the value of a header; `None` if it is empty or not valid in a header.
 fn header_value(token: &[u8]) -> Option<HeaderValue> {
     let mut value = HeaderValue::from_bytes(token).ok().filter(|value| !value.is_empty())?;
     value.set_sensitive(true);

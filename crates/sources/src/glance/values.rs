@@ -1,6 +1,8 @@
-//! An [`GlanceAccess`] in the keys of a secret, or in the variables of OpenStack's own client.
+//! Reads a [`GlanceAccess`] from the keys of a Secret, or from the variables of OpenStack's own
+//! client.
 //!
-//! What goes together is what Go's client library, which CDI uses, takes; an id wins over a name.
+//! The accepted combinations of values are the same as in Go's client library, which CDI uses. An
+//! ID takes precedence over a name.
 
 use program::env::EnvReader;
 use program::secret::Secret;
@@ -12,21 +14,21 @@ use super::access::{
 /// The spelling of names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameStyle {
-    /// Keys of CDI's secret: `projectName`.
+    /// Keys of CDI's Secret: `projectName`.
     Secret,
     /// Variables of OpenStack's client: `OS_PROJECT_NAME`.
     OpenStack,
 }
 
 impl NameStyle {
-    /// The name of the value that a secret has under `key`.
+    /// Returns the name of the value that a Secret has under `key`.
     fn key_name(self, key: &str) -> String {
         if self == Self::Secret {
             return key.to_owned();
         }
         let mut name = "OS".to_owned();
         let mut was_lower = false;
-        // The only key that the client calls otherwise.
+        // The only key with a different name in the client.
         for letter in if key == "availability" { "interface" } else { key }.chars() {
             if name.len() == 2 || (was_lower && letter.is_ascii_uppercase()) {
                 name.push('_');
@@ -39,7 +41,7 @@ impl NameStyle {
 }
 
 impl GlanceAccess {
-    /// The access that the values of `reader` describe; `None` when one was rejected.
+    /// Reads the access that the values of `reader` describe; `None` if a value was rejected.
     pub fn from_env(reader: &mut EnvReader<'_>, names: NameStyle) -> Option<Self> {
         let mut values = AccessReader { reader, names };
         let (proof, interface) = (values.read_auth_method(), values.read_interface());
@@ -61,7 +63,7 @@ impl AccessReader<'_, '_> {
         self.reader.reject_variable(&self.names.key_name(key), reason);
     }
 
-    /// The value of `key`; its absence is a mistake.
+    /// Returns the value of `key`. If it is missing, the key is rejected.
     fn require_secret(&mut self, key: &str) -> Option<Secret> {
         let secret = self.reader.read_secret(&self.names.key_name(key));
         if secret.is_none() {
@@ -72,7 +74,7 @@ impl AccessReader<'_, '_> {
 
     fn read_auth_method(&mut self) -> Option<AuthMethod> {
         let kind = self.read_text("authType").unwrap_or_else(|| self.usual_kind().to_owned());
-        // OpenStack's client names the version of the API as well.
+        // OpenStack's client also names the version of the API here.
         match kind.strip_prefix("v3").unwrap_or(&kind) {
             "password" => {
                 let (user, password, scope) =
@@ -96,7 +98,7 @@ impl AccessReader<'_, '_> {
         }
     }
 
-    /// The type of an access that does not say: passwords come first, as in CDI.
+    /// Returns the default authentication type. Passwords take precedence, as in CDI.
     fn usual_kind(&self) -> &'static str {
         let has = |key| self.read_text(key).is_some();
         match () {
@@ -131,7 +133,7 @@ impl AccessReader<'_, '_> {
         Some(KeystoneCredential::Named { name, user })
     }
 
-    /// The scope, if there is one.
+    /// Reads the scope, if one is given. The outer `None` means that a value was rejected.
     fn read_scope(&mut self) -> Option<Option<TokenScope>> {
         let scope = if let Some(id) = self.read_text("projectID") {
             Some(TokenScope::ProjectId(id))
@@ -146,7 +148,8 @@ impl AccessReader<'_, '_> {
         Some(scope)
     }
 
-    /// The domain that the names of `owner` are of: its own, that of all, or the default.
+    /// Returns the domain of names of `owner`: its own domain, the domain for all names, or the
+    /// default.
     fn domain_of(&mut self, owner: &str) -> Option<KeystoneDomain> {
         let own = format!("{owner}Domain");
         let domain = self
@@ -169,7 +172,7 @@ impl AccessReader<'_, '_> {
         let Some(text) = self.read_text("availability") else {
             return Some(EndpointInterface::Public);
         };
-        // The older names end in `URL`.
+        // Older interface names end in `URL`.
         let name = text.strip_suffix("URL").unwrap_or(&text);
         let known = EndpointInterface::ALL.into_iter().find(|known| known.name() == name);
         if known.is_none() {
@@ -195,7 +198,7 @@ mod tests {
         finished.map(|()| access.unwrap())
     }
 
-    /// The request for a token, without its outermost level.
+    /// Returns the request for a token, without its outermost level.
     fn asked(pairs: &[(&str, &str)]) -> String {
         match read(NameStyle::Secret, pairs).unwrap().token_query() {
             TokenQuery::New(document) => document["auth"].to_string(),
@@ -267,7 +270,7 @@ mod tests {
                 r#"{{"identity":{{"application_credential":{inner},"methods":["application_credential"]}}}}"#
             )
         };
-        // Their scope is that of their making.
+        // The scope of an application credential was fixed when it was created.
         assert_eq!(
             of(&[("applicationCredentialID", "i"), ("projectID", "p")]),
             credential(r#"{"id":"i","secret":"s"}"#)
