@@ -1,4 +1,4 @@
-//! The bytes of the disk, each chunk a sign of life.
+//! The body of an oVirt disk, which records every read as activity.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use datapath::source::SourceBody;
 
 use super::ticket::ReadActivity;
 
-/// Reads one disk once.
+/// The body of a disk, which is read once.
 pub(super) struct ImageIoBody {
     data: Box<dyn SourceBody>,
     progress: Arc<ReadActivity>,

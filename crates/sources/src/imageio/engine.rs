@@ -1,4 +1,4 @@
-//! Disks, as the engine knows them.
+//! Disks and snapshots in the oVirt engine.
 
 use datapath::error::SourceError;
 use http::Method;
@@ -8,20 +8,20 @@ use crate::checkpoints::Checkpoints;
 use crate::error::invalid_error;
 use crate::xml::XmlElement;
 
-/// Storage domains of one disk: that of a template may have copies in several.
+/// Maximum number of storage domains of one disk. A template's disk may have copies in several.
 const MAX_DOMAINS: usize = 64;
 
 /// The subject of a transfer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TransferSubject {
-    /// The disk as it is now.
+    /// The current state of a disk.
     Disk(String),
-    /// The content of a snapshot of it.
+    /// The content of a snapshot of a disk.
     Snapshot(String),
 }
 
 impl OvirtSession {
-    /// The subject of an import with these checkpoints.
+    /// Finds the subject of an import with these checkpoints.
     pub(super) async fn find_subject(
         &self,
         disk_id: &str,
@@ -36,7 +36,7 @@ impl OvirtSession {
         }
     }
 
-    /// The disk, which has a size.
+    /// Fetches the description of a disk. Fails if it has no size.
     async fn get_disk(&self, id: &str) -> Result<XmlElement, SourceError> {
         let path = format!("disks/{}", path_segment(id)?);
         let disk = self.call_api(Method::GET, &path, None).await?;
@@ -47,7 +47,8 @@ impl OvirtSession {
         }
     }
 
-    /// The snapshot `snapshot` of a disk. The newest state is no snapshot of its own: it is the disk's active image.
+    /// Finds the snapshot `snapshot` of a disk. The newest state is not a separate snapshot: it is
+    /// the active image of the disk.
     async fn snapshot_of(&self, disk_id: &str, snapshot: &str) -> Result<TransferSubject, SourceError> {
         let disk = self.get_disk(disk_id).await?;
         let domains = disk.child("storage_domains");
@@ -56,7 +57,8 @@ impl OvirtSession {
             .flat_map(|domains| domains.children_named("storage_domain"))
             .filter_map(|domain| domain.id.as_deref())
             .collect();
-        // Each is a question whose answer may take minutes: ten thousand of them would not end.
+        // Each domain takes a request whose response may take minutes; ten thousand of them would
+        // never end.
         if domains.len() > MAX_DOMAINS {
             return Err(invalid_error(format!(
                 "the engine says that disk {disk_id} lies in {} storage domains, more than {MAX_DOMAINS} make no sense",

@@ -8,28 +8,29 @@ use crate::messages::plain_line;
 /// A run of bytes that are all data or all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub(super) struct ImageIoExtent {
-    /// Offset of its first byte on the disk.
+    /// Offset of the first byte on the disk.
     pub(super) start: u64,
-    /// Its bytes, at least one.
+    /// Number of bytes, at least one.
     pub(super) length: u64,
-    /// True if it reads as zeros.
+    /// True if the bytes read as zeros.
     #[serde(default)]
     pub(super) zero: bool,
 }
 
 impl ImageIoExtent {
-    /// Offset after its last byte; checked when the list was read.
+    /// Returns the offset after the last byte, which is checked for overflow when the list is
+    /// parsed.
     pub(super) fn end_offset(&self) -> u64 {
         self.start.saturating_add(self.length)
     }
 }
 
-/// Bytes of the disk that the extents describe.
+/// Returns how many bytes of the disk the extents describe.
 pub(super) fn described_bytes(extents: &[ImageIoExtent]) -> u64 {
     extents.last().map_or(0, ImageIoExtent::end_offset)
 }
 
-/// The list in `text`, neighbours of a kind as one.
+/// Parses the list in `text`. Neighbours of the same kind are merged.
 pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceError> {
     let wrong = |reason: String| {
         let message = format!("the extents of the disk are not usable: {reason}");
@@ -46,7 +47,7 @@ pub(super) fn parse_extents(text: &[u8]) -> Result<Vec<ImageIoExtent>, SourceErr
                 "one of {length} bytes begins at byte {start} where byte {end} is expected"
             )));
         }
-        // The server splits them by cluster.
+        // The server splits extents at cluster boundaries.
         match merged.last_mut() {
             Some(last) if last.zero == zero => last.length += length,
             _ => merged.push(extent),

@@ -1,4 +1,4 @@
-//! Asking the image server for its data and holes.
+//! Requests the list of data and holes from the image server.
 
 use std::sync::Arc;
 
@@ -11,10 +11,12 @@ use super::extents::{ImageIoExtent, parse_extents};
 use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 
-/// Bytes of the list, some 200 000 extents. A disk that is more fragmented is read as a whole.
+/// Maximum size of the list in bytes, enough for some 200 000 extents. A disk that is more
+/// fragmented is read as a whole.
 const MAX_LIST_BYTES: usize = 16 << 20;
 
-/// The extents of the disk at `url`; `None` if the server has no such list.
+/// Reads the extents of the disk at `url`; `None` if the server has no list, or a list that is too
+/// long.
 pub(super) async fn read_extents(
     network: &Arc<Network>,
     url: &Url,
@@ -36,7 +38,7 @@ pub(super) async fn read_extents(
     let answer =
         agent.send_patiently(|| agent.build_request(Method::GET, list.clone()), MAX_LIST_BYTES).await;
     let answer = match answer {
-        // Extents only save reading: a list that is too long for us is no reason to fail.
+        // Extents only save reading, so a list that is too long is not an error.
         Err(error) if error.kind() == SourceErrorKind::Length => {
             tracing::info!("reading the holes of the disk as well: {error}");
             return Ok(None);

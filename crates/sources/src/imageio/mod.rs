@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  engine (XML over REST)                     image server (HTTP)
-//!  token ─► disk ─► image transfer ─► URL ──► extents ─► ranges of data; holes are not asked for
-//!              ▲ extended while we read
+//!  token ─► disk ─► image transfer ─► URL ──► extents ─► ranges of data; holes are not requested
+//!              ▲ extended while the disk is read
 //!              └ finalized or cancelled when the source is dropped, however the import ends
 //! ```
 
@@ -35,12 +35,12 @@ use super::network::Network;
 use crate::checkpoints::Checkpoints;
 use crate::error::invalid_error;
 
-/// Place of the API on the machine of an engine.
+/// Path of the API on the host of an engine.
 const API: &str = "/ovirt-engine/api";
 
 /// A disk whose transfer has begun. Dropping it ends the transfer and the session.
 pub struct ImageIoSource {
-    // Fields are dropped in this order: no request follows the end of the transfer.
+    // Fields are dropped in this order, so that no request follows the end of the transfer.
     data: HttpSource,
     _ticket: TicketKeeper,
     _transfer: ImageTransfer,
@@ -49,14 +49,15 @@ pub struct ImageIoSource {
 }
 
 impl ImageIoSource {
-    /// Logs in to the engine whose API is at `api`, begins the transfer of a disk and opens its data.
+    /// Logs in to the engine whose API is at `api`, begins the transfer of a disk and opens its
+    /// data.
     pub fn open(
         api: &Url,
         disk_id: &str,
         checkpoints: &Checkpoints,
         network: &Arc<Network>,
     ) -> Result<Self, SourceError> {
-        // Not stopped from outside: what was begun has to be ended.
+        // Not cancelled by the stop token: a transfer that has begun has to be ended.
         let transfer = network.handle.block_on(begin_transfer(api, disk_id, checkpoints, network))?;
         let url = transfer.data_url.clone();
         keeps_promise(api, &url, network.is_checked)?.warn_downgrade();
@@ -76,7 +77,8 @@ impl ImageIoSource {
         let shared = Arc::clone(&transfer.shared);
         let ticket = TicketKeeper::start_renewal(shared, config.clone(), Arc::clone(&progress));
         let data = HttpSource::open(config)?;
-        // Also without a length, which only a server has that cannot know whether it sent all.
+        // An unknown length is rejected too: a server that announces none cannot know whether it
+        // sent everything.
         if let Some(extents) = &extents
             && data.total_bytes() != Some(described_bytes(extents))
         {
@@ -117,7 +119,8 @@ impl Source for ImageIoSource {
     }
 }
 
-/// The API of an engine whose address may be that of the machine, as oVirt's own programs want it, or that of the API already.
+/// Returns the URL of an engine's API. The address may be the URL of the host, as oVirt's own
+/// programs expect, or already the URL of the API.
 pub fn api_of_engine(address: &str) -> Result<Url, SourceError> {
     let mut url = parse_endpoint(address)?;
     let path = url.path().trim_end_matches('/');
@@ -126,7 +129,8 @@ pub fn api_of_engine(address: &str) -> Result<Url, SourceError> {
     Ok(url)
 }
 
-/// The API and the disk in `ovirt+https://engine/ovirt-engine/api/disks/ID`.
+/// Splits `ovirt+https://engine/ovirt-engine/api/disks/ID` into the API and the identifier of the
+/// disk.
 pub fn disk_of_engine(address: &str) -> Result<(Url, String), SourceError> {
     let parsed = address.get("ovirt+".len()..).and_then(|address| Url::parse(address).ok());
     let split = parsed.and_then(|mut url| {
@@ -150,7 +154,7 @@ async fn begin_transfer(
     ImageTransfer::begin_transfer(session, disk_id, checkpoints, Arc::clone(network)).await
 }
 
-/// Ranges in which the disk has data.
+/// Returns the ranges in which the disk has data.
 fn data_of(extents: &[ImageIoExtent]) -> ObjectRegions {
     let data = extents.iter().filter(|extent| !extent.zero);
     ObjectRegions::new(data.map(|extent| extent.start..extent.end_offset()))

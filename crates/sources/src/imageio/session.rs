@@ -1,4 +1,4 @@
-//! A session with the engine: a token for a password, and XML with it.
+//! A session with the engine: a token obtained with a password, and requests in XML that carry it.
 
 use std::sync::Arc;
 
@@ -14,16 +14,16 @@ use crate::messages::{plain_line, status_text};
 use crate::network::Network;
 use crate::xml::{XmlElement, escape_text};
 
-/// Bytes of a document of the engine: a list of a thousand snapshots has one megabyte.
+/// Longest document of the engine, in bytes. A list of a thousand snapshots has one megabyte.
 const MAX_DOCUMENT_BYTES: usize = 8 << 20;
 
-/// Longest identifier; a UUID has 36 characters.
+/// Longest identifier, in bytes; a UUID has 36.
 const MAX_ID_BYTES: usize = 255;
 
 /// Scope of tokens for the engine's API (oVirt, "Authentication").
 const SCOPE: &str = "ovirt-app-api";
 
-/// Speaks to one engine as one user.
+/// A session of one user with one engine.
 #[derive(Debug)]
 pub(super) struct OvirtSession {
     agent: HttpAgent,
@@ -32,11 +32,11 @@ pub(super) struct OvirtSession {
     token: Mutex<String>,
 }
 
-/// An answer of the engine that is no success.
+/// A response of the engine that reports a failure.
 #[derive(Debug)]
 pub(super) struct OvirtError {
     pub(super) status: StatusCode,
-    /// `reason: detail`, or the status if the engine gives no reason.
+    /// `reason: detail`, or the status if the engine gives neither.
     pub(super) text: String,
 }
 
@@ -46,7 +46,7 @@ impl From<OvirtError> for SourceError {
     }
 }
 
-/// `given`, without which oVirt answers nothing.
+/// Returns the credentials, or an error if there are none: oVirt answers no anonymous requests.
 pub(crate) fn require_credentials(
     given: Option<&BasicCredentials>,
 ) -> Result<&BasicCredentials, SourceError> {
@@ -86,7 +86,8 @@ impl OvirtSession {
             ("password", self.credentials.password()),
         ]);
         let answer = self.post_form("../sso/oauth/token", &form).await?;
-        // An answer that is no JSON, as that of a proxy in between, leaves only its status to be told.
+        // A response that is not JSON, such as one from a proxy in between, is reported by its
+        // status.
         let token: SsoToken = serde_json::from_slice(&answer.body).unwrap_or_default();
         match token.access_token {
             Some(text) if answer.status.is_success() => {
@@ -125,7 +126,8 @@ impl OvirtSession {
         self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await
     }
 
-    /// Forgets the token, on the engine too. A failure is of no consequence: tokens expire.
+    /// Logs out, so that the engine forgets the token. A failure is only logged, because tokens
+    /// expire.
     pub(super) async fn close(&self) {
         let form = encode_form(&[("scope", SCOPE), ("token", &self.access_token())]);
         if let Err(error) = self.post_form("../services/sso-logout", &form).await {
@@ -133,7 +135,7 @@ impl OvirtSession {
         }
     }
 
-    /// One call; `path` is relative to the API.
+    /// Sends one request; `path` is relative to the API. A fault of the engine is an error.
     pub(super) async fn call_api(
         &self,
         method: Method,
@@ -146,7 +148,8 @@ impl OvirtSession {
         })
     }
 
-    /// One call whose fault the caller looks at. A token that has expired, as in hours of reading, is replaced.
+    /// Sends one request and leaves a fault of the engine to the caller. A token that has expired,
+    /// as after hours of reading, is replaced.
     pub(super) async fn try_call(
         &self,
         method: Method,
@@ -181,7 +184,7 @@ impl OvirtSession {
                 None => request,
             }
         };
-        // What is asked for twice must not happen twice.
+        // Other requests are not retried, because a repeated request could take effect twice.
         let answer = if *method == Method::GET {
             self.agent.send_patiently(make, MAX_DOCUMENT_BYTES).await?
         } else {
@@ -219,7 +222,8 @@ fn encode_form(pairs: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish()
 }
 
-/// An identifier as a part of a path. Those of engines are UUIDs; one that would lead to another path is none.
+/// Encodes an identifier as a path segment. Engines use UUIDs; an identifier that would lead to
+/// another path is rejected.
 pub(super) fn path_segment(id: &str) -> Result<String, SourceError> {
     if matches!(id, "" | "." | "..") || id.len() > MAX_ID_BYTES {
         let message = format!("the engine has nothing with the id {:?}", plain_line(id));
@@ -228,7 +232,7 @@ pub(super) fn path_segment(id: &str) -> Result<String, SourceError> {
     Ok(form_urlencoded::byte_serialize(id.as_bytes()).collect())
 }
 
-/// `<name>text</name>`.
+/// Formats `<name>text</name>`, with `text` escaped.
 pub(super) fn xml_element(name: &str, text: &str) -> String {
     format!("<{name}>{}</{name}>", escape_text(text))
 }

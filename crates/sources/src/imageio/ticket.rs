@@ -1,4 +1,5 @@
-//! The ticket of a transfer: it expires unless somebody reads, and a slow disk may keep us from reading.
+//! Keeps the ticket of a transfer valid. A ticket expires unless data is read, and a slow target
+//! disk may keep the importer from reading.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +10,13 @@ use tokio::task::JoinHandle;
 use super::transfer::ActiveTransfer;
 use crate::http::{HttpAgent, HttpConfig};
 
-/// Silence after which the ticket is extended: half of what the engine allows.
+/// Idle time after which the ticket is extended: half of what the engine allows.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// Bytes that are read for the image server to notice us: one sector.
+/// Range that is read so that the image server notices activity: one sector.
 const TOUCH_RANGE: &str = "bytes=0-511";
 
-/// Knows when something was last read.
+/// Records when data was last read.
 #[derive(Debug)]
 pub(super) struct ReadActivity(Mutex<Instant>);
 
@@ -26,24 +27,24 @@ impl Default for ReadActivity {
 }
 
 impl ReadActivity {
-    /// Notes that bytes were read just now.
+    /// Records that data was read just now.
     pub(super) fn mark_read(&self) {
         *self.0.lock() = Instant::now();
     }
 
-    /// Time since bytes were last read.
+    /// Returns the time since data was last read.
     fn idle_time(&self) -> Duration {
         self.0.lock().elapsed()
     }
 }
 
-/// Keeps a ticket until it is dropped.
+/// Keeps a ticket valid until this value is dropped.
 pub(super) struct TicketKeeper {
     task: JoinHandle<()>,
 }
 
 impl TicketKeeper {
-    /// Extends the ticket whenever nothing was read for 30 s.
+    /// Starts a task that extends the ticket whenever nothing was read for 30 s.
     pub(super) fn start_renewal(
         transfer: Arc<ActiveTransfer>,
         data: HttpConfig,
@@ -74,7 +75,7 @@ impl Drop for TicketKeeper {
     }
 }
 
-/// The engine asks the image server when the data was last read.
+/// Reads a little data, because the engine asks the image server when the data was last read.
 async fn touch_ticket(data: &HttpConfig) {
     let touched = async {
         let agent = HttpAgent::new(&data.network, &data.user_agent)?;

@@ -1,4 +1,4 @@
-//! An image transfer of the engine: begun, kept alive, and ended whatever happens.
+//! An image transfer of the engine: begun, kept alive, and always ended.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -16,20 +16,20 @@ use crate::network::Network;
 use crate::retry::with_lookup_limit;
 use crate::xml::{XmlElement, escape_text};
 
-/// Seconds without a sign of us after which the engine gives the transfer up.
+/// Seconds of inactivity after which the engine abandons the transfer.
 const INACTIVITY_SECONDS: &str = "60";
-/// Pause before a disk that is locked is asked for again.
+/// Pause before a locked disk is requested again.
 const LOCKED_PAUSE: Duration = Duration::from_secs(15);
-/// Longest wait for a disk that is locked: snapshots are made and removed while it is.
+/// Longest wait for a locked disk. Disks are locked while snapshots are created and removed.
 const LOCKED_LIMIT: Duration = Duration::from_secs(1800);
-/// Pause between two looks at a transfer that is not ready yet.
+/// Pause between two checks of a transfer that is not ready yet.
 const PHASE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait for a transfer to become ready.
 const PHASE_LIMIT: Duration = Duration::from_secs(600);
-/// Times that the end of a transfer is tried, and the pause between.
+/// Number of attempts to end a transfer, and the pause between them.
 const END_ATTEMPTS: u32 = 10;
 const END_PAUSE: Duration = Duration::from_secs(2);
-/// Longest time for ending a transfer altogether: a pod that is told to stop has 30 s.
+/// Longest time for ending a transfer, over all attempts. A pod that is being stopped has 30 s.
 const END_LIMIT: Duration = Duration::from_secs(8);
 
 /// Format of the data that the image server sends.
@@ -37,7 +37,7 @@ const END_LIMIT: Duration = Duration::from_secs(8);
 pub(super) enum TransferFormat {
     /// The bytes of the disk.
     Raw,
-    /// The qcow2 image as the storage has it.
+    /// The qcow2 image as it is stored.
     Cow,
 }
 
@@ -50,9 +50,10 @@ impl TransferFormat {
     }
 }
 
-/// A transfer that has begun, and the engine that it belongs to. Dropping it ends the transfer and logs out.
+/// A transfer that has begun, and the session that it belongs to. Dropping it ends the transfer
+/// and logs out.
 pub(super) struct ImageTransfer {
-    /// What the task that keeps the transfer alive has of it.
+    /// The state that is shared with the task that keeps the transfer alive.
     pub(super) shared: Arc<ActiveTransfer>,
     /// Format of the data.
     pub(super) format: TransferFormat,
@@ -61,16 +62,17 @@ pub(super) struct ImageTransfer {
     network: Arc<Network>,
 }
 
-/// A transfer while it lasts.
+/// An active transfer and its session.
 pub(super) struct ActiveTransfer {
     session: OvirtSession,
-    /// The transfer's identifier as a part of a path: known from the moment on from which there is something to be ended.
+    /// The identifier of the transfer as a path segment. Set as soon as there is a transfer to be
+    /// ended.
     segment: OnceLock<String>,
 }
 
 impl ImageTransfer {
-    /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be read. When this fails, or is
-    /// stopped, what was begun has been ended.
+    /// Begins the transfer of a disk, or of one of its snapshots, and waits until its data can be
+    /// read. If this fails or is stopped, everything that was begun is ended again.
     pub(super) async fn begin_transfer(
         session: OvirtSession,
         disk_id: &str,
@@ -91,7 +93,7 @@ impl ImageTransfer {
         match begun {
             Ok(data_url) => Ok(Self { shared, format, data_url, network }),
             Err(error) => {
-                // Otherwise the engine keeps transfer and session until its own time limit.
+                // Otherwise the engine keeps the transfer and the session until its own timeout.
                 shared.shut_down().await;
                 Err(error)
             }
@@ -107,7 +109,7 @@ impl Drop for ImageTransfer {
 }
 
 impl ActiveTransfer {
-    /// Asks for the transfer, and waits until there is something to read at the address that is returned.
+    /// Requests the transfer, and waits until the data at the returned URL can be read.
     async fn begin_transfer(&self, request: &str, network: &Network) -> Result<Url, SourceError> {
         let mut transfer = self.request_transfer(request, network).await?;
         let deadline = Instant::now() + PHASE_LIMIT;
@@ -129,11 +131,12 @@ impl ActiveTransfer {
         }
     }
 
-    /// Asks for the transfer, again and again while the disk is locked.
+    /// Requests the transfer, repeatedly while the disk is locked.
     async fn request_transfer(&self, request: &str, network: &Network) -> Result<XmlElement, SourceError> {
         let deadline = Instant::now() + LOCKED_LIMIT;
         loop {
-            // Not to be stopped: the answer says what will have to be ended.
+            // Not cancelled by the stop token: the response names the transfer that will have to
+            // be ended.
             let answer = self.session.try_call(Method::POST, "imagetransfers", Some(request)).await?;
             match answer {
                 Ok(transfer) => {
@@ -181,12 +184,13 @@ impl ActiveTransfer {
         self.session.call_api(Method::POST, &path, body).await.map(drop)
     }
 
-    /// Tells the engine that the transfer is still wanted.
+    /// Tells the engine that the transfer is still in use.
     pub(super) async fn extend_transfer(&self) -> Result<(), SourceError> {
         self.post_action("extend").await
     }
 
-    /// Ends the transfer and the session; what cannot be ended is logged, and left to the engine's own time limit.
+    /// Ends the transfer and the session. Failures are logged, and the rest is left to the
+    /// engine's own timeout.
     async fn shut_down(&self) {
         if self.segment.get().is_some() && tokio::time::timeout(END_LIMIT, self.end_transfer()).await.is_err()
         {
@@ -206,7 +210,7 @@ impl ActiveTransfer {
         }
     }
 
-    /// One step towards the end: true when there is nothing left to do.
+    /// Makes one attempt to end the transfer. Returns true if there is nothing left to do.
     async fn try_end(&self) -> Result<bool, SourceError> {
         let found = self.session.try_call(Method::GET, &self.api_path(), None).await?;
         let transfer = match found {
@@ -221,7 +225,7 @@ impl ActiveTransfer {
             "initializing" | "resuming" | "unknown" | "paused_system" | "paused_user" => {
                 self.post_action("cancel").await.map(|()| true)
             }
-            // It is ending, or has ended.
+            // The transfer is ending or has ended.
             _ => Ok(true),
         }
     }
