@@ -1,17 +1,18 @@
-//! Limits of a connection.
+//! Parameters of a connection that are negotiated with the server.
 
 use super::wire::BlockSizes;
 
-/// The agreement with the server.
+/// The parameters that were negotiated with the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NbdAgreement {
-    /// Bytes of the export.
+    /// Size of the export in bytes.
     pub(super) size: u64,
     /// True if all connections to the export see the same bytes.
     pub(super) multi_conn: bool,
     pub(super) block_sizes: BlockSizes,
-    /// True if replies are structured: they come in chunks, and holes without their zeros.
+    /// True if replies are structured: they arrive in chunks, and holes are sent without their
+    /// zeros.
     pub(super) structured: bool,
-    /// The number of `base:allocation` in answers, if block status is available.
+    /// The number of the context `base:allocation` in replies, if block status is available.
     pub(super) allocation: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! One read being answered: the parts come in any order, the bytes leave in order.
+//! The reply to one read. Its parts may arrive in any order; its bytes are handed out in order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -9,18 +9,20 @@ use datapath::zeros::ZEROS;
 
 use super::wire::NbdViolation;
 
-/// Parts that do not touch each other while a read is being answered: servers answer in order, or nearly so.
+/// Maximum number of separate parts of an incomplete reply. Servers send a reply in order, or
+/// nearly so.
 const MAX_PARTS: usize = 1024;
 
-/// The bytes of one read, in slots that become chunks: they lie in memory as on the disk.
+/// The bytes of one read, in slots that become chunks. They are laid out in memory as on the disk.
 pub(super) struct ReadAssembly {
     range: Range<u64>,
     slots: VecDeque<AssemblySlot>,
-    /// Ranges that have arrived, ascending, without neighbours that touch.
+    /// Ranges that have arrived, in ascending order. Ranges that touch each other are merged.
     arrived: Vec<Range<u64>>,
 }
 
-/// A part of the read that becomes one chunk. Without a buffer all that arrived of it is zeros.
+/// A part of the read that becomes one chunk. Without a buffer, everything that has arrived of it
+/// is zeros.
 struct AssemblySlot {
     range: Range<u64>,
     buffer: Option<ChunkBuffer>,
@@ -33,7 +35,7 @@ impl AssemblySlot {
 }
 
 impl ReadAssembly {
-    /// An assembly for the reply to a read of `range`, which is held in memory as a whole.
+    /// Creates the assembly for a read of `range`, which is held in memory as a whole.
     pub(super) fn new(range: Range<u64>) -> Self {
         let mut slots = VecDeque::new();
         let mut start = range.start;
@@ -46,12 +48,13 @@ impl ReadAssembly {
         Self { range, slots, arrived: Vec::new() }
     }
 
-    /// The range that was asked for.
+    /// Returns the requested range.
     pub(super) fn requested_range(&self) -> &Range<u64> {
         &self.range
     }
 
-    /// The range of a part that the server announces: `length` bytes at `offset`, which must be asked for and new.
+    /// Checks a part that the server announces, `length` bytes at `offset`, and returns its range.
+    /// The part must lie within the requested range and must not have arrived before.
     pub(super) fn check_part(&self, offset: u64, length: u64) -> Result<Range<u64>, NbdViolation> {
         let end = offset.checked_add(length);
         let Some(end) = end.filter(|end| length > 0 && offset >= self.range.start && *end <= self.range.end)
@@ -69,7 +72,8 @@ impl ReadAssembly {
         Ok(offset..end)
     }
 
-    /// Place for the bytes from `part.start` on: room for some of them. `part` was accepted by [`ReadAssembly::check_part`].
+    /// Returns the buffer for the first bytes of `part`, which may be shorter than `part`. `part`
+    /// was accepted by [`ReadAssembly::check_part`].
     pub(super) fn part_buffer(&mut self, part: &Range<u64>) -> &mut [u8] {
         let Some(slot) = self.slots.iter_mut().find(|slot| slot.range.contains(&part.start)) else {
             return &mut [];
@@ -80,7 +84,7 @@ impl ReadAssembly {
         let to = range_len(&(start..part.end.min(slot.range.end)));
         let buffer = slot.buffer.get_or_insert_with(|| {
             let mut buffer = ChunkBuffer::new(start);
-            // Holes are never written: a used buffer must hold zeros there.
+            // Holes are never written, so a reused buffer must hold zeros there.
             if !covers_slot {
                 let room = buffer.spare_capacity();
                 let used = slot_length.min(room.len());
@@ -91,7 +95,8 @@ impl ReadAssembly {
         buffer.spare_capacity().get_mut(from..to).unwrap_or_default()
     }
 
-    /// Notes the arrival of `part`: as data in [`ReadAssembly::part_buffer`], or as zeros that need not be written.
+    /// Records the arrival of `part`, either as data in [`ReadAssembly::part_buffer`] or as zeros,
+    /// which need not be written.
     pub(super) fn mark_received(&mut self, part: Range<u64>) -> Result<(), NbdViolation> {
         let at = self.arrived.partition_point(|before| before.end < part.start);
         match self.arrived.get_mut(at) {
@@ -114,12 +119,13 @@ impl ReadAssembly {
         Ok(())
     }
 
-    /// True when every byte is there.
+    /// True if every byte has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.range.is_empty() || self.arrived.first() == Some(&self.range)
     }
 
-    /// The next chunk in order and its offset. To be called when all is complete.
+    /// Returns the next chunk in order, with its offset. To be called only when the read is
+    /// complete.
     pub(super) fn pop_chunk(&mut self) -> Option<(u64, Bytes)> {
         self.slots.pop_front()?.into_chunk()
     }
@@ -139,7 +145,7 @@ impl AssemblySlot {
     }
 }
 
-/// Ranges here are no longer than a chunk or a read.
+/// Returns the length of a range, which is at most the length of a chunk or a read.
 fn range_len(range: &Range<u64>) -> usize {
     usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX)
 }

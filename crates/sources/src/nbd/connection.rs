@@ -1,6 +1,8 @@
-//! A connection in the transmission phase: requests go out, their replies come back in any order.
+//! A connection in the transmission phase: requests are sent, and their replies arrive in any
+//! order.
 //!
-//! It has one owner and no task of its own: a task that waits for a reply takes in what comes until it is there.
+//! A connection has one owner and no task of its own. A task that waits for a reply receives
+//! everything that arrives before it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,37 +20,38 @@ use super::wire;
 use super::wire::{MAX_STRING_BYTES, MessageFields, NbdViolation, ReplyChunkHeader, ServerError};
 use crate::retry::{AttemptError, with_time_limit};
 
-/// Bytes of the buffer for the heads of replies; data is read past it.
+/// Size of the buffer for the headers of replies. Data is read directly, not through this buffer.
 const READ_AHEAD_BYTES: usize = 4 << 10;
 
 /// Longest payload of an error: number, length, message, offset.
 const MAX_ERROR_BYTES: usize = 4 + 2 + MAX_STRING_BYTES + 8;
 
-/// Descriptors in one answer ("a server SHOULD NOT send more than 2^20").
+/// Maximum number of descriptors in one reply ("a server SHOULD NOT send more than 2^20").
 const MAX_DESCRIPTORS: u32 = 1 << 20;
 
-/// Errors in the reply to one request: a server may name each sector of it, and no more.
+/// Maximum number of errors in the reply to one request. A server may report each sector of the
+/// request, but not more.
 const MAX_ERRORS: usize = 4096;
 
-/// A descriptor of block status: length and flags.
+/// Size of a descriptor of block status: length and flags.
 const DESCRIPTOR_BYTES: u32 = 8;
 
-/// An open export.
+/// A connection to an open export.
 pub(super) struct NbdConnection {
     stream: BufReader<Stream>,
     agreement: NbdAgreement,
-    /// Requests that were not taken off yet, oldest first.
+    /// Requests whose events have not all been taken yet, oldest first.
     flights: VecDeque<InflightRequest>,
     incoming: Option<IncomingRange>,
     last_cookie: u64,
 }
 
-/// A request and what has come back of its reply.
+/// A request and the part of its reply that has arrived.
 struct InflightRequest {
     cookie: u64,
     answer: PendingReply,
     is_done: bool,
-    /// The first one is the cause of the others.
+    /// The first error, which is the cause of the others.
     error: Option<ServerError>,
     errors: usize,
 }
@@ -58,28 +61,28 @@ enum PendingReply {
     Status(BlockStatus),
 }
 
-/// Data of the flight with this cookie that is being received.
+/// Data that is being received for the request with this cookie.
 struct IncomingRange {
     cookie: u64,
     left: Range<u64>,
     last: bool,
 }
 
-/// News of the oldest request.
+/// An event of the oldest request.
 pub(super) enum ReplyEvent {
-    /// The next bytes of a read, and their offset.
+    /// The next bytes of a read, with their offset.
     Data(u64, Bytes),
-    /// All of a read was handed out.
+    /// All bytes of a read have been handed out.
     ReadDone,
-    /// The answer to a question for block status from this offset on.
+    /// The reply to a request for block status, beginning at this offset.
     Status(u64, Vec<NbdExtent>),
-    /// The server could not do it.
+    /// The server could not process the request.
     Refused { what: String, error: ServerError },
 }
 
 impl InflightRequest {
-    /// The event to be reported now. Data that came before an error is not valid (specification, "NBD_CMD_READ"): a read is
-    /// handed out when its reply is complete, not before.
+    /// Returns the event to report now. Data that arrived before an error is not valid
+    /// (specification, "NBD_CMD_READ"), so a read is handed out only when its reply is complete.
     fn take_event(&mut self) -> Option<Result<ReplyEvent, NbdViolation>> {
         if !self.is_done {
             return None;
@@ -124,7 +127,7 @@ impl InflightRequest {
 }
 
 impl NbdConnection {
-    /// Takes over the connection on which `agreement` was reached.
+    /// Takes over the connection on which `agreement` was negotiated.
     pub(super) fn new(stream: Stream, agreement: NbdAgreement) -> Self {
         Self {
             stream: BufReader::with_capacity(READ_AHEAD_BYTES, stream),
@@ -139,7 +142,7 @@ impl NbdConnection {
         &self.agreement
     }
 
-    /// Asks for the bytes of `range`.
+    /// Requests the bytes of `range`.
     pub(super) async fn request_read(
         &mut self,
         range: Range<u64>,
@@ -149,7 +152,7 @@ impl NbdConnection {
         self.send_request(wire::CMD_READ, range, answer, limit).await
     }
 
-    /// Asks which parts of `range` are zeros.
+    /// Requests the block status of `range`, which tells its zeros from its data.
     pub(super) async fn request_block_status(
         &mut self,
         range: Range<u64>,
@@ -166,7 +169,7 @@ impl NbdConnection {
         answer: PendingReply,
         limit: Duration,
     ) -> Result<(), AttemptError> {
-        // No request that is made here is longer.
+        // All requests that are made here fit into 32 bits.
         let length = u32::try_from(range.end - range.start).unwrap_or(u32::MAX);
         self.last_cookie += 1;
         self.flights.push_back(InflightRequest {
@@ -180,7 +183,8 @@ impl NbdConnection {
         with_time_limit(limit, self.write_request(&request)).await
     }
 
-    /// Waits for the replies to all that was asked for, whatever they say. The connection is then as new.
+    /// Waits for the replies to all requests, whatever they contain. The connection can then be
+    /// used like a new one.
     pub(super) async fn drain_replies(&mut self, limit: Duration) -> Result<(), AttemptError> {
         while !self.flights.is_empty() {
             self.next_event(limit).await?;
@@ -188,7 +192,7 @@ impl NbdConnection {
         Ok(())
     }
 
-    /// Says goodbye, as far as anybody still listens.
+    /// Sends a disconnect request. The server may be gone already, so failures are only logged.
     pub(super) async fn close(mut self, limit: Duration) {
         let request = wire::encode_request(wire::CMD_DISC, 0, 0, 0);
         if with_time_limit(limit, self.write_request(&request)).await.is_err() {
@@ -196,7 +200,8 @@ impl NbdConnection {
         }
     }
 
-    /// The next event of the oldest request. Waits for the server up to `limit` at a time.
+    /// Returns the next event of the oldest request. Each wait for the server lasts at most
+    /// `limit`.
     pub(super) async fn next_event(&mut self, limit: Duration) -> Result<ReplyEvent, AttemptError> {
         loop {
             match self.take_ready_event()? {
@@ -206,7 +211,7 @@ impl NbdConnection {
         }
     }
 
-    /// The next event of the oldest request, if it has come already.
+    /// Returns the next event of the oldest request, if it has arrived already.
     pub(super) fn take_ready_event(&mut self) -> Result<Option<ReplyEvent>, NbdViolation> {
         let event = self.flights.front_mut().and_then(InflightRequest::take_event).transpose()?;
         if !matches!(event, None | Some(ReplyEvent::Data(..))) {
@@ -215,7 +220,8 @@ impl NbdConnection {
         Ok(event)
     }
 
-    /// Takes in the next piece: the head of a reply with all but its data, or some of its data.
+    /// Receives the next piece: the header of a reply with everything but its data, or some of its
+    /// data.
     async fn receive_next(&mut self) -> Result<(), AttemptError> {
         if self.incoming.is_some() {
             return self.receive_data().await;
@@ -264,7 +270,7 @@ impl NbdConnection {
         self.finish_reply(chunk.cookie, chunk.done).map_err(AttemptError::from)
     }
 
-    /// Offset (u64), data.
+    /// Begins a chunk of data: offset (u64), data.
     async fn begin_data(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let Some(length) = chunk.length.checked_sub(8) else {
             return Err(violation_error(format!("a chunk of data of {} bytes", chunk.length)));
@@ -277,7 +283,7 @@ impl NbdConnection {
         Ok(())
     }
 
-    /// Offset (u64), length (u32).
+    /// Receives a chunk for a hole: offset (u64), length (u32).
     async fn receive_hole(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         if chunk.length != 12 {
             return Err(violation_error(format!(
@@ -294,7 +300,8 @@ impl NbdConnection {
         assembly.mark_received(hole).map_err(AttemptError::from)
     }
 
-    /// Number of the context (u32), then descriptors: length (u32), flags (u32).
+    /// Receives a chunk of block status: number of the context (u32), then descriptors, each with
+    /// length (u32) and flags (u32).
     async fn receive_status(&mut self, chunk: ReplyChunkHeader) -> Result<(), AttemptError> {
         let descriptors = chunk
             .length
@@ -310,7 +317,8 @@ impl NbdConnection {
         if Some(u32::from_be_bytes(context)) != self.agreement.allocation {
             return Err(violation_error("block status of a context that was not asked for".into()));
         }
-        // "A successful reply MUST contain exactly one chunk per negotiated context", of which there is one.
+        // "A successful reply MUST contain exactly one chunk per negotiated context", and only one
+        // is negotiated.
         if matches!(&self.find_request(chunk.cookie)?.answer, PendingReply::Status(status) if status.has_begun())
         {
             return Err(violation_error("block status twice in one reply".into()));
@@ -348,7 +356,7 @@ impl NbdConnection {
         Ok(())
     }
 
-    /// Reads some of the announced data to where it belongs.
+    /// Reads some of the announced data into the buffer of its request.
     async fn receive_data(&mut self) -> Result<(), AttemptError> {
         let Some(IncomingRange { cookie, left, last }) = &mut self.incoming else {
             return Ok(());
@@ -393,7 +401,7 @@ impl NbdConnection {
     }
 }
 
-/// The request that waits for a reply with this cookie.
+/// Returns the open request with this cookie.
 fn find_inflight(
     flights: &mut VecDeque<InflightRequest>,
     cookie: u64,

@@ -1,4 +1,5 @@
-//! Ranges of an export in order, over one connection at a time; continued with the read during which a connection broke.
+//! Reads ranges of an export in order, over one connection at a time. After a connection breaks,
+//! it resumes with the read that was interrupted.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,43 +17,45 @@ use super::wire::ServerError;
 use crate::engine::RemoteObject;
 use crate::retry::AttemptError;
 
-/// Requests that are on their way at once, when they are small.
+/// Maximum number of requests in flight, if they are small.
 const MAX_REQUESTS: usize = 16;
 
-/// Times that the longest read is halved: from 2 MiB to 64 KiB.
+/// Maximum number of times that the longest read is halved: from 2 MiB to 64 KiB.
 const MAX_SHRUNK: u32 = 5;
 
-/// Errors of the server in a row before they are believed.
+/// Number of consecutive errors of the server that end the download.
 const MAX_SERVER_ERRORS: u32 = 5;
 
-/// The bytes of some ranges.
+/// Downloads the bytes of some ranges.
 pub(super) struct NbdDownload<'a, R> {
     export: &'a NbdExport,
-    /// Ranges after `todo`.
+    /// Ranges that follow the ranges in `todo`.
     ranges: R,
-    /// Ranges that were begun; what is left to be handed out of the first one.
+    /// Ranges that have been begun. The first one shrinks as its bytes are handed out.
     todo: VecDeque<Range<u64>>,
-    /// True if block status is worth asking for.
+    /// True if block status is worth requesting.
     sparse: bool,
     way: Option<NbdPipeline>,
-    /// Connections that broke before their first read was answered: reads get shorter with each.
+    /// Number of times that reads were shortened: after each connection that broke before its
+    /// first read was answered, and after each error of the server.
     shrunk: u32,
-    /// Bytes that a connection had brought before it broke.
+    /// Bytes that arrived on a connection before it broke.
     salvaged: VecDeque<Bytes>,
 }
 
-/// A connection and what was asked for on it.
+/// A connection and the requests that were sent on it.
 struct NbdPipeline {
     connection: NbdConnection,
     plan: ReadPlan,
     ahead_bytes: u64,
-    /// Rest to be asked for of the ranges in `todo`, the first `begun` of which were asked for up to here.
+    /// The part of the last begun range that was not requested yet. The first `begun` ranges of
+    /// `todo` have been begun.
     unasked: Range<u64>,
     begun: usize,
-    /// Replies that will come, in order.
+    /// Replies that are expected, in order.
     asked: VecDeque<QueuedRequest>,
     asked_bytes: u64,
-    /// True if a read was answered.
+    /// True if a read was answered on this connection.
     brought: bool,
 }
 
@@ -63,8 +66,8 @@ enum QueuedRequest {
 }
 
 impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
-    /// All of `ranges`, none of them empty, over `connection` as long as it holds. Runs of zeros are found out first if
-    /// `sparse`.
+    /// Reads all of `ranges`, none of which may be empty, over `connection` as long as it works.
+    /// If `sparse` is true, runs of zeros are looked up first.
     pub(super) fn new(
         export: &'a NbdExport,
         ranges: R,
@@ -82,7 +85,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         }
     }
 
-    /// The next bytes; `None` at the end of the last range.
+    /// Returns the next bytes; `None` at the end of the last range.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
         let mut attempts = self.export.network().retry_attempts();
         let mut server_errors = 0;
@@ -90,8 +93,9 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
             if let Some(bytes) = self.salvaged.pop_front() {
                 return Ok(Some(bytes));
             }
-            // Each piece of a reply may take as long as the limit, and bytes are handed out when the reply is complete: all of it
-            // has to come while there is patience.
+            // Each piece of a reply may take as long as the limit, and bytes are handed out only
+            // when the reply is complete. So the whole reply has to arrive within the remaining
+            // time.
             let attempt = self.try_next(attempts.wait_limit()).instrument(attempts.tracing_span());
             let attempt = tokio::time::timeout(attempts.remaining_time(), attempt);
             let stalled = || {
@@ -116,8 +120,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         }
     }
 
-    /// Takes the replies to all that was asked for, wanted or not. The connection is then free for another download, or
-    /// for a goodbye.
+    /// Receives the replies to all requests, wanted or not, and returns the connection. It is then
+    /// free for another download, or to be closed.
     pub(super) async fn into_connection(self) -> Option<NbdConnection> {
         let mut connection = self.way?.connection;
         let limit = self.export.server.retry_policy().idle_limit();
@@ -125,7 +129,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         Some(connection)
     }
 
-    /// The next bytes over the connection that there is, or over a new one.
+    /// Returns the next bytes, over the current connection or over a new one.
     async fn try_next(&mut self, limit: Duration) -> Result<Option<Bytes>, NbdDownloadError> {
         if self.todo.is_empty() {
             let Some(range) = self.ranges.next() else {
@@ -145,7 +149,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         result
     }
 
-    /// Goes `way` until bytes come.
+    /// Sends requests and receives replies until bytes arrive.
     async fn advance_pipeline(
         &mut self,
         way: &mut NbdPipeline,
@@ -161,7 +165,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         }
     }
 
-    /// The part of `bytes`, which lie at `offset`, that is wanted next: whole blocks were asked for.
+    /// Returns the part of `bytes`, which begin at `offset`, that is wanted next. The rest is
+    /// surplus, because whole blocks were requested.
     fn hand_out(&mut self, offset: u64, bytes: &Bytes, way: Option<&mut NbdPipeline>) -> Option<Bytes> {
         let wanted = self.todo.front_mut()?;
         let end = offset + bytes.len() as u64;
@@ -180,7 +185,8 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         Some(bytes.slice(index(from)..index(to)))
     }
 
-    /// Asks for nothing more on this way, but keeps the connection for a new one: a server that refuses is still there.
+    /// Abandons the current requests, but keeps the connection for new ones: a server that reports
+    /// an error is still available.
     async fn begin_again(&mut self) {
         let limit = self.export.server.retry_policy().idle_limit();
         if let Some(NbdPipeline { mut connection, .. }) = self.way.take()
@@ -191,7 +197,7 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
         }
     }
 
-    /// Gives up the connection, but not the reads that it has already answered.
+    /// Abandons the connection, but keeps the reads that it has already answered.
     fn salvage_replies(&mut self) {
         let Some(mut way) = self.way.take() else { return };
         self.shrunk += u32::from(!way.brought);
@@ -211,8 +217,9 @@ impl<'a, R: Iterator<Item = Range<u64>>> NbdDownload<'a, R> {
 }
 
 impl NbdPipeline {
-    /// Reads are halved `shrunk` times: connections that do not last for a long one get somewhere, and what is readable
-    /// around a broken spot is read.
+    /// Creates a pipeline whose reads are halved `shrunk` times. Short reads make progress over
+    /// connections that break during long ones, and they reach the readable data around a bad
+    /// spot.
     fn new(export: &NbdExport, connection: NbdConnection, sparse: bool, shrunk: u32) -> Self {
         let agreement = connection.agreement();
         let asks = sparse && agreement.allocation.is_some();
@@ -230,7 +237,8 @@ impl NbdPipeline {
         }
     }
 
-    /// Asks for as much as may be on its way of `todo`, which goes on with `ranges`.
+    /// Sends requests for `todo`, which is continued with `ranges`, until the limit of bytes in
+    /// flight is reached.
     async fn send_requests(
         &mut self,
         todo: &mut VecDeque<Range<u64>>,
@@ -274,7 +282,7 @@ impl NbdPipeline {
         Ok(())
     }
 
-    /// The next bytes, and their offset; nothing if something else came.
+    /// Returns the next bytes, with their offset; `None` if another event arrived.
     async fn next_chunk(&mut self, limit: Duration) -> Result<Option<(u64, Bytes)>, NbdDownloadError> {
         if let Some(QueuedRequest::Zeros(range)) = self.asked.front_mut() {
             let offset = range.start;
@@ -300,7 +308,7 @@ impl NbdPipeline {
                 self.asked.pop_front();
                 self.plan.record_extents(from, extents);
             }
-            // Block status only saves reading: without it the export is read as a whole.
+            // Block status only saves reading, so without it the export is read as a whole.
             ReplyEvent::Refused { what, error }
                 if matches!(self.asked.front(), Some(QueuedRequest::Status)) =>
             {
@@ -314,7 +322,8 @@ impl NbdPipeline {
     }
 }
 
-/// Judges an error of the server, the `times`th in a row.
+/// Judges an error of the server, the `times`th in a row. It is transient until there are too
+/// many.
 fn judge_server_error(what: &str, error: &ServerError, times: u32) -> Result<AttemptError, SourceError> {
     let text = format!("the NBD server answers the {what} with {error}");
     if times == MAX_SERVER_ERRORS {
@@ -324,7 +333,7 @@ fn judge_server_error(what: &str, error: &ServerError, times: u32) -> Result<Att
     Ok(AttemptError::new_transient(SourceErrorKind::Io, text))
 }
 
-/// The reason why an attempt brought nothing.
+/// The reason why an attempt returned no bytes.
 enum NbdDownloadError {
     Connection(AttemptError),
     Refused { what: String, error: ServerError },

@@ -1,4 +1,4 @@
-//! The export as it was when it was opened, and new connections to it.
+//! An export as it was when it was opened, and new connections to it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::engine::RemoteObject;
 use crate::network::Network;
 use crate::retry::{AttemptError, RetryPolicy, with_time_limit};
 
-/// Bytes that are asked for ahead on all connections together, and on one of them.
+/// Limits of the bytes that are requested ahead, on all connections together and on one of them.
 const REQUESTED_BYTES: u64 = 16 << 20;
 const MAX_REQUESTED_BYTES: u64 = 8 << 20;
 
-/// Reads of full length that are on their way at once on one connection: one arrives, one is worked at, two wait. With one
-/// connection these are of 2 MiB, where a round trip does not show.
+/// Reads of full length in flight on one connection: one arrives, one is processed, two wait. With
+/// one connection each read has 2 MiB, a size at which the round trip is negligible.
 const REQUESTS: u64 = 4;
 
-/// Reads are not made shorter than this, however many connections there are.
+/// Shortest length that reads are limited to, however many connections there are.
 const MIN_READ_BYTES: u64 = 256 << 10;
 
-/// The way to an export.
+/// Creates connections to an export.
 pub(super) struct NbdConnector {
     pub(super) uri: NbdUri,
     pub(super) network: Arc<Network>,
@@ -41,7 +41,8 @@ impl NbdConnector {
         Ok(NbdConnection::new(stream, agreement))
     }
 
-    /// The first connection, tried again after what looks like a server that is just not there yet.
+    /// Opens the first connection, with retries while the server seems to be temporarily
+    /// unavailable.
     pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
         let limit = self.retry_policy().idle_limit();
         // What accepts a connection and then says nothing is another kind of server: it would not greet the second time either.
@@ -50,33 +51,36 @@ impl NbdConnector {
         connecting.await
     }
 
-    /// Limits of trying again and of waiting.
+    /// Returns the limits for retries and timeouts.
     pub(super) fn retry_policy(&self) -> &RetryPolicy {
         &self.network.patience
     }
 }
 
-/// An export of a known size.
+/// An export whose size is known.
 pub(super) struct NbdExport {
     pub(super) server: NbdConnector,
     pub(super) size: u64,
-    /// Several connections at once see the same bytes.
+    /// True if several connections at once see the same bytes.
     pub(super) is_shared: bool,
 }
 
 impl NbdExport {
-    /// Bytes that are asked for ahead on each connection: what comes out of order has to be kept.
+    /// Returns how many bytes are requested ahead on each connection. The number is limited
+    /// because bytes that arrive out of order have to be kept.
     pub(super) fn ahead_bytes(&self) -> u64 {
         let connections = u64::try_from(self.connection_count()).unwrap_or(u64::MAX);
         (REQUESTED_BYTES / connections).min(MAX_REQUESTED_BYTES)
     }
 
-    /// Longest read: several of them are on their way on each connection.
+    /// Returns the length of the longest read. Several such reads are in flight on each
+    /// connection.
     pub(super) fn read_bytes(&self) -> u64 {
         (self.ahead_bytes() / REQUESTS).next_power_of_two().max(MIN_READ_BYTES)
     }
 
-    /// Another connection to the same export. NBD knows no validator: only another size tells that it changed.
+    /// Opens another connection to the same export. NBD has no validator, so only a different size
+    /// shows that the export has changed.
     pub(super) async fn reconnect(&self, limit: Duration) -> Result<NbdConnection, AttemptError> {
         let connection = self.server.connect(limit).await?;
         let size = connection.agreement().size;

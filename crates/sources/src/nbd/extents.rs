@@ -1,36 +1,37 @@
-//! Ranges to be read, and those known to be zeros.
+//! Ranges to be read, and ranges that are known to be zeros.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::wire::{NbdViolation, STATE_ZERO};
 
-/// Bytes that block status is asked for ahead.
+/// Number of bytes that one request for block status covers.
 const WINDOW_BYTES: u64 = 1 << 30;
 
-/// Runs of zeros below this are read with the data around them: asking twice costs more.
+/// Shorter runs of zeros are read with the data around them, because two requests cost more.
 const SMALL_HOLE_BYTES: u64 = 64 << 10;
 
-/// Extents that are kept of one answer; what follows is asked for again.
+/// Maximum number of extents that are kept of one reply. The status of the bytes after them is
+/// requested again.
 const MAX_EXTENTS: usize = 1 << 16;
 
-/// An answer about less than this, where more was asked for, is of no use: so small a hole is read anyway. A server that tells byte by
-/// byte would have us ask for ever.
+/// A reply about fewer bytes than this, if more were requested, is of no use: such a small hole is
+/// read anyway. A server that describes single bytes would otherwise be asked for ever.
 const MIN_ANSWER_BYTES: u64 = SMALL_HOLE_BYTES;
 
-/// A run of an export, from where the one before ends.
+/// A run of an export, which begins where the previous one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NbdExtent {
     pub(super) end: u64,
     pub(super) zero: bool,
 }
 
-/// The answer to a question for block status, put together descriptor by descriptor.
+/// The reply to a request for block status, built from its descriptors.
 pub(super) struct BlockStatus {
     asked: Range<u64>,
     at: u64,
     extents: Vec<NbdExtent>,
-    /// More came than is kept.
+    /// True if more extents arrived than are kept.
     is_full: bool,
 }
 
@@ -39,17 +40,18 @@ impl BlockStatus {
         Self { at: asked.start, asked, extents: Vec::new(), is_full: false }
     }
 
-    /// True once something was described.
+    /// True if something was described already.
     pub(super) fn has_begun(&self) -> bool {
         self.at > self.asked.start
     }
 
-    /// The range that was asked for.
+    /// Returns the requested range.
     pub(super) fn requested_range(&self) -> &Range<u64> {
         &self.asked
     }
 
-    /// The next descriptor: `length` bytes with these flags. The last one may go on beyond what was asked for.
+    /// Adds the next descriptor: `length` bytes with these flags. The last one may extend beyond
+    /// the requested range.
     pub(super) fn add_descriptor(&mut self, length: u32, flags: u32) -> Result<(), NbdViolation> {
         if length == 0 {
             return Err(NbdViolation(format!("block status of no bytes at offset {}", self.at)));
@@ -63,7 +65,7 @@ impl BlockStatus {
         }
         self.at = self.at.saturating_add(length.into());
         let end = self.at.min(self.asked.end);
-        // A hole without this flag may hold anything.
+        // A hole without this flag may hold any data.
         let zero = flags & STATE_ZERO != 0;
         let has_room = self.extents.len() < MAX_EXTENTS;
         match self.extents.last_mut() {
@@ -75,7 +77,7 @@ impl BlockStatus {
         Ok(())
     }
 
-    /// Extents that are known now: at least one.
+    /// Returns the extents that are known now, at least one.
     pub(super) fn into_extents(self) -> Result<Vec<NbdExtent>, NbdViolation> {
         if self.extents.is_empty() {
             return Err(NbdViolation(format!(
@@ -88,37 +90,38 @@ impl BlockStatus {
     }
 }
 
-/// The next thing to do on the way through a range.
+/// The next step on the way through a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReadStep {
-    /// These bytes have to be read.
+    /// Bytes that have to be read.
     Read(Range<u64>),
-    /// These bytes are zeros.
+    /// Bytes that are zeros.
     Zeros(Range<u64>),
-    /// The block status of this range has to be known first.
+    /// A range whose block status has to be requested first.
     Ask(Range<u64>),
 }
 
-/// Cuts ranges into steps. What is known of the export is kept from one range to the next.
+/// Cuts ranges into steps. Knowledge about the export is kept from one range to the next.
 pub(super) struct ReadPlan {
     size: u64,
-    /// Size of a block, at whose multiples requests begin and end.
+    /// Size of a block. Requests begin and end at multiples of it.
     block: u64,
     longest_read: u64,
-    /// True if the server tells the status of blocks.
+    /// True if the server provides block status.
     asks: bool,
-    /// Extents from `known_from` on.
+    /// Known extents, from `known_from` on.
     known: VecDeque<NbdExtent>,
     known_from: u64,
 }
 
 impl ReadPlan {
-    /// For an export of `size` bytes, which is read in multiples of `block`. Block status is made use of if `asks`.
+    /// Creates a plan for an export of `size` bytes, which is read in multiples of `block`. Block
+    /// status is used if `asks` is true.
     pub(super) fn new(size: u64, block: u32, longest_read: u64, asks: bool) -> Self {
         Self { size, block: block.into(), longest_read, asks, known: VecDeque::new(), known_from: 0 }
     }
 
-    /// The step for the front of `range`, which is not empty.
+    /// Returns the step for the front of `range`, which must not be empty.
     pub(super) fn next_step(&mut self, range: &Range<u64>) -> ReadStep {
         if !self.asks {
             return self.plan_read(range.start..range.end);
@@ -137,7 +140,8 @@ impl ReadPlan {
                 }
             }
             _ => {
-                // An answer may end within a block, and must not be asked for twice.
+                // A reply may end within a block, and the part that is known must not be requested
+                // again.
                 let known_until = Some(self.known_from).filter(|until| *until <= range.start);
                 let start = self.align_down(range.start).max(known_until.unwrap_or(0));
                 ReadStep::Ask(start..start.saturating_add(WINDOW_BYTES).min(self.size))
@@ -145,7 +149,7 @@ impl ReadPlan {
         }
     }
 
-    /// The answer to [`ReadStep::Ask`] from `from` on.
+    /// Records the reply to [`ReadStep::Ask`], which begins at `from`.
     pub(super) fn record_extents(&mut self, from: u64, extents: Vec<NbdExtent>) {
         let until = extents.last().map_or(from, |last| last.end);
         self.asks &= until == self.size || until - from >= MIN_ANSWER_BYTES;
@@ -153,13 +157,13 @@ impl ReadPlan {
         self.known = extents.into();
     }
 
-    /// The server cannot tell the status after all.
+    /// Stops using block status, because the server cannot provide it.
     pub(super) fn stop_asking(&mut self) {
         self.asks = false;
     }
 
-    /// End of the run of data at the front of `range`: at the next run of zeros that is worth being skipped, or behind
-    /// the longest read.
+    /// Returns the end of the data at the front of `range`: the next run of zeros that is worth
+    /// skipping, or the end of the longest read.
     fn data_end(&self, range: &Range<u64>) -> u64 {
         let enough = range.end.min(range.start.saturating_add(self.longest_read));
         let mut end = self.known_from;
@@ -177,14 +181,16 @@ impl ReadPlan {
         zeros.end - zeros.start >= SMALL_HOLE_BYTES || zeros.end == self.size
     }
 
-    /// One read at the front of `range`. Reads end where those of all others end, at multiples of their longest length.
+    /// Plans one read at the front of `range`. Reads end at multiples of the longest length, so
+    /// all reads have the same boundaries.
     fn plan_read(&self, range: Range<u64>) -> ReadStep {
         let longest = self.longest_read;
         let boundary = (range.start / longest).saturating_add(1).saturating_mul(longest);
         ReadStep::Read(range.start..range.end.min(boundary))
     }
 
-    /// The blocks that `range` lies in: what a request may ask for. The last block of the export may be a part of one.
+    /// Returns the whole blocks that contain `range`, because requests consist of whole blocks.
+    /// The last block of the export may be incomplete.
     pub(super) fn align_range(&self, range: &Range<u64>) -> Range<u64> {
         let end = range.end.checked_next_multiple_of(self.block).unwrap_or(self.size);
         self.align_down(range.start)..end.min(self.size)
@@ -205,7 +211,8 @@ mod tests {
         ReadPlan::new(size, block, longest_read, true)
     }
 
-    /// All steps through `range`, every question answered from `extents`.
+    /// Returns all steps through `range`, with every request for block status answered from
+    /// `extents`.
     fn steps(plan: &mut ReadPlan, mut range: Range<u64>, extents: &[NbdExtent]) -> Vec<ReadStep> {
         let mut steps = Vec::new();
         while !range.is_empty() {
@@ -301,7 +308,8 @@ mod tests {
         };
         let data = NbdExtent { end: 40, zero: false };
         let zeros = NbdExtent { end: 100, zero: true };
-        // A hole that is not said to be zeros is data; the last one may be longer.
+        // A hole that is not declared to be zeros is data. The last descriptor may extend beyond
+        // the range.
         assert_eq!(status(&[(20, 0), (10, 1), (600, 3)]).unwrap(), [data, zeros]);
         assert_eq!(status(&[(30, 0)]).unwrap(), [data], "less than asked for is allowed");
         for wrong in [&[][..], &[(0, 0)], &[(90, 0), (1, 0)], &[(30, 0), (0, 3)]] {

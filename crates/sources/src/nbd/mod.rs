@@ -1,12 +1,18 @@
-//! Network block devices: disks of `qemu-nbd`, `nbdkit` and their kind, holes left out, several requests on their way.
+//! Network block devices: exports of `qemu-nbd`, `nbdkit` and similar servers. Holes are left out,
+//! and several requests are in flight.
 //!
 //! ```text
-//!  NbdSource ── open: connect, negotiate ──► Export (size) + the first Connection
-//!     ├─ body() ─► engine ─► Export::read ─► Download ─► Connection   continued on a new one after each failure
-//!     └─ read_range() ─────────────────────► Download ─► Connection   another one, kept for the next range
+//!  NbdSource ── open: connect, negotiate ──► NbdExport (size) + the first NbdConnection
+//!     │
+//!     │  resumed on a new connection after each failure:
+//!     ├─ open_body() ─► engine ─► NbdExport::read_ranges ─► NbdDownload ─► NbdConnection
+//!     │
+//!     │  on another connection, which is kept for the next range:
+//!     └─ read_range() ────────────────────────────────────► NbdDownload ─► NbdConnection
 //! ```
 //!
-//! An export has no validator: that it is still the same after a connection broke, only its size tells.
+//! An export has no validator. Only its size shows whether it is still the same after a connection
+//! broke.
 
 mod agreement;
 mod assembly;
@@ -40,20 +46,22 @@ pub use self::uri::NbdUri;
 use super::engine::{ConnectionOutlet, RemoteBody, RemoteObject, check_range, collect_chunks};
 use super::network::{Network, stopped_error};
 
-/// Longest wait for a server to hear goodbye.
+/// Longest wait for a server to take the disconnect request.
 const CLOSE_LIMIT: Duration = Duration::from_millis(500);
 
-/// An export whose first connection is open. All methods block; do not call them inside an asynchronous task.
+/// An export with its first connection open. All methods block, so they must not be called inside
+/// an asynchronous task.
 pub struct NbdSource {
     export: Arc<NbdExport>,
-    /// The connection that the body is read over.
+    /// The first connection, over which the body is read.
     first: Mutex<Option<NbdConnection>>,
     /// The connection for ranges, which are read one at a time.
     second: Mutex<Option<NbdConnection>>,
 }
 
 impl NbdSource {
-    /// Connects to the export that `uri` names (see [`NbdUri::parse`]) and agrees with the server on how to read it.
+    /// Connects to the export that `uri` names (see [`NbdUri::parse`]) and negotiates with the
+    /// server how to read it.
     pub fn open(uri: &str, network: &Arc<Network>) -> Result<Self, SourceError> {
         Self::open_uri(NbdUri::parse(uri)?, network)
     }
@@ -70,8 +78,9 @@ impl NbdSource {
         })
     }
 
-    /// The body of an object that is `ranges` of the export, one after the other: in order, within its size, none of them empty.
-    /// In place of [`Source::open_body`].
+    /// Returns the body of an object that consists of `ranges` of the export, one after the other.
+    /// The ranges must be in order, within the export and not empty. Used in place of
+    /// [`Source::open_body`].
     pub(crate) fn ranges_body(&self, ranges: &Arc<[Range<u64>]>) -> Box<dyn SourceBody> {
         let selection = ExportSelection { export: Arc::clone(&self.export), ranges: Arc::clone(ranges) };
         Box::new(RemoteBody::new(Arc::new(selection), self.first.lock().take(), true))
@@ -123,7 +132,7 @@ impl RemoteObject for NbdExport {
 }
 
 impl NbdExport {
-    /// Reads `ranges`, which lie within the export, and hands them over.
+    /// Reads `ranges`, which must lie within the export, and sends their bytes to `outlet`.
     async fn send_ranges(
         &self,
         ranges: impl Iterator<Item = Range<u64>> + Send,
@@ -136,7 +145,8 @@ impl NbdExport {
             let held = if is_known_zero(&bytes) { 0 } else { CHUNK_BYTES };
             is_wanted = outlet.send_chunk(bytes, held).await.is_ok();
         }
-        // What was asked for is taken, and goodbye said: servers are not always up to clients that go away in the middle.
+        // Outstanding replies are received and the connection is closed properly, because not all
+        // servers cope with clients that disconnect in the middle.
         if let Some(connection) = download.into_connection().await {
             connection.close(CLOSE_LIMIT).await;
         }

@@ -1,4 +1,5 @@
-//! From a fresh connection to an export that can be read: fixed newstyle only, encrypted if that was asked for.
+//! Negotiation on a new connection, until an export can be read. Only fixed newstyle is supported.
+//! The connection is encrypted if that was requested.
 
 use std::io;
 use std::sync::Arc;
@@ -17,16 +18,18 @@ use super::wire;
 use super::wire::{BlockSizes, MessageFields, NbdViolation, OptionReply, printable_text};
 use crate::retry::AttemptError;
 
-/// Longest data of a reply to an option: none that we ask for has more than a name and some numbers.
+/// Longest data of a reply to an option, in bytes. None of the options that are sent needs more
+/// than a name and some numbers.
 const MAX_REPLY_BYTES: u32 = 16 << 10;
 
 /// Time for the greeting, which a server sends as soon as it is connected.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
-/// Replies to one option; a server may describe an export in more ways than we know.
+/// Maximum number of replies to one option. A server may describe an export in more ways than this
+/// client knows.
 const MAX_REPLIES: usize = 64;
 
-/// Agrees with the server behind `stream` on the export of `uri`.
+/// Negotiates the export of `uri` with the server behind `stream`.
 pub(super) async fn negotiate(
     stream: Stream,
     uri: &NbdUri,
@@ -38,7 +41,8 @@ pub(super) async fn negotiate(
         haggling = haggling.start_tls(name, tls).await?;
     }
     let structured = haggling.try_option(wire::OPT_STRUCTURED_REPLY, &[]).await?;
-    // Without structured replies block status may not be asked for (protocol, "NBD_OPT_SET_META_CONTEXT").
+    // Block status must not be requested without structured replies (protocol,
+    // "NBD_OPT_SET_META_CONTEXT").
     let allocation = if structured { haggling.meta_context(&uri.export).await? } else { None };
     let (size, multi_conn, block_sizes) = haggling.negotiate_go(&uri.export).await?;
     let agreement = NbdAgreement { size, multi_conn, block_sizes, structured, allocation };
@@ -46,9 +50,9 @@ pub(super) async fn negotiate(
     Ok((haggling.stream, agreement))
 }
 
-/// A connection before the export is chosen.
+/// A connection on which the export is not chosen yet.
 struct NbdNegotiation {
-    // Not buffered: nothing that was sent before TLS may be taken for what is sent inside it.
+    // Not buffered: data that was sent before TLS must not be mistaken for data sent inside it.
     stream: Stream,
 }
 
@@ -109,14 +113,14 @@ impl NbdNegotiation {
         Ok(Self { stream: Box::new(secure) })
     }
 
-    /// Tells if the server takes an option that we can do without.
+    /// Sends an option that is not essential. Returns true if the server accepts it.
     async fn try_option(&mut self, option: u32, data: &[u8]) -> Result<bool, AttemptError> {
         self.write_bytes(&wire::encode_option(option, data)).await?;
         let outcome = self.read_option_replies(option, |_, _| Ok(())).await?;
         Ok(matches!(outcome, OptionOutcome::Accepted))
     }
 
-    /// The number of `base:allocation`, if the server knows it.
+    /// Returns the number of the context `base:allocation`, if the server knows it.
     async fn meta_context(&mut self, export: &str) -> Result<Option<u32>, AttemptError> {
         let mut id = None;
         self.write_bytes(&wire::encode_option(wire::OPT_SET_META_CONTEXT, &wire::set_meta_context(export)))
@@ -145,7 +149,7 @@ impl NbdNegotiation {
                         described = Some(wire::parse_export(fields)?);
                     }
                     (wire::REP_INFO, Some(wire::INFO_BLOCK_SIZE)) => block_sizes = BlockSizes::parse(fields)?,
-                    // A server may describe an export in more ways than we know.
+                    // A server may describe an export in more ways than this client knows.
                     _ => {}
                 }
                 Ok(())
@@ -162,7 +166,7 @@ impl NbdNegotiation {
         Ok((size, multi_conn, block_sizes))
     }
 
-    /// Reads the replies to `option`. Those before the final one are given to `inform`.
+    /// Reads the replies to `option`. Replies before the final one are passed to `inform`.
     async fn read_option_replies(
         &mut self,
         option: u32,
@@ -181,7 +185,7 @@ impl NbdNegotiation {
             self.read_bytes(&mut data).await?;
             match kind {
                 wire::REP_ACK => return Ok(OptionOutcome::Accepted),
-                // Any option may be answered with this, and the remedy is always the same.
+                // Any option may get this reply, and the remedy is always the same.
                 wire::REP_ERR_TLS_REQD => {
                     return Err(invalid_error("the NBD server requires TLS: use nbds:// or nbds+unix://"));
                 }
@@ -210,7 +214,8 @@ impl NbdNegotiation {
     }
 }
 
-/// The reason why the handshake failed: a certificate does not get better by looking again.
+/// Creates the error for a failed handshake. A rejected certificate is final, because a retry does
+/// not fix it.
 fn no_tls(error: io::Error) -> AttemptError {
     let refused = error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>());
     let error = SourceError::with_context(SourceErrorKind::Connect, "TLS with the NBD server failed", error);
@@ -220,7 +225,7 @@ fn no_tls(error: io::Error) -> AttemptError {
     }
 }
 
-/// The reason why the server does not open the export.
+/// Creates the error for an export that the server does not open.
 fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
     let name =
         if export.is_empty() { "a default export".to_owned() } else { format!("the export {export:?}") };
@@ -238,7 +243,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
     }
 }
 
-/// A failure that does not get better by trying again.
+/// Creates a failure that no retry can fix.
 fn invalid_error(message: impl Into<String>) -> AttemptError {
     AttemptError::new_final(SourceErrorKind::Invalid, message)
 }

@@ -1,4 +1,4 @@
-//! Some ranges of an export, one after the other, as an object of their own.
+//! Some ranges of an export, one after the other, as one object.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use super::export::NbdExport;
 use crate::engine::{ConnectionOutlet, RemoteObject};
 use crate::network::Network;
 
-/// Ranges of an export. Byte 0 is the first of the first range.
+/// Ranges of an export. Byte 0 of the object is the first byte of the first range.
 pub(super) struct ExportSelection {
     pub(super) export: Arc<NbdExport>,
-    /// In order; none of them is empty.
+    /// The ranges, in order and not empty.
     pub(super) ranges: Arc<[Range<u64>]>,
 }
 
@@ -30,7 +30,7 @@ impl RemoteObject for ExportSelection {
         Some(self.ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// One: the ranges are mostly small, and many requests are on their way on it.
+    /// One connection is enough: most ranges are small, and many requests are in flight on it.
     fn connection_count(&self) -> usize {
         1
     }
@@ -46,7 +46,8 @@ impl RemoteObject for ExportSelection {
     }
 }
 
-/// The places of the bytes `wanted` of a stream that is `ranges`, one after the other.
+/// Returns where the bytes `wanted` of the object lie in the export. The object consists of
+/// `ranges`, one after the other.
 fn locate_ranges(ranges: &[Range<u64>], wanted: Range<u64>) -> impl Iterator<Item = Range<u64>> {
     let mut start = 0u64;
     ranges.iter().filter_map(move |range| {

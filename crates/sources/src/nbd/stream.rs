@@ -1,4 +1,4 @@
-//! Connections to servers, and what goes wrong with them.
+//! Connections to servers, and their errors.
 
 use std::io;
 
@@ -10,7 +10,7 @@ use super::uri::NbdAddress;
 use super::wire::NbdViolation;
 use crate::retry::AttemptError;
 
-/// Both ways of a connection, encrypted or not.
+/// Both directions of a connection, encrypted or not.
 pub(super) trait NbdTransport: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> NbdTransport for T {}
@@ -24,7 +24,7 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
         Ok::<Stream, io::Error>(match address {
             NbdAddress::Tcp { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                // Requests are small, and the next one often waits for an answer.
+                // Requests are small, and the next one often waits for a reply.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
@@ -37,7 +37,7 @@ pub(super) async fn connect(address: &NbdAddress) -> Result<Stream, AttemptError
     })
 }
 
-/// The connection ended, or failed.
+/// Creates the failure for a connection that ended or broke.
 pub(super) fn connection_error(error: &io::Error) -> AttemptError {
     let message = match error.kind() {
         io::ErrorKind::UnexpectedEof => "the NBD server closed the connection".to_owned(),

@@ -13,7 +13,7 @@ use crate::error::invalid_error;
 /// The port that IANA assigned to NBD.
 const DEFAULT_PORT: u16 = 10809;
 
-/// Whom the certificate of a server behind a Unix socket is for, if the URI says nothing.
+/// Name that the certificate of a server behind a Unix socket must be for, if the URI gives none.
 const LOCAL_NAME: &str = "localhost";
 
 /// Address of a server.
@@ -27,20 +27,21 @@ pub(super) enum NbdAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NbdUri {
     pub(super) address: NbdAddress,
-    /// Empty for the default export.
+    /// Name of the export; empty for the default export.
     pub(super) export: String,
-    /// The name that the server's certificate must be for; none without TLS.
+    /// Name that the server's certificate must be for; `None` without TLS.
     pub(super) tls_name: Option<String>,
 }
 
 impl NbdUri {
-    /// `nbd://host[:port]/export`, `nbds://…`, `nbd+unix:///export?socket=/path`, `nbds+unix:///…`. The parameter
-    /// `tls-hostname` is the name to verify, if it is not the host's.
+    /// Parses `nbd://host[:port]/export`, `nbds://…`, `nbd+unix:///export?socket=/path` or
+    /// `nbds+unix:///…`. The parameter `tls-hostname` gives the name to verify, if it differs from
+    /// the host.
     pub fn parse(text: &str) -> Result<Self, SourceError> {
         parse_uri(text).map_err(|reason| invalid_error(format!("unable to parse the NBD URI: {reason}")))
     }
 
-    /// The export `name` of the server behind the Unix socket at `path`, without TLS.
+    /// Names the export `name` of the server behind the Unix socket at `path`, without TLS.
     pub fn from_unix_path(path: &Path, name: &str) -> Self {
         Self { address: NbdAddress::Unix(path.to_owned()), export: name.to_owned(), tls_name: None }
     }
@@ -59,7 +60,7 @@ fn parse_uri(text: &str) -> Result<NbdUri, String> {
     };
     let parameter =
         |name: &str| url.query_pairs().find_map(|(key, value)| (key == name).then(|| value.into_owned()));
-    // To the URL standard `nbd` is no special scheme: its hosts stay percent-encoded.
+    // In the URL standard `nbd` is not a special scheme, so its hosts stay percent-encoded.
     let host = url.host().map(|host| match host {
         Host::Domain(name) => percent_decode_str(name).decode_utf8_lossy().into_owned(),
         Host::Ipv4(address) => address.to_string(),

@@ -1,22 +1,23 @@
-//! The bytes of the NBD protocol, without I/O: what is sent, and what an answer means.
+//! Encoding and decoding of the NBD protocol, without I/O.
 //!
 //! Constants have their names from the specification, without `NBD_`:
-//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are big-endian.
+//! <https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md>. All numbers are
+//! big-endian.
 
 use crate::messages::plain_line;
 
-/// `NBDMAGIC`, with which every server begins.
+/// `NBDMAGIC`, the first bytes that every server sends.
 pub(super) const INIT_PASSWD: u64 = 0x4e42_444d_4147_4943;
-/// `IHAVEOPT`: a newstyle server follows up with it, and each option of the client begins with it.
+/// `IHAVEOPT`, which a newstyle server sends next. Each option of the client begins with it, too.
 pub(super) const IHAVEOPT: u64 = 0x4948_4156_454f_5054;
-/// Second magic of an oldstyle server.
+/// Second magic number of an oldstyle server.
 pub(super) const CLISERV_MAGIC: u64 = 0x0000_4202_8186_1253;
-/// Begins every reply to an option.
+/// First bytes of every reply to an option.
 pub(super) const REP_MAGIC: u64 = 0x0003_e889_0455_65a9;
 
-/// Handshake flag: errors of options are answered, not hung up on.
+/// Handshake flag: the server reports errors of options instead of closing the connection.
 pub(super) const FLAG_FIXED_NEWSTYLE: u16 = 1;
-/// Handshake flag: no 124 bytes of padding.
+/// Handshake flag: the 124 bytes of padding are omitted.
 pub(super) const FLAG_NO_ZEROES: u16 = 1 << 1;
 
 pub(super) const OPT_STARTTLS: u32 = 5;
@@ -27,7 +28,7 @@ pub(super) const OPT_SET_META_CONTEXT: u32 = 10;
 pub(super) const REP_ACK: u32 = 1;
 pub(super) const REP_INFO: u32 = 3;
 pub(super) const REP_META_CONTEXT: u32 = 4;
-/// Replies with this bit are errors.
+/// Bit that marks replies as errors.
 pub(super) const REP_FLAG_ERROR: u32 = 1 << 31;
 pub(super) const REP_ERR_UNSUP: u32 = REP_FLAG_ERROR + 1;
 pub(super) const REP_ERR_POLICY: u32 = REP_FLAG_ERROR + 2;
@@ -49,35 +50,37 @@ const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub(super) const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 pub(super) const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 
-/// Chunk flag: the last one of a reply.
+/// Chunk flag: this is the last chunk of a reply.
 const REPLY_FLAG_DONE: u16 = 1;
 pub(super) const REPLY_TYPE_NONE: u16 = 0;
 pub(super) const REPLY_TYPE_OFFSET_DATA: u16 = 1;
 pub(super) const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 pub(super) const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
-/// Chunk types with this bit are errors that begin like [`REPLY_TYPE_ERROR`](https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md).
+/// Bit that marks chunk types as errors. Their payload begins like
+/// [`REPLY_TYPE_ERROR`](https://github.com/NetworkBlockDevice/nbd/blob/master/doc/proto.md).
 pub(super) const REPLY_FLAG_ERROR: u16 = 1 << 15;
 
-/// The context of block status that tells holes and zeros.
+/// The context of block status that describes holes and zeros.
 pub(super) const BASE_ALLOCATION: &str = "base:allocation";
-/// The extent reads as zeros.
+/// Extent flag: the extent reads as zeros.
 pub(super) const STATE_ZERO: u32 = 1 << 1;
 
-/// Longest name or message ("Values" in the specification).
+/// Longest name or message, in bytes ("Values" in the specification).
 pub(super) const MAX_STRING_BYTES: usize = 4096;
 
-/// Largest request to a server that names no block sizes ("Block sizes": 32 MiB).
+/// Largest request to a server that announces no block sizes ("Block sizes": 32 MiB).
 const DEFAULT_MAX_BLOCK: u32 = 32 << 20;
-/// Largest of all minimum block sizes ("Block sizes": 64 KiB).
+/// Largest minimum block size that is allowed ("Block sizes": 64 KiB).
 const MAX_MIN_BLOCK: u32 = 1 << 16;
-/// Sizes are signed 64-bit numbers for most servers, and more than can be true.
+/// Export sizes must be below this. Most servers use signed 64-bit numbers, and no real export is
+/// larger.
 const MAX_EXPORT_BYTES: u64 = 1 << 63;
 
-/// A sentence about bytes that the specification does not allow.
+/// Describes bytes that the specification does not allow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct NbdViolation(pub(super) String);
 
-/// Reads numbers off the front of a message.
+/// Reads numbers from the front of a message.
 pub(super) struct MessageFields<'a>(pub(super) &'a [u8]);
 
 impl<'a> MessageFields<'a> {
@@ -99,13 +102,13 @@ impl<'a> MessageFields<'a> {
         self.take_array().map(u64::from_be_bytes)
     }
 
-    /// The rest.
+    /// Returns the remaining bytes.
     pub(super) fn into_rest(self) -> &'a [u8] {
         self.0
     }
 }
 
-/// An option with its data.
+/// Encodes an option with its data.
 pub(super) fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     let mut bytes = IHAVEOPT.to_be_bytes().to_vec();
     bytes.extend(option.to_be_bytes());
@@ -114,19 +117,19 @@ pub(super) fn encode_option(option: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A string behind its length.
+/// Encodes a string, preceded by its length.
 fn encode_string(text: &str) -> Vec<u8> {
     let mut bytes = length_of(text.as_bytes()).to_be_bytes().to_vec();
     bytes.extend(text.as_bytes());
     bytes
 }
 
-/// Strings are at most [`MAX_STRING_BYTES`], and data little more.
+/// Returns a length as 32 bits. Strings have at most [`MAX_STRING_BYTES`], and data little more.
 fn length_of(data: &[u8]) -> u32 {
     u32::try_from(data.len()).unwrap_or(u32::MAX)
 }
 
-/// Data of [`OPT_GO`]: the export, and that its block sizes are wanted.
+/// Encodes the data of [`OPT_GO`]: the export, and a request for its block sizes.
 pub(super) fn encode_go(export: &str) -> Vec<u8> {
     let mut data = encode_string(export);
     data.extend(1u16.to_be_bytes());
@@ -134,7 +137,7 @@ pub(super) fn encode_go(export: &str) -> Vec<u8> {
     data
 }
 
-/// Data of [`OPT_SET_META_CONTEXT`]: [`BASE_ALLOCATION`] of the export.
+/// Encodes the data of [`OPT_SET_META_CONTEXT`]: [`BASE_ALLOCATION`] of the export.
 pub(super) fn set_meta_context(export: &str) -> Vec<u8> {
     let mut data = encode_string(export);
     data.extend(1u32.to_be_bytes());
@@ -142,7 +145,7 @@ pub(super) fn set_meta_context(export: &str) -> Vec<u8> {
     data
 }
 
-/// The head of a reply to an option.
+/// The header of a reply to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OptionReply {
     pub(super) kind: u32,
@@ -152,7 +155,7 @@ pub(super) struct OptionReply {
 impl OptionReply {
     pub(super) const BYTES: usize = 20;
 
-    /// The head of a reply to `option`.
+    /// Parses the header of a reply to `option`.
     pub(super) fn parse(option: u32, bytes: &[u8; Self::BYTES]) -> Result<Self, NbdViolation> {
         let mut fields = MessageFields(bytes);
         let head = (fields.read_u64(), fields.read_u32());
@@ -166,7 +169,7 @@ impl OptionReply {
     }
 }
 
-/// Export size and transmission flags: the data of [`INFO_EXPORT`] behind its type.
+/// Parses the data of [`INFO_EXPORT`] after its type: export size and transmission flags.
 pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool), NbdViolation> {
     let (Some(size), Some(flags), true) = (fields.read_u64(), fields.read_u16(), fields.0.is_empty()) else {
         return Err(NbdViolation("the description of the export has a wrong length".into()));
@@ -179,10 +182,10 @@ pub(super) fn parse_export(mut fields: MessageFields<'_>) -> Result<(u64, bool),
     Ok((size, flags & FLAG_CAN_MULTI_CONN != 0))
 }
 
-/// Limits that requests have to keep to.
+/// Limits that requests have to respect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BlockSizes {
-    /// Offsets and lengths are multiples of this power of two.
+    /// Offsets and lengths must be multiples of this power of two.
     pub(super) minimum: u32,
     /// Longest request for data; a multiple of `minimum`.
     pub(super) maximum: u32,
@@ -195,7 +198,7 @@ impl Default for BlockSizes {
 }
 
 impl BlockSizes {
-    /// The data of [`INFO_BLOCK_SIZE`] behind its type. The preferred size is not needed.
+    /// Parses the data of [`INFO_BLOCK_SIZE`] after its type. The preferred size is not needed.
     pub(super) fn parse(mut fields: MessageFields<'_>) -> Result<Self, NbdViolation> {
         let sizes = (fields.read_u32(), fields.read_u32(), fields.read_u32(), fields.0.is_empty());
         let (Some(minimum), Some(_preferred), Some(maximum), true) = sizes else {
@@ -211,7 +214,7 @@ impl BlockSizes {
     }
 }
 
-/// A request; `length` bytes at `offset`.
+/// Encodes a request for `length` bytes at `offset`.
 pub(super) fn encode_request(command: u16, cookie: u64, offset: u64, length: u32) -> [u8; 28] {
     let mut bytes = [0; 28];
     bytes[..4].copy_from_slice(&REQUEST_MAGIC.to_be_bytes());
@@ -222,14 +225,14 @@ pub(super) fn encode_request(command: u16, cookie: u64, offset: u64, length: u32
     bytes
 }
 
-/// The head of a simple reply behind its magic: error and cookie.
+/// Parses the header of a simple reply after its magic: error and cookie.
 pub(super) fn parse_simple(bytes: &[u8; 12]) -> (u32, u64) {
     let mut fields = MessageFields(bytes);
     let error = fields.read_u32().unwrap_or_default();
     (error, fields.read_u64().unwrap_or_default())
 }
 
-/// The head of a chunk of a structured reply.
+/// The header of a chunk of a structured reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReplyChunkHeader {
     pub(super) done: bool,
@@ -239,7 +242,7 @@ pub(super) struct ReplyChunkHeader {
 }
 
 impl ReplyChunkHeader {
-    /// The head behind its magic.
+    /// Parses the header after its magic.
     pub(super) fn parse(bytes: &[u8; 16]) -> Self {
         let mut fields = MessageFields(bytes);
         let flags = fields.read_u16().unwrap_or_default();
@@ -252,7 +255,7 @@ impl ReplyChunkHeader {
     }
 }
 
-/// Words of a server about a request that failed.
+/// A server's error about a request that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerError {
     pub(super) errno: u32,
@@ -260,7 +263,7 @@ pub(super) struct ServerError {
 }
 
 impl ServerError {
-    /// The payload of an error chunk.
+    /// Parses the payload of an error chunk.
     pub(super) fn parse(payload: &[u8]) -> Result<Self, NbdViolation> {
         let mut fields = MessageFields(payload);
         let (errno, length) = (fields.read_u32(), fields.read_u16().map(usize::from));
@@ -291,7 +294,7 @@ impl std::fmt::Display for ServerError {
     }
 }
 
-/// The error numbers of the specification ("Error values").
+/// Returns the name of an error number of the specification ("Error values").
 fn errno_name(errno: u32) -> Option<&'static str> {
     Some(match errno {
         1 => "EPERM",
@@ -306,7 +309,7 @@ fn errno_name(errno: u32) -> Option<&'static str> {
     })
 }
 
-/// A server's text as it may be printed.
+/// Converts a server's text to a form that may be printed.
 pub(super) fn printable_text(text: &[u8]) -> String {
     plain_line(&String::from_utf8_lossy(text))
 }
