@@ -1,22 +1,23 @@
-//! Challenges of registries: `WWW-Authenticate` (RFC 9110 §11.6.1).
+//! Authentication challenges of registries: `WWW-Authenticate` (RFC 9110 §11.6.1).
 
 use http::{HeaderMap, header};
 
-/// A way to authenticate that registries use.
+/// An authentication scheme that registries use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AuthChallenge {
     /// User and password (RFC 7617).
     Basic,
     /// A token from a token service (distribution specification, "Token Authentication").
     Bearer {
-        /// The URL of the service.
+        /// The URL of the token service.
         realm: String,
-        /// Name of the registry at the service.
+        /// Name of the registry at the token service.
         service: Option<String>,
     },
 }
 
-/// The best of the ways that an answer offers: a token can be had for a password.
+/// Chooses the best of the schemes that a response offers. A token is preferred; it can be
+/// obtained with a password.
 pub(super) fn choose_challenge(headers: &HeaderMap) -> Option<AuthChallenge> {
     let offers: Vec<AuthChallenge> = headers
         .get_all(header::WWW_AUTHENTICATE)
@@ -28,12 +29,13 @@ pub(super) fn choose_challenge(headers: &HeaderMap) -> Option<AuthChallenge> {
     bearer.or(offers.first()).cloned()
 }
 
-/// A header may hold several challenges, each a scheme and parameters, all separated by commas.
+/// Parses a header, which may hold several challenges. Each has a scheme and parameters, all
+/// separated by commas.
 fn parse_challenges(text: &str) -> Vec<AuthChallenge> {
     let mut found: Vec<(String, Vec<(String, String)>)> = Vec::new();
     for item in split_quoted(text) {
         let (name, value) = item.split_once('=').unwrap_or((item, ""));
-        // What stands before the first parameter of a challenge is its scheme.
+        // The text before the first parameter of a challenge is its scheme.
         let parameter = match name.trim().split_once(char::is_whitespace) {
             Some((scheme, parameter)) => {
                 found.push((scheme.to_ascii_lowercase(), Vec::new()));
@@ -70,7 +72,7 @@ fn parse_scheme(scheme: &str, parameters: Vec<(String, String)>) -> Option<AuthC
     }
 }
 
-/// The parts between commas that are not within quotes.
+/// Splits text at the commas that are not within quotes.
 fn split_quoted(text: &str) -> impl Iterator<Item = &str> {
     let (mut is_quoted, mut is_escaped) = (false, false);
     let outside = move |char: char| {

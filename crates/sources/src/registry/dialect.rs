@@ -1,4 +1,4 @@
-//! The manners of registries, for the download engine.
+//! The dialect of registries, for the download engine.
 
 use async_trait::async_trait;
 use datapath::error::SourceError;
@@ -8,7 +8,8 @@ use super::refusal::error_summary;
 use super::session::RegistrySession;
 use crate::http::{RefusalVerdict, RefusedRequest, ServerDialect, is_transient_status};
 
-/// Adds the token of the session, renews it when the registry takes it no more, and repeats the registry's words.
+/// Adds the token of the session, renews it when the registry no longer accepts it, and repeats
+/// the registry's error messages.
 #[async_trait]
 impl ServerDialect for RegistrySession {
     async fn authorize(&self, request: &mut reqwest::Request) -> Result<(), SourceError> {

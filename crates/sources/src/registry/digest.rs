@@ -1,22 +1,23 @@
-//! The name of a blob: the digest of its bytes.
+//! Digests of blobs, by which blobs are named.
 
 use std::fmt;
 
 use datapath::digest::{Checksum, ChecksumError, DigestAlgorithm, RunningDigest as Hash};
 use datapath::error::{SourceError, SourceErrorKind};
 
-/// `sha256:…` or `sha512:…` in lower-case hexadecimal (OCI image specification, "Digests"): safe in paths and URLs.
+/// A digest `sha256:…` or `sha512:…` in lower-case hexadecimal (OCI image specification,
+/// "Digests"). It is safe to use in paths and URLs.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(try_from = "String")]
 pub(super) struct OciDigest(Checksum);
 
 impl OciDigest {
-    /// Checksum that a [`Verified`](crate::verified::VerifiedBody) body compares with.
+    /// Returns the checksum that a [`VerifiedBody`](crate::verified::VerifiedBody) compares with.
     pub(super) fn to_checksum(&self) -> Checksum {
         self.0.clone()
     }
 
-    /// The digest of `bytes`, by SHA-256.
+    /// Computes the SHA-256 digest of `bytes`.
     pub(super) fn sha256_of(bytes: &[u8]) -> Result<Self, SourceError> {
         let checksum = hash_hex(DigestAlgorithm::Sha256, bytes).parse();
         checksum
@@ -24,7 +25,7 @@ impl OciDigest {
             .map_err(|error: ChecksumError| SourceError::from_cause(SourceErrorKind::Invalid, error))
     }
 
-    /// Fails unless it is the digest of `bytes`, which `what` names in the error.
+    /// Fails unless this is the digest of `bytes`; `what` names the object in the error.
     pub(super) fn verify_bytes(&self, bytes: &[u8], what: &str) -> Result<(), SourceError> {
         let calculated = hash_hex(self.0.algorithm(), bytes);
         if calculated == self.to_string() {
@@ -35,7 +36,7 @@ impl OciDigest {
         Err(SourceError::new(SourceErrorKind::Digest, message))
     }
 
-    /// The path of the blob in an OCI layout.
+    /// Returns the path of the blob in an OCI layout.
     pub(super) fn blob_path(&self) -> String {
         format!("blobs/{}", self.to_string().replace(':', "/"))
     }
@@ -54,7 +55,7 @@ impl TryFrom<String> for OciDigest {
         let refused = || format!("{text:?} is no digest of SHA-256 or SHA-512");
         let checksum: Checksum = text.parse().map_err(|_| refused())?;
         let is_known = matches!(checksum.algorithm(), DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512);
-        // Checksums of users may be in any case and have spaces around them, digests may not.
+        // Checksums from users may be in any case and have spaces around them; digests may not.
         if is_known && checksum.to_string() == text { Ok(Self(checksum)) } else { Err(refused()) }
     }
 }

@@ -1,4 +1,4 @@
-//! From what an endpoint names to the layers of one image.
+//! Selection of one image, from the manifest or index of an endpoint to the layers of the image.
 
 use datapath::error::SourceError;
 
@@ -9,25 +9,27 @@ use super::platform::WantedPlatforms;
 use super::store::{ImageStore, read_document};
 use crate::error::invalid_error;
 
-/// Indexes inside each other. One is what tools make.
+/// Maximum depth of nested indexes. Tools create one level.
 const MAX_INDEXES: usize = 4;
 
-/// One image.
+/// One container image.
 #[derive(Debug)]
 pub(super) struct RegistryImage {
-    /// The digest of what the endpoint names: of the index, if there is one.
+    /// The digest of the manifest or index that the endpoint names.
     pub(super) digest: OciDigest,
-    /// Its layers, the lowest first.
+    /// The layers of the image, the lowest first.
     pub(super) layers: Vec<OciDescriptor>,
-    /// Its configuration.
+    /// The configuration of the image.
     pub(super) config: ImageConfig,
 }
 
 impl RegistryImage {
-    /// Chooses the image for `architecture`, or for this machine, and reads its configuration.
+    /// Chooses the image for `architecture`, or for this machine if it is `None`, and reads the
+    /// configuration.
     pub(super) fn open(store: &dyn ImageStore, architecture: Option<&str>) -> Result<Self, SourceError> {
         let mut served = store.read_root().map_err(pull_error)?;
-        // Taken before an image of an index is chosen: pollers compare what the reference names.
+        // Taken before an image of an index is chosen, because pollers compare the digest of the
+        // reference itself.
         let digest = served.digest.clone();
         let wanted = WantedPlatforms::new(architecture);
         for _ in 0..=MAX_INDEXES {
@@ -57,7 +59,8 @@ impl RegistryImage {
     }
 }
 
-/// Images that are not what was asked for, or not a disk at all. The messages are CDI's.
+/// Rejects images for another architecture, and images that do not hold a disk. The messages are
+/// CDI's.
 fn check_image(config: &ImageConfig, architecture: Option<&str>) -> Result<(), SourceError> {
     let own = &config.architecture;
     if let Some(requested) = architecture.filter(|requested| requested != own) {

@@ -1,4 +1,5 @@
-//! From the layers of an image to the bytes of its disk, in one pass over those that have to be looked at.
+//! Finds the disk of an image in its layers and reads it, in one pass over the layers that have to
+//! be searched.
 
 use bytes::Bytes;
 use datapath::archive::{ArchiveErrorKind, ArchivedFile, SearchResult, find_file};
@@ -14,19 +15,21 @@ use super::store::{ImageStore, open_verified};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 
-/// Layers without files, which builders make for steps that change none: 1024 zeros, as they are and gzipped by Docker.
+/// Digests of layers without files, which builders create for steps that change none: 1024 zeros,
+/// uncompressed and as gzipped by Docker.
 const EMPTY: [&str; 2] = [
     "sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef",
     "sha256:a3ed95caeb02ffe68cdd9fd84406680ae93d633cb16422d00e8a7c22955b46d4",
 ];
 
-/// The disk of an image, at its first byte.
+/// The disk of an image, positioned at its first byte.
 pub(super) struct ContainerDisk {
     file: Box<ArchivedFile<LayerLookup>>,
     layer: OciDescriptor,
 }
 
-/// Finds the disk in the uppermost of `layers` (given from the lowest to the uppermost) that has one.
+/// Finds the disk in the uppermost layer that has one. `layers` are ordered from the lowest to the
+/// uppermost.
 pub(super) fn find_disk(
     store: &dyn ImageStore,
     layers: &[OciDescriptor],
@@ -65,20 +68,20 @@ fn search_layer(
         return Err(pull_error(invalid_error(message)).into());
     }
     let blob = LayerBlob(open_verified(store, layer).map_err(pull_error)?);
-    // What the layer is compressed with is seen, not believed: media types are often wrong.
+    // The compression is detected from the content, because media types are often wrong.
     let decoded = decode::open_layers(Box::new(blob), &decode::DecodeLimits::default())?;
     find_file(Box::new(decoded.stream), lookup)
 }
 
 impl ContainerDisk {
-    /// Bytes of the disk.
+    /// Returns the size of the disk in bytes.
     pub(super) fn size_bytes(&self) -> u64 {
         self.file.size()
     }
 }
 
 impl SourceBody for ContainerDisk {
-    /// The end is reported when the whole layer was read and verified.
+    /// Reports the end only after the whole layer was read and verified.
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let failed = |error| without_prefix(&in_layer(error, &self.layer));
         self.file.next_chunk().map_err(failed)
@@ -90,7 +93,7 @@ impl SourceBody for ContainerDisk {
     }
 }
 
-/// The bytes of a layer as they came.
+/// The bytes of a layer as they arrive.
 struct LayerBlob(Box<dyn SourceBody>);
 
 impl ChunkStream for LayerBlob {
@@ -99,7 +102,8 @@ impl ChunkStream for LayerBlob {
     }
 }
 
-/// Adds the layer to errors of decoders and of the archive; those of the source are worded already.
+/// Adds the layer to errors of decoders and of the archive. Errors of the source have their final
+/// wording already.
 fn in_layer(error: Error, layer: &OciDescriptor) -> SourceError {
     let OciDescriptor { digest, media_type, .. } = layer;
     let reason = match error {

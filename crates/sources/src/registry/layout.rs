@@ -1,4 +1,5 @@
-//! An OCI image layout on a disk: a directory, or a tar of one (OCI image layout specification 1.1).
+//! An OCI image layout on a disk: a directory, or a tar archive (OCI image layout specification
+//! 1.1).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,31 +21,31 @@ use super::store::{ImageStore, read_document};
 use crate::error::invalid_error;
 use crate::network::stopped_error;
 
-/// The file that lists the images.
+/// The file that lists the images of a layout.
 const INDEX: &str = "index.json";
 
-/// A layout and the image of it that is wanted.
+/// A layout, and the image in it that is wanted.
 pub(super) struct OciLayout {
     path: PathBuf,
     files: LayoutFiles,
-    /// Name of the wanted image; without one, there must be a single image.
+    /// Name of the wanted image. Without a name, the layout must hold a single image.
     image: Option<String>,
     stop: CancellationToken,
 }
 
 enum LayoutFiles {
     Directory,
-    /// The archive, and where its files lie.
+    /// The archive, with the offset and size of each of its files.
     Archive(File, BTreeMap<String, (u64, u64)>),
 }
 
 impl OciLayout {
-    /// The layout in the directory `path`.
+    /// Returns the layout in the directory `path`.
     pub(super) fn from_directory(path: PathBuf, image: Option<String>, stop: CancellationToken) -> Self {
         Self { path, files: LayoutFiles::Directory, image, stop }
     }
 
-    /// The layout in the tar `path`, of which only headers are read now.
+    /// Opens the layout in the tar archive `path`. Only the headers are read here.
     pub(super) fn from_archive(
         path: PathBuf,
         image: Option<String>,
@@ -64,7 +65,7 @@ impl OciLayout {
         Ok(Self { files: LayoutFiles::Archive(file, places.collect()), path, image, stop })
     }
 
-    /// The bytes of the file `name` of the layout.
+    /// Opens the file `name` of the layout.
     fn open_file(&self, name: &str) -> Result<FilePart, SourceError> {
         let (file, offset, length) = match &self.files {
             LayoutFiles::Directory => {
@@ -159,7 +160,7 @@ impl ImageStore for OciLayout {
     }
 }
 
-/// Bytes of a file, from one place to another.
+/// The bytes of a file between two offsets.
 struct FilePart {
     path: PathBuf,
     file: File,
@@ -177,7 +178,8 @@ impl SourceBody for FilePart {
         let room = chunk.spare_capacity();
         let wanted = usize::try_from(self.end - self.offset).map_or(room.len(), |left| left.min(room.len()));
         let read = loop {
-            // By offset: the descriptor is a duplicate, and all files of an archive share its position.
+            // Read by offset: the descriptor is a duplicate, and all files of an archive share its
+            // position.
             match self.file.read_at(&mut room[..wanted], self.offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 other => break other.map_err(|error| open_error(&self.path, &error))?,
@@ -193,7 +195,7 @@ impl SourceBody for FilePart {
         Ok((read > 0).then(|| chunk.freeze()))
     }
 
-    /// Not for this body: what is not read cannot be verified.
+    /// Always fails: bytes that are not read cannot be verified.
     fn skip_to(&mut self, offset: u64) -> Result<(), SourceError> {
         let message = format!("{}: cannot skip to byte {offset}", self.path.display());
         Err(invalid_error(message))

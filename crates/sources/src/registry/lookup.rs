@@ -1,7 +1,8 @@
-//! Which entry of the layers is the disk: the file below `/disk` that a container of the image would see.
+//! Lookup of the disk in the layers: the file below `/disk` that a container of the image would
+//! see.
 //!
-//! Layers are read from the top down. What an upper layer deletes or replaces (OCI image layer specification, "Whiteouts") is
-//! not there any more, whatever the layers below hold.
+//! Layers are read from the top down. A file that an upper layer deletes or replaces (OCI image
+//! layer specification, "Whiteouts") no longer exists, whatever the layers below hold.
 
 use std::collections::BTreeSet;
 
@@ -11,41 +12,41 @@ use datapath::error::{Error, SourceError};
 use crate::error::invalid_error;
 use crate::messages::plain_line;
 
-/// Folder in which container disks keep their disk.
+/// Directory in which container disks keep their disk.
 const FOLDER: &[u8] = b"disk";
 
-/// An empty file of this prefix deletes what its name goes on with.
+/// Prefix of a whiteout: an empty file that deletes the entry whose name follows the prefix.
 const WHITEOUT: &[u8] = b".wh.";
 
-/// A file of this name deletes everything that lower layers have in its directory.
+/// Name of a whiteout that deletes everything that lower layers have in its directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// Deletions below `/disk` that are remembered: real images have one or two.
+/// Maximum number of deletions below `/disk` that are remembered. Real images have one or two.
 const MAX_HIDDEN: usize = 1024;
 
-/// Longest path (`PATH_MAX` of Linux).
+/// Longest path, in bytes (`PATH_MAX` of Linux).
 const MAX_PATH_BYTES: usize = 4096;
 
-/// The search through one layer, knowing the layers above it.
+/// The search through one layer, with knowledge of the layers above it.
 #[derive(Debug, Default)]
 pub(super) struct LayerLookup {
     above: HiddenPaths,
-    /// Paths of lower layers that this one hides.
+    /// Paths of lower layers that this layer hides.
     here: HiddenPaths,
     found: bool,
 }
 
-/// Paths that lower layers have no more.
+/// Paths of lower layers that are hidden.
 #[derive(Debug, Default)]
 struct HiddenPaths {
-    /// Paths that are gone, with all that is below them.
+    /// Paths that are deleted, with everything below them.
     gone: BTreeSet<Vec<u8>>,
-    /// Directories that lost what was in them. The root's path is empty.
+    /// Directories whose content is deleted. The path of the root is empty.
     emptied: BTreeSet<Vec<u8>>,
 }
 
 impl LayerLookup {
-    /// The search through the next lower layer.
+    /// Returns the search through the next lower layer.
     pub(super) fn into_lower_layer(mut self) -> Self {
         self.above.gone.append(&mut self.here.gone);
         self.above.emptied.append(&mut self.here.emptied);
@@ -60,7 +61,8 @@ impl LayerLookup {
         let Some(deleted) = name.strip_prefix(WHITEOUT).filter(|_| concerns_disks) else {
             return Ok(());
         };
-        // A container sees no path beyond PATH_MAX: to remember this one would only take memory.
+        // A container sees no path longer than PATH_MAX, so remembering this one would only take
+        // memory.
         if path.iter().map(|part| part.len() + 1).sum::<usize>() > MAX_PATH_BYTES {
             return Ok(());
         }
@@ -115,7 +117,7 @@ impl MemberSearch for LayerLookup {
             self.record_whiteout(&path)?;
             return Ok(false);
         }
-        // Anything else of that name replaces the directory of the layers below.
+        // Any other entry of that name replaces the directory of the layers below.
         if path == [FOLDER] && member.kind != MemberKind::Directory {
             self.here.gone.insert(FOLDER.to_vec());
         }
@@ -140,7 +142,7 @@ fn not_located(reason: &str) -> SourceError {
     invalid_error(format!("Cannot locate image file: {reason}"))
 }
 
-/// A name for messages.
+/// Formats a name for messages.
 fn printable_name(name: &[u8]) -> String {
     plain_line(&String::from_utf8_lossy(name))
 }

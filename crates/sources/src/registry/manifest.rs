@@ -1,8 +1,9 @@
-//! The documents of an image: manifest, index and configuration (OCI image specification 1.1, Docker image manifest
-//! version 2 schema 2).
+//! The documents of an image: manifest, index and configuration (OCI image specification 1.1,
+//! Docker image manifest version 2 schema 2).
 //!
-//! Not the types of `oci-spec`: what is read here takes Docker's documents too, says of what it refuses (schema 1) what helps,
-//! and keeps nothing of a document that the import does not need.
+//! The types of `oci-spec` are not used. The types here also read Docker's documents, give advice
+//! about documents that are rejected (schema 1), and keep only the parts of a document that the
+//! import needs.
 
 use std::fmt;
 
@@ -12,16 +13,18 @@ use serde::de::IgnoredAny;
 
 use super::digest::OciDigest;
 
-/// The largest manifest or index: what registries accept (distribution specification, "Pushing Manifests").
+/// Maximum size of a manifest or index: the size that registries accept (distribution
+/// specification, "Pushing Manifests").
 pub(super) const MAX_MANIFEST_BYTES: usize = 4 << 20;
 
-/// The largest configuration. It holds the history of all layers.
+/// Maximum size of a configuration, which holds the history of all layers.
 pub(super) const MAX_CONFIG_BYTES: usize = 8 << 20;
 
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
-/// Media types of answers, in CDI's order. Schema 1 is asked for so that it can be refused with a sentence.
+/// Accepted media types, in CDI's order. Schema 1 is among them so that it can be rejected with an
+/// explanation.
 pub(super) const ACCEPTED: [&str; 6] = [
     "application/vnd.oci.image.manifest.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -31,49 +34,49 @@ pub(super) const ACCEPTED: [&str; 6] = [
     OCI_INDEX,
 ];
 
-/// The name of a blob and what is known of it.
+/// The digest of a blob, and further information about it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct OciDescriptor {
-    /// Its media type.
+    /// Media type of the blob.
     #[serde(default)]
     pub(super) media_type: String,
-    /// Its digest.
+    /// Digest of the blob.
     pub(super) digest: OciDigest,
-    /// Its bytes.
+    /// Size of the blob in bytes.
     pub(super) size: u64,
-    /// In an index: what the image is made for.
+    /// In an index: the platform that the image is made for.
     #[serde(default)]
     pub(super) platform: Option<ImagePlatform>,
-    /// Further remarks on it.
+    /// Annotations of the blob.
     #[serde(default)]
     pub(super) annotations: Option<OciAnnotations>,
 }
 
-/// Platform of an image, in the terms of Go.
+/// The platform of an image, in Go's terms.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct ImagePlatform {
-    /// `amd64`, `arm64`, …
+    /// Architecture: `amd64`, `arm64`, …
     #[serde(default)]
     pub(super) architecture: String,
-    /// `linux`
+    /// Operating system: `linux`
     #[serde(default)]
     pub(super) os: String,
-    /// `v7`, …; empty where there is only one.
+    /// Variant of the architecture: `v7`, …; empty if there is only one.
     #[serde(default)]
     pub(super) variant: String,
 }
 
-/// The annotations that matter here.
+/// The annotations that the importer uses.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(super) struct OciAnnotations {
-    /// OCI image layout specification, "index.json file".
+    /// Name of an image in a layout (OCI image layout specification, "index.json file").
     #[serde(rename = "org.opencontainers.image.ref.name")]
     ref_name: Option<String>,
 }
 
 impl OciDescriptor {
-    /// The name of an image in a layout.
+    /// Returns the name of an image in a layout.
     pub(super) fn ref_name(&self) -> Option<&str> {
         self.annotations.as_ref()?.ref_name.as_deref()
     }
@@ -82,22 +85,22 @@ impl OciDescriptor {
 /// A manifest as it was served.
 #[derive(Debug, Clone)]
 pub(super) struct ServedManifest {
-    /// Its digest.
+    /// Digest of the document.
     pub(super) digest: OciDigest,
-    /// Its media type, as the server says.
+    /// Media type that the server announces.
     pub(super) media_type: Option<String>,
     /// The document.
     pub(super) bytes: Bytes,
 }
 
-/// A manifest, parsed.
+/// A parsed manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ParsedManifest {
-    /// One image.
+    /// A single image.
     Image {
-        /// Its configuration.
+        /// The configuration of the image.
         config: OciDescriptor,
-        /// Its layers, the lowest first.
+        /// The layers of the image, the lowest first.
         layers: Vec<OciDescriptor>,
     },
     /// Images for several platforms.
@@ -109,16 +112,16 @@ pub(super) enum ParsedManifest {
 pub(super) struct ImageIndex {
     /// The format of the index.
     pub(super) kind: IndexKind,
-    /// The images.
+    /// The manifests of the images.
     pub(super) manifests: Vec<OciDescriptor>,
 }
 
-/// The two formats of an index; they differ by name.
+/// The two formats of an index, which have different names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IndexKind {
-    /// OCI.
+    /// The OCI image index.
     Oci,
-    /// Docker.
+    /// The Docker manifest list.
     DockerList,
 }
 
@@ -131,7 +134,7 @@ impl fmt::Display for IndexKind {
     }
 }
 
-/// Any manifest.
+/// The fields of any kind of manifest.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ManifestDocument {
@@ -144,7 +147,8 @@ struct ManifestDocument {
 }
 
 impl ParsedManifest {
-    /// Tells by its content what `served` is: what it is called is not always true.
+    /// Determines by its content what kind of manifest `served` is, because the media type is not
+    /// always correct.
     pub(super) fn parse(served: &ServedManifest) -> Result<Self, String> {
         let document: ManifestDocument = serde_json::from_slice(&served.bytes)
             .map_err(|error| format!("the manifest cannot be read: {error}"))?;
@@ -174,7 +178,7 @@ impl ParsedManifest {
     }
 }
 
-/// The configuration of an image, as far as it matters here.
+/// The part of an image's configuration that the importer uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 pub(super) struct ImageConfig {
     #[serde(default)]
@@ -191,7 +195,7 @@ struct ContainerConfig {
     labels: Option<ImageLabels>,
 }
 
-/// The labels that matter here.
+/// The labels that the importer uses.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 struct ImageLabels {
     #[serde(rename = "containers.bootc")]
@@ -201,19 +205,19 @@ struct ImageLabels {
 }
 
 impl ImageConfig {
-    /// Parses the document.
+    /// Parses the configuration.
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(bytes)
             .map_err(|error| format!("the image's configuration cannot be read: {error}"))
     }
 
-    /// The variables of its containers: `NAME=value`.
+    /// Returns the environment variables of the image's containers, `NAME=value` each.
     pub(super) fn env_variables(&self) -> &[String] {
         let container = self.config.as_ref();
         container.and_then(|container| container.env.as_deref()).unwrap_or_default()
     }
 
-    /// True for an operating system that boots from its container image.
+    /// True for an operating system that boots from its container image (bootc).
     pub(super) fn is_bootc(&self) -> bool {
         let container = self.config.as_ref();
         let labels = container.and_then(|container| container.labels.as_ref());
@@ -224,7 +228,7 @@ impl ImageConfig {
 
 #[cfg(test)]
 impl OciDescriptor {
-    /// A descriptor of `bytes`.
+    /// Creates a descriptor of `bytes`.
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
         Self {
             media_type: String::new(),

@@ -1,11 +1,11 @@
-//! Wording of failures, so that CDI's controllers know them.
+//! Wording of errors that CDI's controllers recognise.
 
 use datapath::error::{SourceError, SourceErrorKind};
 
-/// The controllers search for this text and report the reason `ImagePullFailed`.
+/// Prefix that the controllers search for, to report the reason `ImagePullFailed`.
 const PULL_FAILED: &str = "failed to pull image: ";
 
-/// A failure of the registry, of the way to it, or of what came from it.
+/// Adds the prefix to a failure of the registry, of the connection to it, or of its data.
 pub(super) fn pull_error(error: SourceError) -> SourceError {
     match error.kind() {
         SourceErrorKind::Stopped => error,
@@ -15,7 +15,8 @@ pub(super) fn pull_error(error: SourceError) -> SourceError {
     }
 }
 
-/// `error` without the text of [`pull_error`], for the middle of a transfer: there the pod puts that text before every failure.
+/// Removes the prefix of [`pull_error`] from `error`. In the middle of a transfer the pod itself
+/// puts it before every failure.
 pub(super) fn without_prefix(error: &SourceError) -> SourceError {
     let text = error.to_string();
     SourceError::new(error.kind(), text.strip_prefix(PULL_FAILED).unwrap_or(&text))

@@ -1,17 +1,20 @@
-//! Container images: the disk in a layer of one, straight from the registry.
+//! Container images: reads the disk from a layer of an image, directly from the registry.
 //!
 //! ```text
 //!  reference ─► remote (session, dialect) ─┐                      ┌─► platform ─► one image
 //!            └► layout (directory, tar) ───┴─► store ─► manifest ─┤
 //!                                                                 └─► config: labels, variables
-//!  layers, from the top down:  store ─► length, digest ─► decode ─► tar ─► lookup ─► the disk's bytes
+//!  layers, from the top down:
+//!  store ─► length, digest ─► decode ─► tar ─► lookup ─► the bytes of the disk
 //! ```
 //!
-//! Everything that is read has the digest that the reference, the index or the manifest says; the end of the disk is
-//! reported when its whole layer was verified. Nothing is kept: the layer passes once.
+//! Everything that is read is verified with the digest from the reference, the index or the
+//! manifest. The end of the disk is reported only after its whole layer was verified. Nothing is
+//! stored: each layer is read once.
 //!
-//! Not by `oci-client`: it takes neither our proxies nor our roots, hides status and challenge, which CDI's
-//! controllers report, and holds manifests to no limit.
+//! The crate `oci-client` is not used: it supports neither our proxies nor our trust anchors,
+//! hides the status and the challenge, which CDI's controllers report, and does not limit the size
+//! of manifests.
 
 mod challenge;
 mod dialect;
@@ -48,16 +51,16 @@ use self::store::ImageStore;
 use crate::error::invalid_error;
 use crate::network::Network;
 
-/// The name that registries know CDI by.
+/// User agent by which registries know CDI.
 const USER_AGENT: &str = "containers/5.32.0 (github.com/containers/image)";
 
-/// The name that proxies know CDI's tunnels to registries by.
+/// User agent by which proxies know CDI's tunnels to registries.
 const CONNECT_AGENT: &str = "Go-http-client/1.1";
 
-/// Particulars of a registry source.
+/// Options of a registry source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RegistryOptions {
-    /// The architecture in Go's terms; without it that of this machine.
+    /// The architecture in Go's terms; `None` stands for this machine's architecture.
     pub architecture: Option<String>,
 }
 
@@ -72,10 +75,10 @@ pub struct RegistrySource {
 }
 
 impl RegistrySource {
-    /// Finds the disk in the image that `reference` names: `docker://…`, `oci-archive:…` or `oci:…`. Layers above the one
-    /// that has it are read here.
+    /// Finds the disk in the image that `reference` names: `docker://…`, `oci-archive:…` or
+    /// `oci:…`. The layers above the layer with the disk are read here.
     ///
-    /// The messages of errors are what CDI has after `Failed to read registry image: `.
+    /// The messages of errors are the text that CDI has after `Failed to read registry image: `.
     pub fn open(
         reference: &str,
         network: &Arc<Network>,
@@ -94,18 +97,19 @@ impl RegistrySource {
         })
     }
 
-    /// The variables of the image's containers, `NAME=value` each.
+    /// Returns the environment variables of the image's containers, `NAME=value` each.
     pub fn env_variables(&self) -> &[String] {
         &self.environment
     }
 
-    /// The digest of what the reference names: that of the index if it is one.
+    /// Returns the digest of the manifest or index that the reference names.
     pub fn image_digest(&self) -> &str {
         &self.digest
     }
 }
 
-/// The digest of what `reference` names at the moment; no image is chosen, and no layer read.
+/// Returns the digest of the manifest or index that `reference` names now. No image is chosen, and
+/// no layer is read.
 pub fn resolve_digest(reference: &str, network: &Arc<Network>) -> Result<String, SourceError> {
     let store = open_store(reference, network)?;
     Ok(store.read_root().map_err(pull_error)?.digest.to_string())
@@ -116,7 +120,7 @@ pub(crate) fn check_reference(reference: &str) -> Result<(), SourceError> {
     ImageEndpoint::parse(reference).map(drop)
 }
 
-/// The server that `reference` names; none for what is on this machine.
+/// Returns the server that `reference` names; `None` for an image on this machine.
 pub(crate) fn registry_host(reference: &str) -> Option<String> {
     match ImageEndpoint::parse(reference) {
         Ok(ImageEndpoint::Registry(reference)) => Some(reference.api_host().to_owned()),

@@ -1,17 +1,18 @@
-//! Which of the images of an index is for us.
+//! Choice of the image for a platform from the images of an index.
 
 use super::manifest::{ImageIndex, ImagePlatform, OciDescriptor};
 
-/// The system that images are made for.
+/// The operating system that images are made for.
 const OS: &str = "linux";
 
-/// Platforms of an index that are named where none of them fits.
+/// Maximum number of platforms that are listed if none of them fits.
 const SHOWN_PLATFORMS: usize = 16;
 
-/// Variants of an architecture, from the most capable to the one that all others can stand in for (Go's image tools).
+/// Variants of an architecture, from the most capable to the least capable, which all others can
+/// run (as in Go's image tools).
 const COMPATIBLE: [(&str, &[&str]); 2] = [("arm", &["v8", "v7", "v6", "v5"]), ("arm64", &["v8"])];
 
-/// Platforms that will do: an architecture and its variants, the best first.
+/// Platforms that are acceptable: an architecture and its variants, the best first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WantedPlatforms {
     architecture: String,
@@ -19,7 +20,8 @@ pub(super) struct WantedPlatforms {
 }
 
 impl WantedPlatforms {
-    /// The architecture that was asked for, in whichever variant; else that of this machine, in variants that it can run.
+    /// Accepts the requested architecture in any variant. Without a request, accepts this
+    /// machine's architecture, in the variants that it can run.
     pub(super) fn new(requested: Option<&str>) -> Self {
         let own = own_architecture();
         let architecture = requested.unwrap_or(own).to_owned();
@@ -35,11 +37,11 @@ impl WantedPlatforms {
         Self { architecture, variants }
     }
 
-    /// The image to take, or why there is none.
+    /// Chooses the image, or returns the reason why none fits.
     pub(super) fn choose_image<'a>(&self, index: &'a ImageIndex) -> Result<&'a OciDescriptor, String> {
         let rank = |descriptor: &OciDescriptor| match &descriptor.platform {
             Some(platform) => self.platform_rank(platform),
-            // One that says nothing is better than none.
+            // An image without a platform is better than no image.
             None => Some(self.variants.len()),
         };
         let ranked = index.manifests.iter().filter_map(|descriptor| Some((rank(descriptor)?, descriptor)));
@@ -54,7 +56,7 @@ impl WantedPlatforms {
         })
     }
 
-    /// The platforms of an index, for a sentence about one in which none fits.
+    /// Lists the platforms of an index, for the error that none of them fits.
     pub(super) fn list_platforms(index: &ImageIndex) -> String {
         let platforms = index.manifests.iter().filter_map(|descriptor| descriptor.platform.as_ref());
         let names = platforms.take(SHOWN_PLATFORMS).map(|it| format!("{}/{}", it.os, it.architecture));
@@ -68,7 +70,7 @@ impl WantedPlatforms {
     }
 }
 
-/// This machine's architecture, as Go calls it.
+/// Returns this machine's architecture by its name in Go.
 fn own_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -80,7 +82,7 @@ fn own_architecture() -> &'static str {
     }
 }
 
-/// This machine's variant, for architectures that have such.
+/// Returns this machine's variant, for architectures that have variants.
 fn own_variant(architecture: &str) -> Option<&'static str> {
     match architecture {
         "arm64" => Some("v8"),

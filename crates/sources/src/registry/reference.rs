@@ -1,7 +1,8 @@
 //! Endpoints: an image in a registry, in an archive or in a directory.
 //!
-//! Not the `Reference` of `oci-spec`, which has the same grammar (distribution's): of nearly every mistake it says only "invalid
-//! reference format" where ours say which part is wrong, and it brings a regex engine and derive macros.
+//! The `Reference` of `oci-spec` has the same grammar (distribution's), but is not used: for
+//! nearly every mistake it reports only "invalid reference format", where this parser says which
+//! part is wrong, and it needs a regex engine and derive macros.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,17 +12,17 @@ use datapath::error::SourceError;
 use super::digest::OciDigest;
 use crate::error::invalid_error;
 
-/// Registry of names without one, and the host of its API, which has another name.
+/// The registry of names that do not contain one, and the host of its API, which has another name.
 const DOCKER_HUB: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
-/// Longest name with its registry, and longest tag (reference grammar of distribution).
+/// Longest name with its registry, and longest tag, in bytes (reference grammar of distribution).
 const MAX_NAME_BYTES: usize = 255;
 const MAX_TAG_BYTES: usize = 128;
 
 /// An endpoint with its transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ImageEndpoint {
-    /// `docker://`
+    /// `docker://`: an image in a registry.
     Registry(ImageReference),
     /// `oci-archive:path[:image]`: a tar with an OCI layout.
     Archive(PathBuf, Option<String>),
@@ -30,7 +31,7 @@ pub(super) enum ImageEndpoint {
 }
 
 impl ImageEndpoint {
-    /// Parses `text`; the messages are CDI's.
+    /// Parses `text`. The messages of errors are CDI's.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let (transport, rest) = text.split_once(':').ok_or_else(|| {
             parse_error(&format!(
@@ -38,7 +39,8 @@ impl ImageEndpoint {
             ))
         })?;
         let layout = |kind: fn(PathBuf, Option<String>) -> Self| {
-            // At the first colon, as containers/image does: a path with a colon cannot be named.
+            // Split at the first colon, as in containers/image: a path with a colon cannot be
+            // given.
             let (path, image) = match rest.split_once(':') {
                 Some((path, image)) => (path, Some(image.to_owned())),
                 None => (rest, None),
@@ -62,20 +64,20 @@ impl ImageEndpoint {
 /// An image in a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ImageReference {
-    /// Host and port as in the name: `docker.io` where there was none.
+    /// Host and port as in the name; `docker.io` for a name without a registry.
     registry: String,
-    /// The path below the registry: `library/` is added to short names of Docker Hub.
+    /// The path below the registry; `library/` is added to short names of Docker Hub.
     pub(super) repository: String,
-    /// The image in the repository.
+    /// The tag or digest of the image in the repository.
     pub(super) version: ImageVersion,
 }
 
 /// The choice of an image in a repository.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ImageVersion {
-    /// A name, which stands for different images over time.
+    /// A tag, which may stand for different images over time.
     Tag(String),
-    /// A digest, which stands for the same bytes for ever.
+    /// A digest, which always stands for the same bytes.
     Digest(OciDigest),
 }
 
@@ -99,7 +101,7 @@ impl fmt::Display for ImageReference {
 }
 
 impl ImageReference {
-    /// `[registry/]repository[:tag | @digest]`, by the grammar of distribution.
+    /// Parses `[registry/]repository[:tag | @digest]`, by the grammar of distribution.
     fn parse(text: &str) -> Result<Self, SourceError> {
         let invalid = |reason: &str| parse_error(&format!("invalid reference \"{text}\": {reason}"));
         let (name, digest) = match text.split_once('@') {
@@ -107,7 +109,7 @@ impl ImageReference {
             None => (text, None),
         };
         let (name, tag) = match name.rsplit_once(':') {
-            // A colon before the last slash is that of the registry's port.
+            // A colon before the last slash belongs to the port of the registry.
             Some((name, tag)) if !tag.contains('/') => (name, Some(tag)),
             _ => (name, None),
         };
@@ -137,13 +139,14 @@ impl ImageReference {
         Ok(Self { registry, repository, version })
     }
 
-    /// Host and port of the API.
+    /// Returns host and port of the API.
     pub(super) fn api_host(&self) -> &str {
         if self.registry == DOCKER_HUB.0 { DOCKER_HUB.1 } else { &self.registry }
     }
 }
 
-/// The first component is a registry if it looks like a host, which a repository of Docker Hub cannot.
+/// Splits a name into registry and repository. The first component is a registry if it looks like
+/// a host, which a repository of Docker Hub cannot.
 fn split_registry(name: &str) -> (String, String) {
     let (docker_io, _) = DOCKER_HUB;
     let (registry, path) = match name.split_once('/') {
@@ -175,7 +178,7 @@ fn is_registry(registry: &str) -> bool {
     (is_address || host.split('.').all(is_label)) && port.is_none_or(|port| port.parse::<u16>().is_ok())
 }
 
-/// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
+/// Matches `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`.
 fn is_component(component: &str) -> bool {
     let is_alphanumeric = |char: char| char.is_ascii_lowercase() || char.is_ascii_digit();
     let is_separator = |text: &str| matches!(text, "." | "_" | "__") || text.bytes().all(|byte| byte == b'-');
@@ -184,7 +187,7 @@ fn is_component(component: &str) -> bool {
         && component.split(is_alphanumeric).all(|between| between.is_empty() || is_separator(between))
 }
 
-/// `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`
+/// Matches `[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}`.
 fn is_tag(tag: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     tag.len() <= MAX_TAG_BYTES

@@ -1,13 +1,14 @@
-//! A registry's own words for what is wrong.
+//! Error messages of registries.
 
 use serde::Deserialize;
 
 use crate::messages::plain_line;
 
-/// Most errors of one answer that are repeated.
+/// Maximum number of errors of one response that are repeated.
 const MAX_ERRORS: usize = 3;
 
-/// The document of an error (distribution specification, "Error Codes"), and what token services make of it.
+/// The error document of a registry (distribution specification, "Error Codes") or of a token
+/// service, which may use other fields.
 #[derive(Deserialize)]
 struct RegistryErrorDocument {
     #[serde(default)]
@@ -25,7 +26,8 @@ struct RegistryErrorEntry {
     message: String,
 }
 
-/// The content of `body`, as `: CODE: message`; nothing if it is no such document.
+/// Formats the errors in `body` as `: CODE: message`. Returns an empty text if it is not an error
+/// document.
 pub(super) fn error_summary(body: &[u8]) -> String {
     let Ok(document) = serde_json::from_slice::<RegistryErrorDocument>(body) else {
         return String::new();

@@ -21,26 +21,27 @@ use crate::http::{
 };
 use crate::network::Network;
 
-/// The answer to "are you there" is hardly looked at.
+/// Longest response to a ping, in bytes. Its body is used only for errors.
 const MAX_PING_BYTES: usize = 64 << 10;
 
-/// Times that a request is sent, and the bounds of the pauses between: what registries that count pulls expect.
+/// Number of attempts of a request, and the limits of the pauses between them. Registries that
+/// count pulls expect these.
 const ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
-/// A registry that has answered.
+/// A registry that has answered a ping.
 pub(super) struct RemoteRegistry {
-    /// With the patience that registries expect.
+    /// Network settings with the retry limits that registries expect.
     network: Arc<Network>,
     reference: ImageReference,
-    /// `https://host/v2/`
+    /// Base URL of the API: `https://host/v2/`.
     base: Url,
     session: Arc<RegistrySession>,
 }
 
 impl RemoteRegistry {
-    /// Asks the registry whether it is there, and how it wants to be asked.
+    /// Pings the registry, to check that it is there and to find out how it authenticates clients.
     pub(super) fn connect(reference: ImageReference, network: &Arc<Network>) -> Result<Self, SourceError> {
         let agent = HttpAgent::new(network, CONNECT_AGENT)?;
         let answer = network.block_on(ping_registry(&agent, reference.api_host(), network.insecure))?;
@@ -48,7 +49,8 @@ impl RemoteRegistry {
             RegistrySession::new(agent, Arc::clone(network), &reference.repository, answer.url.clone());
         match answer.status {
             StatusCode::OK => {}
-            // It says no more than that the registry is elsewhere: where, each request finds out.
+            // The redirect only says that the registry is elsewhere; each later request finds out
+            // where.
             status if status.is_redirection() => {}
             StatusCode::UNAUTHORIZED => {
                 network.handle.block_on(session.handle_challenge(&answer.headers));
@@ -75,8 +77,8 @@ impl RemoteRegistry {
         })
     }
 
-    /// A GET below the repository. The answer of a registry may be a redirect to where its blobs are.
-    /// `is_checked` says that its digest is known and verified.
+    /// Sends a GET for a path below the repository. The registry may redirect to the server that
+    /// has its blobs. `is_checked` says that the digest is known and verified.
     fn open_path(
         &self,
         what: &str,
@@ -84,7 +86,8 @@ impl RemoteRegistry {
         headers: Vec<ExtraHeader>,
         is_checked: bool,
     ) -> Result<HttpSource, SourceError> {
-        // The name that the registry knows CDI by, where the rest of the engine has that of its tunnels.
+        // Registries know CDI by this user agent. `user_agent` below is the one that proxies see
+        // in CONNECT.
         let agent = ExtraHeader { name: header::USER_AGENT, value: HeaderValue::from_static(USER_AGENT) };
         let url = self.base.join(&format!("{}/{path}", self.reference.repository));
         let url = url.map_err(|error| SourceError::from_cause(SourceErrorKind::Invalid, error))?;
@@ -92,7 +95,8 @@ impl RemoteRegistry {
             user_agent: CONNECT_AGENT.to_owned(),
             headers: headers.into_iter().chain([agent]).collect(),
             dialect: Some(Arc::clone(&self.session) as _),
-            // Blobs, and manifests below an index, are asked for by digest, which proves more than any validator.
+            // Blobs, and manifests below an index, are requested by digest, which proves more than
+            // any validator.
             continuity: ContinuityProof::Immutable,
             is_checked,
             name: Some(what.to_owned()),
@@ -125,7 +129,8 @@ impl RemoteRegistry {
             }
             bytes.extend_from_slice(&chunk);
         }
-        // Of a tag this is the only digest that is not made from the bytes themselves; a registry need not send it.
+        // For a tag this is the only digest that is not computed from the bytes themselves. A
+        // registry need not send it.
         if let Some(announced) = announced_digest(source.response_headers()) {
             announced.verify_bytes(&bytes, &what)?;
         }
@@ -169,7 +174,8 @@ impl ImageStore for RemoteRegistry {
     }
 }
 
-/// The answer to `GET /v2/`, over TLS or, if certificates do not matter and TLS does not work, without.
+/// Sends `GET /v2/` over TLS. If certificates are not verified and TLS does not work, sends it
+/// without TLS.
 async fn ping_registry(agent: &HttpAgent, host: &str, insecure: bool) -> Result<AgentResponse, SourceError> {
     let worded = |error: SourceError| {
         let what = format!("pinging container registry {host}");
@@ -185,7 +191,7 @@ async fn ping_registry(agent: &HttpAgent, host: &str, insecure: bool) -> Result<
     };
     let mut greet = greeting("https")?;
     if insecure {
-        // Once, without patience: a registry without TLS fails it each time.
+        // Sent only once: with a registry without TLS, it fails each time.
         match agent.send(greet(), MAX_PING_BYTES).await {
             Ok(answer) => return Ok(answer),
             Err(error) => tracing::info!("{}: trying without TLS", worded(error)),
@@ -196,13 +202,13 @@ async fn ping_registry(agent: &HttpAgent, host: &str, insecure: bool) -> Result<
     answer.map_err(worded)
 }
 
-/// The digest of a manifest, as the registry announces it.
+/// Returns the digest of a manifest that the registry announces.
 fn announced_digest(headers: &HeaderMap) -> Option<OciDigest> {
     let digest = header_text(headers, "docker-content-digest")?;
     OciDigest::try_from(digest.to_owned()).ok()
 }
 
-/// A content type without its parameters.
+/// Returns a content type without its parameters.
 fn media_type(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_owned()
 }

@@ -1,4 +1,5 @@
-//! The party that asks: none, a user with a password, or the holder of a token that has to be renewed now and then.
+//! Authentication at a registry: anonymous, with a password, or with a token that has to be
+//! renewed now and then.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,21 +20,21 @@ use crate::error::invalid_error;
 use crate::http::HttpAgent;
 use crate::network::Network;
 
-/// The largest answer of a token service; tokens with many rights have some KiB.
+/// Longest response of a token service, in bytes. Tokens with many rights have some KiB.
 const MAX_TOKEN_BYTES: usize = 256 << 10;
 
-/// Life of a token whose service does not say, and the shortest life that is believed (distribution specification,
-/// "Token Authentication").
+/// Lifetime of a token whose service announces none, and the shortest lifetime that is accepted
+/// (distribution specification, "Token Authentication").
 const DEFAULT_LIFE: Duration = Duration::from_secs(60);
 
-/// The longest life that is believed: no import takes longer.
+/// Longest lifetime that is accepted; no import takes longer.
 const MAX_LIFE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The rights of one import towards one registry.
+/// The authorisation of one import at one registry.
 pub(super) struct RegistrySession {
     agent: HttpAgent,
     network: Arc<Network>,
-    /// `repository:<name>:pull`
+    /// The scope of tokens: `repository:<name>:pull`.
     scope: String,
     registry: Url,
     state: Mutex<SessionState>,
@@ -43,7 +44,8 @@ pub(super) struct RegistrySession {
 struct SessionState {
     challenge: Option<AuthChallenge>,
     token: Option<BearerToken>,
-    /// The registry has accepted something: what it refuses later has expired.
+    /// True if the registry has accepted the credentials or the token before. A later refusal then
+    /// means that they have expired.
     is_proven: bool,
 }
 
@@ -52,7 +54,7 @@ struct BearerToken {
     renew_at: Instant,
 }
 
-/// The answer of a token service.
+/// The response of a token service.
 #[derive(Deserialize)]
 struct RegistryTokenReply {
     token: Option<String>,
@@ -61,7 +63,7 @@ struct RegistryTokenReply {
 }
 
 impl RegistrySession {
-    /// Rights to pull `repository`.
+    /// Creates a session with the right to pull `repository`.
     pub(super) fn new(agent: HttpAgent, network: Arc<Network>, repository: &str, registry: Url) -> Self {
         Self {
             agent,
@@ -72,7 +74,7 @@ impl RegistrySession {
         }
     }
 
-    /// The value of `Authorization`, if there is to be one.
+    /// Returns the value of `Authorization`, if the registry requires the header.
     pub(super) async fn authorization_header(&self) -> Result<Option<HeaderValue>, SourceError> {
         let mut state = self.state.lock().await;
         match state.challenge.clone() {
@@ -92,7 +94,8 @@ impl RegistrySession {
         }
     }
 
-    /// Tells if `secret` may go to the registry. A token that is had without a password is no secret.
+    /// Checks whether `secret` may be sent to the registry. A token that was obtained without a
+    /// password is not a secret.
     fn check_secret_target(&self, secret: &str) -> Result<(), SourceError> {
         match &self.network.credentials {
             Some(_) => self.network.policy.check_secret_target(secret, &self.registry),
@@ -100,12 +103,13 @@ impl RegistrySession {
         }
     }
 
-    /// Notes that the registry accepts the credentials or the token.
+    /// Records that the registry accepts the credentials or the token.
     pub(super) async fn mark_accepted(&self) {
         self.state.lock().await.is_proven = true;
     }
 
-    /// 401 with these headers: true if asking once more may help, since a token has expired or none was asked for.
+    /// Handles a 401 with these headers. Returns true if another attempt may help, because a token
+    /// has expired or was not requested yet.
     pub(super) async fn handle_challenge(&self, headers: &HeaderMap) -> bool {
         let mut state = self.state.lock().await;
         let Some(offer) = choose_challenge(headers) else {
@@ -124,7 +128,7 @@ impl RegistrySession {
             SourceError::new(kind, format!("the token service {host} of the registry {reason}"))
         };
         let password = self.network.credentials.as_ref().map(basic_header).transpose()?;
-        // Anonymous tokens are asked for anywhere: the question gives nothing away.
+        // Anonymous tokens may be requested from any server, because the request holds no secret.
         if password.is_some() {
             self.network.policy.check_token_service(&self.registry, &url)?;
         }
@@ -172,13 +176,13 @@ impl RegistryTokenReply {
         let life = Duration::from_secs(self.expires_in.unwrap_or(0)).clamp(DEFAULT_LIFE, MAX_LIFE);
         Some(BearerToken {
             value,
-            // Not at the last moment: clocks differ, and requests take time.
+            // Renewed before the last moment, because clocks differ and requests take time.
             renew_at: Instant::now() + (life - life / 10),
         })
     }
 }
 
-/// RFC 7617.
+/// Formats the header for basic authentication (RFC 7617).
 fn basic_header(credentials: &BasicCredentials) -> Result<HeaderValue, SourceError> {
     let pair = format!("{}:{}", credentials.user(), credentials.password());
     let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))

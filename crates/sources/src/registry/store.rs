@@ -8,27 +8,28 @@ use datapath::storage::StorageLocation;
 use super::manifest::{OciDescriptor, ServedManifest};
 use crate::verified::VerifiedBody;
 
-/// A place that holds one image or several.
+/// A store that holds one image or several.
 pub(super) trait ImageStore: Send + Sync {
-    /// Name of the image in logs.
+    /// Returns the name of the image for logs.
     fn image_name(&self) -> String;
 
-    /// The manifest or index that the endpoint names.
+    /// Reads the manifest or index that the endpoint names.
     fn read_root(&self) -> Result<ServedManifest, SourceError>;
 
-    /// A manifest that an index names; its digest is verified.
+    /// Reads a manifest that an index names, and verifies its digest.
     fn read_manifest(&self, descriptor: &OciDescriptor) -> Result<ServedManifest, SourceError>;
 
-    /// Place of all images, if that is one file of this machine.
+    /// Returns the location of all images, if it is one file of this machine.
     fn storage_location(&self) -> Option<StorageLocation> {
         None
     }
 
-    /// The bytes of a blob, not verified yet.
+    /// Opens the bytes of a blob, which are not verified yet.
     fn open_blob(&self, blob: &OciDescriptor) -> Result<Box<dyn SourceBody>, SourceError>;
 }
 
-/// The bytes of a blob: they end well only when they have the length and the digest that the manifest says.
+/// Opens the bytes of a blob. They end without an error only if they have the length and the
+/// digest that the manifest says.
 pub(super) fn open_verified(
     store: &dyn ImageStore,
     blob: &OciDescriptor,
@@ -38,7 +39,7 @@ pub(super) fn open_verified(
     Ok(Box::new(VerifiedBody::new(body, blob.digest.to_checksum(), what)?))
 }
 
-/// A whole blob that is a document of at most `limit` bytes.
+/// Reads a whole blob that is a document of at most `limit` bytes.
 pub(super) fn read_document(
     store: &dyn ImageStore,
     blob: &OciDescriptor,
@@ -56,7 +57,7 @@ pub(super) fn read_document(
     Ok(bytes.freeze())
 }
 
-/// A body that has as many bytes as its manifest says, and no more of them are read.
+/// A body that must have exactly the length that its manifest says. No more bytes are read.
 struct MeasuredBody {
     body: Box<dyn SourceBody>,
     left: u64,
