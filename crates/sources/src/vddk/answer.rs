@@ -1,4 +1,4 @@
-//! Answers of vSphere: responses, faults, names of objects.
+//! Responses of vSphere: results, faults and references to objects.
 
 use datapath::error::{SourceError, SourceErrorKind};
 use http::StatusCode;
@@ -6,10 +6,10 @@ use http::StatusCode;
 use crate::messages::plain_line;
 use crate::xml::{XmlElement, escape_text};
 
-/// Longest name of an object.
+/// Longest name of an object, in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// An object of vSphere: its type and its name.
+/// A reference to an object of vSphere: its type and its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ManagedObjectReference {
     pub(super) kind: &'static str,
@@ -17,12 +17,13 @@ pub(super) struct ManagedObjectReference {
 }
 
 impl ManagedObjectReference {
-    /// The object that is called this.
+    /// Creates a reference to the object called `name`.
     pub(super) fn new(kind: &'static str, name: &str) -> Self {
         Self { kind, name: name.to_owned() }
     }
 
-    /// An object that the server names. Names become arguments of nbdkit, and real ones are like `vm-42` or `12-snapshot-3`.
+    /// Creates a reference to an object that the server names. Names become arguments of nbdkit,
+    /// so unusual characters are rejected. Real names look like `vm-42` or `12-snapshot-3`.
     pub(super) fn from_name(kind: &'static str, name: &str) -> Result<Self, SourceError> {
         let name = name.trim();
         let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -34,19 +35,19 @@ impl ManagedObjectReference {
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 
-    /// The reference as XML, in an element named `element`.
+    /// Formats the reference as XML, in an element named `element`.
     pub(super) fn to_xml(&self, element: &str) -> String {
         let (kind, name) = (self.kind, escape_text(&self.name));
         format!("<{element} type=\"{kind}\">{name}</{element}>")
     }
 }
 
-/// A call that brought no response.
+/// A call without a result.
 #[derive(Debug)]
 pub(super) enum VsphereCallError {
-    /// vSphere refuses.
+    /// vSphere answered with a fault.
     Fault(VsphereFault),
-    /// No answer of vSphere came.
+    /// vSphere sent no usable response.
     Lost(SourceError),
 }
 
@@ -65,12 +66,12 @@ impl From<VsphereCallError> for SourceError {
     }
 }
 
-/// A refusal, in vSphere's words.
+/// A fault, with the text of vSphere.
 #[derive(Debug, thiserror::Error)]
 #[error("vSphere refuses {method}: {text}")]
 pub(super) struct VsphereFault {
     method: String,
-    /// Name of its type, such as `NotAuthenticated`.
+    /// Name of the fault's type, such as `NotAuthenticated`.
     pub(super) kind: String,
     text: String,
 }
@@ -78,7 +79,8 @@ pub(super) struct VsphereFault {
 impl VsphereFault {
     fn from_xml(method: &str, fault: &XmlElement) -> Self {
         let detail = fault.child("detail").and_then(|detail| detail.children.first());
-        // The simulator calls all of them `Fault` and tells only the type; vSphere does both.
+        // The simulator calls every element `Fault` and gives the type only as an attribute;
+        // vSphere gives both.
         let kind = detail.map(|detail| detail.kind.as_deref().unwrap_or(&detail.name));
         let kind = kind.map_or("", |kind| kind.rsplit(':').next().unwrap_or(kind));
         Self {
@@ -89,7 +91,7 @@ impl VsphereFault {
     }
 }
 
-/// The element with which `envelope` answers a call of `method`.
+/// Returns the element with the result in `envelope`, the response to a call of `method`.
 pub(super) fn parse_response(
     method: &str,
     status: StatusCode,
@@ -114,7 +116,7 @@ pub(super) fn parse_response(
     }
 }
 
-/// The first child of `element`.
+/// Returns the first child of `element`.
 pub(super) fn first_child(element: XmlElement) -> Option<XmlElement> {
     element.children.into_iter().next()
 }

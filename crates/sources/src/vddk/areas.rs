@@ -1,4 +1,4 @@
-//! Pages of changed areas, checked and joined.
+//! Collects pages of changed areas: checks the areas and merges neighbours.
 
 use std::ops::Range;
 
@@ -8,19 +8,22 @@ use datapath::error::{SourceError, SourceErrorKind};
 use crate::messages::plain_line;
 use crate::xml::XmlElement;
 
-/// Areas that are kept. Of more, neighbours become one, and what lies between them is read as well.
+/// Maximum number of areas that are kept. If there are more, neighbours are merged, and the bytes
+/// between them are read as well.
 const MAX_AREAS: usize = 1 << 18;
 
-/// Areas in order; none overlaps another.
+/// Changed areas in order, without overlaps.
 #[derive(Default)]
 pub(super) struct ChangedAreas {
     list: Vec<Range<u64>>,
-    /// Unchanged bytes between two areas that are read with them, since there are so many.
+    /// Areas with at most this many unchanged bytes between them are merged, because there are too
+    /// many areas.
     gap: u64,
 }
 
 impl ChangedAreas {
-    /// Adds those of `page`, which answers what changed from `offset` on. Returns the offset that the next page is about.
+    /// Adds the areas of `page`, which holds the changes from `offset` on. Returns the offset for
+    /// the next page.
     pub(super) fn add_page(
         &mut self,
         page: &XmlElement,
@@ -58,21 +61,22 @@ impl ChangedAreas {
         Ok(end)
     }
 
-    /// All of them, of a disk of `disk_bytes`.
+    /// Returns all areas, as changes of a disk of `disk_bytes`.
     pub(super) fn into_changes(self, disk_bytes: u64) -> Result<ChangedRanges, SourceError> {
         ChangedRanges::new(disk_bytes, self.list).ok_or_else(|| impossible_error("areas that overlap"))
     }
 
     fn push_area(&mut self, area: Range<u64>) {
         match self.list.last_mut() {
-            // An area that goes on beyond its page is told again in the next.
+            // An area that extends beyond its page is repeated in the next one.
             Some(last) if area.start <= last.end.saturating_add(self.gap) => {
                 last.end = last.end.max(area.end)
             }
             _ => self.list.push(area),
         }
         while self.list.len() > MAX_AREAS {
-            // As much as one block of the tracking, then twice that, and so on.
+            // The gap begins with one block of the tracking, and is doubled as long as there are
+            // too many areas.
             self.gap = (self.gap * 2).max(64 << 10);
             for area in std::mem::take(&mut self.list) {
                 match self.list.last_mut() {
@@ -84,7 +88,7 @@ impl ChangedAreas {
     }
 }
 
-/// The number in the child `name`, which is not negative.
+/// Parses the text of the child `name` as a number, which must not be negative.
 fn parse_number(element: &XmlElement, name: &str) -> Result<u64, SourceError> {
     let text = element.text_of(name).unwrap_or_default();
     text.parse().map_err(|_| impossible_error(format!("a {name} of {:?}", plain_line(text))))

@@ -1,4 +1,5 @@
-//! The bytes of the disk, and what nbdkit and vSphere have to say when they end.
+//! The body of a VMware disk, with errors that nbdkit's log explains and a last check with
+//! vSphere.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::soap::VsphereSession;
 use crate::network::Network;
 use crate::retry::with_lookup_limit;
 
-/// What is known of a disk that is being read.
+/// The state of a disk that is being read.
 #[derive(Clone)]
 pub(super) struct VddkReadState {
     pub(super) endpoint: url::Url,
@@ -25,9 +26,10 @@ pub(super) struct VddkReadState {
 }
 
 impl VddkReadState {
-    /// `error`, with what nbdkit knows of its reason.
+    /// Adds the reason from nbdkit's log to `error`.
     pub(super) fn explain_error(&self, error: SourceError) -> SourceError {
-        // The connection to nbdkit is given up as soon as nbdkit is gone.
+        // The connection to nbdkit is cancelled as soon as nbdkit has ended, so its error looks
+        // like a stop.
         let is_dead = self.gone.is_cancelled() && !self.network.stop.is_cancelled();
         let reason = self.log.last_errors();
         match error.kind() {
@@ -43,7 +45,8 @@ impl VddkReadState {
         }
     }
 
-    /// Asks vSphere again, when all has been read: a snapshot that was removed meanwhile may have changed under the reader.
+    /// Asks vSphere again after everything was read: if the snapshot was removed meanwhile, the
+    /// data may have changed during the read.
     fn check_unchanged(&self) -> Result<(), SourceError> {
         if self.found.snapshot.is_none() {
             return Ok(());
@@ -65,7 +68,7 @@ impl VddkReadState {
     }
 }
 
-/// The bytes of the disk. Their end is told when vSphere still has the snapshot.
+/// The bytes of the disk. The end is reported only if vSphere still has the snapshot.
 pub(super) struct VddkBody {
     pub(super) bytes: Box<dyn SourceBody>,
     pub(super) reading: VddkReadState,

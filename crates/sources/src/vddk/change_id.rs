@@ -1,21 +1,22 @@
-//! Change ids: states of a disk, as vSphere's tracking of changed blocks names them.
+//! Change IDs, by which vSphere's changed block tracking names the states of a disk.
 
 use std::fmt;
 
-/// The way out when vSphere does not know what changed.
+/// Advice for the case that vSphere does not know what changed.
 pub(super) const BEGIN_ANEW: &str =
     "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew";
 
-/// Longest change id; real ones have some 60 characters.
+/// Longest change ID, in bytes; real ones have some 60 characters.
 const MAX_BYTES: usize = 256;
 
-/// A state of a disk: `52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/81`, of which the first part names the tracking and the
-/// last counts. Another tracking knows nothing of it: that of another disk, or one that was begun anew.
+/// A state of a disk, such as `52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/81`. The first part
+/// identifies the tracking, and the last part is a counter. Another tracking does not know this
+/// state, whether it is on another disk or was restarted on this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChangeId(String);
 
 impl ChangeId {
-    /// Reads two groups of hexadecimal bytes, joined by `-`, and behind `/` a hexadecimal number.
+    /// Parses two groups of hexadecimal bytes, joined by `-`, and after `/` a hexadecimal number.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let is_group = |text: &str| is_hex(&text.replace(' ', ""));
@@ -25,7 +26,7 @@ impl ChangeId {
         is_one.then(|| Self(text.to_owned()))
     }
 
-    /// True if both are states of one tracking.
+    /// True if both are states of the same tracking.
     pub(super) fn is_related(&self, other: &Self) -> bool {
         self.tracking_id().eq_ignore_ascii_case(&other.tracking_id())
     }

@@ -1,4 +1,4 @@
-//! Areas of a disk that changed, as vSphere's tracking of changed blocks knows them.
+//! Asks vSphere's changed block tracking for the areas of a disk that changed.
 
 use datapath::changes::ChangedRanges;
 use datapath::error::{SourceError, SourceErrorKind};
@@ -10,10 +10,12 @@ use super::disk::LocatedDisk;
 use super::soap::VsphereSession;
 use crate::xml::{XmlElement, escape_text};
 
-/// Answers that one disk may take. Each has some 2,000 areas of at least 64 KiB, so that these describe 8 TiB at the very least.
+/// Maximum number of responses for one disk. Each has some 2,000 areas of at least 64 KiB, so
+/// together they describe at least 8 TiB.
 const MAX_PAGES: usize = 1 << 16;
 
-/// Asks what changed on the disk that was `found`, page by page, since the state `since`; it has `disk_bytes` bytes.
+/// Asks page by page what changed on the disk `found` since the state `since`. The disk has
+/// `disk_bytes` bytes.
 pub(super) async fn query_changes(
     session: &mut VsphereSession,
     found: &LocatedDisk,
@@ -56,14 +58,15 @@ async fn query_page(
     }
 }
 
-/// A refusal, with the advice that fits.
+/// Adds fitting advice to a fault.
 fn explain_fault(fault: VsphereFault, since: &ChangeId) -> SourceError {
     let advice = match fault.kind.as_str() {
         "ManagedObjectNotFound" => {
             "the snapshot was removed meanwhile: begin this stage again with another".to_owned()
         }
         "NoPermission" => "the user needs the privilege VirtualMachine.Config.ChangeTracking".to_owned(),
-        // `FileFault` and `InvalidArgument` mostly: it is off, or does not reach back to that state.
+        // Mostly `FileFault` and `InvalidArgument`: tracking is off, or does not reach back to
+        // that state.
         _ => format!("it cannot tell what changed since {since}: {BEGIN_ANEW}"),
     };
     SourceError::with_context(SourceErrorKind::Invalid, advice, fault)

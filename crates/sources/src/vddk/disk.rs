@@ -1,4 +1,4 @@
-//! The disk of a machine, in the words that vSphere and nbdkit need.
+//! Finds the disk of a machine, in the terms that vSphere and nbdkit need.
 
 use datapath::error::SourceError;
 
@@ -10,13 +10,14 @@ use crate::error::invalid_error;
 use crate::messages::plain_line;
 use crate::xml::XmlElement;
 
-/// Longest chain of files below a disk: vSphere allows 32 snapshots, and upstream looks at 25.
+/// Maximum length of the chain of files below a disk. vSphere allows 32 snapshots; upstream
+/// examines 25 files.
 const MAX_PARENTS: usize = 32;
 
-/// Longest file of a disk (`PATH_MAX` of ESXi's file system is shorter).
+/// Longest file name of a disk, in bytes (`PATH_MAX` of ESXi's file system is shorter).
 const MAX_FILE_BYTES: usize = 4096;
 
-/// Snapshots of a machine that are looked at.
+/// Maximum number of snapshots of a machine that are examined.
 const MAX_SNAPSHOTS: usize = 1024;
 
 const DEVICES: &str = "config.hardware.device";
@@ -24,13 +25,13 @@ const DEVICES: &str = "config.hardware.device";
 /// The disk, and the state of it that is read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LocatedDisk {
-    /// The machine, like `vm-42`.
+    /// The machine, such as `vm-42`.
     pub(super) machine: ManagedObjectReference,
-    /// The snapshot, if one was asked for.
+    /// The snapshot, if one was requested.
     pub(super) snapshot: Option<ManagedObjectReference>,
     /// The disk as it is in that snapshot.
     pub(super) disk: VirtualDisk,
-    /// The earlier state that the target holds, if only what changed since then is read.
+    /// The earlier state that the target holds, if only the changes since then are read.
     pub(super) since: Option<EarlierState>,
 }
 
@@ -39,27 +40,28 @@ pub(super) struct LocatedDisk {
 pub(super) enum EarlierState {
     /// vSphere knows what changed since then.
     Tracked(ChangeId),
-    /// Nothing changed, if the vSphere is a simulator, as it seems.
+    /// Nothing changed. Used only if vSphere seems to be a simulator.
     Same,
 }
 
-/// A virtual disk, as a machine or one of its snapshots has it.
+/// A virtual disk of a machine or of one of its snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct VirtualDisk {
-    /// Identifier that tells it from the others of its machine, in all snapshots alike: `diskObjectId`, or the key of the device
-    /// where that is not known.
+    /// Identifier of the disk among the disks of its machine, the same in all snapshots:
+    /// `diskObjectId`, or the key of the device if that is unknown.
     id: String,
-    /// Number of the device.
+    /// Key of the device.
     pub(super) key: u32,
-    /// The file, like `[datastore1] vm/disk-000001.vmdk`.
+    /// The file, such as `[datastore1] vm/disk-000001.vmdk`.
     pub(super) file: String,
-    /// Bytes of the disk. Every vSphere tells them that VDDK 6.5 can read from, the oldest one that nbdkit loads.
+    /// Size of the disk in bytes. It is reported by every vSphere that VDDK 6.5 can read from, and
+    /// 6.5 is the oldest version that nbdkit loads.
     pub(super) capacity: Option<u64>,
-    /// Its state, where changes are tracked.
+    /// Change ID of the disk, if changes are tracked.
     change_id: Option<ChangeId>,
 }
 
-/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` name.
+/// Finds the disk `file` of the machine `uuid`, in the states that `checkpoints` names.
 pub(super) async fn find_disk(
     session: &mut VsphereSession,
     uuid: &str,
@@ -112,7 +114,8 @@ pub(super) async fn find_disk(
 }
 
 impl LocatedDisk {
-    /// Fails if the snapshot that was read is no longer what it was: then nobody knows which state has been read.
+    /// Fails if the snapshot has changed since reading began: it is then unknown which state was
+    /// read.
     pub(super) async fn check_unchanged(&self, session: &mut VsphereSession) -> Result<(), SourceError> {
         let Some(snapshot) = &self.snapshot else {
             return Ok(());
@@ -143,7 +146,8 @@ impl VirtualDisk {
         })
     }
 
-    /// The same disk as it is in `snapshot`, which the user calls `name`: each snapshot has another file on top of the chain.
+    /// Finds the same disk in `snapshot`, which the user calls `name`. In each snapshot, another
+    /// file is at the top of the chain.
     async fn at_snapshot(
         &self,
         session: &mut VsphereSession,
@@ -157,7 +161,8 @@ impl VirtualDisk {
         found.ok_or_else(|| missing_error(&format!("no such disk in the snapshot {name:?}")))
     }
 
-    /// The change id of the disk in the snapshot `name`.
+    /// Returns the change ID of the disk in the snapshot `name`. Fails if changes were not
+    /// tracked.
     fn require_change_id(&self, name: &str) -> Result<ChangeId, SourceError> {
         self.change_id.clone().ok_or_else(|| {
             invalid_error(format!(
@@ -167,7 +172,7 @@ impl VirtualDisk {
         })
     }
 
-    /// `id`, if the disk in the snapshot `current` is a later state of it.
+    /// Returns `id` if the disk in the snapshot `current` is a later state of the same tracking.
     fn check_related(&self, current: &str, id: ChangeId) -> Result<ChangeId, SourceError> {
         let now = self.require_change_id(current)?;
         if now.is_related(&id) {
@@ -180,9 +185,10 @@ impl VirtualDisk {
         )))
     }
 
-    /// The state `before`, of the snapshot `previous`, if vSphere knows what changed since then until `current`.
+    /// Returns the state `before`, of the snapshot `previous`, if vSphere knows what changed
+    /// between it and `current`.
     fn later_than(&self, before: &Self, current: &str, previous: &str) -> Result<EarlierState, SourceError> {
-        // VMware's simulator knows neither, and its disks never change.
+        // VMware's simulator reports neither sizes nor change IDs, and its disks never change.
         if self.capacity.or(before.capacity).is_none()
             && self.change_id.is_none()
             && before.change_id.is_none()
@@ -208,7 +214,7 @@ impl VirtualDisk {
 struct MachineSnapshots(Vec<(String, ManagedObjectReference)>);
 
 impl MachineSnapshots {
-    /// The one with this name, or whose object has it.
+    /// Finds the snapshot that has this name, or whose object has it.
     fn find_snapshot(&self, wanted: &str, uuid: &str) -> Result<&ManagedObjectReference, SourceError> {
         self.0
             .iter()
@@ -218,7 +224,7 @@ impl MachineSnapshots {
     }
 }
 
-/// The disk of which `file` is the topmost file or one below that.
+/// Finds the disk whose chain of files includes `file`.
 fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
     let is_it = |device: &&XmlElement| {
         let parents = std::iter::successors(device.child("backing"), |backing| backing.child("parent"));
@@ -227,7 +233,7 @@ fn disk_with(devices: &XmlElement, file: &str) -> Option<VirtualDisk> {
     devices.children.iter().find(is_it).and_then(VirtualDisk::from_device)
 }
 
-/// Refuses what cannot be the file of a disk: it becomes an argument of nbdkit.
+/// Rejects text that cannot be the file of a disk, because it becomes an argument of nbdkit.
 fn check_file(file: &str) -> Result<(), SourceError> {
     if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
         return Ok(());
@@ -235,7 +241,7 @@ fn check_file(file: &str) -> Result<(), SourceError> {
     Err(missing_error(&format!("a disk in {:?}, which can be no file", plain_line(file))))
 }
 
-/// All snapshots of a tree with their names, parents first.
+/// Lists all snapshots of a tree with their names, parents first.
 fn list_snapshots(info: &XmlElement) -> Result<Vec<(String, ManagedObjectReference)>, SourceError> {
     let mut found = Vec::new();
     let mut waiting: Vec<&XmlElement> = info.children_named("rootSnapshotList").collect();

@@ -1,4 +1,4 @@
-//! The log of nbdkit: kept for those who look for the reason, without passwords.
+//! The log of nbdkit, kept to explain failures. Lines about passwords are left out.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read};
@@ -6,16 +6,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Lines that are kept.
+/// Maximum number of lines that are kept.
 const MAX_LINES: usize = 1000;
 
-/// Bytes of a line that are kept.
+/// Maximum number of bytes of a line that are kept.
 const MAX_LINE_BYTES: u64 = 4096;
 
-/// Longest version and host: they go into the termination message, which has 4096 bytes, and a name of a host has 253.
+/// Longest version and host, in characters. Both go into the termination message, which has 4096
+/// bytes, and the name of a host has at most 253.
 const MAX_INFO_CHARS: usize = 253;
 
-/// Words of the library about itself and the host that it reads from.
+/// Information of the library about itself and the host that it reads from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VddkLibraryInfo {
     /// Version of the VDDK library.
@@ -24,7 +25,7 @@ pub struct VddkLibraryInfo {
     pub host: String,
 }
 
-/// The last lines. Clones share them.
+/// The last lines of the log. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct ProgramLog(Arc<Mutex<LogLines>>);
 
@@ -35,7 +36,7 @@ struct LogLines {
 }
 
 impl ProgramLog {
-    /// Takes in everything from `pipe` until its end.
+    /// Reads everything from `pipe` until its end.
     pub(super) fn follow_pipe(&self, pipe: impl Read) {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
@@ -45,7 +46,8 @@ impl ProgramLog {
                 Ok(0) | Err(_) => return,
                 Ok(_) => self.add_line(String::from_utf8_lossy(&line).trim_end()),
             }
-            // The rest of a long line is dropped: a password may stand in it whose name does not.
+            // The rest of a long line is dropped: it may hold a password without the word
+            // "password".
             while line.last() != Some(&b'\n') {
                 line.clear();
                 match (&mut pipe).take(MAX_LINE_BYTES).read_until(b'\n', &mut line) {
@@ -57,7 +59,7 @@ impl ProgramLog {
     }
 
     fn add_line(&self, line: &str) {
-        // Both the argument and what the plugin says about it.
+        // This covers both the argument and the plugin's messages about it.
         if line.to_ascii_lowercase().contains("password") {
             return;
         }
@@ -74,12 +76,12 @@ impl ProgramLog {
         lines.last.push_back(printable::escape_text(line).into_owned());
     }
 
-    /// Words of the library so far.
+    /// Returns the library's information so far.
     pub(super) fn library_info(&self) -> VddkLibraryInfo {
         self.0.lock().info.clone()
     }
 
-    /// The last errors, as one text.
+    /// Returns the last three errors as one text.
     pub(super) fn last_errors(&self) -> String {
         let lines = self.0.lock();
         let errors: Vec<&str> =
@@ -87,12 +89,12 @@ impl ProgramLog {
         errors[errors.len().saturating_sub(3)..].join("; ")
     }
 
-    /// The last line.
+    /// Returns the last line.
     pub(super) fn last_line(&self) -> String {
         self.0.lock().last.back().cloned().unwrap_or_default()
     }
 
-    /// Writes all lines to our own log.
+    /// Writes all lines to the importer's own log.
     pub(super) fn log_lines(&self) {
         for line in &self.0.lock().last {
             tracing::info!("Log line from nbdkit: {line}");
@@ -100,13 +102,14 @@ impl ProgramLog {
     }
 }
 
-/// `… VMware VixDiskLib (7.0.3) Release build-18705163`.
+/// Extracts the version from a line like `… VMware VixDiskLib (7.0.3) Release build-18705163`.
 fn parse_version(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("VMware VixDiskLib (")?;
     let (version, build) = rest.split_once(')')?;
     build.contains("build-").then_some(version)
 }
 
+/// Extracts the host from a line like
 /// `… DISKLIB-LINK  : Opened 'vpxa-nfcssl://[ds] vm/disk.vmdk@esx1.example.com:902' (0x1e): …`.
 fn parse_host(line: &str) -> Option<&str> {
     let (_, rest) = line.split_once("DISKLIB-LINK  : Opened '")?;

@@ -1,10 +1,12 @@
 //! Disks of VMware machines, through nbdkit and VMware's library (VDDK).
 //!
 //! ```text
-//!  VddkSource ── open: vSphere (SOAP): which machine, snapshot, file, changes ──► Nbdkit (a child) ──► NbdSource over its socket
+//!  VddkSource ── open ──► vSphere (SOAP): machine, snapshot, file, changes
+//!                           └──► NbdkitProcess (a child) ──► NbdSource over its socket
 //! ```
 //!
-//! With an earlier checkpoint the bytes are the ranges that changed since then, one after the other.
+//! If an earlier checkpoint is given, the bytes are the ranges that changed since then, one after
+//! the other.
 
 mod answer;
 mod areas;
@@ -43,41 +45,41 @@ use super::retry::with_lookup_limit;
 use crate::checkpoints::Checkpoints;
 use crate::error::invalid_error;
 
-/// The disk, and the way to it.
+/// A disk, and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VddkOptions {
-    /// vCenter or ESXi; its API is at `/sdk` below.
+    /// URL of vCenter or ESXi; the API is at `/sdk` below it.
     pub endpoint: Url,
-    /// The machine's uuid: of its instance, or of its BIOS.
+    /// UUID of the machine: of its instance, or of its BIOS.
     pub uuid: String,
-    /// The disk's file: `[datastore1] vm/disk.vmdk`.
+    /// File of the disk: `[datastore1] vm/disk.vmdk`.
     pub backing_file: String,
-    /// The thumbprint of the server's certificate, which the library wants to know.
+    /// Thumbprint of the server's certificate, which is passed on to the library.
     pub thumbprint: Option<String>,
-    /// The snapshot to read, and that which the target already holds: by its name or the name of its object, the latter also by
-    /// its change id.
+    /// The snapshot to read, and the snapshot that the target already holds. Both are given by
+    /// their name or the name of their object, the second one also by its change ID.
     pub checkpoints: Checkpoints,
-    /// True if certificates of servers are verified with those that the user has given: without them, nothing is known
-    /// about the server but its thumbprint.
+    /// True if server certificates are verified with the certificates that the user has given.
+    /// Otherwise the server is identified only by its thumbprint.
     pub has_certificates: bool,
-    /// Places of programs and libraries.
+    /// Paths of programs and libraries.
     pub installation: VddkInstallation,
 }
 
-/// Particulars that come with an address.
+/// Options that are given beside an address.
 #[derive(Debug, Clone, Default)]
 pub struct VddkSourceOptions {
-    /// The thumbprint of the server's certificate.
+    /// Thumbprint of the server's certificate.
     pub thumbprint: Option<String>,
-    /// True if certificates were given to verify servers with.
+    /// True if certificates to verify servers with were given.
     pub has_certificates: bool,
-    /// Places of programs and libraries.
+    /// Paths of programs and libraries.
     pub installation: VddkInstallation,
 }
 
 impl VddkOptions {
-    /// The disk at `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is known by the thumbprint, if there is one and no
-    /// certificates are given, else by the certificate that it shows.
+    /// Parses `vddk+https://VCENTER/?vm=UUID&disk=FILE`. The server is identified by the
+    /// thumbprint if one is given without certificates, and otherwise by its certificate.
     pub fn parse(
         address: &str,
         checkpoints: Checkpoints,
@@ -111,9 +113,10 @@ impl VddkOptions {
     }
 }
 
-/// A disk that nbdkit serves. All methods block; do not call them inside an asynchronous task.
+/// A disk that nbdkit serves. All methods block, so they must not be called inside an asynchronous
+/// task.
 pub struct VddkSource {
-    // Before nbdkit, so that its connections are closed before nbdkit ends.
+    // Dropped before nbdkit, so that its connections are closed before nbdkit ends.
     disk: NbdSource,
     nbdkit: NbdkitProcess,
     changes: Option<ChangedRanges>,
@@ -122,7 +125,8 @@ pub struct VddkSource {
 }
 
 impl VddkSource {
-    /// Finds the disk, starts nbdkit for it and connects to that. To be called on the thread that the source lives on.
+    /// Finds the disk, starts nbdkit for it and connects to nbdkit. Must be called on the thread
+    /// that the source lives on.
     pub fn open(options: &VddkOptions, network: &Arc<Network>) -> Result<Self, SourceError> {
         check_architecture(std::env::consts::ARCH)?;
         if options.checkpoints.previous.is_some() && options.checkpoints.current.is_none() {
@@ -141,7 +145,7 @@ impl VddkSource {
             snapshot: found.snapshot.as_ref().map(|snapshot| snapshot.name.as_str()),
             file: &found.disk.file,
         };
-        // Waits for nbdkit end when it ends, not when patience does.
+        // Waits for nbdkit end as soon as nbdkit ends, not at their time limit.
         let gone = network.stop.child_token();
         let nbdkit = NbdkitProcess::start(&options.installation, &disk, &network.stop, gone.clone())?;
         let name = match &disk.snapshot {
@@ -159,7 +163,8 @@ impl VddkSource {
         let disk = match NbdSource::open_uri(uri, &network.clone_with(|network| network.stop = gone)) {
             Ok(disk) => disk,
             Err(error) => {
-                // The socket tells only that nbdkit is gone; its log tells what the library did not like.
+                // The socket only shows that nbdkit is gone; the log says what the library
+                // rejected.
                 nbdkit.end_process();
                 return Err(reading.explain_error(error));
             }
@@ -169,12 +174,14 @@ impl VddkSource {
         Ok(Self { disk, nbdkit, changes, reading, name })
     }
 
-    /// Words of the library about itself so far; complete when the first byte has been read.
+    /// Returns the library's information about itself so far. It is complete when the first byte
+    /// has been read.
     pub fn library_info(&self) -> VddkLibraryInfo {
         self.nbdkit.library_info()
     }
 
-    /// Returns a function that tells what [`VddkSource::library_info`] does, also after the source is gone.
+    /// Returns a function with the result of [`VddkSource::library_info`], which works after the
+    /// source is dropped, too.
     pub fn library_info_reader(&self) -> impl Fn() -> VddkLibraryInfo + use<> {
         let log = self.nbdkit.program_log();
         move || log.library_info()
@@ -219,7 +226,7 @@ impl Source for VddkSource {
     }
 }
 
-/// The disk, and what changed on it if an earlier state of it is given.
+/// Finds the disk, and what changed on it if an earlier state is given.
 async fn locate_disk(
     options: &VddkOptions,
     network: &Arc<Network>,
@@ -247,7 +254,8 @@ async fn changes_of(
     tracing::info!(?found, "vSphere knows the disk");
     let since = match &found.since {
         None => return Ok((found, None)),
-        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests. It is nowhere else believed.
+        // CDI's own tests import from VMware's simulator in stages, with a plugin for tests.
+        // Everywhere else this state is rejected.
         Some(EarlierState::Same) if is_test => return Ok((found, ChangedRanges::new(0, []))),
         Some(EarlierState::Same) => {
             return Err(invalid_error(format!(
@@ -260,7 +268,7 @@ async fn changes_of(
     let capacity = found.disk.capacity.ok_or_else(|| {
         invalid_error(format!("vSphere does not tell the size of the disk {}", found.disk.file))
     })?;
-    // No byte comes meanwhile, so the patience is that of the bytes.
+    // No byte arrives during this query, so it has the same time limit as the wait for a byte.
     let limit = network.patience.no_progress_limit;
     let changes = tokio::time::timeout(limit, changes::query_changes(session, &found, since, capacity)).await;
     let changes = changes.unwrap_or_else(|_| {
@@ -275,7 +283,7 @@ async fn changes_of(
     Ok((found, Some(changes)))
 }
 
-/// `changes`, as those of the disk that nbdkit exports.
+/// Checks `changes` against the size of the disk that nbdkit exports.
 fn on_exported(
     changes: ChangedRanges,
     disk: &NbdSource,
@@ -284,13 +292,13 @@ fn on_exported(
     let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
     let agreed = if is_test {
         // In CDI's tests the plugin serves a file of 46137344 bytes, whatever disk vSphere names:
-        // one of 2 GiB. All changes have to lie in that file. That the target has room for the
-        // file is checked before anything is written.
+        // one of 2 GiB. All changes have to lie in that file. Before anything is written, it is
+        // checked that the target has room for the file.
         ChangedRanges::new(exported, changes.ranges().iter().cloned())
     } else {
         // Both are the size of one disk in one snapshot. If they differ, vSphere and the library
         // look at different disks, or at states before and after a resize, and the bytes that
-        // would be read are not those that changed. Upstream copies them.
+        // would be read are not the changed bytes. Upstream copies them.
         (exported == told).then_some(changes)
     };
     agreed.ok_or_else(|| {
@@ -301,14 +309,16 @@ fn on_exported(
     })
 }
 
-/// Certificates that the user has given win over the thumbprint; with neither, the server is not known.
+/// Returns the TLS settings for the server. Certificates from the user take precedence over the
+/// thumbprint. With neither, the server is not verified.
 fn tls_config(
     options: &VddkOptions,
     network: &Arc<Network>,
 ) -> Result<Arc<rustls::ClientConfig>, SourceError> {
     let verified = options.has_certificates || network.insecure;
-    // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it is none. Elsewhere it is refused, for
-    // who gives a thumbprint wants no other server.
+    // CDI's own tests give "testprint", with a plugin for tests in place of the library: there it
+    // is ignored. Everywhere else it is rejected, because a user who gives a thumbprint wants no
+    // other server.
     let is_test = options.installation.is_for_tests();
     let thumbprint = options.thumbprint.as_ref().filter(|text| !is_test || Thumbprint::is_meant(text));
     match thumbprint {
@@ -324,7 +334,8 @@ fn tls_config(
     }
 }
 
-/// VMware's library exists for one architecture. `rust_name` is Rust's name for ours; users know Go's.
+/// Fails unless VMware's library supports this architecture; it exists for one only. `rust_name`
+/// is Rust's name of the architecture. The error has Go's name, which users know.
 fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
     let name = match rust_name {
         "x86_64" => return Ok(()),

@@ -1,7 +1,8 @@
-//! nbdkit with the plugin of VMware's library, as a child that ends with us.
+//! nbdkit with the plugin for VMware's library, as a child process that ends with the importer.
 //!
-//! The one program that the importer starts. Neither it nor the library is a part of our image: the library comes from the
-//! user's side-car image, and both are trusted as far as that image is.
+//! nbdkit is the only program that the importer starts. Neither nbdkit nor the library is part of
+//! our image: the library comes from the user's side-car image, and both are trusted as far as
+//! that image is.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -17,21 +18,24 @@ use super::log::{ProgramLog, VddkLibraryInfo};
 use super::program::{ProgramState, RunningProgram};
 use crate::error::invalid_error;
 
-/// Command of a keeper: a program follows it, which it runs and ends when its own standard input ends.
+/// Command of a keeper: it runs the program that follows, and ends it when the keeper's own
+/// standard input ends.
 pub const RUN_WITH_PARENT: &str = "run-with-parent";
 
-/// Places of programs and libraries.
+/// Paths of programs and libraries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VddkInstallation {
     /// The program `nbdkit`: a path, or a name to look up.
     pub nbdkit: PathBuf,
-    /// A program that runs it so that it ends with us (see [`RUN_WITH_PARENT`]), if there is one.
+    /// A keeper, if there is one: it runs nbdkit and ends it when the importer ends (see
+    /// [`RUN_WITH_PARENT`]).
     pub keeper: Option<PathBuf>,
-    /// VMware's library, in `lib64` below. Not needed with a plugin for tests.
+    /// Directory of VMware's library, which is in `lib64` below. Not needed with a plugin for
+    /// tests.
     pub library: PathBuf,
-    /// A plugin to use instead of `vddk`, if there is such a file: a mock.
+    /// A mock plugin, which is used instead of `vddk` if the file exists.
     pub test_plugin: PathBuf,
-    /// More options for the library, if there is such a file.
+    /// A file with more options for the library, which is used if it exists.
     pub config_file: PathBuf,
 }
 
@@ -42,11 +46,11 @@ impl Default for VddkInstallation {
 }
 
 impl VddkInstallation {
-    /// Their places in the pod of CDI; `at` maps its absolute paths.
+    /// Returns the paths in a CDI pod; `at` maps absolute paths of the pod.
     pub fn of_pod(at: impl Fn(&str) -> PathBuf) -> Self {
         Self {
             nbdkit: "nbdkit".into(),
-            // Ourselves.
+            // The importer itself.
             keeper: Some("/proc/self/exe".into()),
             library: at("/opt/vmware-vix-disklib-distrib"),
             test_plugin: at("/opt/testing/libvddk-test-plugin.so"),
@@ -55,7 +59,7 @@ impl VddkInstallation {
     }
 }
 
-/// Parameters of the plugin.
+/// Parameters of the plugin, for one disk.
 pub(super) struct NbdkitDisk<'a> {
     pub(super) server: &'a str,
     pub(super) user: &'a str,
@@ -73,7 +77,7 @@ pub(super) struct NbdkitProcess {
 }
 
 impl VddkInstallation {
-    /// True if the side-car brought a plugin for tests.
+    /// True if the side-car image has a plugin for tests.
     pub(super) fn is_for_tests(&self) -> bool {
         self.test_plugin.exists()
     }
@@ -82,9 +86,9 @@ impl VddkInstallation {
         if self.is_for_tests() { self.test_plugin.clone() } else { "vddk".into() }
     }
 
-    /// Checks that the library and the plugin are there.
+    /// Checks that the library exists and that nbdkit can load the plugin.
     fn check_installation(&self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // CDI's image for tests brings a plugin and a disk, and no library.
+        // CDI's image for tests has a plugin and a disk, but no library.
         if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
             return Err(invalid_error(format!(
                 "the VDDK library is missing: there is no {}. It comes from a side-car image, which the ConfigMap \
@@ -105,7 +109,7 @@ impl VddkInstallation {
         Err(invalid_error(message))
     }
 
-    /// nbdkit, without arguments yet.
+    /// Returns the command for nbdkit, without arguments yet.
     fn nbdkit_command(&self) -> Command {
         let mut command = match &self.keeper {
             None => Command::new(&self.nbdkit),
@@ -115,7 +119,8 @@ impl VddkInstallation {
                 command
             }
         };
-        // Without it, the plugin sets it and executes nbdkit anew, which gets the password by a file in /tmp.
+        // Without this variable, the plugin sets it and executes nbdkit again, which then gets the
+        // password through a file in /tmp.
         command.env("LD_LIBRARY_PATH", self.library.join("lib64"));
         command
     }
@@ -137,7 +142,7 @@ impl VddkInstallation {
     fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
-        // Per request, these would be more than all the rest.
+        // Both write a message for each request, which would outnumber all other messages.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
         arguments.extend(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"].map(Into::into));
         arguments.extend(["--unix".into(), folder.socket_path().into_os_string()]);
@@ -170,7 +175,7 @@ fn path_argument(name: &str, path: &Path) -> OsString {
 }
 
 impl NbdkitProcess {
-    /// Starts nbdkit and waits until it listens. Cancels `gone` when it ends.
+    /// Starts nbdkit and waits until it listens. Cancels `gone` when nbdkit ends.
     pub(super) fn start(
         installation: &VddkInstallation,
         disk: &NbdkitDisk<'_>,
@@ -192,34 +197,35 @@ impl NbdkitProcess {
     }
 
     fn wait_until_ready(&mut self, stop: &CancellationToken) -> Result<(), SourceError> {
-        // Written when it listens. To try the socket would be a connection that it complains about.
+        // nbdkit writes this file when it listens. A test of the socket would be a connection that
+        // nbdkit complains about.
         let pid = self.folder.pid_path();
         let state = match self.program.wait_for_ready(stop, || pid.exists())? {
             ProgramState::Ready => return Ok(()),
             state => state,
         };
-        // Until the pipe is at its end, not all was said.
+        // The log is complete only when the pipe is at its end.
         self.program.end_process();
         let message = format!("nbdkit {state}: {}", self.program.log.last_errors());
         Err(SourceError::new(SourceErrorKind::Connect, message))
     }
 
-    /// Path of its socket.
+    /// Returns the path of nbdkit's socket.
     pub(super) fn socket_path(&self) -> PathBuf {
         self.folder.socket_path()
     }
 
-    /// The log, which stays when nbdkit has ended.
+    /// Returns the log, which remains after nbdkit has ended.
     pub(super) fn program_log(&self) -> ProgramLog {
         self.program.log.clone()
     }
 
-    /// Words of the library about itself so far.
+    /// Returns the library's information about itself so far.
     pub(super) fn library_info(&self) -> VddkLibraryInfo {
         self.program.log.library_info()
     }
 
-    /// Ends it; all that it had to say is in its log then.
+    /// Ends nbdkit. The log is complete afterwards.
     pub(super) fn end_process(mut self) {
         self.program.end_process();
     }
@@ -232,12 +238,12 @@ impl Drop for NbdkitProcess {
     }
 }
 
-/// A folder that only we can look into, with the socket and, for a moment, the password.
+/// A directory that only this user can access, with the socket and, for a moment, the password.
 struct PrivateFolder(PathBuf);
 
 impl PrivateFolder {
     fn create(password: &str) -> io::Result<Self> {
-        // Fails if there is anything of that name already.
+        // Fails if a file of that name exists already.
         let path = std::env::temp_dir().join(format!("cdi-vddk-{:016x}", fastrand::u64(..)));
         DirBuilder::new().mode(0o700).create(&path)?;
         let folder = Self(path);

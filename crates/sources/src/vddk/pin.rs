@@ -1,4 +1,4 @@
-//! Trust in one certificate, known by its thumbprint.
+//! Trust in a single certificate, which is identified by its thumbprint.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use rustls::{ClientConfig, Error};
 pub(super) struct Thumbprint(Checksum);
 
 impl Thumbprint {
-    /// True if `text` has nothing in it that no thumbprint has.
+    /// True if `text` holds only characters that a thumbprint may have.
     pub(super) fn is_meant(text: &str) -> bool {
         text.chars().all(|char| char.is_ascii_hexdigit() || char == ':' || char.is_whitespace())
     }
 
-    /// Reads pairs of hexadecimal digits, with or without colons between them.
+    /// Parses pairs of hexadecimal digits, with or without colons between them.
     pub(super) fn parse(text: &str) -> Result<Self, SourceError> {
         let hex = text.trim().replace(':', "");
         let algorithm = if hex.len() == 64 { "sha256" } else { "sha1" };
@@ -32,7 +32,7 @@ impl Thumbprint {
         self.0.verify(&digest.finish_digest()).is_ok()
     }
 
-    /// A client that trusts the server with this certificate, and no other.
+    /// Returns TLS settings that trust the server with this certificate, and no other.
     pub(super) fn client_config(self) -> Result<Arc<ClientConfig>, SourceError> {
         let is_it = move |certificate: &[u8]| match self.is_of(certificate) {
             true => Ok(()),

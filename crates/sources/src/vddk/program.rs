@@ -1,4 +1,4 @@
-//! A program that is started, watched and ended with us.
+//! A program that is started, watched and ended with the importer.
 
 use std::fmt;
 use std::io;
@@ -15,25 +15,27 @@ use tokio_util::sync::CancellationToken;
 use super::log::ProgramLog;
 use crate::network::stopped_error;
 
-/// Longest time until nbdkit listens: it loads the library, but connects only when a client connects to it.
+/// Longest time until nbdkit listens. It loads the library first, but connects to vSphere only
+/// when a client connects.
 const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// Longest time for nbdkit to close the disk before it is killed.
 pub const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// Time for a keeper to kill nbdkit and tell so, before it is killed itself.
+/// Time for a keeper to kill nbdkit and report that, before the keeper is killed itself.
 const KEEPER_LIMIT: Duration = Duration::from_secs(1);
 
-/// Variables of ours that nbdkit and the library have no business with, by the beginning of their names: among them are passwords.
+/// Prefixes of environment variables that nbdkit and the library do not get, because some of them
+/// hold passwords.
 const SECRET_PREFIXES: [&str; 3] = ["IMPORTER_", "AWS_", "GOOGLE_"];
 
-/// Pause between two looks at nbdkit while it starts or ends. It is ready after some 30 ms.
+/// Pause between two checks of nbdkit while it starts or ends. It is ready after some 30 ms.
 const POLL: Duration = Duration::from_millis(5);
 
-/// Time for a signal that has ended the program to reach us as well.
+/// Time for a signal that has ended the program to reach the importer as well.
 const SIGNAL_DELAY: Duration = Duration::from_millis(200);
 
-/// The fate of a program that was started.
+/// The state of a program that was started.
 pub(super) enum ProgramState {
     Ready,
     Ended(ExitStatus),
@@ -50,25 +52,27 @@ impl fmt::Display for ProgramState {
     }
 }
 
-/// A program whose standard error is kept as a log.
+/// A running program, whose standard error is kept as a log.
 pub(super) struct RunningProgram {
     child: Child,
-    /// True if the child is a keeper, which runs the program and ends it when its input ends: with us, at the latest.
+    /// True if the child is a keeper, which runs the program and ends it when the keeper's input
+    /// ends: at the latest when the importer ends.
     is_kept: bool,
     pub(super) log: ProgramLog,
     reader: Option<JoinHandle<()>>,
 }
 
 impl RunningProgram {
-    /// Starts `command`, perhaps a keeper, with the environment that it needs, and without the keys and passwords of the pod. Cancels
-    /// `gone` when it ends.
+    /// Starts `command`, which may be a keeper, with the environment that it needs, but without
+    /// the keys and passwords of the pod. Cancels `gone` when the program ends.
     pub(super) fn start(command: &mut Command, is_kept: bool, gone: CancellationToken) -> io::Result<Self> {
         let secrets = SECRET_PREFIXES.iter().flat_map(|prefix| ProcessEnv.with_prefix(prefix));
         for (name, _) in secrets {
             command.env_remove(name);
         }
         let mut child = command
-            // Ctrl-C is for us: it would end the program first, and the import would fail before it is stopped.
+            // Ctrl-C must reach only the importer: it would end the program first, and the import
+            // would fail before it is stopped.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -79,7 +83,7 @@ impl RunningProgram {
         let follow = {
             let log = log.clone();
             move || {
-                // The pipe is at its end when the last one who could write into it is gone.
+                // The pipe ends when the last process that can write to it has ended.
                 if let Some(pipe) = pipe {
                     log.follow_pipe(pipe);
                 }
@@ -95,7 +99,7 @@ impl RunningProgram {
         }
     }
 
-    /// Waits until `is_ready`, or until the program ends or its time is over.
+    /// Waits until `is_ready` is true, the program ends or the time limit is reached.
     pub(super) fn wait_for_ready(
         &mut self,
         stop: &CancellationToken,
@@ -107,7 +111,8 @@ impl RunningProgram {
                 return Err(stopped_error());
             }
             if let Some(status) = self.child.try_wait().ok().flatten() {
-                // A signal to all processes of a pod or a terminal may end it before our own handler is told.
+                // A signal to all processes of a pod or a terminal may end the program before the
+                // importer's own handler runs.
                 if status.signal().is_some() {
                     thread::sleep(SIGNAL_DELAY);
                     if stop.is_cancelled() {
@@ -124,13 +129,13 @@ impl RunningProgram {
         Ok(ProgramState::Ready)
     }
 
-    /// Ends the program. Does nothing when that was done already.
+    /// Ends the program. Does nothing if that was done already.
     pub(super) fn end_process(&mut self) {
         if self.reader.is_none() {
             return;
         }
         drop(self.child.stdin.take());
-        // Of a child that was waited for, the number may be another process's by now.
+        // After a child was waited for, its number may already belong to another process.
         if !self.is_kept
             && matches!(self.child.try_wait(), Ok(None))
             && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
@@ -152,7 +157,8 @@ impl RunningProgram {
         self.finish_log();
     }
 
-    /// Takes in the rest of what was said. A grandchild may hold the pipe open for ever.
+    /// Waits for the rest of the log. The wait is limited, because a grandchild may hold the pipe
+    /// open for ever.
     fn finish_log(&mut self) {
         let Some(reader) = self.reader.take() else { return };
         let start = Instant::now();

@@ -1,6 +1,6 @@
-//! A session with vSphere: method calls in SOAP, as far as they are needed to find a disk.
+//! A session with vSphere: the method calls in SOAP that are needed to find a disk.
 //!
-//! The methods and their types are those of the vSphere Web Services API (`urn:vim25`).
+//! The methods and their types belong to the vSphere Web Services API (`urn:vim25`).
 
 use std::sync::Arc;
 
@@ -15,10 +15,11 @@ use crate::http::{HttpAgent, USER_AGENT};
 use crate::network::Network;
 use crate::xml::{XmlElement, escape_text};
 
-/// Bytes of an answer: the devices of one machine take some tens of KiB, a tree of snapshots less.
+/// Longest response, in bytes. The devices of one machine take some tens of KiB, a tree of
+/// snapshots less.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// The version of the API that is spoken: vSphere 6.5, which all later ones understand.
+/// The version of the API that is used: vSphere 6.5, which all later versions understand.
 const ACTION: &str = "urn:vim25/6.5";
 
 /// A session of a user who has logged in.
@@ -27,14 +28,15 @@ pub(super) struct VsphereSession {
     url: Url,
     credentials: BasicCredentials,
     cookie: Option<String>,
-    /// `ServiceContent`: the names of the managers.
+    /// `ServiceContent`, which has the names of the managers.
     content: XmlElement,
 }
 
-/// The fault of a call after the session has ended, half an hour after its last call or when an administrator ends it.
+/// Type of the fault of a call after the session has ended. A session ends half an hour after its
+/// last call, or when an administrator ends it.
 const EXPIRED: &str = "NotAuthenticated";
 
-/// `given`, without which vSphere answers nothing.
+/// Returns the credentials, or an error if there are none, because vSphere requires them.
 pub(crate) fn require_credentials(
     given: Option<&BasicCredentials>,
 ) -> Result<&BasicCredentials, SourceError> {
@@ -70,7 +72,7 @@ impl VsphereSession {
         self.send_call(&manager, "Login", &arguments).await.map(drop)
     }
 
-    /// Ends the session; that it ends by itself later is good enough if this fails.
+    /// Ends the session. A failure is only logged, because the session also ends by itself later.
     pub(super) async fn close(mut self) {
         let ending = async {
             let manager = self.manager_reference("SessionManager", "sessionManager")?;
@@ -81,7 +83,8 @@ impl VsphereSession {
         }
     }
 
-    /// The machine with this uuid in any data centre; of its instance, or of its BIOS.
+    /// Finds the machine with this UUID in any data centre. The UUID is of its instance if
+    /// `of_instance` is true, and otherwise of its BIOS.
     pub(super) async fn find_machine(
         &mut self,
         uuid: &str,
@@ -96,7 +99,8 @@ impl VsphereSession {
         found.map(|found| ManagedObjectReference::from_name("VirtualMachine", &found.text)).transpose()
     }
 
-    /// Some properties of an object: an element each, in any order, without those that are not set.
+    /// Reads some properties of an object. The result has one element for each property that is
+    /// set, in any order.
     pub(super) async fn read_properties(
         &mut self,
         object: &ManagedObjectReference,
@@ -129,7 +133,8 @@ impl VsphereSession {
             .ok_or_else(|| unexpected_error("RetrieveServiceContent"))
     }
 
-    /// Calls `method` of `this`; the answer is the element of its response. A session that has expired is renewed once.
+    /// Calls `method` of `this` and returns the element of its response. A session that has
+    /// expired is renewed once.
     pub(super) async fn call_method(
         &mut self,
         this: &ManagedObjectReference,
@@ -179,17 +184,17 @@ impl VsphereSession {
     }
 }
 
-/// The finding of [`VsphereSession::read_properties`].
+/// The result of [`VsphereSession::read_properties`].
 pub(super) struct ObjectProperties(Vec<XmlElement>);
 
 impl ObjectProperties {
-    /// The value at this path.
+    /// Returns the value at `path`.
     pub(super) fn get(&self, path: &str) -> Option<&XmlElement> {
         self.0.iter().find(|set| set.text_of("name") == Some(path)).and_then(|set| set.child("val"))
     }
 }
 
-/// URL for calls of vSphere: `/sdk` below its own.
+/// Returns the URL for calls of vSphere: `/sdk` below its own URL.
 fn sdk_url(endpoint: &Url) -> Url {
     let mut url = endpoint.clone();
     let path = url.path().trim_end_matches('/');
@@ -199,7 +204,7 @@ fn sdk_url(endpoint: &Url) -> Url {
     url
 }
 
-/// `name=value` of the first cookie that is set.
+/// Returns `name=value` of the first cookie that is set.
 fn session_cookie(headers: &HeaderMap) -> Option<String> {
     let cookie = headers.get(header::SET_COOKIE)?.to_str().ok()?;
     Some(cookie.split(';').next()?.trim().to_owned())
