@@ -13,7 +13,8 @@ pub struct BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// Credentials from the environment or from flags; `None` unless both parts are present.
+    /// Creates credentials from the environment or from flags; `None` unless both parts are
+    /// present.
     pub fn new(user: &str, password: &str) -> Option<Self> {
         let complete = !user.is_empty() && !password.is_empty();
         complete.then(|| Self { user: user.to_owned(), password: password.to_owned() })

@@ -1,8 +1,8 @@
 //! Sources of images, one module for each kind, all behind [`datapath::source::Source`].
 //!
 //! ```text
-//!  command line ─► Place::parse ─┐
-//!  pod ──────────► Place ────────┴─► open(place, network) ─► Source
+//!  command line ─► SourceLocation::parse ─┐
+//!  pod ──────────► SourceLocation ────────┴─► open_source(place, network) ─► Source
 //! ```
 //!
 //! [`place`] knows all kinds of sources. [`network`] holds the settings for reaching servers.

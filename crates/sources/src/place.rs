@@ -38,14 +38,14 @@ pub static STORES: [&ObjectStoreKind; 2] = [&s3::STORE, &gcs::STORE];
 pub enum SourceLocation {
     /// A file, block device or pipe of this machine; `-` is standard input.
     File(PathBuf),
-    /// An object of an HTTP server.
+    /// An object on an HTTP server.
     Http {
         /// The URL of the object.
         url: Url,
         /// Additional request headers; empty for a location that was parsed from an address.
         headers: Vec<ExtraHeader>,
     },
-    /// An object of an object store.
+    /// An object in an object store.
     Object {
         /// The kind of store.
         store: &'static ObjectStoreKind,

@@ -1,4 +1,4 @@
-//! Small XML documents as trees: the answers of an oVirt engine and of vSphere.
+//! Small XML documents as trees: the responses of an oVirt engine and of vSphere.
 //!
 //! No XML tree library is used, because this parser must stop at its limits on depth and number of
 //! elements, and must accept only the five entities that XML predefines.
