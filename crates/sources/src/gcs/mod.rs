@@ -109,7 +109,7 @@ impl GcsLocation {
 }
 
 /// Returns the CRC of the bytes that are sent. The server announces the CRC of the stored bytes,
-/// which cannot be used if it has decompressed them.
+/// so it is ignored if the server has decompressed them.
 fn announced_checksum(headers: &HeaderMap, encoding: Option<&str>) -> Option<Checksum> {
     if header_text(headers, STORED_ENCODING).is_some_and(|stored| stored != encoding.unwrap_or("identity")) {
         return None;

@@ -131,8 +131,8 @@ impl GlanceSession {
             || invalid_error(format!("{} gives no usable token", service_name("identity", &answer)));
         let told = || header_value(answer.headers.get(SUBJECT)?.as_bytes());
         let token = given.or_else(told).ok_or_else(unusable)?;
-        // The message does not repeat text from the service, which may repeat a document with a
-        // password.
+        // The message does not repeat the service's own text, which may contain parts of the
+        // document with the password.
         let granted = serde_json::from_slice(&answer.body).map_err(|error| unusable().with_cause(error))?;
         Ok((token, granted))
     }

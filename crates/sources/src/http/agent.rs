@@ -141,7 +141,7 @@ async fn receive_response(
 }
 
 /// Builds the HTTP client for documents and downloads: HTTP/1.1, our trust anchors, our proxy
-/// rules, and no redirects, because callers follow them.
+/// rules, and no automatic redirects.
 pub(super) fn build_client(network: &Network, user_agent: &str) -> Result<reqwest::Client, SourceError> {
     let mut tls = ClientConfig::clone(&network.tls);
     let proxy = network.proxy.clone();

@@ -18,8 +18,8 @@ use crate::retry::AttemptError;
 /// registry is shorter.
 const MAX_REFUSAL_BYTES: usize = 64 << 10;
 
-/// The rules of one kind of server. They apply only to its own origin: after a redirect elsewhere,
-/// requests carry no secrets.
+/// The rules of one kind of server. They apply only to the service's own origins: after a redirect
+/// elsewhere, requests carry no secrets.
 #[async_trait]
 pub trait ServerDialect: Send + Sync {
     /// Adds a signature or a token to a request before it is sent. May itself send a request to a

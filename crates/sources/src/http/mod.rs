@@ -16,9 +16,9 @@
 //! length and a strong validator, because parts of two objects must never be joined.
 //!
 //! HTTP/2 is not used: a single body gains nothing from a shared connection, and while it is open
-//! but not read, it would fill the flow-control window of the connection and starve the requests
-//! for tables beside it. The client does not decode: a `Content-Encoding` stays on the bytes, so
-//! that length, ranges, progress and checksum all count the same bytes.
+//! but not read, it would fill the flow-control window of the connection and starve the short
+//! reads of an image's tables beside it. The client does not decode: a `Content-Encoding` stays on
+//! the bytes, so that length, ranges, progress and checksum all count the same bytes.
 
 mod agent;
 mod body;

@@ -21,7 +21,7 @@ const MAX_REQUESTED_BYTES: u64 = 8 << 20;
 /// one connection each read has 2 MiB, a size at which the round trip is negligible.
 const REQUESTS: u64 = 4;
 
-/// Shortest length that reads are limited to, however many connections there are.
+/// Lower limit of the longest read, however many connections there are.
 const MIN_READ_BYTES: u64 = 256 << 10;
 
 /// Creates connections to an export.

@@ -26,7 +26,7 @@ const MAX_DOCUMENT_BYTES: usize = 256 << 10;
 /// never respond.
 pub(crate) const MACHINE_LIMIT: Duration = Duration::from_secs(3);
 
-/// HTTP connector for the library that sends its requests by an [`HttpAgent`].
+/// An HTTP connector through which the library sends its requests by an [`HttpAgent`].
 #[derive(Debug, Clone)]
 pub(crate) struct AgentConnector(HttpAgent);
 

@@ -67,7 +67,8 @@ enum PolicyMode {
 impl ImportPolicy {
     /// The policy of a pod. The author of the DataVolume does not own the node, so only an
     /// identity that was mounted into this pod is used, and only for the cloud's own hosts.
-    /// Secrets come with the endpoint that they are for, and are sent where it says.
+    /// Secrets come with the endpoint that they are for, and are sent to it; without TLS, a
+    /// warning is logged.
     pub fn for_pod(env: &dyn NamedStrings, verifies_tls: bool) -> Self {
         Self {
             face: PolicyMode::Pod,

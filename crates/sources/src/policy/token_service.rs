@@ -11,8 +11,7 @@ use url::{Host, Url};
 use super::{ImportPolicy, PolicyMode, TOKEN_SERVICES};
 use crate::error::invalid_error;
 
-/// Public registries whose token service is not a neighbour, or is a neighbour below a domain that
-/// several owners share.
+/// Public registries and their token services, which are accepted without the rule for neighbours.
 const KNOWN: [(&str, &str); 2] =
     [("registry.gitlab.com", "gitlab.com"), ("registry-1.docker.io", "auth.docker.io")];
 

@@ -1,5 +1,5 @@
-//! The body of a VMware disk, with errors that nbdkit's log explains and a last check with
-//! vSphere.
+//! The body of a VMware disk. Errors include reasons from nbdkit's log, and at the end vSphere is
+//! asked whether the snapshot is unchanged.
 
 use std::sync::Arc;
 

@@ -291,8 +291,8 @@ fn on_exported(
 ) -> Result<ChangedRanges, SourceError> {
     let (exported, told) = (disk.total_bytes().unwrap_or_default(), changes.disk_bytes());
     let agreed = if is_test {
-        // In CDI's tests the plugin serves a file of 46137344 bytes, whatever disk vSphere names:
-        // one of 2 GiB. All changes have to lie in that file. Before anything is written, it is
+        // In CDI's tests the plugin serves a file of 46137344 bytes, although vSphere names a disk
+        // of 2 GiB. All changes have to lie in that file. Before anything is written, it is
         // checked that the target has room for the file.
         ChangedRanges::new(exported, changes.ranges().iter().cloned())
     } else {
@@ -334,8 +334,8 @@ fn tls_config(
     }
 }
 
-/// Fails unless VMware's library supports this architecture; it exists for one only. `rust_name`
-/// is Rust's name of the architecture. The error has Go's name, which users know.
+/// Fails unless this is the architecture that VMware's library exists for. `rust_name` is Rust's
+/// name of the architecture; the error has Go's name, which users know.
 fn check_architecture(rust_name: &str) -> Result<(), SourceError> {
     let name = match rust_name {
         "x86_64" => return Ok(()),

@@ -142,7 +142,7 @@ impl VddkInstallation {
     fn nbdkit_arguments(&self, disk: &NbdkitDisk<'_>, folder: &PrivateFolder) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = ["--foreground", "--readonly", "--verbose"].map(Into::into).into();
         arguments.extend(["--filter=retry", "--filter=cacheextents"].map(Into::into));
-        // Both write a message for each request, which would outnumber all other messages.
+        // Turns off messages that are written for each request, which would outnumber all others.
         arguments.extend(["-D", "nbdkit.backend.datapath=0"].map(Into::into));
         arguments.extend(["-D", "vddk.datapath=0", "-D", "vddk.stats=1"].map(Into::into));
         arguments.extend(["--unix".into(), folder.socket_path().into_os_string()]);

@@ -135,7 +135,7 @@ impl RunningProgram {
             return;
         }
         drop(self.child.stdin.take());
-        // After a child was waited for, its number may already belong to another process.
+        // After a child was waited for, its process ID may already belong to another process.
         if !self.is_kept
             && matches!(self.child.try_wait(), Ok(None))
             && let Err(errno) = kill_process(Pid::from_child(&self.child), Signal::TERM)
