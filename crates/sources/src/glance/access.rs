@@ -87,6 +87,7 @@ impl GlanceAccess {
                 let identity = json!({"methods": ["password"], "password": {"user": user}});
                 (identity, scope.as_ref())
             }
+            // Without a scope to exchange it for, the token is used as it is.
             AuthMethod::Token { token, scope: None } => return TokenQuery::About(token),
             AuthMethod::Token { token, scope } => {
                 let identity = json!({"methods": ["token"], "token": {"id": token.expose()}});

@@ -68,6 +68,7 @@ pub(super) async fn find_disk(
     file: &str,
     checkpoints: &Checkpoints,
 ) -> Result<LocatedDisk, SourceError> {
+    // The UUID may belong to the instance of the machine or to its BIOS.
     let machine = match session.find_machine(uuid, true).await? {
         Some(machine) => Some(machine),
         None => session.find_machine(uuid, false).await?,
