@@ -71,7 +71,7 @@ impl FileSource {
     }
 }
 
-/// The way out for somebody who named a path that cannot be opened.
+/// Returns advice about a path that cannot be opened.
 fn opening_advice(path: &str, error: &io::Error) -> &'static str {
     let has_scheme = path.split_once(':').is_some_and(|(scheme, _)| find_scheme(scheme).is_some());
     match error.kind() {

@@ -175,7 +175,7 @@ impl SourceLocation {
         Some(host).filter(|host| !host.is_empty())
     }
 
-    /// True for what is read from this machine, without a server.
+    /// True for a source on this machine, which needs no server.
     pub fn is_local(&self) -> bool {
         match self {
             Self::File(_) => true,

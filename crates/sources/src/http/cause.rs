@@ -30,7 +30,8 @@ const NOISE: [&str; 9] = [
 /// Message of a proxy tunnel for every failure on the way to the proxy.
 const TUNNEL: &str = "tunnel error: failed to create underlying connection";
 
-/// Words of a tunnel that the proxy refuses, whatever its status is: only that for a missing password has others.
+/// Message of a tunnel that the proxy refuses with any status except the one for a missing
+/// password, which has its own message.
 const TUNNEL_REFUSED: &str = "tunnel error: unsuccessful";
 
 /// The parts of a request that an error message about its failure names.
@@ -136,7 +137,8 @@ fn any_layer(error: &reqwest::Error, test: impl Fn(&(dyn Error + 'static)) -> bo
     error_layers(error).any(test)
 }
 
-/// Where rustls begins to go into details that the advice has in plain words: seconds since 1970, and names as Rust prints them.
+/// Text at which rustls begins details that the advice gives in plain words: seconds since 1970,
+/// and names as Rust prints them.
 const TLS_DETAILS: [&str; 3] =
     [": verification time ", "; certificate is only valid for", "; certificate is not valid for"];
 
@@ -208,13 +210,11 @@ fn failure_cause(error: reqwest::Error, route: &RequestRoute) -> String {
 /// Creates the failure of a connection or body, with a message for the log and the termination
 /// message.
 pub(super) fn transport_failure(error: reqwest::Error, route: &RequestRoute) -> AttemptError {
-    // A certificate does not get better by asking again.
+    // A retry does not fix a certificate.
     let is_final = any_layer(&error, |layer| {
-        // Nor does a proxy allow what it has refused.
+        // A retry does not change a refusal by a proxy either.
         layer.is::<rustls::Error>() || layer.to_string() == TUNNEL_REFUSED
     }) || error.is_builder();
-    // A retry does not fix a certificate.
-    let is_final = any_layer(&error, |layer| layer.is::<rustls::Error>()) || error.is_builder();
     let kind = if error.is_connect() { SourceErrorKind::Connect } else { SourceErrorKind::Io };
     let message = format!("HTTP request errored: {}: {}", route.shown, failure_cause(error, route));
     let error = SourceError::new(kind, message);

@@ -45,7 +45,8 @@ impl NbdConnector {
     /// unavailable.
     pub(super) async fn first_connection(&self) -> Result<NbdConnection, SourceError> {
         let limit = self.retry_policy().idle_limit();
-        // What accepts a connection and then says nothing is another kind of server: it would not greet the second time either.
+        // A server that accepts the connection but sends nothing is not an NBD server. It would not
+        // send a greeting on the second attempt either.
         let passes = |error: &SourceError| error.kind() != SourceErrorKind::Stalled;
         let connecting = self.network.retry_first_request(passes, async || self.connect(limit).await);
         connecting.await

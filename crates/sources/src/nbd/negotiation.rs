@@ -22,7 +22,7 @@ use crate::retry::AttemptError;
 /// than a name and some numbers.
 const MAX_REPLY_BYTES: u32 = 16 << 10;
 
-/// Time for the greeting, which a server sends as soon as it is connected.
+/// Longest wait for the greeting, which a server sends as soon as it is connected.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Maximum number of replies to one option. A server may describe an export in more ways than this

@@ -96,14 +96,11 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
     let (image, backing_file) = loop {
         let head = read_head(file, wanted)?;
         match open_image(format, &head) {
-            // A file that ended before has no more to read, whatever its header announces.
+            // A file that ended earlier has no more of the head, whatever the header says.
             Err(ImageError::ShortHeader { needed, .. })
                 if head.len() == wanted && (wanted as u64 + 1..=MAX_HEAD_BYTES as u64).contains(&needed) =>
             {
                 wanted = usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES);
-            // The file may have more of the head.
-            Err(ImageError::ShortHeader { needed, .. }) if is_more(needed, head.len()) => {
-                head = self::read_head(file, usize::try_from(needed).unwrap_or(MAX_HEAD_BYTES))?;
             }
             opened => break opened?,
         }
@@ -119,11 +116,6 @@ fn inspect_mapped(file: &File, format: Format) -> Result<ImageSummary, Inspectio
     })
 }
 
-/// Returns true if a head of `needed` bytes may be read and is longer than the current head of
-/// `length` bytes. A current head below [`HEAD_BYTES`] is the whole file.
-fn is_more(needed: u64, length: usize) -> bool {
-    needed > length as u64 && length >= HEAD_BYTES && needed <= MAX_HEAD_BYTES as u64
-}
 fn open_image(format: Format, head: &[u8]) -> Result<(Image, Option<String>), ImageError> {
     match Image::open(format, head) {
         Err(ImageError::BackingFile(_)) => {
