@@ -205,22 +205,6 @@ impl CommonCommand {
     }
 }
 
-/// Removes the lines that offer hidden subcommands from a completion script, because help does not
-/// list them either.
-fn without_hidden(command: &Command, script: &[u8]) -> Vec<u8> {
-    let hidden = command.get_subcommands().filter(|command| command.is_hide_set());
-    let offers: Vec<_> = hidden
-        .flat_map(|command| {
-            let name = command.get_name();
-            // The forms in which the scripts for elvish and PowerShell offer a subcommand.
-            [format!("cand {name} "), format!("CompletionResult]::new('{name}'")]
-        })
-        .collect();
-    let script = String::from_utf8_lossy(script);
-    let lines = script.split_inclusive('\n');
-    lines.filter(|line| !offers.iter().any(|offer| line.contains(offer))).collect::<String>().into_bytes()
-}
-
 /// The manual in roff: one page for the program, followed by one page for each subcommand.
 fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
     program.build();
