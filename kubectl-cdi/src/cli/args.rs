@@ -318,7 +318,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// The flags as they were given, for a command that is printed.
+    /// Returns the given flags as text, for a command that is printed for the user.
     pub(super) fn to_words(&self) -> String {
         let file = self.kubeconfig.as_ref().map(|path| path.to_string_lossy().into_owned());
         let flags = [
@@ -337,8 +337,8 @@ impl From<ClusterArgs> for ClusterOptions {
     }
 }
 
-/// A server of objects. CDI takes the first part of the path for the bucket, so that there can be
-/// none here.
+/// Parses the URL of an S3 server. The URL must not have a path, because CDI takes the first part
+/// of the path as the bucket.
 fn endpoint(text: &str) -> Result<Url, String> {
     let wrong = || "use http://HOST, https://HOST, or either with a port".to_owned();
     let url = Url::parse(text).map_err(|_| wrong())?;
@@ -354,14 +354,15 @@ fn endpoint(text: &str) -> Result<Url, String> {
     }
 }
 
-/// A quantity of Kubernetes, in bytes, also as people type it: 10GB are 10G, and 10GiB are 10Gi.
+/// Parses a Kubernetes quantity into bytes. Common spellings are accepted too: 10GB means 10G, and
+/// 10GiB means 10Gi.
 fn size(text: &str) -> Result<u64, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = text.strip_prefix(number).unwrap_or_default();
     let unit = unit.strip_suffix(['B', 'b']).unwrap_or(unit);
     let unit = match unit {
         "K" => "k",
-        // Kubernetes takes m for a thousandth, and no other small letter but k.
+        // In Kubernetes `m` means a thousandth, and `k` is the only lower-case unit of size.
         "ki" | "m" | "mi" | "g" | "gi" | "t" | "ti" | "p" | "pi" => {
             let letter = unit.trim_end_matches('i').to_uppercase();
             let decimal = if letter == "K" { "k" } else { &letter };

@@ -1,4 +1,4 @@
-//! A command that failed: one sentence, and the exit code that goes with it.
+//! Errors of the commands: each has one sentence for the user and an exit code.
 
 use program::command_line::FailedCommand;
 use program::exit::ExitReason;
@@ -10,7 +10,7 @@ use crate::image::ImageFileError;
 use crate::remote::DiskSizeError;
 use crate::send::{ProxySetupError, UploadSendError};
 
-/// A command that failed.
+/// The failure of a command.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PluginCommandError {
     #[error("{0}")]
@@ -32,7 +32,7 @@ pub(super) enum PluginCommandError {
     #[error("stopped by {}{}", signal.name(), advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}")))]
     Signalled {
         signal: StopSignal,
-        /// What goes on, and by which command.
+        /// Tells the user what still runs, or which command resumes the job.
         advice: Option<String>,
     },
     #[error(transparent)]
@@ -42,12 +42,13 @@ pub(super) enum PluginCommandError {
 }
 
 impl PluginCommandError {
-    /// Stopped, with nothing to be continued.
+    /// Creates the error of a command that a signal stopped and that left nothing to resume.
     pub(super) fn from_signal(shutdown: &ShutdownRequest) -> Self {
         Self::with_advice(shutdown, None)
     }
 
-    /// Stopped; the `advice` says what to do next.
+    /// Creates the error of a command that a signal stopped. `advice` tells the user what to do
+    /// next.
     pub(super) fn with_advice(shutdown: &ShutdownRequest, advice: Option<String>) -> Self {
         Self::Signalled { signal: shutdown.first_signal().unwrap_or(StopSignal::Terminate), advice }
     }

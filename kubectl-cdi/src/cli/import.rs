@@ -1,4 +1,4 @@
-//! `kubectl cdi import`.
+//! The command `kubectl cdi import`: creates a volume that CDI fills from a URL.
 
 use std::sync::atomic::Ordering;
 
@@ -20,7 +20,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     let target = arguments.target.to_string();
     let look = format!("kubectl cdi status {target}{}", arguments.cluster.to_words());
     let importing = import_volume(arguments, view.clone());
-    // What was made stays, and the cluster goes on with it.
+    // A signal ends only this program. The new volume stays, and CDI continues the import.
     let result = display.run_watched(view.clone(), || {
         under_signals(importing, |shutdown| {
             let is_begun = view.has_volume.load(Ordering::Relaxed);
@@ -44,7 +44,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     result.map(drop)
 }
 
-/// Imports; `None` if nothing was to be done, else what was.
+/// Runs the import and returns a summary; `None` for a dry run, which has printed the manifest.
 async fn import_volume(
     arguments: ClusterImportArgs,
     view: UploadView,
@@ -83,7 +83,7 @@ async fn import_volume(
     Ok(Some(format!("{} imported into {target}", arguments.url)))
 }
 
-/// The volume that would be made.
+/// Plans the volume. Without `--size` the remote image is inspected for the size of its disk.
 async fn planned_volume(
     arguments: &ClusterImportArgs,
     source: ClusterImport,

@@ -1,4 +1,4 @@
-//! The command line: what each command does.
+//! The commands: one module each, and the helpers that they share.
 
 mod args;
 mod failure;
@@ -29,18 +29,19 @@ use crate::cluster::{
     Cluster, ClusterError, ClusterOptions, ContentSource, VolumeMode, VolumeTarget, WantedVolume,
 };
 
-/// The name in front of error lines.
+/// Program name that precedes error messages.
 const PROGRAM: &str = "kubectl-cdi";
 
-/// The name under which kubectl looks for a program that completes what follows `kubectl cdi`.
+/// Name under which kubectl looks for a program that completes the arguments of `kubectl cdi`.
 const NAME_FOR_KUBECTL: &str = "kubectl_complete-cdi";
 
-/// Time for the cluster to answer a dry run, which does without.
+/// Time limit for the cluster to answer during a dry run, which also works without an answer.
 const DRY_RUN_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Runs the command that `arguments` (without `name`, under which the program was called) ask for.
+/// Runs the command given by `arguments`, which exclude the program name. `name` is the path by
+/// which the program was called.
 pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
-    // Images and the answers of an API server share what a cgroup allows.
+    // Disk images and responses of the API server share the memory that the cgroup allows.
     let allowed = cgroup::memory_bytes().unwrap_or(PROCESS_BYTES);
     MemoryBudget::limit_process(allowed.min(PROCESS_BYTES));
     let is_asked_by_kubectl = Path::new(name).file_name() == Some(OsStr::new(NAME_FOR_KUBECTL));
@@ -54,8 +55,8 @@ pub fn main(name: &OsStr, arguments: &[OsString]) -> ExitCode {
     })
 }
 
-/// The names of DataVolumes and claims, to complete a target on `line`. Empty if the cluster cannot be asked: a shell shows only
-/// candidates.
+/// Lists DataVolumes and claims for the completion of a target on `line`. The list is empty if the
+/// cluster cannot be asked: a shell only shows candidates, so an error would not be seen.
 fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
     let options = ClusterOptions {
         kubeconfig: line.option_value("kubeconfig").map(PathBuf::from),
@@ -66,7 +67,7 @@ fn list_targets(line: &CompletionLine<'_>) -> Vec<String> {
     listing.unwrap_or_default().iter().map(ToString::to_string).collect()
 }
 
-/// Runs `job` until it ends or a signal comes.
+/// Runs `job` until it ends or a signal arrives. In the second case `stopped` makes the error.
 fn under_signals<T>(
     job: impl Future<Output = Result<T, PluginCommandError>>,
     stopped: impl FnOnce(&ShutdownRequest) -> PluginCommandError,
@@ -79,7 +80,7 @@ fn under_signals<T>(
     })
 }
 
-/// Runs a job that leaves nothing behind, and says nothing of its own.
+/// Runs a job that creates nothing in the cluster and displays no progress.
 fn run_quietly<T>(job: impl Future<Output = Result<T, PluginCommandError>>) -> Result<T, PluginCommandError> {
     program::install_provider();
     under_signals(job, PluginCommandError::from_signal)
@@ -90,7 +91,7 @@ fn print_text(text: &str) -> Result<(), PluginCommandError> {
         .map_err(|error: io::Error| PluginCommandError::Output(error.to_string()))
 }
 
-/// A word of a command that is printed, as a shell reads it.
+/// Quotes an argument for a shell, if it needs quotes. For commands that are printed.
 fn shell_word(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=@,+%".contains(c);
     match !word.is_empty() && word.chars().all(is_plain) {
@@ -99,7 +100,8 @@ fn shell_word(word: &str) -> String {
     }
 }
 
-/// The size of a volume for a disk of so many bytes, where no `--size` says it. Only volumes with a `file_system` need to know of it.
+/// Returns the size to request for a disk of `disk_bytes` if `--size` is not given. `file_system`
+/// is only called for volumes that have a file system.
 async fn size_for(
     target: &VolumeTarget,
     arguments: &VolumeArgs,
@@ -114,7 +116,8 @@ async fn size_for(
     request_bytes(target.kind(), disk_bytes, mode, file_system)
 }
 
-/// The file systems of the wanted class for a dry run: CDI's defaults, if the cluster does not answer at once.
+/// Returns the properties of file systems in the storage class `class` for a dry run, or CDI's
+/// defaults if the cluster does not answer within [`DRY_RUN_PATIENCE`].
 async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> FileSystem {
     let asking = async {
         let cluster = Cluster::connect(&arguments.clone().into()).await?;
@@ -132,7 +135,7 @@ async fn dry_run_file_system(arguments: &ClusterArgs, class: Option<&str>) -> Fi
     file_system
 }
 
-/// The volume that the flags ask for, of so many bytes.
+/// Builds the description of a volume of `size_bytes` from the flags.
 fn wanted_volume(
     target: &VolumeTarget,
     source: ContentSource,
@@ -155,7 +158,7 @@ fn wanted_volume(
     }
 }
 
-/// Prints what would be made.
+/// Prints the manifest of the volume as YAML, for a dry run.
 fn print_manifest(wanted: &WantedVolume) -> Result<(), PluginCommandError> {
     let text =
         to_yaml(&build_manifest(wanted)).map_err(|error| PluginCommandError::Output(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! `kubectl cdi status`.
+//! The command `kubectl cdi status`: prints the state of volumes, once or until it is stopped.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::Duration;
@@ -13,10 +13,11 @@ use super::{PROGRAM, print_text};
 use crate::cluster::status::format_table;
 use crate::cluster::{Cluster, StatusRow};
 
-/// Time between two looks of `--watch`.
+/// Interval at which `--watch` asks the cluster.
 const WATCH_PERIOD: Duration = Duration::from_secs(2);
 
-/// Puts the cursor into the first column of the first line, and clears what is below (ECMA-48, CUP and ED).
+/// Moves the cursor to the first column of the first line and clears everything below (ECMA-48,
+/// CUP and ED).
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginCommandError> {
@@ -34,7 +35,8 @@ pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginComm
     })
 }
 
-/// Prints the status again and again: on a terminal one screen, else what has changed. Ends when nobody reads any more.
+/// Prints the status repeatedly: a table on a terminal each time, and otherwise only when the state
+/// has changed. Ends without an error when stdout is closed.
 async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginCommandError> {
     let is_screen = arguments.output.is_none() && io::stdout().is_terminal();
     let mut shown: Option<Vec<StatusRow>> = None;
@@ -55,7 +57,8 @@ async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), P
                 }
                 shown = Some(rows);
             }
-            // The first look tells whether there is a cluster at all.
+            // The first request must succeed: it shows that there is a cluster at all. Later
+            // failures may be temporary.
             Err(error) if error.may_pass() && shown.is_some() => {
                 command_line::print_error(PROGRAM, format_args!("warning: {error}"));
             }

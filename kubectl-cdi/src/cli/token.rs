@@ -1,4 +1,4 @@
-//! `kubectl cdi token`.
+//! The command `kubectl cdi token`: prints an upload token, or a curl command that uses it.
 
 use program::cdi::{CURL, UPLOAD};
 use serde_json::json;
@@ -13,8 +13,9 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     let cluster = Cluster::connect(&arguments.cluster.clone().into()).await?;
     let target = &arguments.target;
     let token = cluster.request_token(target.name()).await?;
-    // CDI gives tokens for claims that do not exist. Behind the request, and no failure of its
-    // own: the right to look is another one.
+    // CDI issues tokens for claims that do not exist, so this looks for the target. The check
+    // follows the token request and its own failure is ignored, because reading the target is a
+    // separate permission.
     if cluster.find_target(target).await.is_ok_and(|found| found.is_empty()) {
         return Err(cluster.not_found(target).into());
     }
@@ -23,7 +24,7 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     match arguments.output {
         Some(TokenFormat::Name) => print_text(&format!("{token}\n")),
         Some(TokenFormat::Json) => {
-            // A token is of use to those who know the way already.
+            // Without the URL the token is still useful to users who know it already.
             let url = upload_url(&cluster, &arguments).await.ok().map(|(url, _)| url);
             let namespace = cluster.namespace();
             let printed = json!({
@@ -43,7 +44,8 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     }
 }
 
-/// The URL of an upload in one request, and what CDI says of itself, as far as that may be asked.
+/// Returns the URL for uploads in one request, and CDI's configuration. With `--uploadproxy-url`
+/// the configuration is optional: it is empty if it cannot be read.
 async fn upload_url(
     cluster: &Cluster,
     arguments: &TokenArgs,
@@ -65,7 +67,8 @@ async fn upload_url(
     Ok((format!("{}{UPLOAD}", proxy.as_str().trim_end_matches('/')), config))
 }
 
-/// The words that name the authority of the upload proxy's certificate to curl: a file that is given, or what CDI's configuration has.
+/// Returns the curl option that names the CA of the upload proxy: the file of `--cacert`, or a
+/// shell expression that reads CDI's configuration. Empty if neither has a CA.
 fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
     match (&arguments.cacert, config.proxy_ca()) {
         (Some(file), _) => format!(" --cacert {}", shell_word(&file.to_string_lossy())),
@@ -77,7 +80,8 @@ fn authority_words(arguments: &TokenArgs, config: &CdiConfig) -> String {
     }
 }
 
-/// The command that uploads a file: all lines with curl that this program prints.
+/// Formats the curl command that uploads a file. All curl commands that this program prints are
+/// made here.
 fn curl_command(token: &str, url: &str, authority: &str) -> String {
     format!("{CURL}{authority} -H 'Authorization: Bearer {token}' {url}")
 }

@@ -1,4 +1,5 @@
-//! `kubectl cdi upload`.
+//! The command `kubectl cdi upload`: creates a volume, or takes an existing one, and sends an
+//! image.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -37,7 +38,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
     let uploading = upload_image(arguments, view.clone());
     let result = display.run_watched(view.clone(), || {
         under_signals(uploading, |shutdown| {
-            // Before the volume is there, there is nothing to go on with.
+            // Without a volume there is nothing to resume yet.
             let is_begun = view.has_volume.load(Ordering::Relaxed);
             let advice = || format!("this goes on where it was: {}", continuation_command(words));
             PluginCommandError::with_advice(shutdown, is_begun.then(advice))
@@ -75,7 +76,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
     result.map(drop)
 }
 
-/// The command that continues the one that was given.
+/// Returns the command line that resumes this upload: the given arguments with `--no-create`.
 fn continuation_command(words: &[OsString]) -> String {
     let mut command = "kubectl cdi".to_owned();
     let words = words.iter().map(|word| word.to_string_lossy());
@@ -86,13 +87,14 @@ fn continuation_command(words: &[OsString]) -> String {
     command
 }
 
-/// Uploads; `None` if nothing was to be done.
+/// Runs the upload; returns `None` for a dry run, which has printed the manifest.
 async fn upload_image(
     arguments: UploadArgs,
     view: UploadView,
 ) -> Result<Option<CompletedUpload>, PluginCommandError> {
     let (path, is_archive) = (arguments.image.clone(), arguments.archive);
-    // The tables of a large image take a while, and signals have to be seen meanwhile.
+    // Opened on a blocking thread, because reading the tables of a large image takes a while and
+    // signals must be handled meanwhile.
     let opened = threads::run_blocking(move || ImageFile::open(&path, is_archive)).await;
     let image = Arc::new(opened.map_err(|error| PluginCommandError::Internal(error.to_string()))??);
     view.total.store(image.identity.bytes, Ordering::Relaxed);
@@ -109,7 +111,7 @@ async fn upload_image(
     view.has_volume.store(true, Ordering::Relaxed);
     let sent = fill_volume(&arguments, &cluster, &proxy, &image, &view).await;
     if let (Err(failed), Some(uid)) = (&sent, made) {
-        // With the same image and volume, another attempt would only be refused again.
+        // Another attempt with the same image and volume would only be rejected again.
         let is_final = matches!(
             failed,
             PluginCommandError::Send(UploadSendError::Refused(_) | UploadSendError::TooSmall(_))
@@ -119,8 +121,8 @@ async fn upload_image(
     sent.map(Some)
 }
 
-/// Removes a volume that was made for a failed upload, if that `is_useless`: else an upload that
-/// resumes needs it.
+/// Removes a volume that was created for a failed upload, if it `is_useless`. Otherwise the volume
+/// stays, because a resumed upload needs it.
 async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_useless: bool) {
     if !is_useless {
         tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
@@ -132,7 +134,7 @@ async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_
     }
 }
 
-/// Waits for the upload pod, sends the image, and waits for CDI.
+/// Waits for the upload pod, sends the image, and waits until CDI reports the volume as filled.
 async fn fill_volume(
     arguments: &UploadArgs,
     cluster: &Cluster,
@@ -146,9 +148,9 @@ async fn fill_volume(
         .wait_for_upload_ready(target, patience, |waiting| watch.set_wait_reason(waiting.to_string()))
         .await?;
     let place = match (found.claim_uid(target)?, state_folder()) {
-        // A tar has none: no server takes it in parts.
+        // Archives have no ledger, because no server supports resumable uploads of them.
         (Some(uid), Some(states)) if !arguments.archive => {
-            // On a thread of its own, since a network's file system may hang.
+            // Opened on a blocking thread, because a network file system may hang.
             let opening = threads::run_blocking(move || LockedFile::open(&states, &uid)).await;
             let opened = opening.map_err(|error| PluginCommandError::Internal(error.to_string()))?;
             opened.map_err(UploadSendError::from)?
@@ -172,7 +174,8 @@ async fn fill_volume(
     Ok(sent)
 }
 
-/// Makes the volume and returns its UID, or looks whether the one that is there will do.
+/// Creates the volume and returns its UID. With `--no-create` checks instead that the existing
+/// volume is suitable, and returns `None`.
 async fn prepare_volume(
     cluster: &Cluster,
     config: &CdiConfig,
@@ -188,7 +191,7 @@ async fn prepare_volume(
         check_room(&found, config, arguments, image)?;
         return Ok(None);
     }
-    // Before a volume is made in vain.
+    // Checked first, so that no volume is created if the proxy is not trusted.
     proxy.check_certificate().await?;
     let class = volume.storage_class.as_deref();
     let file_system = async || cluster.file_system(config, class).await;
@@ -196,7 +199,7 @@ async fn prepare_volume(
     Ok(Some(cluster.create_volume(&wanted).await?))
 }
 
-/// The volume that would be made.
+/// Plans the volume. Its size is `--size`, or what the disk of the image needs.
 async fn planned_volume(
     arguments: &UploadArgs,
     image: &Arc<ImageFile>,
@@ -228,18 +231,18 @@ async fn planned_volume(
     Ok(wanted_volume(target, ContentSource::Upload, volume, arguments.archive, size))
 }
 
-/// Reads the image to its end, where the size of its disk is told.
+/// Reads the whole image to find the size of its disk, and shows that as the reason for waiting.
 async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
     view.watch.set_wait_reason("reading the image: how large its disk is, only its end tells");
     let stop = CancellationToken::new();
-    // Ends the thread, whatever ends the wait for it.
+    // Stops the blocking thread however this function ends, also by a signal.
     let _guard = stop.clone().drop_guard();
     let image = Arc::clone(image);
     let measuring = threads::run_blocking(move || image.measure_bytes(stop)).await;
     Ok(measuring.map_err(|error| PluginCommandError::Internal(error.to_string()))??)
 }
 
-/// Fails with both numbers if the disk does not fit into the claim, as far as both are known.
+/// Fails with both sizes if the disk does not fit into the claim. Passes if a size is not known.
 fn check_room(
     found: &TargetObjects,
     config: &CdiConfig,
@@ -276,7 +279,7 @@ fn proxy_client(arguments: &UploadArgs, config: &CdiConfig) -> Result<ProxyClien
     Ok(ProxyClient::new(&url, &trust)?)
 }
 
-/// The folder for what programs remember (XDG Base Directory Specification 0.8).
+/// Returns the user's directory for state files (XDG Base Directory Specification 0.8).
 fn state_folder() -> Option<PathBuf> {
     let named = ProcessEnv.get("XDG_STATE_HOME").map(PathBuf::from);
     let named = named.filter(|path| path.is_absolute());

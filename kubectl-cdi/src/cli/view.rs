@@ -1,4 +1,4 @@
-//! A running upload in numbers, words and events.
+//! The progress of an upload or an import, for the progress display and for JSON events.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,11 +9,11 @@ use serde::Serialize;
 use crate::cluster::ImportProgress;
 use crate::send::UploadWatch;
 
-/// A line of `--progress json`. Documented in `docs/kubectl-cdi.md`.
+/// An event line of `--progress json`, documented in `docs/kubectl-cdi.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum UploadEvent<'a> {
-    /// Once a second.
+    /// Emitted once a second.
     Progress {
         image_bytes: u64,
         image_total: u64,
@@ -21,7 +21,7 @@ pub(super) enum UploadEvent<'a> {
         waiting_for: Option<String>,
         waiting: Option<WaitEvent>,
     },
-    /// The last line of a success.
+    /// The last line of a successful upload.
     Done {
         target: String,
         image_bytes: u64,
@@ -32,24 +32,24 @@ pub(super) enum UploadEvent<'a> {
         retries: u64,
         warnings: Vec<String>,
     },
-    /// The last line of an import that has succeeded.
+    /// The last line of a successful import.
     Imported { target: &'a str, warnings: Vec<String> },
-    /// The last line of a failure.
+    /// The last line of a failed upload or import.
     Error { message: String, code: u8, retries: u64, warnings: Vec<String> },
 }
 
-/// The view of an upload that is displayed.
+/// The state of a job that is displayed, shared between the job and the display.
 #[derive(Clone, Default)]
 pub(super) struct UploadView {
     pub(super) watch: Arc<UploadWatch>,
-    /// Bytes of the image; 0 until they are known.
+    /// Size of the image in bytes (of the disk, for an import); 0 until it is known.
     pub(super) total: Arc<AtomicU64>,
-    /// True from the moment on at which there is a volume that can be filled.
+    /// True once a volume exists that can be filled.
     pub(super) has_volume: Arc<AtomicBool>,
 }
 
 impl UploadView {
-    /// Shows how far CDI is with an import: as bytes of the disk, and in words.
+    /// Shows the progress of an import: in bytes of the disk, and as a sentence.
     pub(super) fn show_import(&self, progress: &ImportProgress) {
         self.total.store(progress.disk_bytes.unwrap_or(0), Ordering::Relaxed);
         self.watch.set_position(progress.filled_bytes().unwrap_or(0));
