@@ -1,4 +1,4 @@
-//! The file that is sent: what it is, how large its disk is, and whether it changed.
+//! The local file to upload: its format, the size of its disk, and whether it changes meanwhile.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,26 +19,27 @@ use sources::file::FileSource;
 use sources::scheme::find_scheme;
 use tokio_util::sync::CancellationToken;
 
-/// The facts by which a file is known to be the same one, unchanged.
+/// Identifies a file and its state. Equal identities mean the same, unchanged file, so that
+/// another process can resume its upload.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FileIdentity {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
-    /// Nanoseconds since 1970 at which it was changed last.
+    /// Time of the last modification, in nanoseconds since 1970.
     pub(crate) changed: i64,
     pub(crate) inode: u64,
 }
 
-/// An image file, or an archive.
+/// An opened disk image or tar archive.
 #[derive(Debug)]
 pub(crate) struct ImageFile {
     pub(crate) file: File,
     pub(crate) identity: FileIdentity,
-    /// None of an archive.
+    /// What the inspection has found; `None` for an archive.
     facts: Option<Inspection>,
 }
 
-/// A file that cannot be sent.
+/// Reasons why a file cannot be uploaded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageFileError {
     #[error("cannot read {}: {}; check the path", path.display(), errno_text(error))]
@@ -57,12 +58,13 @@ pub(crate) enum ImageFileError {
     Useless { path: PathBuf, reason: String },
     #[error("{} was changed while it was sent: upload it again", .0.display())]
     Changed(PathBuf),
-    /// The receiver of the bytes is gone.
+    /// The consumer of the stream was dropped.
     #[error("the upload was stopped")]
     Gone(#[from] OutletClosedError),
 }
 
-/// Why an image is refused; CDI's words for an empty one are about its header.
+/// Returns the reason why an image is rejected. An empty image gets its own sentence, because
+/// CDI's message for it is about the header.
 pub(crate) fn refusal_text(error: &datapath::Error) -> String {
     match error {
         datapath::Error::Decode(DecodeError::Empty) => {
@@ -73,7 +75,8 @@ pub(crate) fn refusal_text(error: &datapath::Error) -> String {
 }
 
 impl ImageFile {
-    /// Opens a file; of an image its head and tables are looked at.
+    /// Opens a file. The header and the tables of a disk image are inspected; an archive is only
+    /// checked for being a tar.
     pub(crate) fn open(path: &Path, is_archive: bool) -> Result<Self, ImageFileError> {
         if path == Path::new("-") {
             return Err(ImageFileError::StandardInput);
@@ -83,7 +86,8 @@ impl ImageFile {
             None => ImageFileError::Unreadable { path: path.to_owned(), error },
         };
         let absolute = fs::canonicalize(path).map_err(unreadable)?;
-        // Before it is opened: a pipe would wait for somebody who writes.
+        // Checked before opening, because opening a pipe blocks until another process writes to
+        // it.
         if !fs::metadata(&absolute).map_err(unreadable)?.is_file() {
             return Err(ImageFileError::NoFile(path.to_owned()));
         }
@@ -96,7 +100,7 @@ impl ImageFile {
             FileSource::open(&identity.path, CancellationToken::new()).map_err(datapath::Error::from)?;
         let facts = inspect_image(&source, PayloadKind::Image(None), &ReadOptions::default());
         if is_archive {
-            // Whatever else is wrong with an archive, the server says.
+            // All other defects of an archive are reported by the server.
             return match facts.ok().and_then(|facts| non_archive(&file, &facts)) {
                 Some(what) => Err(ImageFileError::NotArchive { path: path.to_owned(), what }),
                 None => Ok(Self { file, identity, facts: None }),
@@ -112,29 +116,33 @@ impl ImageFile {
         }
     }
 
-    /// Bytes of the disk in it, if that can be known without reading everything.
+    /// Returns the size of the disk in bytes, if it is known without reading the whole image.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         self.facts.as_ref()?.virtual_size
     }
 
-    /// Bytes of the disk in it, for which all of it is read; that takes a while. Ends early when `stop` is cancelled.
+    /// Reads the whole image to find the size of its disk in bytes. This may take long; it ends
+    /// early when `stop` is cancelled.
     pub(crate) fn measure_bytes(&self, stop: CancellationToken) -> Result<u64, ImageFileError> {
         let source = FileSource::open(&self.identity.path, stop.clone()).map_err(datapath::Error::from)?;
         Ok(measure_image(&source, PayloadKind::Image(None), &ReadOptions::with_stop(stop))?)
     }
 
-    /// True if it is worth to be compressed on the way: it is not, as a whole.
+    /// Returns true if the image is not compressed as a whole, so that compressing the stream is
+    /// worthwhile.
     pub(crate) fn is_plain(&self) -> bool {
         self.facts.as_ref().is_some_and(|facts| facts.layers.is_empty())
     }
 
-    /// True if it is a raw disk as it is, all of it.
+    /// Returns true for an uncompressed raw disk. Its bytes are the bytes of the volume.
     pub(crate) fn is_raw(&self) -> bool {
         let is_raw = |facts: &Inspection| facts.layers.is_empty() && facts.format == Format::Raw;
         self.facts.as_ref().is_some_and(is_raw)
     }
 
-    /// Marks of a raw disk of which an upload server may have everything before `offset`: many where it is likely, fewer before.
+    /// Computes checksums of prefixes of a raw disk, for an upload server that may have everything
+    /// before `offset`. The prefixes end closely together just before `offset`, where the server's
+    /// data most likely ends, and with growing distances further back.
     pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, ImageFileError> {
         let last = offset / MARK_BYTES * MARK_BYTES;
         let mut ends = Vec::new();
@@ -152,7 +160,8 @@ impl ImageFile {
         ImageFileError::Unreadable { path: self.identity.path.clone(), error }
     }
 
-    /// Reads the stream from `offset` on, without its holes: all of the image but what the server `kept`.
+    /// Reads the image from `offset` of the stream on. Holes are passed as zeros without being
+    /// read, and the part that the server has `kept` is skipped.
     pub(crate) fn read_from(
         &self,
         offset: u64,
@@ -164,7 +173,7 @@ impl ImageFile {
         let mut reader = local.chunk_reader(PIECE_BYTES);
         reader.skip_to(kept.in_image(offset));
         loop {
-            // To the end of the first part, if it is not the whole.
+            // Bytes up to the point where the kept part begins, or no limit after it.
             let left = kept.bytes_left(reader.position());
             let Some(part) = reader.next_part().map_err(unreadable)? else {
                 break;
@@ -189,7 +198,7 @@ impl ImageFile {
         self.check_unchanged()
     }
 
-    /// An error if the file is another one by now.
+    /// Fails if the size or the modification time has changed since the file was opened.
     pub(crate) fn check_unchanged(&self) -> Result<(), ImageFileError> {
         match file_identity(self.identity.path.clone(), &self.file) {
             Ok(now) if now == self.identity => Ok(()),
@@ -198,24 +207,25 @@ impl ImageFile {
     }
 }
 
-/// The part of an image that the server has of an earlier upload, and that is no part of the stream: what lies between its first
-/// [`HELD_BYTES`] and an end. Nothing by default.
+/// The part of an image that the server has kept from an earlier upload, and that the stream
+/// leaves out: everything between the first [`HELD_BYTES`] and an end offset. Empty by default.
+/// The first [`HELD_BYTES`] are always sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct KeptPrefix(u64);
 
 impl KeptPrefix {
-    /// Everything before `end`, but for the first [`HELD_BYTES`].
+    /// The part before `end`, without the first [`HELD_BYTES`].
     pub(crate) fn ending_at(end: u64) -> Self {
         Self(end)
     }
 
-    /// The end; 0 if nothing is kept.
+    /// Returns the end offset of the part; 0 if nothing is kept.
     pub(crate) fn end_offset(self) -> u64 {
         self.0
     }
 
-    /// The place in the image of a byte of the stream.
+    /// Converts an offset in the stream to an offset in the image.
     pub(crate) fn in_image(self, offset: u64) -> u64 {
         match offset {
             before if before < HELD_BYTES => before,
@@ -223,7 +233,7 @@ impl KeptPrefix {
         }
     }
 
-    /// Bytes from this place in the image on that belong to the stream.
+    /// Returns how many bytes from this offset of the image on belong to the stream without a gap.
     fn bytes_left(self, offset: u64) -> u64 {
         match offset < self.0 {
             true => HELD_BYTES.saturating_sub(offset),
@@ -232,14 +242,15 @@ impl KeptPrefix {
     }
 }
 
-/// The address that a cluster could fetch, if that is what stands in the place of a file.
+/// Returns `path` as an address if it is a URL that a cluster can fetch, and not a local file.
 fn remote_address(path: &Path) -> Option<&str> {
     let address = path.to_str()?;
     let scheme = find_scheme(address.split_once("://")?.0)?;
     scheme.is_for_clusters.then_some(address)
 }
 
-/// The name of what `file` is, if that is not a tar. Of a compressed file only images are told from a tar.
+/// Describes the content of `file` if it is not a tar. In a compressed file only disk images can
+/// be told from a tar.
 fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     if facts.format != Format::Raw {
         return Some(format!("an image of the format {}", facts.format));
@@ -249,11 +260,13 @@ fn non_archive(file: &File, facts: &Inspection) -> Option<String> {
     (is_plain && !is_tar_header(&header)).then(|| "a raw disk, or another kind of file".to_owned())
 }
 
-/// Bytes of a header, and the place of its checksum (POSIX.1-2024, pax, "ustar Interchange Format").
+/// Size of a tar header and position of its checksum (POSIX.1-2024, pax, "ustar Interchange
+/// Format").
 const TAR_HEADER_BYTES: usize = 512;
 const TAR_CHECKSUM: Range<usize> = 148..156;
 
-/// True for a header whose checksum is right, and for the zeros of an empty archive. Tars older than POSIX have no magic number.
+/// Returns true for a header with a valid checksum, and for the zeros of an empty archive. The
+/// magic number is not checked, because archives older than POSIX do not have it.
 fn is_tar_header(header: &[u8; TAR_HEADER_BYTES]) -> bool {
     let digits: String = header[TAR_CHECKSUM].iter().map(|byte| char::from(*byte)).collect();
     let stored = u32::from_str_radix(digits.trim_matches([' ', '\0']), 8);
@@ -283,7 +296,8 @@ mod tests {
     #[test]
     fn what_is_kept_is_left_out_of_the_stream() {
         const MIB: usize = 1 << 20;
-        // A hole from before the end of the first part to behind that of what is kept, and data around it.
+        // A hole that begins within the first MiB and ends after 9 MiB, with data around it: it
+        // spans the kept parts that end at 2 and 8 MiB.
         let mut content = vec![7; 12 * MIB];
         content[MIB / 2 + 5..9 * MIB + 3].fill(0);
         let folder = tempfile::tempdir().unwrap();
@@ -354,7 +368,8 @@ mod tests {
             image.prefix_marks((1 << 30) - 1).unwrap().into_iter().map(PrefixCrc::end_offset).collect();
         assert!(ends.is_sorted() && ends.len() < MAX_MARKS);
         assert_eq!(ends.last(), Some(&((1 << 30) - MARK_BYTES)));
-        // What comes again is an eighth of what was on its way, and a mark.
+        // The distance between two marks is what has to be sent again at most: an eighth of the
+        // distance to the end, and one mark.
         let far = |pair: &[u64]| pair[1] - pair[0] > ((1 << 30) - pair[1]) / 8 + MARK_BYTES;
         assert!(!ends.windows(2).any(far), "{ends:?}");
     }

@@ -1,10 +1,11 @@
-//! `kubectl-cdi`: uploads and imports of disk images, from a laptop.
+//! `kubectl-cdi`: a kubectl plugin that uploads disk images from the user's machine into volumes
+//! of a cluster with CDI, and starts imports of remote images.
 //!
 //! ```text
-//!  cli ─► image     what the file is, and how large its disk
-//!      ├► remote    how large the disk at a URL is
-//!      ├► cluster   DataVolumes, claims, tokens, what is being waited for
-//!      └► send      the bytes: without zeros, compressed if the network is slow, from where the server is
+//!  cli ─► image     the local file: its format, and the size of its disk
+//!      ├► remote    the size of the disk in an image at a URL
+//!      ├► cluster   DataVolumes, claims, tokens, and what CDI is waiting for
+//!      └► send      the upload: resumable, without zeros, compressed if the network is slow
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! An image at a URL: the size of its disk, as far as a look from here can tell.
+//! Finds the size of the disk in an image at a URL, as far as this machine can reach the image.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,25 +20,26 @@ use tokio_util::sync::CancellationToken;
 
 use crate::image::refusal_text;
 
-/// Time for the look: a few short requests, and what a slow server takes for them. A person waits.
+/// Time limit for inspecting a remote image: a few short requests, with an allowance for slow
+/// servers. It is short because a user is waiting.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The beginning of the address of a container image in a registry.
+/// URL prefix of a container image in a registry.
 const REGISTRY: &str = "docker://";
 
-/// A disk whose size is not known.
+/// Reasons why the size of a remote disk is not known.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskSizeError {
-    /// It cannot be looked at.
+    /// The image cannot be inspected from this machine.
     #[error("how large the disk is cannot be told from here: {0}; give --size")]
     Unknown(String),
-    /// A server that has no such image.
+    /// The server does not have the image (HTTP 404 or 410).
     #[error("there is no image at that address: {0}; check the URL")]
     NotFound(String),
-    /// An image that no import takes.
+    /// The image is one that every import would reject.
     #[error("the image would be refused: {0}")]
     Refused(String),
-    /// A bug.
+    /// A bug in this program.
     #[error("{0}")]
     Internal(String),
 }
@@ -67,14 +68,15 @@ impl From<SourceError> for DiskSizeError {
     }
 }
 
-/// Bytes of the disk in the image at `url`, which is trusted by the system's authorities.
+/// Returns the size in bytes of the disk in the image at `url`. Servers are verified against the
+/// system's certificate authorities.
 pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
-    // The others want credentials, which are in a Secret of the cluster.
+    // The other schemes need credentials, which are in a Secret of the cluster.
     if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
         return Err(DiskSizeError::Unknown("only http://, https:// and docker:// are looked at".to_owned()));
     }
     let stop = CancellationToken::new();
-    // Ends the thread, whatever ends the wait for it.
+    // Stops the blocking thread however this function ends, also by the timeout.
     let _guard = stop.clone().drop_guard();
     let (url, handle) = (url.to_owned(), Handle::current());
     let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));
