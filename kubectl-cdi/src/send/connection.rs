@@ -1,4 +1,4 @@
-//! Requests to the upload proxy: HTTP/1.1 over TLS, one connection for each.
+//! Requests to the upload proxy: HTTP/1.1 over TLS, with a new connection for each request.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,24 +16,24 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use url::Url;
 
-/// Time for which a proxy may answer the question for its certificate.
+/// Time limit for the connection that checks the proxy's certificate.
 const CHECK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Bytes in the system's buffer that are not on their way yet, at most: they are lost with a connection, and were counted as sent. That
-/// buffer may have 4 MiB otherwise.
+/// Limit for unsent bytes in the socket's send buffer, which may hold 4 MiB otherwise. These bytes
+/// are counted as sent, and they are lost if the connection breaks.
 #[cfg(target_os = "linux")]
 const UNSENT_BYTES: u32 = 256 << 10;
 
-/// The certificates that the proxy's is checked against.
+/// How the proxy's certificate is verified.
 #[derive(Debug, Clone)]
 pub(crate) enum ProxyTrust {
-    /// Those of the system, and these in PEM.
+    /// Against the system's root certificates and these additional ones (PEM), which may be empty.
     Roots(Vec<u8>),
-    /// None: whoever answers is believed.
+    /// Not at all: any certificate is accepted.
     Everyone,
 }
 
-/// A proxy that cannot be one.
+/// Reasons why the upload proxy cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxySetupError {
     #[error("{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT")]
@@ -50,31 +50,31 @@ pub(crate) enum ProxySetupError {
     Untrusted { url: String, words: String },
 }
 
-/// The upload proxy.
+/// A client of the upload proxy.
 pub(crate) struct ProxyClient {
     server: HttpsServer,
-    /// True once there was a connection.
+    /// True once a connection was established.
     was_reached: AtomicBool,
 }
 
-/// An answer.
+/// A response of the proxy, or of the upload server behind it.
 #[derive(Debug, Clone)]
 pub(crate) struct ProxyResponse {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
-    /// The server's words about it, on one line; maybe none.
+    /// The message in the body, on one line; it may be empty.
     pub(crate) words: String,
 }
 
 impl ProxyResponse {
-    /// The number in a header.
+    /// Returns the value of a numeric header; `None` if it is absent or malformed.
     pub(crate) fn header_number(&self, name: &HeaderName) -> Option<u64> {
         self.headers.get(name)?.to_str().ok()?.parse().ok()
     }
 }
 
 impl ProxyClient {
-    /// The proxy at `url`.
+    /// Creates a client of the proxy at `url`. Does not connect yet.
     pub(crate) fn new(url: &str, trust: &ProxyTrust) -> Result<Self, ProxySetupError> {
         let wrong = || ProxySetupError::Url(url.to_owned());
         let parsed = Url::parse(url).map_err(|_| wrong())?;
@@ -89,18 +89,18 @@ impl ProxyClient {
         })
     }
 
-    /// The URL, for people.
+    /// Returns the URL for messages, without a trailing slash.
     pub(crate) fn display_url(&self) -> &str {
         self.server.url().as_str().trim_end_matches('/')
     }
 
-    /// True if it was there once.
+    /// Returns true if at least one connection was established.
     pub(crate) fn was_reached(&self) -> bool {
         self.was_reached.load(Ordering::Relaxed)
     }
 
-    /// Connects once. A proxy that cannot be reached now may be reached later; only its
-    /// certificate is final.
+    /// Connects once and fails only if the certificate is not trusted. All other failures are
+    /// ignored, because a proxy that cannot be reached now may be reached later.
     pub(crate) async fn check_certificate(&self) -> Result<(), ProxySetupError> {
         match timeout(CHECK_PATIENCE, self.connect::<Empty<Bytes>>()).await {
             Ok(Err(NoResponseError::Untrusted(words))) => Err(self.untrusted_error(words)),
@@ -108,12 +108,12 @@ impl ProxyClient {
         }
     }
 
-    /// The failure to trust this proxy, in the words of TLS.
+    /// Creates the error for an untrusted certificate; `words` are the message of the TLS library.
     pub(crate) fn untrusted_error(&self, words: String) -> ProxySetupError {
         ProxySetupError::Untrusted { url: self.display_url().to_owned(), words }
     }
 
-    /// Sends a request and gives its answer, which may come before all of `body` is sent.
+    /// Sends a request and returns the response, which may arrive before all of `body` is sent.
     pub(crate) async fn send_request<B>(
         &self,
         method: Method,
@@ -126,7 +126,8 @@ impl ProxyClient {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let request = self.build_request(method, path, headers, body)?;
-        // Dropped with this call: an answer may come before the end of the body, which nobody would take then.
+        // The connection is dropped when this function returns. The response may arrive before the
+        // end of the body, and then nobody reads the rest.
         let mut connection = self.connect().await?;
         let response = connection.send_request(request).await?;
         let (status, headers) = (response.status(), response.headers().clone());
@@ -144,7 +145,7 @@ impl ProxyClient {
         headers: &[(HeaderName, HeaderValue)],
         body: B,
     ) -> Result<Request<B>, NoResponseError> {
-        // A proxy may be below a path (an ingress).
+        // The proxy may be below a path, for example behind an ingress.
         let path = format!("{}{path}", self.server.url().path().trim_end_matches('/'));
         let request = self.server.build_request(method, &path, body);
         let mut request = request.map_err(|error| NoResponseError::Broken(error.to_string()))?;
@@ -163,7 +164,8 @@ impl ProxyClient {
     }
 }
 
-/// Has the system keep few bytes that are not on their way yet. Only makes a cut cheaper.
+/// Limits the unsent bytes in the socket's send buffer. Errors are ignored, because the limit only
+/// makes a broken connection cheaper.
 fn limit_unsent(stream: &TcpStream) {
     #[cfg(target_os = "linux")]
     socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES).ok();
@@ -171,7 +173,7 @@ fn limit_unsent(stream: &TcpStream) {
     let _ = stream;
 }
 
-/// The system's roots, with the certificates of `pem` if there are any.
+/// Loads the system's root certificates and adds the certificates of `pem`, if there are any.
 fn load_roots(pem: &[u8]) -> Result<TrustedRoots, ProxySetupError> {
     let mut roots = TrustedRoots::from_system();
     if !pem.is_empty() && roots.add_pem(pem) == 0 {

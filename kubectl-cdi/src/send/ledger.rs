@@ -1,7 +1,9 @@
-//! What was sent of an image, piece by piece: from here an upload goes on in the middle, also in another process.
+//! A record of the pieces of an image that were sent. With it an upload can resume in the middle,
+//! also in another process.
 //!
-//! The stream is made anew each time. A piece that was sent in part has to come out as it was, so its place, its length and
-//! whether it was compressed are written down before its first byte leaves; what follows it may be encoded otherwise than before.
+//! The stream is encoded again after each interruption. A piece that was sent in part must come
+//! out with the same bytes, so its offset, its length and whether it was compressed are written
+//! down before its first byte is sent. The pieces after it may be encoded differently than before.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -16,34 +18,35 @@ use serde::{Deserialize, Serialize};
 use super::location::UploadLocation;
 use crate::image::{FileIdentity, KeptPrefix};
 
-/// Records that are kept: a GiB of the image. The server is behind by what is on its way, which is some MiB.
+/// Limit for the records in memory, enough for a GiB of the image. The server lags behind only by
+/// the bytes in flight, which are some MiB.
 const MAX_RECORDS: usize = 4096;
 
-/// The checksum of the stream: it is damage that is looked for, and SHA-256 takes more time than all the rest of an upload where the
-/// processor has no instructions for it.
+/// The checksum of the stream. A CRC suffices, because it guards against damage. SHA-256 would
+/// take more time than the rest of the upload on processors without instructions for it.
 const CHECKSUM: CrcAlgorithm = CrcAlgorithm::Crc64Nvme;
 
-/// Its name in headers.
+/// The name of the checksum in headers.
 pub(crate) const CHECKSUM_NAME: &str = "crc64nvme";
 
-/// Which upload it is, of what. The first line of the file.
+/// The first line of the ledger file: identifies the upload and the image.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LedgerHeader {
     version: String,
     image: FileIdentity,
-    /// True if the stream is in zstd.
+    /// True if the stream is compressed with zstd.
     pub(crate) is_encoded: bool,
     /// The path of the upload at the proxy.
     pub(crate) location: UploadLocation,
-    /// The part of the image that is no part of the stream.
+    /// The part of the image that the server has already, and that the stream leaves out.
     pub(crate) kept: KeptPrefix,
 }
 
-/// The beginning of a piece.
+/// The state of the stream at the beginning of a piece.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LedgerRecord {
     passed: PassedPiece,
-    /// State of the checksum before it.
+    /// State of the checksum before the piece.
     crc: u64,
 }
 
@@ -84,21 +87,22 @@ const fn kind_name(kind: PieceKind) -> &'static str {
 /// The pieces that were sent, in memory and in a file.
 pub(crate) struct PieceLedger {
     records: VecDeque<LedgerRecord>,
-    /// The checksum of the stream so far, and its bytes.
+    /// Checksum of the stream so far.
     crc: crc_fast::Digest,
+    /// Length of the stream so far, in bytes.
     position: u64,
-    /// The part of the image that is no part of the stream.
+    /// The part of the image that the server has already, and that the stream leaves out.
     kept: KeptPrefix,
-    /// Bytes of earlier streams that are there and need not come again.
+    /// Bytes of earlier streams that the server has kept and that are not sent again.
     saved: u64,
-    /// Counts the streams, of which the last one alone may go on.
+    /// Generation of the current stream. Streams of older generations must stop.
     turn: u64,
-    /// None where there is no place for it: this process alone can continue the upload.
+    /// `None` if the file cannot be used. Then only this process can resume the upload.
     file: Option<File>,
 }
 
 impl PieceLedger {
-    /// A ledger of nothing yet, that is kept in `file` if there is one.
+    /// Creates an empty ledger, which is also written to `file` if there is one.
     pub(crate) fn new(file: Option<File>) -> Self {
         Self {
             records: VecDeque::new(),
@@ -111,7 +115,8 @@ impl PieceLedger {
         }
     }
 
-    /// Forgets everything: another upload begins, at `location` of the proxy, of all of the image but what is `kept`.
+    /// Forgets all pieces and begins a new upload, at `location` of the proxy. It sends all of the
+    /// image except what is `kept`.
     pub(crate) fn begin_upload(
         &mut self,
         image: &FileIdentity,
@@ -121,7 +126,7 @@ impl PieceLedger {
     ) {
         let mut saved = 0;
         if kept.end_offset() > 0 && kept.end_offset() >= self.kept.end_offset() {
-            // The first part of it came again.
+            // The first HELD_BYTES are sent again, so they do not count as saved.
             let there = self.stream_offset_of(kept.end_offset());
             saved = self.saved + there.saturating_sub(HELD_BYTES);
         }
@@ -140,16 +145,17 @@ impl PieceLedger {
         });
     }
 
-    /// Reads what another process has left in the file, if it was about the same image.
+    /// Reads what another process has written to the file; `None` if it is about another image, or
+    /// another version has written it.
     pub(crate) fn load_file(&mut self, image: &FileIdentity) -> Option<LedgerHeader> {
         let file = self.file.as_ref()?;
         let mut lines = BufReader::new(file).lines().map_while(Result::ok);
         let upload: LedgerHeader = serde_json::from_str(&lines.next()?).ok()?;
-        // Another version may compress otherwise.
+        // Another version may compress a piece to different bytes.
         if upload.image != *image || upload.version != *program::VERSION {
             return None;
         }
-        // The last line may be cut.
+        // The last line may be truncated, so reading stops at the first malformed line.
         let records: Vec<_> = lines.map_while(|line| LedgerRecord::parse_line(&line)).collect();
         for record in records {
             self.push_record(record);
@@ -158,13 +164,13 @@ impl PieceLedger {
         Some(upload)
     }
 
-    /// True if the file says nothing: no upload was begun.
+    /// Returns true if the file exists and is empty: no upload was begun.
     pub(crate) fn is_blank(&self) -> bool {
         let metadata = self.file.as_ref().and_then(|file| file.metadata().ok());
         metadata.is_some_and(|metadata| metadata.len() == 0)
     }
 
-    /// Writes a piece down before it is sent.
+    /// Records a piece. Must be called before its first byte is sent.
     pub(crate) fn note_piece(&mut self, passed: PassedPiece) {
         let record = LedgerRecord { passed, crc: self.crc.get_state() };
         self.push_record(record);
@@ -179,7 +185,8 @@ impl PieceLedger {
     }
 
     fn push_record(&mut self, record: LedgerRecord) {
-        // What followed before a return was another stream.
+        // After a return to an earlier offset, the records at and after it describe a stream that
+        // was abandoned.
         while self.records.back().is_some_and(|last| last.passed.stream_offset >= record.passed.stream_offset)
         {
             self.records.pop_back();
@@ -190,14 +197,15 @@ impl PieceLedger {
         }
     }
 
-    /// The next bytes of the stream.
+    /// Adds the next bytes of the stream to its checksum and its length.
     pub(crate) fn pass_bytes(&mut self, bytes: &[u8]) {
         self.crc.update(bytes);
         self.position += bytes.len() as u64;
     }
 
-    /// Goes back to the piece in which the byte at `offset` of the stream lies, or which ends there; `None` if no piece is known that
-    /// may be it. It has to come next, as it was.
+    /// Goes back to the piece that contains the byte at `offset` of the stream, or that begins or
+    /// ends there. The caller must send this piece next, encoded as it was. Returns `None` if no
+    /// record of such a piece is left.
     pub(crate) fn return_to(&mut self, offset: u64) -> Option<PassedPiece> {
         while self.records.back().is_some_and(|last| last.passed.stream_offset > offset) {
             self.records.pop_back();
@@ -208,46 +216,49 @@ impl PieceLedger {
         Some(passed)
     }
 
-    /// The part of the image that is no part of the stream.
+    /// The part of the image that the server has already, and that the stream leaves out.
     pub(crate) fn kept_prefix(&self) -> KeptPrefix {
         self.kept
     }
 
-    /// Bytes of earlier streams that are there and need not come again.
+    /// Bytes of earlier streams that the server has kept and that are not sent again.
     pub(crate) fn saved_bytes(&self) -> u64 {
         self.saved
     }
 
-    /// The place in the image up to which all was sent, or is kept.
+    /// Returns the offset in the image up to which everything was sent or is kept. The last piece
+    /// does not count, because it may have been sent in part.
     pub(crate) fn image_offset(&self) -> u64 {
         let sent = self.records.back().map_or(0, |last| last.passed.offset);
         self.kept.in_image(sent).max(self.kept.end_offset())
     }
 
-    /// The place in the stream of the last known piece that begins at this one of the image, or before it; 0 if none does.
+    /// Returns the offset in the stream of the last recorded piece that begins at or before this
+    /// offset of the image; 0 if there is none.
     fn stream_offset_of(&self, image_offset: u64) -> u64 {
         let pieces = self.records.iter().rev().map(|record| record.passed);
         let mut before = pieces.skip_while(|passed| self.kept.in_image(passed.offset) > image_offset);
         before.next().map_or(0, |passed| passed.stream_offset)
     }
 
-    /// The turn of a new stream: one before it, whose connection may still ask for more, has no right to go on.
+    /// Returns the generation of a new stream. Older streams, whose connections may still ask for
+    /// data, must not continue.
     pub(crate) fn take_turn(&mut self) -> u64 {
         self.turn += 1;
         self.turn
     }
 
-    /// True if no other stream has the turn.
+    /// Returns true if no newer stream has begun since this generation.
     pub(crate) fn is_turn(&self, turn: u64) -> bool {
         self.turn == turn
     }
 
-    /// Bytes of the stream so far.
+    /// Returns the length of the stream so far, in bytes.
     pub(crate) fn stream_position(&self) -> u64 {
         self.position
     }
 
-    /// The checksum of them, as a header has it.
+    /// Returns the checksum of the stream so far, as the value of a header.
     pub(crate) fn checksum_header(&self) -> String {
         format!("{CHECKSUM_NAME}:{:016x}", self.crc.finalize())
     }

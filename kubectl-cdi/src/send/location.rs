@@ -3,13 +3,13 @@
 use program::cdi;
 use serde::{Deserialize, Serialize};
 
-/// The path of an upload that has begun: of plain letters, whoever chose them. It is written into
-/// a file and asked for.
+/// The path of an upload that has begun. It consists of safe characters only, although the server
+/// chooses it, because it is written to a file and used in requests.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct UploadLocation(String);
 
-/// A path that no upload has.
+/// The error for a path that cannot be the path of an upload.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the upload proxy says that the upload is at {path:?}, where no upload can be: expected {}/ and letters, digits, - or _ behind it",
@@ -20,7 +20,7 @@ pub(crate) struct UploadLocationError {
 }
 
 impl UploadLocation {
-    /// The path.
+    /// Returns the path.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

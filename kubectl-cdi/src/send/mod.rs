@@ -1,10 +1,10 @@
-//! Sending an image to an upload server, through the proxy: in one upload that goes on wherever the server is, or in one request
-//! where the server knows no other.
+//! Sends an image to an upload server through the proxy. The upload is resumable; if the server
+//! does not support that, the image is sent in one request.
 //!
 //! ```text
 //!  image ─► stream ─► connection ─► proxy
-//!             │  └ ledger    what was sent, so that it can go on in the middle, also in another process: `place`
-//!             └ protocol     the requests, and what their answers mean
+//!             │  └ ledger    pieces that were sent, to resume also in another process: `place`
+//!             └ protocol     the requests, and the meaning of the responses
 //! ```
 
 mod connection;
@@ -40,17 +40,18 @@ pub(crate) use self::watch::UploadWatch;
 use crate::cluster::ClusterError;
 use crate::image::{ImageFile, ImageFileError, KeptPrefix};
 
-/// A connection over which nothing has moved for so long is taken for dead.
+/// Time without activity after which a connection is considered dead.
 const STALL: Duration = Duration::from_secs(60);
 
-/// Uploads that are begun anew because the server does not know them any more: its pod was started anew.
+/// Limit for the uploads that one run begins. The server forgets an upload when its pod is
+/// restarted, and then a new upload is begun.
 const MAX_BEGINNINGS: u32 = 10;
 
-/// Reasons in answers of upload servers, CDI's and ours, that are about the volume: CDI has the
-/// same status and the same first words for every image that it refuses.
+/// Messages of upload servers, CDI's and ours, about a volume that is too small. The status and
+/// the first words do not tell, because CDI uses the same ones for every image that it rejects.
 const TOO_SMALL: [&str; 2] = ["A larger PVC is required", "no space left on device"];
 
-/// An upload that did not come to its end.
+/// Reasons why an upload failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UploadSendError {
     #[error(transparent)]
@@ -59,13 +60,13 @@ pub(crate) enum UploadSendError {
     Image(#[from] ImageFileError),
     #[error(transparent)]
     InUse(#[from] ClaimBusyError),
-    /// The server's words about the image.
+    /// The server rejects the image; with its message.
     #[error("the upload server refuses the image: {0}")]
     Refused(String),
-    /// The server's words about its volume.
+    /// The volume is too small; with the server's message.
     #[error("the volume is too small: {0}; upload into a larger one, see --size")]
     TooSmall(String),
-    /// The server's words about itself.
+    /// The server cannot complete the upload; with its message.
     #[error("the upload has failed: {0}")]
     Failed(String),
     #[error("the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?")]
@@ -79,43 +80,44 @@ pub(crate) enum UploadSendError {
     Unreachable { url: String, seconds: u64, words: String },
 }
 
-/// An upload that is complete.
+/// Statistics of a complete upload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompletedUpload {
     /// Bytes of all streams that became part of the disk.
     pub(crate) stream_bytes: u64,
     /// Bytes that were sent again.
     pub(crate) again: u64,
-    /// True if it could have been continued.
+    /// True if the upload could have been resumed after a failure.
     pub(crate) is_resumable: bool,
 }
 
-/// An upload.
+/// Everything that an upload needs.
 pub(crate) struct UploadTask<'a> {
     pub(crate) proxy: &'a ProxyClient,
     pub(crate) tokens: &'a TokenCache,
     pub(crate) image: &'a Arc<ImageFile>,
     pub(crate) encoding: Encoding,
-    /// The place of its ledger, if there is one.
+    /// The file of the ledger, if there is one.
     pub(crate) place: Option<&'a LockedFile>,
-    /// True for a tar, which no server takes in parts.
+    /// True for a tar archive, which no server accepts in parts.
     pub(crate) is_archive: bool,
-    /// Time without a byte after which it is given up.
+    /// Time without progress after which the upload is given up.
     pub(crate) patience: Duration,
     pub(crate) watch: &'a Arc<UploadWatch>,
 }
 
-/// An upload at the server.
+/// An upload that the server knows.
 struct UploadSession {
     location: UploadLocation,
-    /// Bytes that the server has, if that is known.
+    /// Bytes of the stream that the server has; `None` if it has to be asked.
     has: Option<u64>,
-    /// True for an upload that another process has left, until the server knows it.
+    /// True for an upload that another process has left, until the server confirms that it knows
+    /// it.
     is_left_behind: bool,
 }
 
 impl UploadTask<'_> {
-    /// Sends the image, until its disk is complete.
+    /// Sends the image and waits until the disk is complete.
     pub(crate) async fn run(&self) -> Result<CompletedUpload, UploadSendError> {
         if self.is_archive {
             return self.in_one_request(&mut StallTimer::new(self)).await;
@@ -124,8 +126,8 @@ impl UploadTask<'_> {
         let ledger = Arc::new(Mutex::new(PieceLedger::new(file)));
         let sent = self.in_parts(&ledger).await;
         let is_over = match &sent {
-            // The server has given up what was sent of a refused image: the next upload begins
-            // again.
+            // The server has discarded what was sent of a rejected image, so the next upload
+            // starts over and the ledger is useless.
             Ok(_) | Err(UploadSendError::Refused(_) | UploadSendError::TooSmall(_)) => true,
             Err(_) => ledger.lock().is_blank(),
         };
@@ -137,7 +139,8 @@ impl UploadTask<'_> {
         sent
     }
 
-    /// Sends the image in an upload that can be continued, or in one request if the server knows no other.
+    /// Sends the image in a resumable upload, or in one request if the server does not support
+    /// that.
     async fn in_parts(&self, ledger: &Arc<Mutex<PieceLedger>>) -> Result<CompletedUpload, UploadSendError> {
         let mut patience = StallTimer::new(self);
         let mut session = self.left_behind(ledger);
@@ -163,7 +166,8 @@ impl UploadTask<'_> {
                 Ok(()) => break,
                 Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
-                // Why it has ended, the process that has left it was told.
+                // The process that has left the upload was told why it ended, so this is not an
+                // error here.
                 Err(UploadRequestError::Ended(_))
                     if session.take_if(|session| session.is_left_behind).is_some() =>
                 {
@@ -190,7 +194,8 @@ impl UploadTask<'_> {
         })
     }
 
-    /// The upload that another process has left.
+    /// Returns the upload that another process has left in the ledger, if its encoding is the
+    /// same.
     fn left_behind(&self, ledger: &Mutex<PieceLedger>) -> Option<UploadSession> {
         let upload = ledger.lock().load_file(&self.image.identity)?;
         (upload.is_encoded == self.is_encoded()).then_some(UploadSession {
@@ -204,7 +209,7 @@ impl UploadTask<'_> {
         self.encoding == Encoding::Zstd
     }
 
-    /// Begins an upload; `None` if the server knows none that can be continued.
+    /// Begins an upload; returns `None` if the server does not support resumable uploads.
     async fn begin_session(
         &self,
         ledger: &Mutex<PieceLedger>,
@@ -234,7 +239,7 @@ impl UploadTask<'_> {
         }
     }
 
-    /// What the server has kept of an earlier upload, when it has found that out.
+    /// Asks repeatedly until the server knows what it has kept of an earlier upload.
     async fn query_kept(&self, location: &UploadLocation) -> Result<KeptPrefix, UploadRequestError> {
         loop {
             let token = self.tokens.current_token().await?;
@@ -247,12 +252,13 @@ impl UploadTask<'_> {
                 }
                 Err(trouble) => return Err(trouble),
             }
-            // Not more often, whatever the server says.
+            // A fixed pause, so that no response can make this loop poll faster.
             sleep(stall_timer::FIRST_PAUSE).await;
         }
     }
 
-    /// Marks of what an upload server may have that was started anew.
+    /// Computes checksums of the prefixes that a restarted upload server may still have. Empty if
+    /// nothing was sent yet, or if the image is not a raw disk.
     async fn prefix_marks(&self, ledger: &Mutex<PieceLedger>) -> Result<Vec<PrefixCrc>, UploadRequestError> {
         let offset = ledger.lock().image_offset();
         if offset == 0 || !self.image.is_raw() {
@@ -260,13 +266,13 @@ impl UploadTask<'_> {
         }
         self.watch.set_wait_reason("looking for what the upload server has of the disk");
         let image = Arc::clone(self.image);
-        // Reads all of it that was sent.
+        // This reads everything that was sent, so it runs on a blocking thread.
         let marks = threads::run_blocking(move || image.prefix_marks(offset)).await;
         let marks = marks.map_err(|error| UploadRequestError::Ended(error.to_string()))?;
         marks.map_err(|error| UploadRequestError::Image(Box::new(error)))
     }
 
-    /// Sends what the server has not, and tells it that this was all.
+    /// Sends what the server does not have yet, and then completes the upload.
     async fn go_on(
         &self,
         session: &mut UploadSession,
@@ -280,8 +286,8 @@ impl UploadTask<'_> {
             None => match in_time(protocol::query_progress(proxy, &token, location)).await {
                 Ok((_, true)) => return Ok(()),
                 Ok((has, false)) => has,
-                // The answer to a HEAD has no words. That to a PATCH says why, if the first one
-                // that did was lost.
+                // The response to a HEAD has no body. A PATCH returns the reason again, in case
+                // the first response with it was lost.
                 Err(UploadRequestError::Ended(_)) if !session.is_left_behind => {
                     let asking = protocol::append_bytes(proxy, &token, location, 0, Empty::new());
                     in_time(asking).await?
@@ -308,7 +314,8 @@ impl UploadTask<'_> {
         protocol::finish_upload(proxy, &token, location, total, &checksum).await
     }
 
-    /// Waits for the answer to a stream. The reason why the image cannot be read is the reason, whatever the server says.
+    /// Waits for the response to a stream, unless nothing moves for [`STALL`]. If the image cannot
+    /// be read, that error is returned, whatever the server responds.
     async fn while_it_moves<T>(
         &self,
         tally: &Tally,
@@ -327,7 +334,7 @@ impl UploadTask<'_> {
         }
     }
 
-    /// The end, in a sentence.
+    /// Converts the error that ended an upload into the error for the user.
     fn send_error(&self, trouble: UploadRequestError) -> UploadSendError {
         let url = self.proxy.display_url().to_owned();
         match trouble {
@@ -353,7 +360,7 @@ impl UploadTask<'_> {
     }
 }
 
-/// The answer to a question that every server answers soon.
+/// Waits for the response to a short request, at most for [`STALL`].
 async fn in_time<T>(
     asking: impl Future<Output = Result<T, UploadRequestError>>,
 ) -> Result<T, UploadRequestError> {

@@ -1,9 +1,9 @@
-//! The place of a ledger on this machine: a file of its owner alone, in a folder of its owner
-//! alone.
+//! The file of a ledger on this machine. The file and its directory are accessible to their owner
+//! only.
 //!
-//! What is there already may be anything: a link that leads elsewhere, a pipe that never ends. It
-//! is opened as what it is, looked at,
-//! and left alone unless it is a plain file of this user.
+//! Something else may exist at the path, such as a symbolic link to another place or a named pipe
+//! that never ends. So the file is opened without following links and without blocking, then
+//! checked, and left alone unless it is a regular file of this user.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::io;
@@ -16,10 +16,10 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, fchmod, fstat, open, openat, u
 use super::ledger::cannot_be_continued;
 use crate::cluster::ObjectUid;
 
-/// The folder of all ledgers.
+/// Name of the directory with all ledgers.
 const FOLDER: &str = "kubectl-cdi";
 
-/// A file that one process has at a time.
+/// A file that only one process can hold at a time.
 #[derive(Debug)]
 pub(crate) struct LockedFile {
     folder: OwnedFd,
@@ -27,15 +27,15 @@ pub(crate) struct LockedFile {
     file: File,
 }
 
-/// A file that is used already.
+/// The error for a claim to which another process is uploading.
 #[derive(Debug, thiserror::Error)]
 #[error("another process is uploading to this claim (it holds {})", .0.display())]
 pub(crate) struct ClaimBusyError(PathBuf);
 
 impl LockedFile {
-    /// The place of uploads to the claim with this uid, below the folder `states`; made if it is
-    /// not there, `None` where there can be
-    /// none.
+    /// Opens and locks the file for uploads to the claim with this UID, in a directory below
+    /// `states`. Both are created if they do not exist. Returns `None`, and logs a warning, if the
+    /// file cannot be used: then uploads work, but no other process can resume them.
     pub(crate) fn open(states: &Path, uid: &ObjectUid) -> Result<Option<Self>, ClaimBusyError> {
         let folder = states.join(FOLDER);
         let name = format!("{}.upload", uid.as_str());
@@ -55,12 +55,14 @@ impl LockedFile {
         }
     }
 
-    /// The file, which stays locked as long as this or the place lives.
+    /// Duplicates the file handle. The lock is held until this object and all duplicates are
+    /// dropped.
     pub(crate) fn clone_file(&self) -> io::Result<File> {
         self.file.try_clone()
     }
 
-    /// Removes the file, which is ours as long as it is open: the upload has ended, or was never begun.
+    /// Removes the file, which is locked by this process as long as it is open. For an upload that
+    /// has ended, or was never begun.
     pub(crate) fn remove_file(&self) {
         if let Err(error) = unlinkat(&self.folder, &self.name, AtFlags::empty()) {
             tracing::debug!("cannot remove the ledger {}: {error}", self.name);
@@ -69,21 +71,21 @@ impl LockedFile {
 }
 
 fn open_locked(path: &Path, name: String) -> io::Result<LockedFile> {
-    // As the XDG Base Directory Specification wants those that are missing.
+    // The mode that the XDG Base Directory Specification requires for missing directories.
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = open(path, OFlags::RDONLY | OFlags::DIRECTORY | flags, Mode::empty())?;
     make_private(&folder, FileType::Directory, Mode::RWXU)?;
     let mode = Mode::RUSR | Mode::WUSR;
-    // A pipe is opened at once, and then refused.
+    // With `NONBLOCK` a named pipe is opened without waiting, and is rejected by the check below.
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | flags;
     let file = openat(&folder, &name, flags, mode)?;
     make_private(&file, FileType::RegularFile, mode)?;
     Ok(LockedFile { folder, name, file: file.into() })
 }
 
-/// Leaves what is open to its owner alone. Fails if it is not of this kind, not this user's, or a
-/// file with another name elsewhere.
+/// Removes the access of other users from an open file or directory. Fails if it has another type
+/// than `kind`, belongs to another user, or is a file with more than one hard link.
 fn make_private(open: impl AsFd, kind: FileType, mode: Mode) -> io::Result<()> {
     let found = fstat(&open)?;
     let is_single = kind == FileType::Directory || found.st_nlink == 1;

@@ -1,4 +1,5 @@
-//! An upload in one request, as virtctl sends it: to servers that know no other.
+//! Uploads in one request, as virtctl sends them. For archives, and for servers that do not
+//! support resumable uploads.
 
 use std::sync::Arc;
 
@@ -13,14 +14,14 @@ use super::stream::UploadBody;
 use super::{CompletedUpload, UploadSendError, UploadTask};
 
 impl UploadTask<'_> {
-    /// Sends all of it, and from the beginning again when that breaks.
+    /// Sends the whole image, and starts over after each failure that may be temporary.
     pub(super) async fn in_one_request(
         &self,
         patience: &mut StallTimer<'_>,
     ) -> Result<CompletedUpload, UploadSendError> {
         if !self.is_archive {
-            // The 404 that is known comes from a proxy or a server that is not ours: it does not
-            // tell which of the two.
+            // The 404 that led here comes from a proxy or a server that is not ours. It does not
+            // show which of the two.
             tracing::warn!(
                 "uploads cannot be resumed here: the upload proxy or the upload server does not support it; after a break the upload \
                  starts over"
@@ -47,7 +48,8 @@ impl UploadTask<'_> {
         let token = self.tokens.current_token().await?;
         let bearer = bearer_header(&token);
         let headers = [bearer.clone()];
-        // Where it is answered when all bytes are there, the disk is made while nobody holds a connection open.
+        // The asynchronous path responds as soon as all bytes have arrived, so that no connection
+        // is held open while the disk is completed.
         let path = match protocol::send_empty(self.proxy, Method::HEAD, UPLOAD_ASYNC, &headers).await {
             Ok(_) => UPLOAD_ASYNC,
             Err(UploadRequestError::Missing) => UPLOAD,

@@ -1,4 +1,5 @@
-//! The requests of an upload that can be continued (docs/uploadserver.md, "Resuming"), and the meaning of their answers.
+//! The requests of a resumable upload (docs/uploadserver.md, "Resuming"), and the meaning of their
+//! responses.
 
 use bytes::Bytes;
 use datapath::error::ThreadStartError;
@@ -18,33 +19,33 @@ const OFFSET: HeaderName = HeaderName::from_static("upload-offset");
 const LENGTH: HeaderName = HeaderName::from_static("upload-length");
 const CHECKSUM: HeaderName = HeaderName::from_static(CHECKSUM_HEADER);
 
-/// The version of tus (<https://tus.io/protocols/resumable-upload>), in every request.
+/// The version of tus (<https://tus.io/protocols/resumable-upload>), sent with every request.
 const TUS: (HeaderName, HeaderValue) =
     (HeaderName::from_static("tus-resumable"), HeaderValue::from_static("1.0.0"));
 
-/// In the request that begins: the length comes with the last request.
+/// Sent with the first request: the length of the stream follows with the last request.
 const LATER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("upload-defer-length"), HeaderValue::from_static("1"));
 
 const PART: (HeaderName, HeaderValue) =
     (header::CONTENT_TYPE, HeaderValue::from_static("application/offset+octet-stream"));
 
-/// A request that did not do what it should.
+/// Reasons why a request failed.
 #[derive(Debug)]
 pub(crate) enum UploadRequestError {
-    /// It passes by itself: the reason, in words.
+    /// A temporary failure, with its reason.
     Passing(String),
-    /// The token is not good any more.
+    /// The token is not valid, or has expired.
     Unauthorized,
-    /// There is no such upload, or no such path.
+    /// The server does not know this upload, or does not know the path at all (404, 405).
     Missing,
-    /// The server has given the upload up: why, if it says so.
+    /// The server has given up the upload; with its reason, if it sent one.
     Ended(String),
-    /// The upload has failed: the server's words, and whether they are about the image.
+    /// The server rejects the upload; with its message, and whether the image is the cause.
     Refused { words: String, is_image: bool },
     /// The certificate of the proxy is not trusted.
     Untrusted(String),
-    /// There is no token.
+    /// The cluster did not issue a token.
     Cluster(Box<ClusterError>),
     /// The image cannot be read any more.
     Image(Box<ImageFileError>),
@@ -65,15 +66,18 @@ impl From<ClusterError> for UploadRequestError {
     }
 }
 
-/// A begun upload, or a server that knows none that can be continued.
+/// The result of beginning an upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BegunUpload {
-    /// At this path, with what the server has kept of an earlier one, if that is known yet.
+    /// The upload has begun at this path. The second field is what the server has kept of an
+    /// earlier upload, if the server knows that yet.
     At(UploadLocation, Option<KeptPrefix>),
+    /// Resumable uploads are not supported here.
     NotHere,
 }
 
-/// Begins an upload, of a disk of which the server may have what the `marks` tell.
+/// Begins an upload. The `marks` are checksums of prefixes of the disk that the server may have
+/// already.
 pub(crate) async fn begin_upload(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -98,7 +102,7 @@ pub(crate) async fn begin_upload(
                 Err(error) => Err(UploadRequestError::Ended(error.to_string())),
             }
         }
-        // The server of 0.1.0 knows tus, but no lengths that come later.
+        // The upload server of version 0.1.0 supports tus, but not a length that is sent later.
         Err(UploadRequestError::Missing | UploadRequestError::Refused { is_image: true, .. }) => {
             Ok(BegunUpload::NotHere)
         }
@@ -106,7 +110,7 @@ pub(crate) async fn begin_upload(
     }
 }
 
-/// Asks what the server has kept; `None` if it still looks for that.
+/// Asks what the server has kept; returns `None` if the server is still looking for it.
 pub(crate) async fn query_kept(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -124,7 +128,8 @@ async fn send_head(
     send_empty(proxy, Method::HEAD, location.as_str(), &headers).await
 }
 
-/// Nothing, where the server knows no marks.
+/// Parses the header about what the server has kept: `None` if the server does not know that yet,
+/// and the empty prefix if there is no such header, because the server does not support marks.
 fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     let name = HeaderName::from_static(KEPT_HEADER);
     if answer.headers.get(&name).is_some_and(|value| value == KEPT_LATER) {
@@ -133,7 +138,7 @@ fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     Some(KeptPrefix::ending_at(answer.header_number(&name).unwrap_or(0)))
 }
 
-/// Asks how far the upload is: its bytes, and whether these are all.
+/// Asks for the bytes that the server has, and whether these are all.
 pub(crate) async fn query_progress(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -146,7 +151,7 @@ pub(crate) async fn query_progress(
     }
 }
 
-/// Sends bytes from `offset` on.
+/// Sends the bytes of the stream from `offset` on. Returns how many bytes the server has then.
 pub(crate) async fn append_bytes<B>(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -163,7 +168,8 @@ where
     answer.header_number(&OFFSET).ok_or(UploadRequestError::Missing)
 }
 
-/// Says that all `total` bytes were sent, and what their checksum is. Answered when the disk is complete.
+/// Completes the upload, with the length of the stream and its checksum. The response arrives when
+/// the disk is complete.
 pub(crate) async fn finish_upload(
     proxy: &ProxyClient,
     token: &UploadToken,
@@ -179,7 +185,7 @@ pub(crate) async fn finish_upload(
     completing.await.map(drop)
 }
 
-/// The header with a token.
+/// Returns the `Authorization` header with a token, marked as sensitive.
 pub(crate) fn bearer_header(token: &UploadToken) -> (HeaderName, HeaderValue) {
     let value = HeaderValue::from_str(&format!("Bearer {}", token.as_str()));
     let mut value = value.unwrap_or_else(|_| HeaderValue::from_static(""));
@@ -187,7 +193,7 @@ pub(crate) fn bearer_header(token: &UploadToken) -> (HeaderName, HeaderValue) {
     (header::AUTHORIZATION, value)
 }
 
-/// Asks without a body, and reads the answer's meaning.
+/// Sends a request without a body and checks the status of the response.
 pub(crate) async fn send_empty(
     proxy: &ProxyClient,
     method: Method,
@@ -197,7 +203,7 @@ pub(crate) async fn send_empty(
     send_request(proxy, method, path, headers, Empty::<Bytes>::new()).await
 }
 
-/// Asks, and reads the answer's meaning.
+/// Sends a request and checks the status of the response.
 pub(crate) async fn send_request<B>(
     proxy: &ProxyClient,
     method: Method,
@@ -216,7 +222,7 @@ where
     }
 }
 
-/// The answers of an upload server that does not like the image.
+/// The statuses by which an upload server rejects an image.
 const IMAGE_REFUSED: [StatusCode; 2] = [StatusCode::BAD_REQUEST, StatusCode::UNSUPPORTED_MEDIA_TYPE];
 
 fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, UploadRequestError> {
@@ -229,7 +235,8 @@ fn check_status(answer: ProxyResponse, url: &str) -> Result<ProxyResponse, Uploa
         StatusCode::UNAUTHORIZED => Err(UploadRequestError::Unauthorized),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => Err(UploadRequestError::Missing),
         StatusCode::GONE => Err(UploadRequestError::Ended(words())),
-        // The bytes belong elsewhere, another request has not let go, too many uploads, a proxy or pod that starts anew.
+        // Temporary: another offset is expected, another request still holds the upload, there are
+        // too many uploads, or a proxy or a pod restarts.
         StatusCode::CONFLICT if answer.headers.contains_key(OFFSET) => {
             Err(UploadRequestError::Passing(words()))
         }

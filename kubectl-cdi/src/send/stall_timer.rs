@@ -1,4 +1,5 @@
-//! The patience with an upload that does not move.
+//! The retry policy for an upload that makes no progress: how long it pauses, and when it gives
+//! up.
 
 use std::time::Duration;
 
@@ -8,14 +9,17 @@ use super::connection::ProxyClient;
 use super::watch::UploadWatch;
 use super::{UploadSendError, UploadTask};
 
-/// Time for a proxy that was never reached: more likely than a network that is cut just now is that it cannot be reached from here.
+/// Time limit for a proxy that was never reached. It is shorter, because such a proxy is more
+/// likely unreachable from here than cut off just now.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
-/// Pauses between attempts: each twice as long as the one before.
+/// The first and the longest pause between attempts. Each pause is twice as long as the one
+/// before.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// The patience with an upload that does not move.
+/// The retry policy for an upload that makes no progress: how long it pauses, and when it gives
+/// up.
 pub(super) struct StallTimer<'a> {
     limit: Duration,
     proxy: &'a ProxyClient,
@@ -37,12 +41,13 @@ impl<'a> StallTimer<'a> {
         }
     }
 
-    /// Another upload begins: its bytes are counted from 0.
+    /// Begins a new upload, whose bytes are counted from 0.
     pub(super) fn reset_bytes(&mut self) {
         self.most = 0;
     }
 
-    /// The server has so many bytes.
+    /// Records that the server has `bytes` bytes. If that is more than ever before, the time limit
+    /// and the pauses begin again.
     pub(super) fn note_progress(&mut self, bytes: u64) {
         if bytes > self.most {
             self.most = bytes;
@@ -51,7 +56,7 @@ impl<'a> StallTimer<'a> {
         }
     }
 
-    /// Waits before the next attempt, or is at its end.
+    /// Waits before the next attempt; fails if the time limit is over.
     pub(super) async fn wait_before_retry(&mut self, words: String) -> Result<(), UploadSendError> {
         let limit = match self.proxy.was_reached() {
             true => self.limit,
@@ -65,7 +70,8 @@ impl<'a> StallTimer<'a> {
             });
         }
         tracing::info!("the upload goes on in a moment: {words}");
-        // Many clients that lost the same proxy do not come back at the same time.
+        // The pause is random, so that many clients that lost the same proxy do not return all at
+        // once.
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);
         self.watch.begin_retry(words, pause);
         sleep(pause).await;

@@ -1,4 +1,4 @@
-//! The bytes that are sent of an image, from the place in the stream at which the server is.
+//! The encoded bytes of an image, from the position in the stream that the server has reached.
 
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
@@ -17,24 +17,25 @@ use super::ledger::PieceLedger;
 use super::watch::UploadWatch;
 use crate::image::{ImageFile, ImageFileError, KeptPrefix};
 
-/// What is known of a stream.
+/// Statistics of a stream, and the error that ended it.
 pub(crate) type Tally = outgoing::SendStats<ImageFileError>;
 
-/// The body of a request.
+/// The body of an upload request.
 pub(crate) struct UploadBody {
-    /// Parts of a piece that was sent in part before.
+    /// Blocks of a piece that an earlier stream has sent in part.
     again: VecDeque<Bytes>,
     rest: EncodedStream<ImageFileError>,
-    /// Bytes of the stream that the server has.
+    /// Bytes of the stream that the server has already. They are encoded again but not sent.
     has: u64,
     ledger: Arc<Mutex<PieceLedger>>,
-    /// Its turn with the ledger.
+    /// The generation of this stream in the ledger.
     turn: u64,
     watch: Arc<UploadWatch>,
 }
 
 impl UploadBody {
-    /// The stream of `image` behind the `has` bytes that the server has; `None` if its place there is not known any more.
+    /// Creates the stream of `image` after the first `has` bytes, which the server has. Returns
+    /// `None` if the ledger no longer knows the piece at that position.
     pub(crate) fn resume_after(
         has: u64,
         image: &Arc<ImageFile>,
@@ -56,7 +57,7 @@ impl UploadBody {
             None => (VecDeque::new(), 0, 0),
         };
         drop(pieces);
-        // More than was ever sent, or of another upload.
+        // The server has more than was ever sent, or has bytes of another upload.
         if stream_offset < has {
             return Ok(None);
         }
@@ -73,7 +74,7 @@ impl UploadBody {
     }
 }
 
-/// The bytes of a piece, as they were made of it before.
+/// Encodes a piece again, to the same bytes as before. Returns `None` if the image cannot be read.
 fn encode_again(
     image: &ImageFile,
     encoding: Encoding,
@@ -93,7 +94,8 @@ fn encode_again(
     Some(blocks.into_iter().flat_map(|block| [block.head, block.body]).collect())
 }
 
-/// What follows: the image, less what is kept, from `offset` on, in the stream from `stream_offset` on.
+/// Starts the encoder for the rest of the image, without the `kept` part: from `offset`, which is
+/// `stream_offset` in the encoded stream.
 fn encode_from(
     image: &Arc<ImageFile>,
     encoding: Encoding,
@@ -150,7 +152,8 @@ impl Body for UploadBody {
 }
 
 impl UploadBody {
-    /// Counts a part; what of it the server has not, maybe nothing. Fails if another stream has the turn.
+    /// Adds a part to the ledger and returns the bytes of it that the server does not have, maybe
+    /// none. Fails if a newer stream has begun.
     fn count_part(&self, mut part: Bytes) -> Result<Bytes, IncompleteStreamError> {
         let mut ledger = self.ledger.lock();
         if !ledger.is_turn(self.turn) {
@@ -172,7 +175,8 @@ mod tests {
     use super::*;
     use crate::image::FileIdentity;
 
-    /// The next bytes of a stream; `None` at its end, and where it may not go on.
+    /// Returns the next bytes of a stream; `None` at its end, or if a newer stream has replaced
+    /// it.
     async fn next(stream: &mut UploadBody) -> Option<Bytes> {
         let frame = poll_fn(|context| Pin::new(&mut *stream).poll_frame(context)).await?;
         frame.ok()?.into_data().ok()

@@ -1,4 +1,4 @@
-//! Tokens of one claim, asked for when the last one grows old.
+//! Upload tokens of one claim, renewed before they expire.
 
 use std::time::Duration;
 
@@ -7,13 +7,15 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, ClusterError, UploadToken};
 
-/// Age from which on a token is not used any more. It is good for five minutes, by the clock of another machine.
+/// Age at which a token is replaced. Tokens are valid for five minutes, but by the clock of
+/// another machine.
 const MAX_AGE: Duration = Duration::from_secs(4 * 60);
 
-/// Age up to which a token that is refused was never good: the next one would not be either.
+/// A token that is rejected at this age or earlier was never valid, and the next one would not be
+/// either.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// The tokens.
+/// Requests tokens, and keeps the last one until it is old.
 pub(crate) struct TokenCache {
     cluster: Cluster,
     claim: String,
@@ -21,12 +23,13 @@ pub(crate) struct TokenCache {
 }
 
 impl TokenCache {
-    /// Tokens for the claim of this name.
+    /// Creates a cache of tokens for the claim of this name. Does not request one yet.
     pub(crate) fn new(cluster: Cluster, claim: &str) -> Self {
         Self { cluster, claim: claim.to_owned(), held: Mutex::new(None) }
     }
 
-    /// A token that is good for some time.
+    /// Returns a token that is valid for at least about a minute. Requests a new one if the last
+    /// is too old.
     pub(crate) async fn current_token(&self) -> Result<UploadToken, ClusterError> {
         if let Some((token, since)) = self.held.lock().clone()
             && since.elapsed() < MAX_AGE
@@ -38,7 +41,7 @@ impl TokenCache {
         Ok(token)
     }
 
-    /// Gives up a token that was refused. False if it was a fresh one.
+    /// Drops a token that was rejected. Returns false if it was fresh, so that a retry is useless.
     pub(crate) fn discard_token(&self) -> bool {
         let held = self.held.lock().take();
         held.is_none_or(|(_, since)| since.elapsed() >= FRESH)

@@ -1,4 +1,4 @@
-//! A running upload as others see it.
+//! The state of a running upload, for the progress display and for the detection of stalls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,18 +7,18 @@ use parking_lot::Mutex;
 use program::progress::{PlannedRetry, WaitState};
 use tokio::time::{Instant, sleep};
 
-/// Time between two looks at a stream that may have stopped.
+/// Interval at which a stream is checked for a stall.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What is known of an upload.
+/// The shared state of an upload.
 #[derive(Debug)]
 pub(crate) struct UploadWatch {
     image_bytes: AtomicU64,
     handed_over: AtomicU64,
-    /// What is being waited for.
+    /// The reason for the current wait, if there is one.
     waiting: Mutex<Option<WaitState>>,
     retries: AtomicU64,
-    /// Time at which something moved last.
+    /// Time of the last activity.
     moved: Mutex<Instant>,
 }
 
@@ -35,27 +35,27 @@ impl Default for UploadWatch {
 }
 
 impl UploadWatch {
-    /// Bytes of the image whose sending has begun.
+    /// Returns the bytes of the image whose transfer has begun.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.image_bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes that were handed to the network, those that were sent again included.
+    /// Returns the bytes that were handed to the network, including bytes that were sent again.
     pub(crate) fn handed_over(&self) -> u64 {
         self.handed_over.load(Ordering::Relaxed)
     }
 
-    /// What is being waited for, if anything is.
+    /// Returns the reason for the current wait, if there is one.
     pub(crate) fn wait_state(&self) -> Option<WaitState> {
         self.waiting.lock().clone()
     }
 
-    /// Something is being waited for.
+    /// Sets the reason for the current wait.
     pub(crate) fn set_wait_reason(&self, what: impl Into<String>) {
         self.begin_wait(what.into(), None);
     }
 
-    /// An attempt failed because of `cause`, and another is made after `pause`.
+    /// Records that an attempt failed because of `cause`, and that it is retried after `pause`.
     pub(crate) fn begin_retry(&self, cause: String, pause: Duration) {
         self.retries.fetch_add(1, Ordering::Relaxed);
         self.begin_wait(cause, Some(pause));
@@ -68,7 +68,7 @@ impl UploadWatch {
         let last_attempt = before.as_ref().and_then(|wait| wait.retry).map_or(1, |retry| retry.attempt);
         *waiting = Some(WaitState {
             party: pause.map(|_| "the upload proxy"),
-            // Attempts in a row are one wait, whatever each of them met.
+            // Consecutive failed attempts count as one wait, even if their causes differ.
             since: before
                 .filter(|wait| wait.cause == cause || (wait.retry.is_some() && pause.is_some()))
                 .map_or(now, |wait| wait.since),
@@ -77,29 +77,29 @@ impl UploadWatch {
         });
     }
 
-    /// Attempts that failed and were made again.
+    /// Returns the number of retries.
     pub(crate) fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// A piece at this place of the image is sent.
+    /// Records that the transfer has reached this offset in the image.
     pub(crate) fn set_position(&self, image_offset: u64) {
         self.image_bytes.store(image_offset, Ordering::Relaxed);
     }
 
-    /// So many bytes were handed to the network.
+    /// Records that `bytes` bytes were handed to the network. Ends the current wait.
     pub(crate) fn add_sent_bytes(&self, bytes: u64) {
         self.handed_over.fetch_add(bytes, Ordering::Relaxed);
         self.note_activity();
         self.waiting.lock().take();
     }
 
-    /// Something begins that may stop.
+    /// Records activity, also at the start of an operation that may stall.
     pub(crate) fn note_activity(&self) {
         *self.moved.lock() = Instant::now();
     }
 
-    /// Ready when nothing has moved for so long.
+    /// Waits until there was no activity for `patience`.
     pub(crate) async fn wait_for_stall(&self, patience: Duration) {
         loop {
             let moved = *self.moved.lock();
