@@ -1,4 +1,4 @@
-//! What is asked of the API server: a verb on a resource, its path, and the sentence for a refusal.
+//! A request to the API server: a verb on a resource, its path, and the error for a refusal.
 
 use datapath::memory::MemoryBudget;
 use program::names::is_subdomain;
@@ -8,22 +8,22 @@ use super::json;
 use super::object;
 use super::resource::{RbacVerb, ResourceKind};
 
-/// Memory of a `Status`: a few words and names.
+/// Memory limit for a parsed `Status` object, which holds a few sentences and names.
 const MAX_STATUS_BYTES: u64 = 1 << 20;
 
-/// A request, as far as a refusal is about it.
+/// The parts of a request that its path and its error messages need.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ApiQuery<'a> {
     pub(crate) verb: RbacVerb,
     pub(crate) resource: ResourceKind,
-    /// Empty for a list of all namespaces.
+    /// Empty for a list of objects in all namespaces.
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
 }
 
 impl ApiQuery<'_> {
-    /// The path of the request. Names of objects come from the API server too, and annotations
-    /// from whoever may write them.
+    /// Returns the path of the request. The name is validated first, because names may come from
+    /// the API server, and from annotations that other users write.
     pub(crate) fn request_path(&self) -> Result<String, ClusterError> {
         let ResourceKind { group, version, plural, is_namespaced, .. } = self.resource;
         let root = match group {
@@ -44,12 +44,12 @@ impl ApiQuery<'_> {
         Ok(format!("{root}{namespace}/{plural}{name}"))
     }
 
-    /// The object, in people's words.
+    /// Returns the object as users write it, such as `dv/NAME`.
     fn object_name(&self) -> String {
         format!("{}/{}", self.resource.short, self.name)
     }
 
-    /// The sentence for an answer that is no success.
+    /// Converts an unsuccessful response into an error.
     pub(crate) fn response_error(&self, host: &str, code: u16, body: &[u8]) -> ClusterError {
         let mut memory = MemoryBudget::new(MAX_STATUS_BYTES).empty_grant();
         let status = json::parse(body, &mut memory).unwrap_or_default();
@@ -60,7 +60,7 @@ impl ApiQuery<'_> {
         match code {
             401 => ClusterError::Unknown { host: host.to_owned() },
             403 if words.contains("quota") => ClusterError::Quota(words),
-            // What RBAC says; the other refusals of this code are those of admission.
+            // The message of RBAC. All other responses with status 403 are refusals by admission.
             403 if words.contains("is forbidden: User ") => ClusterError::Denied {
                 verb: self.verb.name(),
                 resource: self.resource.to_string(),
@@ -70,7 +70,8 @@ impl ApiQuery<'_> {
             404 if object::text_at(&status, "/details/kind") == Some("namespaces") => {
                 ClusterError::NoNamespace(self.namespace.to_owned())
             }
-            // The path itself is not known: Kubernetes has all paths but those of CDI.
+            // No `Status` object: the API server does not know the path. The paths of CDI are the
+            // only ones that a Kubernetes API server may lack.
             404 if !is_status && self.resource.is_of_cdi() => ClusterError::NoCdi,
             404 if !is_status => ClusterError::NotKubernetes {
                 host: host.to_owned(),

@@ -1,6 +1,8 @@
-//! Requests to the API server, bounded in time and memory. One way for all of them: plain JSON, of which a few fields are looked at.
+//! Requests to the API server, limited in time and memory. All requests take the same path: they
+//! exchange plain JSON, and only a few fields of a response are used.
 //!
-//! Not by kube's `request`, which takes answers of any length and logs the text of those that it cannot read, tokens included.
+//! This module does not use kube's `request`, which accepts responses of any length and logs the
+//! text of those that it cannot parse, including tokens.
 
 use std::time::Duration;
 
@@ -21,24 +23,25 @@ use super::resource::{CDI, RbacVerb, ResourceKind};
 use super::uid::ObjectUid;
 use super::{Cluster, PATIENCE};
 
-/// Bytes of an answer. An object has 1.5 MiB at most (etcd), and of lists [`PAGE`] objects come at once, of some KiB each.
+/// Size limit of a response. One object has 1.5 MiB at most (the limit of etcd); a page of a list
+/// has at most [`PAGE`] objects of some KiB each.
 const MAX_ANSWER_BYTES: usize = 8 << 20;
 
-/// Memory of one object.
+/// Memory limit of one parsed object.
 const MAX_OBJECT_BYTES: u64 = 16 << 20;
 
-/// Objects of a list that come at once: half of what kubectl asks for.
+/// Objects in one page of a list: half of what kubectl requests.
 const PAGE: &str = "250";
 
-/// Objects of a list, and its pages, of which some may be empty where a selector lets little
-/// through.
+/// Limits for the objects and the pages of a list. Pages may be empty if few objects match the
+/// selector.
 const MAX_OBJECTS: usize = 50_000;
 const MAX_PAGES: usize = 1000;
 
-/// Time for a whole list.
+/// Time limit for a whole list.
 const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
-/// More than a server may answer.
+/// A limit that a response or a list exceeds.
 #[derive(Debug, thiserror::Error)]
 enum ReplyTooLarge {
     #[error("more than {0} bytes")]
@@ -56,7 +59,7 @@ enum ReplyTooLarge {
 }
 
 impl Cluster {
-    /// The object of this name, if it is there.
+    /// Returns the object of this name; `None` if it does not exist.
     pub(crate) async fn get_object(
         &self,
         resource: ResourceKind,
@@ -69,8 +72,8 @@ impl Cluster {
         }
     }
 
-    /// All objects that a selector lets through, such as `("fieldSelector", "type=Warning")`, for
-    /// who soon drops them.
+    /// Lists all objects that match a selector such as `("fieldSelector", "type=Warning")`. For
+    /// callers that drop the objects soon: their memory is not accounted after the call.
     pub(crate) async fn list_objects(
         &self,
         resource: ResourceKind,
@@ -79,7 +82,8 @@ impl Cluster {
         self.list_within(&mut MemoryGrant::default(), resource, selector).await
     }
 
-    /// The same, for who holds `memory` as long as the objects.
+    /// Lists objects like [`Self::list_objects`] and adds their memory to `memory`, which the
+    /// caller keeps as long as the objects.
     pub(crate) async fn list_within(
         &self,
         memory: &mut MemoryGrant,
@@ -122,7 +126,8 @@ impl Cluster {
         too_much(ReplyTooLarge::Pages(MAX_PAGES))
     }
 
-    /// Makes an object; `name` is what sentences call it.
+    /// Creates an object and returns it as the server stored it. `name` is only used in error
+    /// messages.
     pub(crate) async fn create_object(
         &self,
         resource: ResourceKind,
@@ -132,7 +137,7 @@ impl Cluster {
         self.ask_for(RbacVerb::Create, resource, name, Some(object)).await
     }
 
-    /// Deletes the object of this name, if it is still the one with this UID.
+    /// Deletes the object of this name, if it still has this UID.
     pub(crate) async fn delete_object(
         &self,
         resource: ResourceKind,
@@ -144,7 +149,7 @@ impl Cluster {
         self.ask_for(RbacVerb::Delete, resource, name, Some(&options)).await.map(drop)
     }
 
-    /// Asks for one object.
+    /// Sends a request about one object.
     async fn ask_for(
         &self,
         verb: RbacVerb,
@@ -181,7 +186,8 @@ impl Cluster {
             });
         }
         let refused = question.response_error(&self.host, code, &answer);
-        // Nobody has rights on what is not there.
+        // If CDI is not installed, nobody has permissions for its resources, so check for CDI
+        // first.
         if matches!(refused, ClusterError::Denied { .. }) && resource.is_of_cdi() && !self.has_cdi().await? {
             return Err(ClusterError::NoCdi);
         }
@@ -191,8 +197,9 @@ impl Cluster {
         Err(refused)
     }
 
-    /// False for a server of another kind. Everybody may ask for the version of Kubernetes, unless an administrator has forbidden it,
-    /// which an object of the kind Status says.
+    /// Returns true if the server is a Kubernetes API server. Everybody may ask for the version of
+    /// Kubernetes, unless an administrator has forbidden it; then the response is a `Status`
+    /// object.
     async fn is_kubernetes(&self) -> Result<bool, ClusterError> {
         let Some((_, answer)) = self.exchange_request(Method::GET, "/version", None).await? else {
             return Ok(false);
@@ -207,7 +214,7 @@ impl Cluster {
         ClusterError::NotKubernetes { host: self.host.clone(), words }
     }
 
-    /// False if CDI's API is unknown here, which everybody may ask.
+    /// Returns false if the server does not have CDI's API. Everybody may ask for that.
     async fn has_cdi(&self) -> Result<bool, ClusterError> {
         let answer = self.exchange_request(Method::GET, &format!("/apis/{CDI}"), None).await?;
         Ok(answer.is_none_or(|(code, _)| code != 404))
@@ -222,7 +229,8 @@ impl Cluster {
         }
     }
 
-    /// The code of an answer, and its body; `None` if that has more than [`MAX_ANSWER_BYTES`].
+    /// Sends a request and returns the status code and the body of the response; `None` if the
+    /// body has more than [`MAX_ANSWER_BYTES`].
     async fn exchange_request(
         &self,
         method: Method,

@@ -1,4 +1,5 @@
-//! CDIConfig, the one object in which CDI tells clients of itself: where the upload proxy is, and what file systems keep for themselves.
+//! CDIConfig, the object in which CDI publishes its configuration for clients: the URL of the
+//! upload proxy and the overhead of file systems.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use super::object::{printable_line, text_at};
 use super::resource::ResourceKind;
 use super::size::FileSystem;
 
-/// The name of the object.
+/// The name of the CDIConfig object.
 const NAME: &str = "config";
 
-/// Annotations of the classes that claims and DataVolumes without a class get.
+/// Annotations that mark the default storage classes for claims and for DataVolumes.
 const DEFAULT_CLASS: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.kubevirt.io/is-default-virt-class"];
 
-/// What CDI says of itself.
+/// The configuration of CDI, as far as clients need it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct CdiConfig {
     proxy_url: Option<String>,
@@ -43,25 +44,28 @@ impl CdiConfig {
         }
     }
 
-    /// The upload proxy, as it is reached from outside.
+    /// Returns the URL of the upload proxy outside of the cluster. The administrator's override
+    /// comes before the URL that CDI has found.
     pub fn proxy_url(&self) -> Result<Url, ClusterError> {
         let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
         proxy_url(url).ok_or_else(|| ClusterError::BadProxy(printable_line(url)))
     }
 
-    /// The certificates (PEM) that sign the upload proxy's, where the system's do not.
+    /// Returns the CA certificates (PEM) of the upload proxy, if the system's are not enough to
+    /// verify it.
     pub fn proxy_ca(&self) -> Option<&str> {
         self.proxy_ca.as_deref()
     }
 
-    /// The part of a file system of this class that is not for files: 0.06 are 6 %.
+    /// Returns the fraction of a volume of this class that is reserved for the file system: 0.06
+    /// means 6 %.
     pub fn class_overhead(&self, storage_class: Option<&str>) -> f64 {
         let own = storage_class.and_then(|class| self.overheads.get(class));
         own.copied().unwrap_or(self.overhead)
     }
 }
 
-/// The URL of an upload proxy; without a scheme it is HTTPS.
+/// Parses the URL of an upload proxy. The default scheme is HTTPS.
 pub fn proxy_url(text: &str) -> Option<Url> {
     let url = match text.contains("://") {
         true => Url::parse(text),
@@ -70,28 +74,30 @@ pub fn proxy_url(text: &str) -> Option<Url> {
     url.ok().filter(is_plain)
 }
 
-/// True for a place and a path of plain letters: people copy the command in which they are
-/// printed.
+/// Returns true if the URL consists of safe characters, because users copy the command in which it
+/// is printed.
 fn is_plain(url: &Url) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/%[]".contains(&b);
     matches!(url.scheme(), "http" | "https") && url.has_host() && url.as_str().bytes().all(is_plain)
 }
 
 impl Cluster {
-    /// Asks CDI for its configuration.
+    /// Reads CDI's configuration from the cluster.
     pub async fn cdi_config(&self) -> Result<CdiConfig, ClusterError> {
         let config = self.get_object(ResourceKind::CDI_CONFIGS, NAME).await?;
-        // CDI's operator makes it before anything else works.
+        // CDI's operator creates the object before anything else works, so without it there is no
+        // CDI.
         Ok(CdiConfig::from_object(&config.ok_or(ClusterError::NoCdi)?))
     }
 
-    /// What is known of the file systems of a class, or of the default classes.
+    /// Returns the properties of file systems in a storage class; without `class`, in the default
+    /// classes.
     pub async fn file_system(&self, config: &CdiConfig, class: Option<&str>) -> FileSystem {
         FileSystem { overhead: config.class_overhead(class), is_xfs: self.is_xfs(class).await }
     }
 
-    /// True if the volumes of a class, or of the default classes, are formatted with xfs, as far
-    /// as that is known and may be asked.
+    /// Returns true if the volumes of a class, or of the default classes, are formatted with xfs.
+    /// Returns false if that is not known, or the user may not read storage classes.
     pub async fn is_xfs(&self, class: Option<&str>) -> bool {
         let classes = match class {
             Some(class) => self.get_object(ResourceKind::STORAGE_CLASSES, class).await.map(Vec::from_iter),
@@ -106,7 +112,7 @@ impl Cluster {
         chosen.any(|class| {
             let parameters = class["parameters"].as_object();
             parameters.into_iter().flatten().any(|(name, value)| {
-                // `csi.storage.k8s.io/fstype`, and `fsType` of drivers that are older than it.
+                // `csi.storage.k8s.io/fstype`, and the `fsType` of older drivers.
                 name.to_ascii_lowercase().ends_with("fstype") && value == "xfs"
             })
         })

@@ -1,4 +1,4 @@
-//! What is filled, as people name it: `dv/NAME` or `pvc/NAME`.
+//! The target of an upload or an import, in the form that users write: `dv/NAME` or `pvc/NAME`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,26 +25,26 @@ impl VolumeTargetKind {
     }
 }
 
-/// A DataVolume or a claim, by its name.
+/// A DataVolume or a claim, identified by its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct VolumeTarget {
     kind: VolumeTargetKind,
     name: String,
 }
 
-/// A text that is no target.
+/// Reasons why a text is not a valid target.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VolumeTargetError {
-    /// No known kind before the slash.
+    /// The kind before the slash is missing or unknown.
     #[error("use dv/NAME or pvc/NAME")]
     Kind,
-    /// A name that Kubernetes does not allow.
+    /// Kubernetes does not allow the name.
     #[error("{0:?} cannot be a name: use small letters, digits, - and .")]
     Name(String),
 }
 
 impl VolumeTarget {
-    /// The target of this kind and name.
+    /// Creates a target; fails if Kubernetes does not allow the name.
     pub fn new(kind: VolumeTargetKind, name: &str) -> Result<Self, VolumeTargetError> {
         if !is_subdomain(name) {
             return Err(VolumeTargetError::Name(name.chars().take(MAX_SUBDOMAIN).collect()));
@@ -52,12 +52,12 @@ impl VolumeTarget {
         Ok(Self { kind, name: name.to_owned() })
     }
 
-    /// What it is.
+    /// Returns the kind of the target.
     pub fn kind(&self) -> VolumeTargetKind {
         self.kind
     }
 
-    /// Its name, which is also that of its claim.
+    /// Returns the name. The claim of a DataVolume has the same name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -1,5 +1,5 @@
-//! Failures of what is asked of the cluster, each a sentence that says what to do. Words of others are shown as by [`printable`], and
-//! nothing of a kubeconfig or of a login.
+//! Errors of requests to the cluster. Each message says what to do. Text from other programs is
+//! escaped as by [`printable`]; no message contains parts of a kubeconfig or of credentials.
 
 use datapath::error::errno_text;
 use kube::client::AuthError;
@@ -10,39 +10,39 @@ use program::exit::ExitReason;
 use super::destination::VolumeTarget;
 use super::object::printable_line;
 
-/// A reason why the cluster could not be asked, or does not do what was asked.
+/// Reasons why the cluster cannot be asked, or does not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// No kubeconfig, or one that cannot be used.
+    /// The kubeconfig is missing or cannot be used.
     #[error(
         "no way to a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context by --context"
     )]
     Kubeconfig(String),
-    /// A context that the kubeconfig does not have.
+    /// The kubeconfig does not have the context.
     #[error("there is no context {0}")]
     Context(String),
-    /// A namespace that Kubernetes does not allow.
+    /// Kubernetes does not allow the name of the namespace.
     #[error("{0:?} cannot be the name of a namespace: check --namespace")]
     Namespace(String),
-    /// No credentials, such as from an exec plugin.
+    /// Credentials are not available, for example because an exec plugin failed.
     #[error("cannot log in to the cluster at {host}: {words}; check the user of the context")]
     Login {
         /// The API server.
         host: String,
-        /// What went wrong.
+        /// The cause of the failure.
         words: String,
     },
-    /// No connection to the API server.
+    /// A connection to the API server cannot be established, or breaks.
     #[error(
         "the API server at {host} cannot be reached: {words}; check the network, or choose another cluster by --context"
     )]
     Unreachable {
         /// The API server.
         host: String,
-        /// What went wrong.
+        /// The cause of the failure.
         words: String,
     },
-    /// An API server whose certificate no trusted authority has signed.
+    /// The certificate of the API server is not signed by a trusted authority.
     #[error(
         "the certificate of the API server at {host} is not trusted: {words}; name the file of its authority in the kubeconfig: kubectl \
          config set-cluster NAME --certificate-authority FILE"
@@ -50,36 +50,36 @@ pub enum ClusterError {
     Untrusted {
         /// The API server.
         host: String,
-        /// The words of TLS.
+        /// The message of the TLS library.
         words: String,
     },
-    /// A connection to the API server, and no answer.
+    /// The API server does not respond in time.
     #[error("the API server at {host} does not answer within {seconds} s: try again later")]
     Silent {
         /// The API server.
         host: String,
-        /// How long was waited.
+        /// Time that was waited, in seconds.
         seconds: u64,
     },
-    /// A server that fails, or has too much to do.
+    /// The API server fails, or is overloaded.
     #[error("the API server at {host} cannot answer now: {words}; try again later")]
     Busy {
         /// The API server.
         host: String,
-        /// Its words.
+        /// The message of the API server.
         words: String,
     },
-    /// An answer that no API server gives.
+    /// The response cannot come from a Kubernetes API server.
     #[error(
         "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster by --context"
     )]
     NotKubernetes {
         /// The server.
         host: String,
-        /// What is wrong with its answer.
+        /// The reason why the response is not from an API server.
         words: String,
     },
-    /// More than an API server may answer.
+    /// The response exceeds a limit.
     #[error(
         "the API server at {host} answers to {verb} {resource} with {what}: choose another cluster by --context, or a namespace with \
          less in it"
@@ -87,14 +87,14 @@ pub enum ClusterError {
     TooMuch {
         /// The API server.
         host: String,
-        /// What was asked.
+        /// The verb of RBAC.
         verb: &'static str,
-        /// The resource of RBAC.
+        /// The resource, as RBAC names it.
         resource: String,
-        /// What is too much, with the bound.
+        /// The limit that was exceeded, with its value.
         what: String,
     },
-    /// Credentials that the API server does not take.
+    /// The API server does not accept the credentials (status 401).
     #[error(
         "the API server at {host} does not know you (401): log in again, or choose another user by --context"
     )]
@@ -102,7 +102,7 @@ pub enum ClusterError {
         /// The API server.
         host: String,
     },
-    /// A right that is missing (RBAC).
+    /// The user lacks a permission (RBAC).
     #[error(
         "you may not {verb} {resource} in {}: ask an administrator for a role with the verb {verb:?} on it",
         match namespace {
@@ -113,47 +113,47 @@ pub enum ClusterError {
     Denied {
         /// The verb of RBAC.
         verb: &'static str,
-        /// The resource of RBAC, `datavolumes.cdi.kubevirt.io`.
+        /// The resource, as RBAC names it: `datavolumes.cdi.kubevirt.io`.
         resource: String,
         /// The namespace, if the resource has one.
         namespace: Option<String>,
     },
-    /// A cluster without CDI.
+    /// CDI is not installed in the cluster.
     #[error("CDI is not installed in this cluster: install it, or choose another cluster by --context")]
     NoCdi,
-    /// A namespace that is not there.
+    /// The namespace does not exist.
     #[error("there is no namespace {0}: check --namespace")]
     NoNamespace(String),
-    /// An object that is not there.
+    /// The object does not exist.
     #[error("there is no {object} in namespace {namespace}: check the name and --namespace")]
     NotFound {
-        /// The object, `dv/NAME`.
+        /// The object, such as `dv/NAME`.
         object: String,
-        /// Where it is not.
+        /// The namespace that was searched.
         namespace: String,
     },
-    /// An object that was to be made.
+    /// An object that was to be created exists already.
     #[error("{0} is there already: give --no-create to fill it as it is, or choose another name")]
     Exists(String),
-    /// A quota that has no room.
+    /// A quota of the namespace is exhausted.
     #[error(
         "no room in the quota of the namespace: {0}; ask for less by --size, or remove what is not needed"
     )]
     Quota(String),
-    /// A refusal by admission: a webhook, or the API server's own checks.
+    /// The object was refused by admission: by a webhook, or by the API server's own checks.
     #[error("the cluster refuses {object}: {words}")]
     Refused {
-        /// The object, `dv/NAME`.
+        /// The object, such as `dv/NAME`.
         object: String,
-        /// The cluster's words, which say what to do.
+        /// The message of the cluster, which says what to do.
         words: String,
     },
-    /// A version of CDI that would import without a look at the checksum.
+    /// The installed version of CDI would import without verifying the checksum.
     #[error(
         "{0} was not made: the CDI of this cluster knows no checksums of sources; leave out --checksum, or ask for a newer CDI"
     )]
     NoChecksum(VolumeTarget),
-    /// A volume into which the disk does not fit.
+    /// The disk does not fit into the volume.
     #[error(
         "{target} is too small: the disk has {disk_bytes} bytes, and into the volume of {claim_bytes} bytes fit {usable_bytes}; \
          make it larger, or choose another name"
@@ -161,34 +161,34 @@ pub enum ClusterError {
     TooSmall {
         /// The volume.
         target: VolumeTarget,
-        /// Its size.
+        /// The size of the claim.
         claim_bytes: u64,
-        /// What is left of that by a file system's overhead.
+        /// The size of the claim without the overhead of a file system.
         usable_bytes: u64,
         /// The size of the disk.
         disk_bytes: u64,
     },
-    /// A volume that has its content already.
+    /// The volume is already filled.
     #[error("{0} is already filled: delete it first, or choose another name")]
     Filled(VolumeTarget),
-    /// A volume that is filled in another way.
+    /// The volume is not meant for uploads.
     #[error(
         "{0} does not wait for an upload: it has neither the source \"upload\" nor the annotation \
          cdi.kubevirt.io/storage.upload.target; choose another name"
     )]
     NoUpload(VolumeTarget),
-    /// A disk for a volume of files, or files for a volume of a disk.
+    /// The volume expects an archive and gets a disk image, or the other way round.
     #[error("{target} waits for {}", if *.is_archive { "an archive: give --archive" } else { "a disk image: leave out --archive" })]
     Content {
         /// The volume.
         target: VolumeTarget,
-        /// What it waits for.
+        /// True if the volume expects an archive, false if it expects a disk image.
         is_archive: bool,
     },
-    /// A volume that is deleted, or that something still keeps from being so.
+    /// The volume is deleted, or is marked for deletion.
     #[error("{0} has been deleted: make it again, or choose another name")]
     Gone(VolumeTarget),
-    /// A claim that cannot exist as it was requested.
+    /// The claim cannot be provided as it was requested.
     #[error(
         "{target} gets no volume: {words}; check --storage-class, --access-mode and --volume-mode, and whether the cluster has a default \
          storage class"
@@ -196,18 +196,18 @@ pub enum ClusterError {
     NoClaim {
         /// The volume.
         target: VolumeTarget,
-        /// The words of CDI, or of Kubernetes.
+        /// The message of CDI or of Kubernetes.
         words: String,
     },
-    /// A volume into which an import does not fit.
+    /// The imported disk does not fit into the volume.
     #[error("{target} is too small: {words}; delete it, and import into a larger one, see --size")]
     Full {
         /// The volume.
         target: VolumeTarget,
-        /// CDI's words.
+        /// The message of CDI.
         words: String,
     },
-    /// A volume whose filling has failed for good.
+    /// Filling the volume has failed, and retries cannot change that.
     #[error(
         "{target} has failed: {words}{}",
         if *.is_retried { "; CDI retries until it is deleted" } else { "" }
@@ -215,38 +215,38 @@ pub enum ClusterError {
     Failed {
         /// The volume.
         target: VolumeTarget,
-        /// What its pod says.
+        /// The last message of the pod.
         words: String,
-        /// True if CDI does not know that retries are useless.
+        /// True if CDI still retries, because it does not know that retries are useless.
         is_retried: bool,
-        /// True if that is about a checksum.
+        /// True if the checksum did not match.
         is_checksum: bool,
     },
-    /// The end of patience.
+    /// The volume was not ready within the time limit.
     #[error(
         "{target} is not there after {seconds} s: {waiting}; give a longer --timeout, or look at: kubectl cdi status {target}"
     )]
     TimedOut {
         /// The volume.
         target: VolumeTarget,
-        /// How long was waited.
+        /// Time that was waited, in seconds.
         seconds: u64,
-        /// What was waited for at last.
+        /// The last reason for waiting.
         waiting: String,
     },
-    /// A proxy that CDIConfig does not know of.
+    /// CDIConfig has no URL of the upload proxy.
     #[error(
         "the cluster does not say where its upload proxy is reached from outside: an administrator can make an Ingress or a Route for the \
          service cdi-uploadproxy; or run `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443` and give \
          --uploadproxy-url https://localhost:8443"
     )]
     NoProxy,
-    /// A proxy's address that is none.
+    /// The URL of the upload proxy in CDIConfig is not valid.
     #[error(
         "CDIConfig says that the upload proxy is at {0:?}, which is not a host and a path of plain letters: give --uploadproxy-url"
     )]
     BadProxy(String),
-    /// A UID that might lead to another file.
+    /// The API server sends a UID that is not safe as a part of a file name.
     #[error(
         "the uid of {target} cannot be {uid:?}, as its API server says: only 1 to 64 letters, digits and - can; choose another cluster by \
          --context"
@@ -254,24 +254,24 @@ pub enum ClusterError {
     Uid {
         /// The object.
         target: VolumeTarget,
-        /// What the API server says.
+        /// The UID as the API server sent it.
         uid: String,
     },
-    /// A name that might lead to another object.
+    /// A name is not safe as a part of the path of a request.
     #[error("{0:?} cannot be the name of an object of Kubernetes: use small letters, digits, - and .")]
     Name(String),
 }
 
 impl ClusterError {
-    /// The failure to use a kubeconfig, without anything that is written in it.
+    /// Creates the error for an unusable kubeconfig, without anything that is written in the file.
     pub(crate) fn from_kubeconfig(error: &KubeconfigError) -> Self {
         Self::Kubeconfig(match error {
-            // kube's sentence shows the lines around, and those may be a token.
+            // kube's message quotes the surrounding lines, which may contain a token.
             KubeconfigError::Parse(error) => match error.location() {
                 Some(place) => format!("the kubeconfig is no YAML of that kind (line {})", place.line()),
                 None => "the kubeconfig is no YAML of that kind".to_owned(),
             },
-            // kube's sentence has the path with quotes inside others.
+            // kube's message contains the path in nested quotes.
             KubeconfigError::ReadConfig(cause, path) => {
                 printable_line(&format!("cannot read {}: {}", path.display(), errno_text(cause)))
             }
@@ -281,19 +281,19 @@ impl ClusterError {
         })
     }
 
-    /// The lack of the context `name` in `file`, which has those of `known`.
+    /// Creates the error for a missing context `name` in `file`, whose contexts are `known`.
     pub(crate) fn no_context(name: &str, file: &str, known: &[String]) -> Self {
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
         let words = format!("\"{name}\" in {file}: choose one by --context; there are: {known}");
         Self::Context(printable_line(&words))
     }
 
-    /// The failure to ask at all.
+    /// Creates the error for a request without a response.
     pub(crate) fn from_request(host: &str, error: kube::Error) -> Self {
         let host = host.to_owned();
         match error {
             kube::Error::Auth(error) => Self::Login { host, words: login_message(&error) },
-            // kube's sentence has the proxy's URL, which may hold a password.
+            // kube's message contains the URL of the proxy, which may have a password.
             kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
                 Self::Kubeconfig(
                     "it, or HTTPS_PROXY, names a proxy of a kind that is not known here".to_owned(),
@@ -309,23 +309,25 @@ impl ClusterError {
         }
     }
 
-    /// True for what may be over in a moment: a network, a server that starts.
+    /// Returns true for temporary failures, such as a broken network or a server that is starting.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Silent { .. } | Self::Busy { .. })
     }
 }
 
-/// The words of rustls about a certificate; kube's error keeps nothing else of it.
+/// The beginning of rustls's message about a certificate. The text is matched because kube's error
+/// keeps nothing else of the cause.
 const UNTRUSTED: &str = "invalid peer certificate: ";
 
-/// The words of an error without the names of the libraries that passed it on.
+/// Removes the names of the libraries that passed an error on.
 fn without_layers(words: &str) -> &str {
     let layers = ["ServiceError: ", "client error (Connect): ", "tcp connect error: "];
     let words = layers.iter().fold(words, |words, layer| words.strip_prefix(layer).unwrap_or(words));
     words.split(" (os error ").next().unwrap_or(words)
 }
 
-/// What went wrong with a login, without what a plugin has printed to stdout: that may be a token.
+/// Describes a failed login. The stdout of an exec plugin is left out, because it may contain a
+/// token.
 fn login_message(error: &AuthError) -> String {
     match error {
         AuthError::AuthExecRun { out, .. } => {

@@ -1,15 +1,16 @@
-//! Reasons for which an import fails again however often CDI retries it.
+//! Reasons why an import will fail again, however often CDI retries it.
 
-/// Words of pods, ours and CDI's, about sources that answer, and whose answer another request
-/// does not change. Not among them is what passes by itself: no answer, no address (a Service
-/// that is made later), 5xx, 429 and 408.
+/// Messages of importer pods, ours and CDI's, about a source that responds, and whose response
+/// will be the same for another request. Temporary failures are not in the list: no response, a
+/// host name that does not resolve (its Service may be created later), and the statuses 5xx, 429
+/// and 408.
 const REFUSALS: [&str; 16] = [
-    // HTTP: not found, gone, and who asks is not known or may not.
+    // HTTP: not found, gone, not authenticated, not permitted.
     "got 404",
     "got 410",
     "got 401",
     "got 403",
-    // S3 (API reference, list of error codes), which GCS uses too.
+    // S3 (API reference, list of error codes); GCS uses these codes too.
     "NoSuchKey",
     "NoSuchBucket",
     "AccessDenied",
@@ -20,31 +21,31 @@ const REFUSALS: [&str; 16] = [
     "name unknown",
     "unauthorized",
     "authentication required",
-    // Certificates, in the words of rustls and of Go: an authority is added by --cert-configmap,
-    // for the next pod only.
+    // Certificates, in the words of rustls and of Go. A CA is added with --cert-configmap, which
+    // only affects the next pod.
     "invalid peer certificate",
     "x509: certificate signed by unknown authority",
     "x509: certificate is valid for",
 ];
 
-/// CDI's words for all that does not fit. A volume that CDI fills does not grow.
+/// CDI's message for every image that does not fit. A volume that CDI fills does not grow.
 const TOO_SMALL: &str = "DataVolume too small to contain image";
 
-/// A reason that retries do not change.
+/// A reason that retries cannot change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FinalReason {
     /// The volume is too small.
     NoSpace,
-    /// The bytes are not the ones that were asked for.
+    /// The checksum of the source does not match.
     Checksum,
-    /// The source refuses, or CDI has given up.
+    /// The source refuses the request, or CDI has given up.
     Other,
 }
 
 impl FinalReason {
-    /// The reason in what a pod said that CDI has restarted so many times. A source must have
-    /// refused twice: the Secret, the object or the right may have been made a moment too late
-    /// for the first attempt.
+    /// Finds the reason in the last message of a pod that CDI has restarted `restarts` times. A
+    /// refusal by the source only counts after a restart: the Secret, the object or the permission
+    /// may have been created a moment too late for the first attempt.
     pub(crate) fn from_message(sentence: &str, restarts: u64) -> Option<Self> {
         if sentence.contains(TOO_SMALL) {
             return Some(Self::NoSpace);

@@ -1,4 +1,4 @@
-//! An import, until its end.
+//! Follows an import until it ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use super::import_progress::ImportProgress;
 use super::wait::{INTERVAL, WaitGoal, check_goal, timed_out};
 
 impl Cluster {
-    /// Follows an import until it has succeeded or failed, for at most `patience`; `told` hears of every change.
+    /// Follows an import until it has succeeded or failed, for at most `patience`. Calls `told`
+    /// with each change of the progress.
     pub async fn follow_import(
         &self,
         target: &VolumeTarget,

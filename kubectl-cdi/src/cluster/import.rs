@@ -1,4 +1,4 @@
-//! A source that the cluster fetches, as CDI's API takes it.
+//! The source of an import, in the form of CDI's API.
 
 use serde_json::{Map, Value, json};
 use sources::scheme::{SCHEMES, SourceKind, find_scheme};
@@ -6,48 +6,48 @@ use url::Url;
 
 use super::object::object_of;
 
-/// Amazon's S3. CDI's importer takes the region from this form of the name, and signs for a
-/// region "s3" without it.
+/// The endpoint of Amazon S3. CDI's importer takes the region from this form of the host name;
+/// without a region in it, it would sign for a region "s3".
 const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
 
-/// A source that the cluster fetches.
+/// The source of an import, which the cluster fetches.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterImport {
-    /// What serves there.
+    /// The kind of server.
     pub kind: SourceKind,
-    /// The URL, in the form that CDI's webhook lets through.
+    /// The URL, in the form that CDI's webhook accepts.
     pub url: String,
-    /// A Secret with credentials.
+    /// The name of a Secret with credentials.
     pub secret: Option<String>,
-    /// A ConfigMap with certificates.
+    /// The name of a ConfigMap with certificates.
     pub cert_config_map: Option<String>,
-    /// `ALGORITHM:HEX`; only of HTTP.
+    /// The checksum as `ALGORITHM:HEX`; only for HTTP sources.
     pub checksum: Option<String>,
 }
 
-/// A source that CDI has no field for.
+/// Reasons why CDI cannot import from a source.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// An address of another kind.
+    /// The cluster cannot fetch from addresses of this kind.
     #[error(
         "{0} is not a source that a cluster can fetch: use {schemes}, or `kubectl cdi upload` for a file",
         schemes = cluster_schemes()
     )]
     Scheme(String),
-    /// An address that names no object.
+    /// The address does not name an object.
     #[error("{0}")]
     Address(String),
-    /// A flag that this kind of source does not have.
+    /// The flag does not apply to this kind of source.
     #[error("{flag} is only for {schemes}")]
     Flag {
         /// The flag.
         flag: &'static str,
-        /// The addresses that it goes with.
+        /// The kinds of addresses to which the flag applies.
         schemes: &'static str,
     },
 }
 
-/// The schemes that a cluster can fetch, as users write them.
+/// Lists the URL schemes from which a cluster can fetch, for messages.
 fn cluster_schemes() -> String {
     let schemes = SCHEMES.iter().filter(|scheme| scheme.is_for_clusters);
     let schemes: Vec<String> = schemes.map(|scheme| format!("{}://", scheme.name)).collect();
@@ -55,8 +55,8 @@ fn cluster_schemes() -> String {
 }
 
 impl ClusterImport {
-    /// The source at the address that a user writes. `endpoint` is the server of an `s3://`
-    /// address.
+    /// Creates a source from the address that the user gives. `endpoint` is the server of an
+    /// `s3://` address.
     pub fn new(address: &str, endpoint: Option<&Url>) -> Result<Self, ImportError> {
         let scheme = address.split_once("://").and_then(|(scheme, _)| find_scheme(scheme));
         let Some(kind) = scheme.filter(|scheme| scheme.is_for_clusters).map(|scheme| scheme.kind) else {
@@ -78,8 +78,8 @@ impl ClusterImport {
         Ok(Self { kind, url, ..Self::default() })
     }
 
-    /// Fails if there is a value without a field in CDI's API, whose server would drop it without
-    /// a word.
+    /// Fails if a value has no field in CDI's API for this kind of source. The API server would
+    /// drop it silently.
     pub fn check_fields(&self) -> Result<(), ImportError> {
         let (flag, schemes) = match self.kind {
             kind if kind != SourceKind::Http && self.checksum.is_some() => {
@@ -93,7 +93,7 @@ impl ClusterImport {
         Err(ImportError::Flag { flag, schemes })
     }
 
-    /// The source of a DataVolume.
+    /// Returns the `source` field of a DataVolume.
     pub(super) fn source_value(&self) -> Value {
         let fields = object_of([
             ("url", Some(self.url.as_str())),
@@ -104,7 +104,7 @@ impl ClusterImport {
         json!({self.kind.name(): fields})
     }
 
-    /// The annotations of a claim that say the same, without CDI's prefix.
+    /// Returns the annotations by which a claim names the same source, without CDI's prefix.
     pub(super) fn claim_annotations(&self) -> Map<String, Value> {
         object_of([
             ("storage.import.source", Some(self.kind.name())),

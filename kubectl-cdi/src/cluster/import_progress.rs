@@ -1,4 +1,4 @@
-//! How far an import is, as its objects say.
+//! The progress of an import, read from its objects in the cluster.
 
 use std::fmt;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 use super::look::TargetObjects;
 use super::object::{printable_line, text_at};
 
-/// How far an import is.
+/// The progress of an import.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ImportProgress {
-    /// CDI's name for where it is, such as `ImportInProgress`.
+    /// The phase, as CDI names it, such as `ImportInProgress`.
     pub phase: String,
-    /// The part that is done, of 100.
+    /// The progress in percent.
     pub percent: Option<f64>,
-    /// Bytes of the disk that is filled.
+    /// Size of the whole disk in bytes.
     pub disk_bytes: Option<u64>,
-    /// How often the pod has begun again.
+    /// Number of restarts of the pod.
     pub restarts: u64,
-    /// What the pod says, or what is being waited for.
+    /// The last message of the pod, or the reason for waiting.
     pub sentence: Option<String>,
 }
 
 impl ImportProgress {
-    /// As far as it stands in the objects.
+    /// Reads the progress from a DataVolume, or from the annotations of a claim.
     pub(crate) fn from_objects(found: &TargetObjects) -> Self {
         let none = Value::Null;
         let volume = found.data_volume.as_ref().unwrap_or(&none);
@@ -39,7 +39,8 @@ impl ImportProgress {
         }
     }
 
-    /// Bytes of the disk that are done, as far as both numbers are known.
+    /// Returns how many bytes of the disk are filled, if both the size and the percentage are
+    /// known.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -49,7 +50,7 @@ impl ImportProgress {
         Some((self.disk_bytes? as f64 * self.percent? / 100.0) as u64)
     }
 
-    /// True while bytes are fetched.
+    /// Returns true while the pod transfers data.
     pub(crate) fn is_running(&self) -> bool {
         matches!(self.phase.as_str(), "ImportInProgress" | "Running" | "Paused")
     }
@@ -73,7 +74,7 @@ impl fmt::Display for ImportProgress {
     }
 }
 
-/// The number in `45.20%`; CDI writes `N/A` where it knows none.
+/// Parses a percentage such as `45.20%`. CDI writes `N/A` if the progress is unknown.
 fn parse_percent(text: &str) -> Option<f64> {
     let number: f64 = text.trim_end_matches('%').parse().ok()?;
     (0.0..=100.0).contains(&number).then_some(number)

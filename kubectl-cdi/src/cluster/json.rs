@@ -1,5 +1,6 @@
-//! JSON of an API server, in memory that is counted before it is taken: a map of seven bytes may
-//! take a hundred times as many.
+//! A JSON parser for responses of the API server that accounts memory before it allocates it.
+//! Parsed JSON may be much larger than its text: a map of seven bytes may take a hundred times as
+//! many.
 
 use std::fmt;
 
@@ -7,34 +8,34 @@ use datapath::memory::{MemoryGrant, MemoryLimitError};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The memory of a map: a node of its tree has room for 11 entries (640 bytes), of which 5 are
-/// used at least once there are more.
+/// The memory of a map. A node of its B-tree has room for 11 entries (640 bytes); in a map with
+/// several nodes at least 5 entries of each are used.
 const MAP_BYTES: u64 = 512;
 const ENTRY_BYTES: u64 = 128;
 
-/// The memory of an element of an array, which has room for twice as many.
+/// The memory of an array element. An array may have room for twice its elements.
 const ELEMENT_BYTES: u64 = 2 * size_of::<Value>() as u64;
 
-/// The least that the heap gives for a text.
+/// The smallest heap allocation that a string takes.
 const TEXT_BYTES: u64 = 24;
 
-/// Memory is asked for in such steps.
+/// Step by which the memory grant grows.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// The fields of metadata that tell who has written which field: half of an object, and never
-/// looked at.
+/// The metadata that records who has set which field. It is half of an object and never used, so
+/// it is skipped.
 const SKIPPED: &str = "managedFields";
 
-/// JSON that gives no value.
+/// Reasons why a JSON text cannot be parsed.
 #[derive(Debug)]
 pub(crate) enum ParseError {
-    /// It is not JSON.
+    /// The text is not JSON.
     Json(serde_json::Error),
-    /// It takes too much memory.
+    /// The parsed value would take too much memory.
     Memory(MemoryLimitError),
 }
 
-/// Reads all of `text`. The `memory` grows by what the value takes.
+/// Parses the whole `text`. `memory` grows by the size of the value.
 pub(crate) fn parse(text: &[u8], memory: &mut MemoryGrant) -> Result<Value, ParseError> {
     let mut counter = MemoryCounter { taken: memory.granted_bytes(), memory, exceeded: None };
     let mut json = serde_json::Deserializer::from_slice(text);
@@ -52,7 +53,7 @@ struct MemoryCounter<'a> {
     exceeded: Option<MemoryLimitError>,
 }
 
-/// A value whose memory is counted.
+/// Deserializes a value and accounts its memory.
 struct CountedValue<'a, 'b>(&'a mut MemoryCounter<'b>);
 
 impl CountedValue<'_, '_> {

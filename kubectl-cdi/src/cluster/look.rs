@@ -1,4 +1,4 @@
-//! What is there: a DataVolume and its claim, as CDI's controllers see them.
+//! The current objects of a target: a DataVolume and its claim, as CDI's controllers see them.
 
 use k8s_openapi::jiff::Timestamp;
 use program::names::is_subdomain;
@@ -13,7 +13,7 @@ use super::object::{cdi_annotation, find_condition, list_at, printable_line, pri
 use super::resource::ResourceKind;
 use super::uid::ObjectUid;
 
-/// What is there of a target, at one moment.
+/// The objects of a target at one moment. Either may be absent.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TargetObjects {
     pub(crate) data_volume: Option<Value>,
@@ -21,12 +21,12 @@ pub struct TargetObjects {
 }
 
 impl TargetObjects {
-    /// True if there is neither a DataVolume nor a claim.
+    /// Returns true if there is neither a DataVolume nor a claim.
     pub fn is_empty(&self) -> bool {
         self.data_volume.is_none() && self.claim.is_none()
     }
 
-    /// True if the target itself is there, which for a DataVolume may be without its claim.
+    /// Returns true if the target itself exists. A DataVolume may exist without its claim.
     pub fn has_target(&self, target: &VolumeTarget) -> bool {
         match target.kind() {
             VolumeTargetKind::DataVolume => self.data_volume.is_some(),
@@ -34,14 +34,15 @@ impl TargetObjects {
         }
     }
 
-    /// The UID of the `target`'s claim: a claim of the same name that is made later has another
-    /// one.
+    /// Returns the UID of the `target`'s claim. A claim of the same name that is created later has
+    /// another UID.
     pub fn claim_uid(&self, target: &VolumeTarget) -> Result<Option<ObjectUid>, ClusterError> {
         let claim = self.claim.as_ref();
         claim.map(|claim| ObjectUid::from_object(claim, target)).transpose()
     }
 
-    /// The claim's size: what it has got, or what it asks for.
+    /// Returns the size of the claim in bytes: its capacity, or the requested size before it is
+    /// bound.
     pub fn claim_bytes(&self) -> Option<u64> {
         let claim = self.claim.as_ref()?;
         let size = text_at(claim, "/status/capacity/storage")
@@ -49,7 +50,8 @@ impl TargetObjects {
         program::quantity::parse_bytes(size?).ok()
     }
 
-    /// The size of the disk: the DataVolume's own, which is without what a file system keeps for itself, or else the claim's.
+    /// Returns the size of the disk in bytes. This is the size that the DataVolume requests,
+    /// without the overhead of a file system; if it requests none, the size of the claim.
     pub(crate) fn disk_bytes(&self) -> Option<u64> {
         let volume = self.data_volume.as_ref();
         let asked = volume.and_then(|volume| {
@@ -62,29 +64,30 @@ impl TargetObjects {
         }
     }
 
-    /// The steps of a warm import.
+    /// Returns the checkpoints of a warm import, which runs in several steps.
     pub(crate) fn checkpoints(&self) -> &[Value] {
         let volume = self.data_volume.as_ref();
         volume.map_or(&[], |volume| list_at(volume, "/spec/checkpoints"))
     }
 
-    /// The claim's form.
+    /// Returns the volume mode of the claim.
     pub fn volume_mode(&self) -> Option<VolumeMode> {
         let mode = text_at(self.claim.as_ref()?, "/spec/volumeMode");
         Some(mode.and_then(|mode| mode.parse().ok()).unwrap_or_default())
     }
 
-    /// The claim's class.
+    /// Returns the storage class of the claim.
     pub fn storage_class(&self) -> Option<&str> {
         text_at(self.claim.as_ref()?, "/spec/storageClassName")
     }
 
-    /// The DataVolume's phase, as CDI calls it.
+    /// Returns the phase of the DataVolume, as CDI names it.
     pub fn phase(&self) -> Option<&str> {
         text_at(self.data_volume.as_ref()?, "/status/phase")
     }
 
-    /// Fails unless the target is there to stay. A claim that is deleted stays in sight while a pod uses it.
+    /// Fails if the target does not exist, or is marked for deletion. A deleted claim remains
+    /// visible while a pod uses it.
     pub(crate) fn check_not_deleted(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         let both = [&self.data_volume, &self.claim];
         let is_leaving = |object: &Value| text_at(object, "/metadata/deletionTimestamp").is_some();
@@ -94,7 +97,7 @@ impl TargetObjects {
         Ok(())
     }
 
-    /// Fails unless this is something that waits for an upload of this kind.
+    /// Fails unless the target waits for an upload of this kind: an archive or a disk image.
     pub fn takes_upload(&self, target: &VolumeTarget, is_archive: bool) -> Result<(), ClusterError> {
         if self.is_filled() {
             return Err(ClusterError::Filled(target.clone()));
@@ -110,18 +113,18 @@ impl TargetObjects {
         Ok(())
     }
 
-    /// True if the content is there.
+    /// Returns true if the volume is filled.
     pub(crate) fn is_filled(&self) -> bool {
         self.phase() == Some("Succeeded") || self.of_claim("storage.pod.phase") == Some("Succeeded")
     }
 
-    /// True if the upload server answers.
+    /// Returns true if the upload server is ready.
     pub(crate) fn is_ready(&self) -> bool {
         let ready = self.of_claim("storage.pod.ready").map(program::env::go_bool);
         self.phase() == Some("UploadReady") || matches!(ready, Some(Ok(true)))
     }
 
-    /// True if the content comes by an upload.
+    /// Returns true if the volume is meant for an upload.
     pub(crate) fn is_upload(&self) -> bool {
         let source = self.data_volume.as_ref();
         let populator = self.claim.as_ref();
@@ -137,7 +140,7 @@ impl TargetObjects {
         content.or_else(|| self.of_claim("storage.contentType")) == Some("archive")
     }
 
-    /// The failure that no further attempt changes, if there is one.
+    /// Returns the failure that retries cannot change, if there is one.
     pub(crate) fn final_failure(&self, target: &VolumeTarget) -> Option<ClusterError> {
         let condition = |reason: &str| {
             let volume = self.data_volume.iter();
@@ -171,37 +174,37 @@ impl TargetObjects {
         })
     }
 
-    /// How often the pod was restarted.
+    /// Returns how often the pod was restarted.
     pub(crate) fn restart_count(&self) -> u64 {
         let counted = self.data_volume.as_ref().and_then(|volume| volume["status"]["restartCount"].as_u64());
         let annotated = || self.of_claim("storage.pod.restarts")?.parse().ok();
         counted.or_else(annotated).unwrap_or(0)
     }
 
-    /// The last sentence of the pod that fills.
+    /// Returns the last message of the pod that fills the volume.
     pub(crate) fn last_message(&self) -> Option<String> {
         printable_text(self.running_condition("/message", ".message"))
     }
 
-    /// The time since which the pod that fills runs, as the DataVolume says.
+    /// Returns the start time of the pod that fills the volume, according to the DataVolume.
     pub(crate) fn running_since(&self) -> Option<Timestamp> {
         let running = find_condition(self.data_volume.as_ref()?, "Running")?;
         let since = text_at(running, "/lastTransitionTime").filter(|_| running["status"] == "True")?;
         since.parse().ok()
     }
 
-    /// The time at which the DataVolume was made, or else the claim.
+    /// Returns the creation time of the DataVolume, or of the claim if there is no DataVolume.
     pub(crate) fn created(&self) -> Option<Timestamp> {
         let object = self.data_volume.as_ref().or(self.claim.as_ref())?;
         text_at(object, "/metadata/creationTimestamp")?.parse().ok()
     }
 
-    /// The namespace of both.
+    /// Returns the namespace of the objects.
     pub(crate) fn namespace(&self) -> Option<&str> {
         text_at(self.data_volume.as_ref().or(self.claim.as_ref())?, "/metadata/namespace")
     }
 
-    /// The word for where the content comes from, such as `http` or `upload`.
+    /// Returns the kind of the source, such as `http` or `upload`.
     pub(crate) fn source_name(&self) -> Option<String> {
         let source = self.data_volume.as_ref().and_then(|volume| volume.pointer("/spec/source")?.as_object());
         let of_volume = source.and_then(|source| source.keys().next()).map(String::as_str);
@@ -216,7 +219,8 @@ impl TargetObjects {
         name.map(printable_line)
     }
 
-    /// A field of the condition `Running`, of the DataVolume or else of the claim.
+    /// Returns a field of the condition `Running`: from the DataVolume, or else from the
+    /// annotations of the claim.
     fn running_condition(&self, field: &str, suffix: &str) -> Option<&str> {
         let volume = self.data_volume.as_ref();
         let running = volume.and_then(|volume| find_condition(volume, "Running"));
@@ -224,7 +228,7 @@ impl TargetObjects {
         said.or_else(|| self.of_claim(&format!("storage.condition.running{suffix}")))
     }
 
-    /// The claim that a populator fills in the place of this one.
+    /// Returns the name of the temporary claim that a populator fills in place of this one.
     pub(crate) fn prime_claim(&self) -> Option<&str> {
         self.of_claim("storage.populator.pvcPrime").filter(|name| is_subdomain(name))
     }
@@ -235,7 +239,7 @@ impl TargetObjects {
 }
 
 impl Cluster {
-    /// Looks at a target. Nothing that is there is no failure.
+    /// Reads the objects of a target. It is not an error if there are none.
     pub async fn find_target(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
         let data_volume = match target.kind() {
             VolumeTargetKind::DataVolume => {
@@ -247,7 +251,8 @@ impl Cluster {
         Ok(TargetObjects { data_volume, claim })
     }
 
-    /// Looks at a target that has to be there. Some versions of CDI delete a DataVolume that has succeeded: what is filled counts.
+    /// Reads the objects of a target that must exist. A filled claim suffices, because some
+    /// versions of CDI delete a DataVolume that has succeeded.
     pub async fn find_existing(&self, target: &VolumeTarget) -> Result<TargetObjects, ClusterError> {
         let found = self.find_target(target).await?;
         match found.has_target(target) || found.is_filled() {
@@ -256,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// The error that a target is not there.
+    /// Creates the error for a target that does not exist.
     pub fn not_found(&self, target: &VolumeTarget) -> ClusterError {
         ClusterError::NotFound { object: target.to_string(), namespace: self.namespace().to_owned() }
     }

@@ -1,14 +1,15 @@
-//! The cluster: everything that is asked of the API server, with the rights of who runs the program and no others.
+//! Access to the cluster: every request to the API server, with the permissions of the user who
+//! runs the program.
 //!
 //! ```text
-//!  target   what people write: dv/NAME, pvc/NAME
-//!  size ─► volume    how large a claim must be, and the object that is made, with the source of an `import`
-//!  look ─► wait      what is there, and what it still waits for (`waiting`, from `pods`)
-//!       ├► follow    an import until its end; `final_reason` tells which failures no retry changes
-//!       └► status    one screen, with a rate
-//!  config, token     where the upload proxy is, and what it lets in
-//!  ask  ─► question  every request, and what is said when it fails; `resource` is what can be asked for
-//!       └► json      what is answered, in bounded memory
+//!  destination        targets as users write them: dv/NAME, pvc/NAME
+//!  size ─► volume     the size of a claim; the object to create, with the source of an `import`
+//!  look ─► wait       the current objects, and what CDI waits for (`waiting`, from `pods`)
+//!       ├► follow     an import until its end; `final_reason` knows which failures are permanent
+//!       └► status     the table of volumes, with rates
+//!  config, token      the address of the upload proxy, and the tokens that it accepts
+//!  ask  ─► api_query  every request, and the error for a refusal; `resource` lists the kinds
+//!       └► json       the response, parsed in bounded memory
 //! ```
 
 mod api_query;
@@ -58,45 +59,48 @@ pub use uid::ObjectUid;
 pub use volume::{ContentSource, WantedVolume};
 pub use waiting::WaitReason;
 
-/// Longest silence of the API server. It answers in milliseconds, and in seconds where a webhook or an aggregated API is slow: the API
-/// server itself gives those 30 s at most.
+/// Time limit for the API server to respond. It responds within milliseconds, or within seconds if
+/// a webhook or an aggregated API is slow. The API server itself gives those at most 30 s.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The way to a cluster, as a command line says it.
+/// The options of the command line that select a cluster and a namespace.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterOptions {
-    /// A kubeconfig; without one, the files of `KUBECONFIG`, `~/.kube/config`, or the ServiceAccount of the pod around.
+    /// A kubeconfig. The default is the files of `KUBECONFIG`, then `~/.kube/config`, then the
+    /// ServiceAccount of the pod in which the program runs.
     pub kubeconfig: Option<PathBuf>,
-    /// A context of the kubeconfig instead of its current one.
+    /// A context of the kubeconfig; the default is its current context.
     pub context: Option<String>,
-    /// A namespace instead of the context's.
+    /// A namespace; the default is the namespace of the context.
     pub namespace: Option<String>,
 }
 
-/// A cluster, seen from one namespace.
+/// A client of a cluster, for one namespace.
 #[derive(Clone)]
 pub struct Cluster {
     client: Client,
-    /// Host and port of the API server, for sentences.
+    /// Host and port of the API server, for messages.
     host: String,
-    /// Empty for all.
+    /// The namespace of all requests; empty for all namespaces.
     namespace: String,
 }
 
 impl Cluster {
-    /// Prepares the way to the cluster; an exec plugin logs in here. The API server is not asked yet.
+    /// Creates the client. Credentials are obtained here, also from an exec plugin, but no request
+    /// is sent to the API server yet.
     pub async fn connect(reach: &ClusterOptions) -> Result<Self, ClusterError> {
         let mut config = load_configuration(reach).await?;
         config.connect_timeout = Some(PATIENCE);
         config.read_timeout = Some(PATIENCE);
         config.write_timeout = Some(PATIENCE);
-        // Who waits asks again by itself. kube would ask a server that is too busy for longer than our patience, and its words were lost.
+        // Callers that wait retry themselves. kube would retry against an overloaded server for
+        // longer than PATIENCE, and the server's message would be lost.
         config.default_retry = false;
         let namespace = reach.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         if !program::names::is_label(&namespace) {
             return Err(ClusterError::Namespace(namespace));
         }
-        // Not the authority, which may hold a password.
+        // Built from host and port, because the authority of the URL may contain a password.
         let host = config.cluster_url.host().unwrap_or_default();
         let host = match config.cluster_url.port_u16() {
             Some(port) => format!("{host}:{port}"),
@@ -108,13 +112,13 @@ impl Cluster {
         Ok(Self { client, host, namespace })
     }
 
-    /// The same cluster, seen from all namespaces: for lists.
+    /// Returns a client for all namespaces. Only lists work with it.
     pub fn in_all_namespaces(mut self) -> Self {
         self.namespace.clear();
         self
     }
 
-    /// The namespace of everything that is asked for; empty for all.
+    /// Returns the namespace of the requests; empty for all namespaces.
     pub fn namespace(&self) -> &str {
         &self.namespace
     }
@@ -138,7 +142,8 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
         Err(error) => Err(error),
     };
     match configured {
-        // As kubectl: in a pod there is no file.
+        // Like kubectl, use the ServiceAccount of the pod if there is neither a kubeconfig nor an
+        // option that needs one.
         Err(error) if is_absent(&error) && reach.kubeconfig.is_none() && reach.context.is_none() => {
             Config::incluster().map_err(|_| ClusterError::from_kubeconfig(&error))
         }
@@ -146,7 +151,7 @@ async fn load_configuration(reach: &ClusterOptions) -> Result<Config, ClusterErr
     }
 }
 
-/// The file, or the files, that the kubeconfig comes from.
+/// Names the file or the files of the kubeconfig, for messages.
 fn kubeconfig_name(reach: &ClusterOptions) -> String {
     let given = reach.kubeconfig.as_ref().map(|path| path.display().to_string());
     given.or_else(|| ProcessEnv.get("KUBECONFIG")).unwrap_or_else(|| "~/.kube/config".to_owned())

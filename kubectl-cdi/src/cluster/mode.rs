@@ -1,9 +1,9 @@
-//! The form of a volume, and who may use it at once.
+//! The volume mode (file system or block device) and the access modes of a claim.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Access modes of Kubernetes, and the short names that kubectl prints.
+/// Access modes of Kubernetes, with the short names that kubectl prints.
 const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOnce", "RWO"),
     ("ReadOnlyMany", "ROX"),
@@ -11,7 +11,7 @@ const ACCESS_MODES: [(&str, &str); 4] = [
     ("ReadWriteOncePod", "RWOP"),
 ];
 
-/// The name of an access mode in Kubernetes, by that name or the short one.
+/// Parses an access mode, given by its full or its short name in any case. Returns the full name.
 pub fn parse_access_mode(text: &str) -> Result<String, String> {
     let is_meant =
         |(name, short): &(&str, &str)| text.eq_ignore_ascii_case(name) || text.eq_ignore_ascii_case(short);
@@ -24,13 +24,13 @@ pub fn parse_access_mode(text: &str) -> Result<String, String> {
     }
 }
 
-/// The form of a volume.
+/// The mode of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum VolumeMode {
-    /// A file system, which keeps a part for itself.
+    /// A file system, whose metadata takes a part of the volume.
     #[default]
     Filesystem,
-    /// A device.
+    /// A block device.
     Block,
 }
 

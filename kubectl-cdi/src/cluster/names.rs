@@ -1,4 +1,4 @@
-//! Names of what can be filled, for a shell that completes.
+//! Names of targets, for the completion in a shell.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::object::text_at;
 use super::resource::ResourceKind;
 
-/// Time for which a person waits after a press of the tab key.
+/// Time limit for a list, because a user waits after pressing the tab key.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 impl Cluster {
-    /// The DataVolumes and claims of the namespace; what cannot be known in two seconds is left out.
+    /// Lists the DataVolumes and claims of the namespace. A list that fails or takes longer than
+    /// two seconds is left out.
     pub async fn list_targets(&self) -> Vec<VolumeTarget> {
         let listed = |resource| timeout(PATIENCE, self.list_objects(resource, None));
         let (volumes, claims) =

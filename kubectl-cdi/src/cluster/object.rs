@@ -1,45 +1,48 @@
-//! Fields of objects, which hold what others wrote: each may be absent, or of another type.
+//! Access to fields of objects. Other programs wrote the objects, so every field may be absent or
+//! have another type.
 
 use serde_json::{Map, Value, json};
 
-/// The beginning of the names of CDI's annotations.
+/// Prefix of CDI's annotations.
 pub(crate) const PREFIX: &str = "cdi.kubevirt.io/";
 
-/// Characters that are shown of what others say.
+/// Limit for the characters that are shown of a message from another program.
 const WORDS_CHARS: usize = 1 << 10;
 
-/// The text at this JSON pointer.
+/// Returns the string at this JSON pointer.
 pub(crate) fn text_at<'a>(object: &'a Value, pointer: &str) -> Option<&'a str> {
     object.pointer(pointer)?.as_str()
 }
 
-/// The elements at this JSON pointer.
+/// Returns the elements of the array at this JSON pointer; an empty slice if there is not an
+/// array.
 pub(crate) fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
 }
 
-/// An annotation of CDI's, whose name gets CDI's prefix.
+/// Returns an annotation of CDI; `name` is without CDI's prefix.
 pub(crate) fn cdi_annotation<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object["metadata"]["annotations"][format!("{PREFIX}{name}")].as_str()
 }
 
-/// The condition of this type.
+/// Returns the condition of this type.
 pub(crate) fn find_condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     list_at(object, "/status/conditions").iter().find(|condition| condition["type"] == kind)
 }
 
-/// An object with the fields that have a value.
+/// Builds a JSON object of those fields that have a value.
 pub(crate) fn object_of<const N: usize>(fields: [(&str, Option<&str>); N]) -> Map<String, Value> {
     let fields = fields.into_iter();
     fields.filter_map(|(name, value)| Some((name.to_owned(), json!(value?)))).collect()
 }
 
-/// Words of others on one line, as they may be shown; nothing if there are none.
+/// Makes a message from another program safe to print, on one line; `None` if it is absent or
+/// empty.
 pub(crate) fn printable_text(text: Option<&str>) -> Option<String> {
     text.map(printable_line).filter(|words| !words.is_empty())
 }
 
-/// Words of others on one line, as they may be shown.
+/// Makes a message from another program safe to print, on one line.
 pub(crate) fn printable_line(words: &str) -> String {
     printable::escape_line(words, WORDS_CHARS)
 }

@@ -1,4 +1,4 @@
-//! The pod that fills a claim: its name, and what keeps it from doing so.
+//! The pod that fills a claim: its name, and what it waits for.
 
 use program::names::is_subdomain;
 use serde_json::Value;
@@ -6,20 +6,21 @@ use serde_json::Value;
 use super::object::{cdi_annotation, find_condition, list_at, printable_line, printable_text, text_at};
 use super::waiting::WaitReason;
 
-/// The name of the pod that fills a claim, as CDI says, or as CDI would call it.
+/// Returns the name of the pod that fills a claim. Without CDI's annotation the name is built as
+/// CDI builds it.
 pub(crate) fn pod_name(claim: &Value, is_upload: bool) -> String {
     let (said, prefix) = match is_upload {
         true => ("storage.uploadPodName", "cdi-upload"),
         false => ("storage.import.importPodName", "importer"),
     };
-    // It becomes part of a path.
+    // The name is validated, because it becomes part of the path of a request.
     if let Some(name) = cdi_annotation(claim, said).filter(|name| is_subdomain(name)) {
         return name.to_owned();
     }
     format!("{prefix}-{}", text_at(claim, "/metadata/name").unwrap_or_default())
 }
 
-/// What a pod waits for.
+/// Finds out from the status of a pod what it waits for.
 pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     let scheduled = find_condition(pod, "PodScheduled");
     if let Some(why) = scheduled.filter(|condition| condition["status"] == "False") {
@@ -61,7 +62,7 @@ pub(crate) fn wait_reason(pod: &Value) -> WaitReason {
     }
 }
 
-/// What a container has said at its last end.
+/// Returns the last message of a container before it ended.
 fn last_words(status: &Value) -> String {
     status.pointer("/lastState/terminated").map_or_else(|| "it says nothing".to_owned(), words_of)
 }

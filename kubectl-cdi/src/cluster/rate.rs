@@ -1,4 +1,4 @@
-//! The average rate at which an import fills its volume, and the time that is left.
+//! The average rate at which an import fills its volume, and the time left.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -7,31 +7,33 @@ use super::import_progress::ImportProgress;
 use super::look::TargetObjects;
 use super::object::{list_at, text_at};
 
-/// The label of CDI's pods.
+/// Label selector of CDI's pods.
 pub(crate) const PODS_OF_CDI: &str = "app=containerized-data-importer";
 
-/// The name of the container that imports.
+/// Name of the container that imports.
 const IMPORTER: &str = "importer";
 
-/// The speed of an import so far.
+/// The average speed of an import since its pod runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FillPace {
-    /// Bytes of the volume that were filled a second.
+    /// Bytes of the disk that are filled per second.
     pub(crate) rate: Option<u64>,
-    /// Seconds to its end, if it goes on like that.
+    /// Seconds until the end of the import at the same speed.
     pub(crate) seconds_left: Option<u64>,
 }
 
 impl FillPace {
-    /// The pace since the pod runs, where that can be told: CDI says how much of the whole volume is done. Without a look at the pod,
-    /// the DataVolume tells since when it runs.
+    /// Measures the speed since the pod runs; `None` if it cannot be known. CDI reports which
+    /// percentage of the whole volume is done. The start time comes from the pod or, without
+    /// access to pods, from the DataVolume.
     pub(crate) fn measure(found: &TargetObjects, pod: &Value, now: Timestamp) -> Option<Self> {
         let progress = ImportProgress::from_objects(found);
-        // Of a warm import the percentage is that of what has changed.
+        // In a warm import the percentage refers to the changed data only.
         let is_whole = found.checkpoints().is_empty();
         let percent = progress.percent.filter(|_| progress.is_running() && is_whole)?;
         let started = importer_start(pod).or_else(|| found.running_since())?;
-        // Clocks of two machines: a second is the least that can mean anything.
+        // The start time comes from the clock of another machine, so less than a second means
+        // nothing.
         let seconds = seconds_between(started, now).filter(|seconds| *seconds > 0)?;
         Some(Self {
             rate: progress.filled_bytes().and_then(|filled| filled.checked_div(seconds)),
@@ -40,14 +42,14 @@ impl FillPace {
     }
 }
 
-/// The time at which the container that imports has started.
+/// Returns the start time of the container that imports.
 fn importer_start(pod: &Value) -> Option<Timestamp> {
     let containers = list_at(pod, "/status/containerStatuses").iter();
     let mut importers = containers.filter(|container| text_at(container, "/name") == Some(IMPORTER));
     text_at(importers.next()?, "/state/running/startedAt")?.parse().ok()
 }
 
-/// Seconds from `start` to `now`; `None` if that is in the future.
+/// Returns the seconds from `start` to `now`; `None` if `start` is in the future.
 pub(crate) fn seconds_between(start: Timestamp, now: Timestamp) -> Option<u64> {
     u64::try_from(now.as_second().checked_sub(start.as_second())?).ok()
 }
@@ -75,7 +77,7 @@ mod tests {
                 "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}},
                 "status": {"phase": "ImportInProgress", "progress": progress},
             })),
-            // With a file system's overhead, which no disk fills.
+            // Larger by the overhead of a file system, which the disk does not fill.
             claim: Some(json!({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})),
         }
     }
@@ -95,7 +97,7 @@ mod tests {
             let pace = FillPace::measure(&import(progress), &running(), after(100)).unwrap();
             assert_eq!(pace.seconds_left, left, "{progress}");
         }
-        // Who may not look at pods is told by the DataVolume.
+        // Without access to pods the start time comes from the DataVolume.
         let mut found = import("50.00%");
         let running =
             |status: &str| json!([{"type": "Running", "status": status, "lastTransitionTime": START}]);

@@ -1,4 +1,4 @@
-//! What can be asked for: kinds of objects, and verbs on them.
+//! The kinds of objects that this program uses, and the verbs on them.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use http::Method;
 /// The API group of CDI.
 pub(crate) const CDI: &str = "cdi.kubevirt.io";
 
-/// A kind of objects.
+/// A kind of objects in the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ResourceKind {
-    /// What stands before the name in sentences.
+    /// Short name of the kind that precedes the name in messages.
     pub(super) short: &'static str,
     pub(super) group: &'static str,
     pub(super) version: &'static str,
@@ -41,14 +41,14 @@ impl ResourceKind {
         Self { short, group, version, plural, is_namespaced: true }
     }
 
-    /// True for what is only there with CDI.
+    /// Returns true if only CDI provides this kind.
     pub(crate) fn is_of_cdi(self) -> bool {
         self.group.ends_with(CDI)
     }
 }
 
 impl fmt::Display for ResourceKind {
-    /// As rules of RBAC name it: `datavolumes.cdi.kubevirt.io`.
+    /// Formats the kind as RBAC rules name it: `datavolumes.cdi.kubevirt.io`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.plural)?;
         if self.group.is_empty() {

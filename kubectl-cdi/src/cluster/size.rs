@@ -1,4 +1,4 @@
-//! Sizes of claims, as CDI's controllers and its data plane compute them.
+//! Sizes of claims, computed like CDI's controllers and its data plane do.
 
 use program::space::usable_space;
 
@@ -6,19 +6,19 @@ use super::destination::{VolumeTarget, VolumeTargetKind};
 use super::error::ClusterError;
 use super::mode::VolumeMode;
 
-/// Claims are whole MiB: what CDI rounds disks up to.
+/// Claims are requested in whole MiB: CDI rounds disks up to them.
 const MIB: u64 = 1 << 20;
 
-/// The size of the smallest volume that `mkfs.xfs` formats (since xfsprogs 5.19).
+/// The smallest volume that `mkfs.xfs` formats (since xfsprogs 5.19), in bytes.
 const XFS_MIN_BYTES: u64 = 300 * MIB;
 
-/// CDI's overhead where its configuration says nothing else.
+/// CDI's overhead for file systems, if its configuration has no other value.
 const DEFAULT_OVERHEAD: f64 = 0.06;
 
-/// What a storage class says about its file systems.
+/// The properties of the file systems of a storage class.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FileSystem {
-    /// CDI's overhead: 0.06 are 6 %.
+    /// CDI's overhead as a fraction: 0.06 means 6 %.
     pub overhead: f64,
     /// True if volumes are known to be formatted with xfs.
     pub is_xfs: bool,
@@ -30,8 +30,8 @@ impl Default for FileSystem {
     }
 }
 
-/// The size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI multiplies the
-/// size of a DataVolume by its overhead; a claim is taken as it is.
+/// Returns the size to request so that a disk of `disk_bytes` fits on ext4 and xfs. CDI adds its
+/// overhead to the size of a DataVolume; the size of a claim is used unchanged.
 pub fn request_bytes(
     kind: VolumeTargetKind,
     disk_bytes: u64,
@@ -51,20 +51,31 @@ pub fn request_bytes(
     }
 }
 
-/// The size of a volume whose file system has room for a file of `disk` bytes.
+/// Returns the size of a volume whose file system has room for a file of `disk` bytes.
 ///
-/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. Measured with mke2fs 1.47.0
-/// (`-m 0`, as kubelet formats) and mkfs.xfs 6.1.0: MiB of the volume that statfs does not offer.
+/// CDI's overhead of 6 % alone is too small for disks below 2 GiB. The table shows the MiB of a
+/// volume that statfs does not offer, measured with mke2fs 1.47.0 (`-m 0`, as kubelet formats) and
+/// mkfs.xfs 6.1.0.
 ///
-/// | volume, MiB | 2    | 16   | 32   | 64    | 256   | 300   | 640    | 1024   | 2048   | 8192   | 131072  |
-/// | ----------- | ---- | ---- | ---- | ----- | ----- | ----- | ------ | ------ | ------ | ------ | ------- |
-/// | ext4        | 1.13 | 2.59 | 7.42 | 10.57 | 30.10 | 32.90 | 39.81  | 66.61  | 118.17 | 244.56 | 3157.02 |
-/// | xfs         |      |      |      |       |       | 80.91 | 100.26 | 102.97 | 110.11 | 152.95 | 1009.68 |
+/// | volume, MiB | ext4    | xfs     |
+/// | ----------- | ------- | ------- |
+/// | 2           | 1.13    |         |
+/// | 16          | 2.59    |         |
+/// | 32          | 7.42    |         |
+/// | 64          | 10.57   |         |
+/// | 256         | 30.10   |         |
+/// | 300         | 32.90   | 80.91   |
+/// | 640         | 39.81   | 100.26  |
+/// | 1024        | 66.61   | 102.97  |
+/// | 2048        | 118.17  | 110.11  |
+/// | 8192        | 244.56  | 152.95  |
+/// | 131072      | 3157.02 | 1009.68 |
 fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
     // ext4 below 512 MiB: 6.25 % for inodes, 2 % reserved clusters, a journal of 1 or (from 32
     // MiB on) 4 MiB, spare group descriptors.
     let small = disk.saturating_add(disk / 10).saturating_add(8 * MIB);
-    // Two MiB below the limit, since the result is rounded up twice: by `request` and by CDI.
+    // The limit is two MiB lower, because the result is rounded up twice: by `request_bytes` and
+    // by CDI.
     if !is_xfs && small <= XFS_MIN_BYTES - 2 * MIB {
         return small;
     }
@@ -75,7 +86,7 @@ fn with_metadata(disk: u64, is_xfs: bool) -> u64 {
     large.max(XFS_MIN_BYTES)
 }
 
-/// Fails with both numbers unless a disk of `disk_bytes` fits into a claim of `claim_bytes`.
+/// Fails with both sizes unless a disk of `disk_bytes` fits into a claim of `claim_bytes`.
 pub fn check_fits(
     target: &VolumeTarget,
     claim_bytes: u64,
@@ -93,7 +104,8 @@ pub fn check_fits(
     Err(ClusterError::TooSmall { target: target.clone(), claim_bytes, usable_bytes, disk_bytes })
 }
 
-/// A quantity of Kubernetes: in the largest binary unit of which it is a whole number, from MiB on.
+/// Formats a size as a Kubernetes quantity: in the largest of Ti, Gi and Mi that divides it, or
+/// else in bytes.
 pub fn format_quantity(bytes: u64) -> String {
     let units = [("Ti", 40), ("Gi", 30), ("Mi", 20)];
     let unit = units.into_iter().find(|&(_, shift)| bytes > 0 && bytes.trailing_zeros() >= shift);
@@ -102,12 +114,13 @@ pub fn format_quantity(bytes: u64) -> String {
 }
 
 fn round_up(bytes: u64) -> u64 {
-    // The largest claim: Linux counts offsets in a signed number.
+    // The largest claim, because Linux has signed file offsets.
     let most = i64::MAX.unsigned_abs() / MIB;
     bytes.div_ceil(MIB).min(most) * MIB
 }
 
-/// The inverse of [`usable_space`], in `f64` as in CDI's controllers: an exact product would now and then differ by a byte.
+/// The inverse of [`usable_space`]. It computes in `f64` like CDI's controllers, because an exact
+/// product would sometimes differ from theirs by a byte.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -117,7 +130,7 @@ fn with_overhead(bytes: u64, overhead: f64) -> u64 {
     (bytes as f64 * (1.0 + overhead)).ceil() as u64
 }
 
-/// The bytes from which CDI's inflation makes at least `bytes`.
+/// Returns the size from which CDI's addition of the overhead makes at least `bytes`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -139,7 +152,8 @@ mod tests {
 
     #[test]
     fn the_vectors_of_the_controllers_lead_back_to_the_disk() {
-        // Contract, A.1: the disk that fits, and the volume with `ceil(disk * (1 + overhead))` bytes.
+        // Contract, A.1: the largest disk that fits. The volume has `ceil(disk * (1 + overhead))`
+        // bytes.
         assert_eq!(with_overhead(2_147_483_648, 0.06), 2_276_332_667);
         for (overhead, claim, usable) in [
             (0.06, 1_073_741_824, 1_012_924_416),
@@ -164,7 +178,7 @@ mod tests {
             assert_eq!(ask(VolumeTargetKind::DataVolume, mode), 4 << 30);
         }
         assert_eq!(ask(VolumeTargetKind::Claim, VolumeMode::Block), 4 << 30);
-        // 4552665334 bytes, rounded up.
+        // 4552665334 bytes, rounded up to a MiB.
         assert_eq!(ask(VolumeTargetKind::Claim, VolumeMode::Filesystem), 4342 << 20);
     }
 

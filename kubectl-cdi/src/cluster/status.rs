@@ -1,4 +1,4 @@
-//! One screen about what is being filled.
+//! The table of `kubectl cdi status`: the volumes that CDI fills, with progress and warnings.
 
 use std::collections::HashMap;
 
@@ -18,23 +18,23 @@ use super::rate::{FillPace, PODS_OF_CDI, seconds_between};
 use super::resource::ResourceKind;
 use super::waiting::WaitReason;
 
-/// Events that are shown of one volume.
+/// Limit for the events that are shown per volume.
 const MOST_EVENTS: usize = 5;
 
-/// A sentence that somebody has written about an object.
+/// An event of Kubernetes: a message about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterEvent {
-    /// True for warnings; the others say that something was done.
+    /// True for warnings; other events report normal operation.
     pub(crate) is_warning: bool,
-    /// When, as Kubernetes writes it.
+    /// Time of the event, as Kubernetes writes it.
     pub time: String,
-    /// About what, `Pod/NAME`.
+    /// The object that the event is about, such as `Pod/NAME`.
     pub object: String,
-    /// The word for it.
+    /// The reason in one word, such as `FailedScheduling`.
     pub reason: String,
-    /// The sentence.
+    /// The message.
     pub message: String,
-    /// The name alone.
+    /// Name of the object, without its kind.
     name: String,
     namespace: String,
 }
@@ -56,33 +56,33 @@ impl ClusterEvent {
     }
 }
 
-/// A volume on the screen.
+/// The state of one volume: a row of the table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusRow {
     /// The volume.
     pub target: VolumeTarget,
-    /// Its namespace, where volumes of several are shown.
+    /// The namespace, if volumes of all namespaces are shown.
     pub namespace: Option<String>,
-    /// The word for where its content comes from, such as `http`.
+    /// The kind of the source, such as `http`.
     pub source: Option<String>,
-    /// Seconds since it was made.
+    /// Seconds since the volume was created.
     pub age: Option<u64>,
-    /// How far it is.
+    /// The progress of the import or the upload.
     pub progress: ImportProgress,
-    /// The size of its claim, or of the disk before there is a claim.
+    /// The size of the claim in bytes, or of the disk until the claim exists.
     pub bytes: Option<u64>,
-    /// Bytes of the disk that were filled a second since the pod runs, where that can be told.
+    /// Bytes of the disk filled per second since the pod runs, if that is known.
     pub rate: Option<u64>,
-    /// Seconds to its end at this rate.
+    /// Seconds until the end at this rate.
     pub seconds_left: Option<u64>,
-    /// The newest warnings about it, its claims and its pod, the newest first.
+    /// The newest warnings about the volume, its claims and its pod, the newest first.
     pub events: Vec<ClusterEvent>,
 }
 
 impl Cluster {
-    /// Looks at one volume, or at all that CDI fills in the namespace.
+    /// Reads the state of one volume, or of all volumes in the namespace that CDI fills.
     pub async fn list_status(&self, target: Option<&VolumeTarget>) -> Result<Vec<StatusRow>, ClusterError> {
-        // The objects stay until the screen is made.
+        // Accounts the objects until all rows are built.
         let mut memory = MemoryGrant::default();
         let all = match target {
             Some(target) => vec![(target.clone(), self.find_existing(target).await?)],
@@ -96,7 +96,7 @@ impl Cluster {
             }
             false => Ok(Vec::new()),
         };
-        // Who may not look at pods sees no rates.
+        // Users without access to pods see no rates.
         let (pods, now) = (pods.unwrap_or_default(), Timestamp::now());
         let mut rows = Vec::new();
         for (target, found) in all {
@@ -110,7 +110,7 @@ impl Cluster {
         Ok(rows)
     }
 
-    /// All DataVolumes with their claims, and all other claims that CDI fills.
+    /// Lists all DataVolumes with their claims, and all other claims that CDI fills.
     async fn list_all(
         &self,
         memory: &mut MemoryGrant,
@@ -131,7 +131,8 @@ impl Cluster {
         for ((_, name), claim) in claims {
             let found = TargetObjects { data_volume: None, claim: Some(claim) };
             let is_filled_by_cdi = ["storage.upload.target", "storage.import.endpoint", "storage.pod.phase"];
-            // The claims of populators are details of those that they fill.
+            // The temporary claims of populators are not shown: they belong to the claims that
+            // they fill.
             if !name.starts_with("prime-")
                 && is_filled_by_cdi.iter().any(|name| found.of_claim(name).is_some())
             {
@@ -144,12 +145,13 @@ impl Cluster {
         Ok(all)
     }
 
-    /// The events that a field selector lets through, the newest first; none if one may not look.
+    /// Lists the events that match a field selector, the newest first. The list is empty if the
+    /// user may not read events.
     pub(crate) async fn list_events(&self, selector: &str) -> Vec<ClusterEvent> {
         let events = self.list_objects(ResourceKind::EVENTS, Some(("fieldSelector", selector))).await;
         let mut events: Vec<_> =
             events.unwrap_or_default().iter().filter_map(ClusterEvent::from_object).collect();
-        // RFC 3339 in UTC: the order of the text is that of time.
+        // The times are RFC 3339 in UTC, so text order is time order.
         events.sort_by(|one, other| other.time.cmp(&one.time));
         events
     }
@@ -171,7 +173,7 @@ fn status_row(
     names.extend(found.claim.iter().map(|claim| pods::pod_name(claim, found.is_upload())));
     names.extend(prime);
     let is_named = |name: &str| names.iter().any(|known| known == name);
-    // Objects of another namespace may have the same names.
+    // Objects of another namespace may have the same name.
     let is_beside = |namespace: &str| found.namespace().is_none_or(|own| own == namespace);
     let events = warnings.iter().filter(|event| is_named(&event.name) && is_beside(&event.namespace));
     let mut pods = pods.iter().filter(|pod| {
@@ -194,11 +196,12 @@ fn status_row(
     }
 }
 
-/// Columns of the table; the first is only there for rows of several namespaces.
+/// Columns of the table. The first one is only shown for rows of several namespaces.
 const COLUMNS: [&str; 10] =
     ["NAMESPACE", "NAME", "PHASE", "PROGRESS", "RATE", "LEFT", "RESTARTS", "SIZE", "SOURCE", "AGE"];
 
-/// The screen: a table, and below each line what was said. No line has characters that control a terminal.
+/// Formats the table, with messages below each row. No line contains characters that control a
+/// terminal.
 pub fn format_table(rows: &[StatusRow]) -> String {
     let lines: Vec<_> =
         std::iter::once(COLUMNS.map(str::to_owned)).chain(rows.iter().map(row_cells)).collect();
@@ -209,7 +212,7 @@ pub fn format_table(rows: &[StatusRow]) -> String {
     };
     let widths: Vec<usize> = (first..COLUMNS.len()).map(width).collect();
     let mut screen = String::new();
-    // Nothing is said below the head.
+    // The header line has no messages.
     let said = std::iter::once(Vec::new()).chain(rows.iter().map(row_messages));
     for (line, said) in lines.iter().zip(said) {
         let cells = line.iter().skip(first).zip(&widths);
@@ -239,7 +242,7 @@ fn row_cells(row: &StatusRow) -> [String; COLUMNS.len()] {
     ]
 }
 
-/// A time in its largest unit of which there are two, as kubectl prints ages.
+/// Formats a duration in the largest unit of which there are at least two, as kubectl prints ages.
 fn short_duration(seconds: u64) -> String {
     let units = [("d", 24 * 60 * 60), ("h", 60 * 60), ("m", 60)];
     match units.into_iter().find(|(_, unit)| seconds >= 2 * unit) {
@@ -249,7 +252,8 @@ fn short_duration(seconds: u64) -> String {
 }
 
 impl StatusRow {
-    /// The row as JSON. Documented in `docs/kubectl-cdi.md`.
+    /// Returns the row as JSON, documented in `docs/kubectl-cdi.md`. `namespace` is the default
+    /// for a row without a namespace of its own.
     pub fn to_json(&self, namespace: &str) -> Value {
         let warnings = self.events.iter().map(|event| {
             let ClusterEvent { time, object, reason, message, .. } = event;
@@ -271,7 +275,8 @@ impl StatusRow {
         })
     }
 
-    /// True if nothing has changed since `earlier` but times.
+    /// Returns true if the target, the progress and the warnings are the same as in `earlier`.
+    /// Ages and rates are not compared, because they change all the time.
     pub fn has_state_of(&self, earlier: &Self) -> bool {
         self.target == earlier.target
             && self.namespace == earlier.namespace

@@ -1,4 +1,4 @@
-//! Tokens that let an upload into one claim for five minutes, from CDI's aggregated API.
+//! Tokens of CDI's aggregated API. A token permits uploads into one claim for five minutes.
 
 use std::fmt;
 
@@ -12,17 +12,18 @@ use super::error::ClusterError;
 use super::object::text_at;
 use super::resource::ResourceKind;
 
-/// A token, which no log shows.
+/// An upload token. Its `Debug` output hides the token, so that logs cannot contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct UploadToken(String);
 
 impl UploadToken {
-    /// The token itself.
+    /// Returns the token as sent in the `Authorization` header.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The time at which it expires, as it says itself (RFC 7519, section 4.1.4).
+    /// Returns the expiry time in the token (RFC 7519, section 4.1.4); `None` if it cannot be
+    /// parsed. The signature is not verified.
     pub fn expires(&self) -> Option<Timestamp> {
         let claims = URL_SAFE_NO_PAD.decode(self.0.split('.').nth(1)?).ok()?;
         let claims: Value = serde_json::from_slice(&claims).ok()?;
@@ -37,7 +38,7 @@ impl fmt::Debug for UploadToken {
 }
 
 impl Cluster {
-    /// Asks for a token for the claim of this name.
+    /// Requests a token for the claim of this name.
     pub async fn request_token(&self, claim: &str) -> Result<UploadToken, ClusterError> {
         let request = json!({
             "apiVersion": "upload.cdi.kubevirt.io/v1beta1",
@@ -55,8 +56,8 @@ impl Cluster {
     }
 }
 
-/// True for a bearer token (RFC 6750, section 2.1): people copy the command in which it is
-/// printed.
+/// Returns true for the characters of a bearer token (RFC 6750, section 2.1). They are checked,
+/// because users copy the command in which the token is printed.
 fn is_token(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
     !text.is_empty() && text.bytes().all(is_plain)

@@ -1,4 +1,4 @@
-//! UIDs of objects: a file on this machine gets its name from one.
+//! UIDs of objects. They are validated, because a UID becomes the name of a file on this machine.
 
 use std::str::FromStr;
 
@@ -8,28 +8,28 @@ use super::destination::VolumeTarget;
 use super::error::ClusterError;
 use super::object::{printable_line, text_at};
 
-/// Characters of a UID at most; those of Kubernetes have 36.
+/// Limit for the characters of a UID; the UIDs of Kubernetes have 36.
 const MAX_CHARS: usize = 64;
 
-/// A UID of letters, digits and `-` alone, which leads nowhere else as a part of a path.
+/// A UID that consists of letters, digits and `-` only, so that it is safe as a part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectUid(String);
 
 impl ObjectUid {
-    /// The UID of `object`, which is the `target`.
+    /// Returns the UID of `object`. An invalid UID is an error about `target`.
     pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
         uid.parse()
             .map_err(|ObjectUidError| ClusterError::Uid { target: target.clone(), uid: printable_line(uid) })
     }
 
-    /// The text.
+    /// Returns the UID as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// A text that is not a UID.
+/// The error for a text that is not a UID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectUidError;
 

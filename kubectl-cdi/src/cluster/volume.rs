@@ -1,4 +1,4 @@
-//! What is made: a DataVolume, or a claim with the annotations from which CDI knows what to do with it.
+//! Creates volumes: a DataVolume, or a claim with the annotations that tell CDI how to fill it.
 
 use serde_json::{Map, Value, json};
 
@@ -11,46 +11,47 @@ use super::object::{self, PREFIX, object_of};
 use super::size::format_quantity;
 use super::uid::ObjectUid;
 
-/// The access mode of a plain claim, which needs one. For a DataVolume CDI knows which of them the storage can do.
+/// The default access mode of a claim without a DataVolume, which must have one. For a DataVolume
+/// CDI chooses a mode that the storage supports.
 const ACCESS_MODE: &str = "ReadWriteOnce";
 
-/// Where the content comes from.
+/// The source of the content of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ContentSource {
-    /// From here.
+    /// An upload from this machine.
     Upload,
-    /// From where the cluster fetches it.
+    /// An import that the cluster fetches.
     Import(ClusterImport),
 }
 
-/// The volume that is wanted.
+/// The description of a volume to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedVolume {
-    /// What is made, and its name.
+    /// The kind and the name of the volume.
     pub target: VolumeTarget,
-    /// Where its content comes from.
+    /// The source of the content.
     pub source: ContentSource,
-    /// The size that is asked for, see [`request`](super::size::request_bytes).
+    /// The size to request in bytes, see [`request_bytes`](super::size::request_bytes).
     pub size_bytes: u64,
-    /// The class, if it is not the default one.
+    /// The storage class, if it is not the default class.
     pub storage_class: Option<String>,
-    /// The access mode, if it is not the one that CDI knows for the class.
+    /// The access mode, if it is not the one that CDI chooses for the class.
     pub access_mode: Option<String>,
-    /// The form, if it is not the one that CDI knows for the class.
+    /// The volume mode, if it is not the one that CDI chooses for the class.
     pub volume_mode: Option<VolumeMode>,
-    /// True if all of the space is to be taken at once.
+    /// True if all of the space is to be allocated in advance.
     pub preallocation: bool,
-    /// True for a tar whose files the volume is to hold.
+    /// True if the content is a tar archive whose files are unpacked into the volume.
     pub archive: bool,
     /// True if the volume is to be bound before a VM uses it.
     pub force_bind: bool,
-    /// The instance type that VMs of this disk have by default.
+    /// The default instance type of VMs with this disk.
     pub instancetype: Option<String>,
-    /// The preference that VMs of this disk have by default.
+    /// The default preference of VMs with this disk.
     pub preference: Option<String>,
 }
 
-/// The object that is wanted.
+/// Builds the DataVolume or the claim.
 pub fn build_manifest(wanted: &WantedVolume) -> Value {
     let mut metadata = json!({"name": wanted.target.name()});
     let labels = [
@@ -95,12 +96,12 @@ pub fn build_manifest(wanted: &WantedVolume) -> Value {
     json!({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
 }
 
-/// The object as YAML, for `kubectl apply -f -`.
+/// Formats the object as YAML, for `kubectl apply -f -`.
 pub fn to_yaml(manifest: &Value) -> Result<String, serde_saphyr::ser::Error> {
     serde_saphyr::to_string(manifest)
 }
 
-/// The source of a DataVolume.
+/// Returns the `source` field of a DataVolume.
 fn source_value(source: &ContentSource) -> Value {
     match source {
         ContentSource::Upload => json!({"upload": {}}),
@@ -108,7 +109,7 @@ fn source_value(source: &ContentSource) -> Value {
     }
 }
 
-/// The source of a plain claim, by the annotations that CDI's controllers read.
+/// Returns the annotations of a claim without a DataVolume that tell CDI's controllers its source.
 fn source_annotations(source: &ContentSource) -> Map<String, Value> {
     with_prefix(match source {
         ContentSource::Upload => object_of([("storage.upload.target", Some(""))]),
@@ -122,20 +123,21 @@ fn set_field(object: &mut Value, field: &str, value: Option<&str>) {
     }
 }
 
-/// Annotations, whose names get CDI's prefix.
+/// Adds CDI's prefix to the names of annotations.
 fn with_prefix(annotations: Map<String, Value>) -> Map<String, Value> {
     let named = annotations.into_iter();
     named.map(|(name, value)| (format!("{PREFIX}{name}"), value)).collect()
 }
 
 impl Cluster {
-    /// Makes what is wanted, and returns its UID.
+    /// Creates the volume and returns its UID.
     pub async fn create_volume(&self, wanted: &WantedVolume) -> Result<ObjectUid, ClusterError> {
         let target = &wanted.target;
         let manifest = build_manifest(wanted);
         let made = self.create_object(target.kind().resource_kind(), target.name(), &manifest).await?;
         let uid = ObjectUid::from_object(&made, target)?;
-        // The API server drops fields that it does not know, without a word.
+        // The API server silently drops fields that it does not know, and then the checksum would
+        // not be verified.
         let checksum = |object| object::text_at(object, "/spec/source/http/checksum");
         if checksum(&manifest) != checksum(&made) {
             self.remove_volume(target, &uid).await?;
@@ -144,7 +146,8 @@ impl Cluster {
         Ok(uid)
     }
 
-    /// Removes what [`create`](Self::create_volume) has made, unless another one has taken its place.
+    /// Removes a volume that [`create_volume`](Self::create_volume) has created. Fails if another
+    /// object of the same name has replaced it.
     pub async fn remove_volume(&self, target: &VolumeTarget, uid: &ObjectUid) -> Result<(), ClusterError> {
         self.delete_object(target.kind().resource_kind(), target.name(), uid).await
     }

@@ -1,4 +1,4 @@
-//! Waiting for CDI's controllers, and what they themselves wait for.
+//! Waits for CDI's controllers, and finds out what they are waiting for.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -17,20 +17,22 @@ use super::status::ClusterEvent;
 use super::uid::ObjectUid;
 use super::waiting::WaitReason;
 
-/// Time between two looks: half of virtctl's, and some five requests each.
+/// Interval at which the cluster is asked: half of virtctl's interval, with about five requests
+/// each.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The end of a wait.
+/// The state in which a wait ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitGoal {
-    /// Bytes can be sent.
+    /// The upload server is ready for data.
     Ready,
-    /// The content is there.
+    /// The volume is filled.
     Filled,
 }
 
 impl Cluster {
-    /// Waits until bytes can be sent, for at most `patience`; `told` hears whatever is newly waited for.
+    /// Waits until the upload server is ready, for at most `patience`. Calls `told` with each new
+    /// reason for waiting.
     pub async fn wait_for_upload_ready(
         &self,
         target: &VolumeTarget,
@@ -40,7 +42,7 @@ impl Cluster {
         self.wait_for_goal(target, WaitGoal::Ready, patience, told).await
     }
 
-    /// Waits, after the bytes were sent, until CDI says that the volume is filled.
+    /// Waits after the upload until CDI reports the volume as filled.
     pub async fn wait_for_done(
         &self,
         target: &VolumeTarget,
@@ -84,7 +86,8 @@ impl Cluster {
         }
     }
 
-    /// What CDI waits for. Where one may not look, there is less detail.
+    /// Finds out what CDI is waiting for. Objects that the user may not read are skipped, so that
+    /// the answer has less detail.
     pub(crate) async fn wait_reason(&self, target: &VolumeTarget, found: &TargetObjects) -> WaitReason {
         if self.waits_for_consumer(found).await {
             return WaitReason::FirstConsumer(target.clone());
@@ -110,12 +113,13 @@ impl Cluster {
         }
     }
 
-    /// True if nothing happens before a pod uses the claim.
+    /// Returns true if CDI does nothing until a pod uses the claim.
     pub(crate) async fn waits_for_consumer(&self, found: &TargetObjects) -> bool {
         match found.phase() {
-            // What CDI reports for a class with a CSI driver and for one without.
+            // The phases that CDI reports for a class with a CSI driver and for one without.
             Some("PendingPopulation" | "WaitForFirstConsumer") => return true,
-            // CDI may be told to bind claims by its own pods; events do not tell that.
+            // CDI may be configured to bind claims by its own pods. The phase shows that, but
+            // events do not.
             Some(_) => return false,
             None => {}
         }
@@ -127,24 +131,24 @@ impl Cluster {
         if is_chosen || is_forced || text_at(claim, "/status/phase") == Some("Bound") {
             return false;
         }
-        // The binding mode of the class says the same, but users of one namespace may not read
-        // classes.
+        // The binding mode of the storage class says the same, but users of one namespace may not
+        // read storage classes.
         let events = self.events_about(claim).await;
         events.first().is_some_and(|event| event.reason == "WaitForFirstConsumer")
     }
 
-    /// The newest warning about a claim, or about a pod that has a node.
+    /// Returns the newest warning about a claim, or about a pod that was assigned to a node.
     async fn complaint_about(&self, object: &Value) -> Option<String> {
         let events = self.events_about(object).await.into_iter();
-        // That of the scheduler was true until the pod got its node.
+        // A warning of the scheduler is out of date once the pod has a node.
         let mut valid = events.filter(|event| event.is_warning && event.reason != "FailedScheduling");
         valid.next().map(|event| event.message)
     }
 
-    /// The events of this very object, the newest first. Events outlive their objects, and CDI
-    /// makes others of the same name.
+    /// Lists the events of this object, the newest first. They are matched by UID, because events
+    /// outlive their objects and CDI creates other objects of the same name.
     async fn events_about(&self, object: &Value) -> Vec<ClusterEvent> {
-        // Of plain letters: it becomes part of a selector.
+        // The UID is validated, because it becomes part of a selector.
         match text_at(object, "/metadata/uid").map(str::parse::<ObjectUid>) {
             Some(Ok(uid)) => self.list_events(&format!("involvedObject.uid={}", uid.as_str())).await,
             _ => Vec::new(),
@@ -152,7 +156,7 @@ impl Cluster {
     }
 }
 
-/// The error of a wait that was too long.
+/// Creates the error for a wait that has reached its time limit.
 pub(crate) fn timed_out(target: &VolumeTarget, patience: Duration, waiting: &dyn Display) -> ClusterError {
     ClusterError::TimedOut {
         target: target.clone(),
@@ -161,13 +165,13 @@ pub(crate) fn timed_out(target: &VolumeTarget, patience: Duration, waiting: &dyn
     }
 }
 
-/// True at the end of a wait; fails where that will never come.
+/// Returns true if the goal is reached; fails if it can never be reached.
 pub(crate) fn check_goal(
     found: &TargetObjects,
     target: &VolumeTarget,
     goal: WaitGoal,
 ) -> Result<bool, ClusterError> {
-    // First, since some versions of CDI delete a DataVolume that has succeeded.
+    // Checked first, because some versions of CDI delete a DataVolume that has succeeded.
     match goal {
         WaitGoal::Ready if found.is_filled() => return Err(ClusterError::Filled(target.clone())),
         WaitGoal::Filled if found.is_filled() => return Ok(true),

@@ -1,40 +1,40 @@
-//! What an upload or an import waits for.
+//! Reasons for waiting, with the sentences that users see.
 
 use std::fmt;
 
 use super::destination::VolumeTarget;
 use super::error::ClusterError;
 
-/// What is being waited for.
+/// The reason why an upload or an import is waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitReason {
-    /// The API server, which was there before.
+    /// The API server, which responded before and does not now.
     Cluster(String),
-    /// CDI, which has not made the claim yet.
+    /// CDI, which has not created the claim yet.
     Claim,
-    /// A volume for the claim, and the last complaint about that.
+    /// A volume for the claim; with the last warning about it.
     Unbound(Option<String>),
-    /// A VM that uses the claim.
+    /// The first VM that uses the claim.
     FirstConsumer(VolumeTarget),
-    /// CDI, which has not made the pod yet.
+    /// CDI, which has not created the pod yet.
     Pod,
-    /// A node on which the pod fits.
+    /// A node with room for the pod; with the scheduler's message.
     Unscheduled(String),
-    /// The pod's image.
+    /// The container image of the pod; with the last message about it.
     Image(String),
-    /// The start of the pod, and the last complaint about that.
+    /// The start of the pod; with the last warning about it.
     Starting(Option<String>),
-    /// The pod's next attempt.
+    /// The next attempt of a pod that has failed; with its last message.
     Crashing(String),
-    /// The program in the pod.
+    /// The program in the pod, which is running but not ready.
     NotReady,
-    /// The pod, which has all that it needs.
+    /// The end of the pod, which has everything that it needs.
     Finishing,
 }
 
 impl WaitReason {
-    /// What is left to wait for once all bytes were sent: claims are bound anew, and the pod and
-    /// its claim disappear.
+    /// Returns the reason that applies after all bytes were sent. At that time a claim is bound
+    /// again and the pod and its claim disappear, so other reasons would mislead.
     pub(crate) fn after_transfer(self) -> Self {
         match self {
             Self::Cluster(_) | Self::Crashing(_) => self,
@@ -45,7 +45,7 @@ impl WaitReason {
     /// Fails if the claim names a storage class that does not exist.
     pub(crate) fn check_class(&self, target: &VolumeTarget) -> Result<(), ClusterError> {
         match self {
-            // The words of Kubernetes' volume controller.
+            // The message of Kubernetes' volume controller.
             Self::Unbound(Some(words))
                 if words.starts_with("storageclass.storage.k8s.io ") && words.ends_with(" not found") =>
             {
