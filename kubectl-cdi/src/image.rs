@@ -35,7 +35,7 @@ pub(crate) struct FileIdentity {
 pub(crate) struct ImageFile {
     pub(crate) file: File,
     pub(crate) identity: FileIdentity,
-    /// What the inspection has found; `None` for an archive.
+    /// The result of the inspection; `None` for an archive.
     facts: Option<Inspection>,
 }
 

@@ -1,5 +1,4 @@
-//! The retry policy for an upload that makes no progress: how long it pauses, and when it gives
-//! up.
+//! Retries of an upload that makes no progress.
 
 use std::time::Duration;
 

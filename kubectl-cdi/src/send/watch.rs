@@ -99,7 +99,7 @@ impl UploadWatch {
         *self.moved.lock() = Instant::now();
     }
 
-    /// Waits until there was no activity for `patience`.
+    /// Waits until the last activity is `patience` ago.
     pub(crate) async fn wait_for_stall(&self, patience: Duration) {
         loop {
             let moved = *self.moved.lock();
