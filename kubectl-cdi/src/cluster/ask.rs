@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Lists all objects that match a selector such as `("fieldSelector", "type=Warning")`. For
-    /// callers that drop the objects soon: their memory is not accounted after the call.
+    /// callers that drop the objects soon: their memory is no longer counted after the call.
     pub(crate) async fn list_objects(
         &self,
         resource: ResourceKind,

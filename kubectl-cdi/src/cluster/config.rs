@@ -45,14 +45,14 @@ impl CdiConfig {
     }
 
     /// Returns the URL of the upload proxy outside of the cluster. The administrator's override
-    /// comes before the URL that CDI has found.
+    /// takes precedence over the URL that CDI has found.
     pub fn proxy_url(&self) -> Result<Url, ClusterError> {
         let url = self.proxy_url.as_deref().ok_or(ClusterError::NoProxy)?;
         proxy_url(url).ok_or_else(|| ClusterError::BadProxy(printable_line(url)))
     }
 
-    /// Returns the CA certificates (PEM) of the upload proxy, if the system's are not enough to
-    /// verify it.
+    /// Returns the CA certificates (PEM) that verify the upload proxy, if CDI publishes them. They
+    /// are needed if the system's root certificates do not suffice.
     pub fn proxy_ca(&self) -> Option<&str> {
         self.proxy_ca.as_deref()
     }

@@ -69,7 +69,7 @@ pub enum ClusterError {
         /// The message of the API server.
         words: String,
     },
-    /// The response cannot come from a Kubernetes API server.
+    /// The response is not one that a Kubernetes API server sends.
     #[error(
         "{host} is not a Kubernetes API server: {words}; check the server in the kubeconfig, or choose another cluster by --context"
     )]

@@ -6,8 +6,8 @@ use url::Url;
 
 use super::object::object_of;
 
-/// The endpoint of Amazon S3. CDI's importer takes the region from this form of the host name;
-/// without a region in it, it would sign for a region "s3".
+/// The endpoint of Amazon S3. CDI's importer takes the region from this form of the host name. For
+/// a host name without a region it would sign for a region "s3".
 const AMAZON: &str = "https://s3.us-east-1.amazonaws.com";
 
 /// The source of an import, which the cluster fetches.

@@ -1,6 +1,5 @@
-//! A JSON parser for responses of the API server that accounts memory before it allocates it.
-//! Parsed JSON may be much larger than its text: a map of seven bytes may take a hundred times as
-//! many.
+//! A JSON parser for responses of the API server that counts memory before it allocates it. Parsed
+//! JSON may be much larger than its text: a map of seven bytes may take a hundred times as many.
 
 use std::fmt;
 
@@ -53,7 +52,7 @@ struct MemoryCounter<'a> {
     exceeded: Option<MemoryLimitError>,
 }
 
-/// Deserializes a value and accounts its memory.
+/// Deserializes a value and counts its memory.
 struct CountedValue<'a, 'b>(&'a mut MemoryCounter<'b>);
 
 impl CountedValue<'_, '_> {

@@ -73,7 +73,7 @@ pub struct StatusRow {
     pub bytes: Option<u64>,
     /// Bytes of the disk filled per second since the pod runs, if that is known.
     pub rate: Option<u64>,
-    /// Seconds until the end at this rate.
+    /// Seconds until the import ends at this rate.
     pub seconds_left: Option<u64>,
     /// The newest warnings about the volume, its claims and its pod, the newest first.
     pub events: Vec<ClusterEvent>,
@@ -82,7 +82,7 @@ pub struct StatusRow {
 impl Cluster {
     /// Reads the state of one volume, or of all volumes in the namespace that CDI fills.
     pub async fn list_status(&self, target: Option<&VolumeTarget>) -> Result<Vec<StatusRow>, ClusterError> {
-        // Accounts the objects until all rows are built.
+        // Counts the memory of the objects until all rows are built.
         let mut memory = MemoryGrant::default();
         let all = match target {
             Some(target) => vec![(target.clone(), self.find_existing(target).await?)],

@@ -17,7 +17,7 @@ use super::resource::ResourceKind;
 pub struct UploadToken(String);
 
 impl UploadToken {
-    /// Returns the token as sent in the `Authorization` header.
+    /// Returns the token as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -56,8 +56,8 @@ impl Cluster {
     }
 }
 
-/// Returns true for the characters of a bearer token (RFC 6750, section 2.1). They are checked,
-/// because users copy the command in which the token is printed.
+/// Returns true if `text` consists of the characters of a bearer token (RFC 6750, section 2.1).
+/// This is checked because users copy the command in which the token is printed.
 fn is_token(text: &str) -> bool {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~+/=".contains(&b);
     !text.is_empty() && text.bytes().all(is_plain)

@@ -16,7 +16,7 @@ const MAX_CHARS: usize = 64;
 pub struct ObjectUid(String);
 
 impl ObjectUid {
-    /// Returns the UID of `object`. An invalid UID is an error about `target`.
+    /// Returns the UID of `object`. Fails with an error about `target` if the UID is not valid.
     pub(crate) fn from_object(object: &Value, target: &VolumeTarget) -> Result<Self, ClusterError> {
         let uid = text_at(object, "/metadata/uid").unwrap_or_default();
         uid.parse()

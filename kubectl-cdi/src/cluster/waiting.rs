@@ -12,19 +12,19 @@ pub enum WaitReason {
     Cluster(String),
     /// CDI, which has not created the claim yet.
     Claim,
-    /// A volume for the claim; with the last warning about it.
+    /// A volume for the claim. Contains the last warning about it.
     Unbound(Option<String>),
     /// The first VM that uses the claim.
     FirstConsumer(VolumeTarget),
     /// CDI, which has not created the pod yet.
     Pod,
-    /// A node with room for the pod; with the scheduler's message.
+    /// A node with room for the pod. Contains the scheduler's message.
     Unscheduled(String),
-    /// The container image of the pod; with the last message about it.
+    /// The container image of the pod. Contains the last message about it.
     Image(String),
-    /// The start of the pod; with the last warning about it.
+    /// The start of the pod. Contains the last warning about it.
     Starting(Option<String>),
-    /// The next attempt of a pod that has failed; with its last message.
+    /// The next attempt of a pod that has failed. Contains its last message.
     Crashing(String),
     /// The program in the pod, which is running but not ready.
     NotReady,
