@@ -141,8 +141,8 @@ impl ImageFile {
     }
 
     /// Computes checksums of prefixes of a raw disk, for an upload server that may have everything
-    /// before `offset`. The prefixes end closely together just before `offset`, where the server's
-    /// data most likely ends, and with growing distances further back.
+    /// before `offset`. The ends of the prefixes are close together just before `offset`, where
+    /// the server's data most likely ends, and further apart before that.
     pub(crate) fn prefix_marks(&self, offset: u64) -> Result<Vec<PrefixCrc>, ImageFileError> {
         let last = offset / MARK_BYTES * MARK_BYTES;
         let mut ends = Vec::new();

@@ -60,13 +60,13 @@ pub(crate) enum UploadSendError {
     Image(#[from] ImageFileError),
     #[error(transparent)]
     InUse(#[from] ClaimBusyError),
-    /// The server rejects the image; with its message.
+    /// The server rejects the image. Contains the server's message.
     #[error("the upload server refuses the image: {0}")]
     Refused(String),
-    /// The volume is too small; with the server's message.
+    /// The volume is too small. Contains the server's message.
     #[error("the volume is too small: {0}; upload into a larger one, see --size")]
     TooSmall(String),
-    /// The server cannot complete the upload; with its message.
+    /// The server cannot complete the upload. Contains the server's message.
     #[error("the upload has failed: {0}")]
     Failed(String),
     #[error("the token for the upload is not accepted at {0}: is it the upload proxy of this cluster?")]
@@ -109,7 +109,7 @@ pub(crate) struct UploadTask<'a> {
 /// An upload that the server knows.
 struct UploadSession {
     location: UploadLocation,
-    /// Bytes of the stream that the server has; `None` if it has to be asked.
+    /// Bytes of the stream that the server has; `None` if the server must be asked.
     has: Option<u64>,
     /// True for an upload that another process has left, until the server confirms that it knows
     /// it.
@@ -166,8 +166,8 @@ impl UploadTask<'_> {
                 Ok(()) => break,
                 Err(UploadRequestError::Passing(words)) => patience.wait_before_retry(words).await?,
                 Err(UploadRequestError::Unauthorized) if self.tokens.discard_token() => {}
-                // The process that has left the upload was told why it ended, so this is not an
-                // error here.
+                // The process that left the upload behind was told why it ended. Here it is not an
+                // error: a new upload begins.
                 Err(UploadRequestError::Ended(_))
                     if session.take_if(|session| session.is_left_behind).is_some() =>
                 {

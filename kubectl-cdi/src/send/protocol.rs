@@ -33,15 +33,15 @@ const PART: (HeaderName, HeaderValue) =
 /// Reasons why a request failed.
 #[derive(Debug)]
 pub(crate) enum UploadRequestError {
-    /// A temporary failure, with its reason.
+    /// A temporary failure. Contains the reason.
     Passing(String),
     /// The token is not valid, or has expired.
     Unauthorized,
     /// The server does not know this upload, or does not know the path at all (404, 405).
     Missing,
-    /// The server has given up the upload; with its reason, if it sent one.
+    /// The server has given up the upload. Contains the reason, if the server sent one.
     Ended(String),
-    /// The server rejects the upload; with its message, and whether the image is the cause.
+    /// The server rejects the upload. Contains its message, and whether the image is the cause.
     Refused { words: String, is_image: bool },
     /// The certificate of the proxy is not trusted.
     Untrusted(String),

@@ -25,7 +25,8 @@ pub(crate) struct UploadBody {
     /// Blocks of a piece that an earlier stream has sent in part.
     again: VecDeque<Bytes>,
     rest: EncodedStream<ImageFileError>,
-    /// Bytes of the stream that the server has already. They are encoded again but not sent.
+    /// Bytes of the stream that the server has already. The beginning of a piece that it has is
+    /// encoded again, but not sent.
     has: u64,
     ledger: Arc<Mutex<PieceLedger>>,
     /// The generation of this stream in the ledger.
