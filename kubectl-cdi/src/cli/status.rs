@@ -35,8 +35,8 @@ pub(super) async fn print_status(arguments: StatusArgs) -> Result<(), PluginComm
     })
 }
 
-/// Prints the status repeatedly: a table on a terminal each time, and otherwise only when the state
-/// has changed. Ends without an error when stdout is closed.
+/// Prints the status repeatedly: on a terminal as a table each time, and otherwise only when the
+/// state has changed. Ends without an error when stdout is closed.
 async fn watch_status(cluster: &Cluster, arguments: &StatusArgs) -> Result<(), PluginCommandError> {
     let is_screen = arguments.output.is_none() && io::stdout().is_terminal();
     let mut shown: Option<Vec<StatusRow>> = None;

@@ -24,7 +24,7 @@ pub(super) async fn print_token(arguments: TokenArgs) -> Result<(), PluginComman
     match arguments.output {
         Some(TokenFormat::Name) => print_text(&format!("{token}\n")),
         Some(TokenFormat::Json) => {
-            // Without the URL the token is still useful to users who know it already.
+            // The URL is optional here: a user who knows it already needs the token only.
             let url = upload_url(&cluster, &arguments).await.ok().map(|(url, _)| url);
             let namespace = cluster.namespace();
             let printed = json!({

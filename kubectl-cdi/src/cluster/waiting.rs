@@ -33,8 +33,8 @@ pub enum WaitReason {
 }
 
 impl WaitReason {
-    /// Returns the reason that applies after all bytes were sent. At that time a claim is bound
-    /// again and the pod and its claim disappear, so other reasons would mislead.
+    /// Returns the reason that applies after all bytes were sent. At that time claims are bound
+    /// again, and the pod and its claim disappear, so other reasons would mislead.
     pub(crate) fn after_transfer(self) -> Self {
         match self {
             Self::Cluster(_) | Self::Crashing(_) => self,

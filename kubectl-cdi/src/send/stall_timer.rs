@@ -8,8 +8,8 @@ use super::connection::ProxyClient;
 use super::watch::UploadWatch;
 use super::{UploadSendError, UploadTask};
 
-/// Time limit for a proxy that was never reached. It is shorter, because such a proxy is more
-/// likely unreachable from here than cut off just now.
+/// Time limit for a proxy that was never reached. It is short, because such a proxy is more likely
+/// not reachable from here at all than interrupted at this moment.
 const FIRST_CONTACT: Duration = Duration::from_secs(60);
 
 /// The first and the longest pause between attempts. Each pause is twice as long as the one
