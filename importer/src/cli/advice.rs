@@ -1,4 +1,5 @@
-//! Sentences for failed transfers on a command line: the failure's own words, what it is about, and the way out.
+//! Error messages for failed transfers on the command line: the source that the error concerns,
+//! the error's own text, and advice on what to do.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,10 +9,11 @@ use datapath::error::{
     ArchiveErrorKind, DecodeError, FormatError, SourceError, SourceErrorKind, TargetError,
 };
 
-/// The way out for content that is incomplete.
+/// Advice for incomplete content.
 const FETCH_AGAIN: &str = "fetch it again";
 
-/// Words of sources, above all codes of object stores and registries, and the way out of each.
+/// Texts that occur in the errors of sources, mostly the error codes of object stores and
+/// registries, with advice for each.
 const SOURCE_WORDS: [(&str, &str); 13] = [
     ("redirect", "check the address"),
     ("has not got the export", "check the name behind the host"),
@@ -28,7 +30,8 @@ const SOURCE_WORDS: [(&str, &str); 13] = [
     ("NAME_UNKNOWN", "check the name of the image"),
 ];
 
-/// The sentence for `error`, of a transfer from `source`.
+/// Returns the message for `error` of a transfer from `source`. An error about the content begins
+/// with the name of the source, unless its own text names it.
 pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
     let (text, advice) = match error {
         Error::Source(error) => (error.plain_words().to_owned(), source_advice(error)),
@@ -47,13 +50,14 @@ pub(super) fn describe(error: &Error, source: Option<&str>) -> String {
     let names_source = matches!(error, Error::Decode(_) | Error::Format(_) | Error::Checksum { .. });
     let place = source.filter(|source| names_source && !text.contains(source));
     let place = place.map(|place| format!("{place}: ")).unwrap_or_default();
-    // Advice of the failure's own is better, since it knows more.
+    // Advice in the error's own text is more specific, so no other advice is added to it.
     let advice =
         advice.filter(|_| !has_advice(&text)).map(|advice| format!("; {advice}")).unwrap_or_default();
     format!("{place}{text}{advice}")
 }
 
-/// True for a sentence that asks a question, or names an option or a program.
+/// Returns true if `text` contains advice already: it asks a question, or names an option or a
+/// program.
 fn has_advice(text: &str) -> bool {
     text.ends_with('?') || ["? ", "--", "`qemu-img", "`cdi-"].iter().any(|part| text.contains(part))
 }
@@ -91,7 +95,7 @@ fn decode_advice(error: &DecodeError) -> Option<String> {
 
 fn format_text(error: &FormatError) -> String {
     match error {
-        // CDI's words are about a claim.
+        // CDI's message is about a claim; here the target is a file or a device.
         FormatError::TooLarge { virtual_size, available } => {
             format!("the disk has {virtual_size} bytes, and the target has room for {available}")
         }
@@ -132,7 +136,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
     Some(advice.to_owned())
 }
 
-/// True if `path` is a file called `name`, with folders before it.
+/// Returns true if `path` is `name` with directories before it.
 fn is_path_of(path: &str, name: &str) -> bool {
     path != name && Path::new(path).file_name().is_some_and(|last| last == name)
 }

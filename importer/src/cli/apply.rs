@@ -1,4 +1,4 @@
-//! `cdi-importer apply`.
+//! Runs `cdi-importer apply`, which applies a delta to its base disk.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::open::JobContext;
 use super::target;
 
 pub(super) fn run(arguments: ApplyArgs) -> Result<(), ImporterCommandError> {
-    // The disk stays, whatever happens: the delta can be applied again.
+    // A failure leaves the disk in place, so that the delta can be applied again.
     job::run_job(&arguments.job.clone(), move |context| apply_delta(&arguments, context), summary_line)
 }
 
@@ -41,7 +41,8 @@ fn apply_delta(arguments: &ApplyArgs, context: &JobContext) -> Result<DeltaRepor
     applied.map_err(of_source(|| source.name()))
 }
 
-/// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`
+/// Returns the line that reports success, such as
+/// `applied qcow2 (ranged): 4.00 GiB virtual, 1.30 MiB written, 1.35 MiB read in 0.1 s`.
 fn summary_line(report: &DeltaReport, time: Duration) -> String {
     format!(
         "applied {} ({}): {} virtual, {} written, {} read in {:.1} s{}",

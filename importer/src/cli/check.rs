@@ -1,4 +1,4 @@
-//! `cdi-importer check`.
+//! Runs `cdi-importer check`, which looks for damage in the tables of an image.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ pub(super) fn run(arguments: CheckArgs) -> Result<(), ImporterCommandError> {
     }
 }
 
-/// Bytes of the image that nothing refers to, headers included.
+/// Returns the number of bytes of the image that are neither data nor tables. Headers are among
+/// them, except the header of a qcow2 image, which is counted as a table.
 fn unused_bytes(report: &CheckReport) -> u64 {
     let used = report.findings.data_bytes + report.findings.table_bytes;
     report.image_bytes.saturating_sub(used)

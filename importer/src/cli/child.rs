@@ -1,8 +1,10 @@
-//! `cdi-importer run-with-parent`: runs a program that does not outlive the process that asked for it.
+//! Runs `cdi-importer run-with-parent`, which starts a program and ends it when the parent process
+//! ends.
 //!
-//! The importer starts nbdkit like this. The kernel alone cannot see to it: nbdkit wants SIGTERM at the death of its parent, and puts
-//! that in the place of a SIGKILL when it starts (1.32), but obeys only when VMware's library returns from what it is doing. Measured
-//! with a read that hung for 20 s, it was there for 19 s more.
+//! The importer starts nbdkit this way, because the kernel's parent-death signal is not enough.
+//! nbdkit (1.32) requests SIGTERM for the death of its parent, and by that replaces a SIGKILL that
+//! was set before it started. It reacts to SIGTERM only when the running call into VMware's
+//! library returns. In a test with a read that hung for 20 s, nbdkit ran for another 19 s.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -16,7 +18,8 @@ use sources::vddk::END_LIMIT;
 use super::args::RunArgs;
 use super::failure::ImporterCommandError;
 
-/// Runs the program, and ends it when standard input does: that is a pipe which only the parent can write into.
+/// Runs the program until it ends, and ends it when standard input reaches its end. Standard input
+/// is a pipe that only the parent can write to, so it ends together with the parent.
 pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
     let failed = |reason: &str| {
         let program = arguments.program.display();
@@ -27,13 +30,14 @@ pub(super) fn run(arguments: &RunArgs) -> Result<(), ImporterCommandError> {
         .stdin(Stdio::null())
         .spawn()
         .map_err(|error| failed(&errno_text(&error)))?;
-    // Of a descriptor nobody else can get the number.
+    // Signals go to a descriptor, because the process ID can be reused after the program has
+    // ended.
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let process = process.map_err(|errno| failed(&errno_text(&errno.into())))?;
     let watching = thread::Builder::new().spawn(move || {
         wait_for_the_end();
         for signal in [Signal::TERM, Signal::KILL] {
-            // It has ended by itself, and so does this process soon.
+            // The program has ended by itself, and this process ends soon as well.
             if pidfd_send_signal(&process, signal).is_err() {
                 return;
             }
@@ -53,7 +57,8 @@ fn wait_for_the_end() {
     while input.read(&mut [0; 64]).is_ok_and(|bytes| bytes > 0) {}
 }
 
-/// The exit code by which a shell tells `status`.
+/// Converts `status` to an exit code as a shell does: 128 plus the number of the signal that ended
+/// the program.
 fn exit_code(status: ExitStatus) -> i32 {
     let killed = status.signal().map_or(1, |signal| 128 + signal);
     status.code().unwrap_or(killed)

@@ -1,17 +1,18 @@
-//! The lines of `--progress json`: one object each, on stdout. Documented in `docs/importer.md`.
+//! The events that `--progress json` prints on stdout, one JSON object on each line. They are
+//! documented in `docs/importer.md`.
 
 use std::collections::BTreeMap;
 
 use program::progress::WaitEvent;
 use serde::Serialize;
 
-/// One line. Sizes are bytes; what is not known is `null`.
+/// An event. Sizes are in bytes; a value that is not known is `null`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum ImportEvent<'a> {
     /// The image was recognized.
     Image { layers: &'a [&'static str], format: String, route: String, virtual_size: Option<u64> },
-    /// Once a second.
+    /// Progress, once a second.
     Progress {
         source_bytes: u64,
         source_total: Option<u64>,
@@ -21,7 +22,7 @@ pub(super) enum ImportEvent<'a> {
         eta_seconds: Option<u64>,
         waiting: Option<WaitEvent>,
     },
-    /// The last line of a success.
+    /// The last line of an import that succeeded.
     Done {
         layers: &'a [&'static str],
         format: String,
@@ -38,6 +39,6 @@ pub(super) enum ImportEvent<'a> {
         retries: u64,
         warnings: Vec<String>,
     },
-    /// The last line of a failure.
+    /// The last line of an import that failed.
     Error { message: String, stage: Option<&'static str>, code: u8, retries: u64, warnings: Vec<String> },
 }

@@ -1,4 +1,4 @@
-//! A command that failed: its sentence and its exit code.
+//! The errors of the commands, with their messages and exit codes.
 
 use std::fmt;
 
@@ -11,23 +11,24 @@ use program::start::ProcessStartError;
 
 use super::advice;
 
-/// A command that did not succeed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub enum ImporterCommandError {
-    /// The command line cannot be carried out.
+    /// The command line, or a file that it names, cannot be used.
     Usage(String),
-    /// The transfer failed, at one of its stages; the name of its source, once that is open.
+    /// The transfer failed. The second field is the name of the source, if it could be opened.
     Transfer(Error, Option<String>),
-    /// A check found this number of errors in the image of this name.
+    /// `check` found this number of errors in the image of this name.
     Damaged(u64, String),
-    /// A bug, or a system that refuses the most basic things.
+    /// A bug, or the failure of a basic operation of the system, such as starting a thread or
+    /// writing to stdout.
     Internal(String),
     /// A signal ended the command.
     Signalled(StopSignal),
 }
 
 impl ImporterCommandError {
-    /// The stage to blame, for scripts.
+    /// Returns the name of the stage that failed, which `--progress json` reports to scripts.
     pub fn failed_stage(&self) -> Option<&'static str> {
         match self {
             Self::Transfer(error, _) => error.stage().map(|stage| stage.name()),
@@ -37,7 +38,7 @@ impl ImporterCommandError {
     }
 }
 
-/// Names the source in the failure of its transfer.
+/// Returns a function that adds the name of the source to the error of a transfer.
 pub(super) fn of_source<E: Into<ImporterCommandError>>(
     name: impl FnOnce() -> String,
 ) -> impl FnOnce(E) -> ImporterCommandError {
@@ -64,7 +65,7 @@ impl FailedCommand for ImporterCommandError {
 }
 
 impl fmt::Display for ImporterCommandError {
-    /// One line for the user.
+    /// Writes one line for the user; line breaks within the message become spaces.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
             Self::Usage(text) | Self::Internal(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! `cdi-importer import`, and `convert`, which is the same for what is on this machine.
+//! Runs `cdi-importer import`, and `convert`, which does the same for images on this machine.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,10 +21,11 @@ use super::progress::TransferView;
 use super::target;
 use super::watch::TransferWatch;
 
-/// Opens the source once the runtime is there; told whether a checksum of the whole object will be verified.
+/// Opens the source after the runtime has started. The argument is true if a checksum of the whole
+/// object will be verified.
 type Open = dyn FnOnce(&JobContext, bool) -> Result<Box<dyn Source>, ImporterCommandError> + Send;
 
-/// Source and target of an import.
+/// The source, the target and the options of an import.
 struct ImportJob {
     verb: &'static str,
     open: Box<Open>,
@@ -93,7 +94,7 @@ fn run_job(job: ImportJob) -> Result<(), ImporterCommandError> {
 
 fn run_transfer(job: ImportJob, context: &JobContext) -> Result<TransferReport, ImporterCommandError> {
     let arguments = &job.write;
-    // Before the source is opened: a wrong use costs no request.
+    // Checked before the source is opened, so that a usage error costs no request.
     let target = target_options(&job.target, arguments)?;
     let reading = job::read_options(&arguments.transfer, &job.limits, context);
     let writing = WriteOptions {
@@ -133,7 +134,9 @@ fn target_options(path: &Path, arguments: &WriteArgs) -> Result<disk::DiskOption
     })
 }
 
-/// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s (643.00 MiB/s)`
+/// Returns the line that reports success, such as
+/// `imported gzip > qcow2 (one-pass): 4.00 GiB virtual, 1.30 GiB written, 1.35 GiB read in 2.1 s
+/// (643.00 MiB/s)`.
 fn summary_line(verb: &str, report: &TransferReport, time: Duration) -> String {
     format!(
         "{verb} {} ({}): {} virtual, {} written, {} read in {:.1} s ({}/s){}",

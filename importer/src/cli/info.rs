@@ -1,4 +1,4 @@
-//! `cdi-importer info`.
+//! Runs `cdi-importer info`, which describes an image and the volume that it needs.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -93,14 +93,15 @@ fn size_text(bytes: u64) -> String {
     format!("{} ({bytes} bytes)", BinaryBytes(bytes))
 }
 
-/// `a, b`, or `none`.
+/// Joins `items` as in `a, b`; an empty list becomes `none`.
 fn list_text(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".to_owned() } else { items.join(", ") }
 }
 
-/// Bytes that CDI's controllers request for a volume that shall hold a disk of `virtual_size` bytes: a whole
-/// number of MiB, plus what the filesystem keeps for itself. In `f64` because they compute it in `float64`.
+/// Returns the size in bytes of the volume that CDI's controllers request for a disk of
+/// `virtual_size` bytes. It is a whole number of MiB, plus the fraction `overhead` of it for the
+/// filesystem. Computed in `f64`, because the controllers compute it in `float64`.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -109,7 +110,7 @@ fn list_text(items: impl Iterator<Item = String>) -> String {
 fn volume_size(virtual_size: u64, overhead: f64) -> u64 {
     let rounded = virtual_size.checked_next_multiple_of(ALIGNMENT_BYTES).unwrap_or(u64::MAX);
     let needed = (rounded as f64 * (1.0 + overhead)).ceil() as u64;
-    // Above 2^53 the conversion to f64 can round down, below the disk itself.
+    // Above 2^53 the conversion to f64 can round down to less than the size of the disk.
     needed.max(rounded)
 }
 

@@ -1,4 +1,4 @@
-//! The common part of `unpack` and `apply`: a log, progress, one line at the end.
+//! The part that `unpack` and `apply` share: logging, progress, and a summary line at the end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use super::open::JobContext;
 use super::progress::TransferView;
 use super::watch::TransferWatch;
 
-/// Runs `work` and prints what `summary` says of its report. What the work leaves when it fails is its own business.
+/// Runs `work` with logging and progress, and prints the line that `summary` makes from its
+/// report. If `work` fails, it has to clean up after itself.
 pub(super) fn run_job<R: Send + 'static>(
     arguments: &JobArgs,
     work: impl FnOnce(&JobContext) -> Result<R, ImporterCommandError> + Send + 'static,
@@ -31,7 +32,7 @@ pub(super) fn run_job<R: Send + 'static>(
     Ok(())
 }
 
-/// Settings of what is read.
+/// Returns the options for reading the source.
 pub(super) fn read_options(
     arguments: &TransferArgs,
     limits: &TransferLimits,
@@ -43,7 +44,7 @@ pub(super) fn read_options(
     reading
 }
 
-/// Settings of what is written.
+/// Returns the options for writing the target.
 pub(super) fn write_options(arguments: &TransferArgs) -> WriteOptions {
     WriteOptions {
         workers: arguments.threads.unwrap_or_else(program::job::data_threads),
@@ -51,7 +52,8 @@ pub(super) fn write_options(arguments: &TransferArgs) -> WriteOptions {
     }
 }
 
-/// Opens the source of something that is `what`, whatever its content looks like.
+/// Opens the source of a job that recognizes its content by itself. Fails if `--format` or `--ova`
+/// is given; `what` tells the user what the job expects instead.
 pub(super) fn open_source(
     arguments: &SourceArgs,
     context: &JobContext,

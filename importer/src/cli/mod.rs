@@ -1,4 +1,5 @@
-//! The command-line face: `import`, `convert`, `unpack`, `apply`, `info` and `check`.
+//! Runs the importer as a command line: `import`, `convert`, `unpack`, `apply`, `info` and
+//! `check`.
 
 mod advice;
 mod apply;
@@ -33,15 +34,15 @@ use self::args::{ImporterCli, ImporterCommand};
 use self::failure::ImporterCommandError;
 use self::open::JobContext;
 
-/// The name in front of error lines.
+/// The program's name, with which error lines begin.
 const PROGRAM: &str = "cdi-importer";
 
-/// True if `arguments` (without the program's name) name a subcommand.
+/// Returns true if `arguments` (without the program's name) name a subcommand.
 pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<ImporterCli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) ask for.
+/// Runs the command that `arguments` (without the program's name) specify.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, run)
 }
@@ -59,7 +60,8 @@ fn run(cli: ImporterCli) -> Result<(), ImporterCommandError> {
     }
 }
 
-/// Runs `job` on a runtime, under signals; `observer` receives the events of its source.
+/// Starts a runtime and runs `job` until it ends or a signal stops it. `observer` receives the
+/// events of the transfer and of its source.
 fn on_runtime<T, F>(observer: Arc<dyn Observer>, job: F) -> Result<T, ImporterCommandError>
 where
     T: Send + 'static,
@@ -74,19 +76,20 @@ where
             JobOutcome::Failed(sentence) => Err(ImporterCommandError::Internal(sentence)),
             JobOutcome::Overdue(signal) => Err(ImporterCommandError::Signalled(signal)),
         };
-        // Whatever a job says after a signal, the signal is why it failed.
+        // An error after a signal is a consequence of the signal, so the signal is reported
+        // instead.
         result.map_err(|failed| shutdown.first_signal().map_or(failed, ImporterCommandError::Signalled))
     })
 }
 
-/// `gzip > qcow2`.
+/// Returns the layers and the format of an image, outermost first, such as `gzip > qcow2`.
 fn format_chain(facts: &ImageFacts) -> String {
     let format = facts.format.to_string();
     let layers: Vec<&str> = facts.layers.iter().copied().chain([format.as_str()]).collect();
     layers.join(" > ")
 }
 
-/// The words of a summary for a checksum.
+/// Returns the end of a summary line for a verified checksum; empty without a checksum.
 fn checksum_suffix(checksum: Option<&str>) -> String {
     checksum.map_or_else(String::new, |checksum| format!(", {checksum} verified"))
 }

@@ -29,26 +29,27 @@ use super::args::{SourceArgs, check_options};
 use super::failure::ImporterCommandError;
 use super::openstack;
 
-/// The way to say who asks a server.
+/// Advice for a source that requires credentials.
 pub(super) const GIVE_LOGIN: &str = "give --user and --password-file";
 
-/// Parts of the process that a job needs.
+/// The parts of the process that a job needs.
 pub(super) struct JobContext {
-    /// The runtime that moves bytes from the network.
+    /// The runtime that reads from the network.
     pub(super) handle: Handle,
-    /// Ends every wait.
+    /// Cancels the job and everything that it waits for.
     pub(super) stop: CancellationToken,
     /// Receives the events of the transfer and of its source.
     pub(super) observer: Arc<dyn Observer>,
 }
 
 impl JobContext {
-    /// Opens what is on this machine: a path, or `-`.
+    /// Opens a source on this machine: a path, or `-` for standard input.
     pub(super) fn open_local(&self, path: &Path) -> Result<Box<dyn Source>, ImporterCommandError> {
         Ok(Box::new(FileSource::open(path, self.stop.clone())?))
     }
 
-    /// Opens what `arguments` name. `is_checked` says that a checksum of the whole object was given and will be verified.
+    /// Opens the source that `arguments` name. `is_checked` is true if a checksum of the whole
+    /// object was given and will be verified.
     pub(super) fn open_source(
         &self,
         arguments: &SourceArgs,
@@ -104,7 +105,8 @@ impl JobContext {
         } else {
             let mut roots = TrustedRoots::from_system();
             if let Some(dir) = &arguments.ca_dir {
-                // CDI's words for it are for its ConfigMaps.
+                // Read here first, because the error of `add_dir` has CDI's wording, which is
+                // about its ConfigMaps.
                 fs::read_dir(dir).map_err(|error| {
                     let (dir, reason) = (dir.display(), errno_text(&error));
                     usage_error(format!(
@@ -127,8 +129,8 @@ impl JobContext {
             proxy: ProxyConfig::from_env(|name| ProcessEnv.get(name)).map_err(usage_error)?,
             connections: arguments.connections.and_then(|number| NonZeroUsize::new(number.into())),
             patience: retry_policy(arguments),
-            // Without verified certificates no host is a cloud's own, so none gets an identity that was found on this machine, unless
-            // --ambient-identity says so.
+            // Without verified certificates, no host is trusted to belong to a cloud provider. An
+            // identity found on this machine is then sent only with --ambient-identity.
             policy: ImportPolicy::command_line(&ProcessEnv, !arguments.insecure, &granted),
             is_checked,
             observer: Arc::clone(&self.observer),
@@ -137,7 +139,9 @@ impl JobContext {
     }
 }
 
-/// The limits of retries. A mistyped host should not be waited for, so limits hold for the first contact only if they are given.
+/// Returns the limits of retries. A mistyped host should fail quickly, so by default the first
+/// contact has a small limit of its own. If `--retries` or `--no-progress-timeout` is given, it
+/// limits the first contact instead.
 fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     let default = RetryPolicy::default();
     let is_limited = arguments.retries.is_some() || arguments.no_progress_timeout.is_some();
@@ -149,7 +153,7 @@ fn retry_policy(arguments: &SourceArgs) -> RetryPolicy {
     }
 }
 
-/// Particulars for each kind of source besides the address.
+/// Returns the options for all kinds of sources, except the address.
 fn source_options(arguments: &SourceArgs) -> SourceOptions {
     SourceOptions {
         objects: ObjectOptions {
@@ -172,7 +176,8 @@ fn source_options(arguments: &SourceArgs) -> SourceOptions {
     }
 }
 
-/// Places of nbdkit and its library: those of a pod, which an image of ours has as well.
+/// Returns the paths of nbdkit and of VMware's library. By default these are the paths in CDI's
+/// pod, which our image has as well.
 fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     let paths = PodPaths::from_env(&ProcessEnv);
     let of_pod = VddkInstallation::of_pod(|path| paths.resolve_path(path));
@@ -182,7 +187,7 @@ fn vddk_installation(arguments: &SourceArgs) -> VddkInstallation {
     }
 }
 
-/// The failure for what can never work: a mistake of the command line, not of the source.
+/// Returns an error for a mistake on the command line, as opposed to a failure of the source.
 fn usage_error(error: impl std::fmt::Display) -> ImporterCommandError {
     ImporterCommandError::Usage(error.to_string())
 }
@@ -210,7 +215,7 @@ fn read_headers(arguments: &SourceArgs) -> Result<Vec<ExtraHeader>, ImporterComm
     plain.chain(secret).collect()
 }
 
-/// Reads the header in `line`, which `option` gave.
+/// Parses `line` as a header. `option` is the option that it came from, for error messages.
 fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHeader, ImporterCommandError> {
     match parse_header(line, secret) {
         Ok(Some(header)) => Ok(header),
@@ -222,7 +227,8 @@ fn parse_extra_header(line: &str, secret: bool, option: &str) -> Result<ExtraHea
     }
 }
 
-/// The content of a small file that holds a secret and that `option` names, without the line break at its end.
+/// Reads a small file that holds a secret, without the line break at its end. `option` is the
+/// option that names the file, for error messages.
 fn read_line(option: &str, file: &Path) -> Result<String, ImporterCommandError> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(text.trim_end_matches(['\r', '\n']).to_owned()),

@@ -1,4 +1,5 @@
-//! The party that asks an OpenStack cloud, as the variables of OpenStack's own client and the options say.
+//! Finds the credentials for an OpenStack cloud in the options and in the environment variables of
+//! OpenStack's own client.
 
 use std::collections::HashMap;
 
@@ -10,14 +11,15 @@ use url::Url;
 use super::failure::ImporterCommandError;
 use super::open::GIVE_LOGIN;
 
-/// The cloud that the variables are for.
+/// The variable with the URL of the cloud that the other variables are for.
 const AUTH_URL: &str = "OS_AUTH_URL";
 
-/// Variables that say who asks, for which user and password of the command line stand in.
+/// Variables that identify the user. `--user` and `--password-file` replace them.
 const IDENTITY: [&str; 4] = ["OS_AUTH_TYPE", "OS_USER_ID", "OS_USERNAME", "OS_PASSWORD"];
 
-/// The access to the cloud that `source` names, if it names one. Variables go to the cloud that they are for only, unless
-/// `is_lent` says that they may go to any.
+/// Returns the access to the cloud that `source` names, or `None` if `source` is not in an
+/// OpenStack cloud. Credentials from variables are sent only to the cloud of `OS_AUTH_URL`, unless
+/// `is_lent` (`--ambient-identity`) allows any cloud.
 pub(super) fn glance_access(
     source: &str,
     given: Option<&BasicCredentials>,
@@ -44,7 +46,7 @@ pub(super) fn glance_access(
     Ok(access)
 }
 
-/// Fails if the variables are for another cloud than that of `source`.
+/// Fails if `auth_url`, from the variables, has another host than `source`.
 fn check_cloud(source: &str, auth_url: Option<&String>) -> Result<(), ImporterCommandError> {
     let host = |url: &str| Some(Url::parse(url).ok()?.host_str()?.to_owned());
     let Some(own) = auth_url.and_then(|url| host(url)) else {

@@ -1,4 +1,4 @@
-//! A running transfer in numbers, words and events.
+//! Shows a running transfer as progress lines, JSON events and log lines.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use program::progress::{BinaryBytes, JobMoment, WaitState, WatchedJob, bytes_per
 use super::event::ImportEvent;
 use super::watch::TransferWatch;
 
-/// The view of a transfer that is displayed.
+/// A transfer as the progress display reads it.
 pub(super) struct TransferView {
     watch: Arc<TransferWatch>,
     said_image: bool,
     logged: LoggedState,
 }
 
-/// The state of a transfer at its last log line with rates.
+/// The counters of a transfer at the last log line with rates. The next rates are computed from
+/// the difference.
 #[derive(Default)]
 struct LoggedState {
     source_bytes: u64,

@@ -1,17 +1,19 @@
-//! Targets that can only be a mistake of the command line.
+//! Rejects targets that can only be a mistake on the command line.
 
 use std::fs;
 use std::path::Path;
 
 use super::failure::ImporterCommandError;
 
-/// The folder of devices. A file there lies in memory, so a disk that is written to it uses up the machine's and is gone at the next boot.
+/// The directory of devices. A regular file there is stored in memory: a disk written to it would
+/// use up the machine's memory and be lost at the next boot.
 const DEVICES: &str = "/dev";
 
-/// The folder below it for files in memory.
+/// The directory below `/dev` that is meant for files in memory.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Refuses `-`, and files among the devices: both would be made by the name that was typed.
+/// Rejects `-`, and paths below `/dev` that are missing or regular files. Otherwise a mistyped
+/// name would create a file of that name.
 pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     if path == Path::new("-") {
         let what = "the target cannot be standard output, since it is not written in order: name a file, a device or a directory";
@@ -30,7 +32,8 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
 fn is_below_devices(path: &Path) -> bool {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = absolute.parent().unwrap_or(&absolute);
-    // The folder of a volume group that does not exist either has no links to follow.
+    // If the directory is missing as well (a volume group, for example), it has no links to
+    // resolve.
     let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
     folder.starts_with(DEVICES) && !folder.starts_with(SHARED_MEMORY)
 }

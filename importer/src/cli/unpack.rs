@@ -1,4 +1,4 @@
-//! `cdi-importer unpack`.
+//! Runs `cdi-importer unpack`, which unpacks a tar archive into a directory.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use super::open::JobContext;
 use super::target;
 
 pub(super) fn run(arguments: UnpackArgs) -> Result<(), ImporterCommandError> {
-    // What is not complete is not visible, and the next attempt removes it.
+    // No clean-up is needed here: incomplete content is not visible, and the next attempt removes
+    // it.
     job::run_job(&arguments.job.clone(), move |context| unpack_archive(&arguments, context), summary_line)
 }
 
@@ -34,7 +35,8 @@ fn unpack_archive(
     archive::unpack_archive(&*source, &target, &reading).map_err(of_source(|| source.name()))
 }
 
-/// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`
+/// Returns the line that reports success, such as
+/// `unpacked gzip > tar: 1200 entries, 1.30 GiB of data, 400.00 MiB read in 2.1 s (190.00 MiB/s)`.
 fn summary_line(report: &UnpackReport, time: Duration) -> String {
     format!(
         "unpacked {}: {} entries, {} of data, {} read in {:.1} s ({}/s){}",

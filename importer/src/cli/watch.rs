@@ -1,4 +1,4 @@
-//! The state of a running transfer in numbers, to be shown.
+//! Records the state of a running transfer for the progress display.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,11 +12,13 @@ use program::progress::{PlannedRetry, WaitState};
 
 use super::format_chain;
 
-/// Collects the events of a transfer. Reading it never waits for the transfer, nor the other way round.
+/// Collects the events of a transfer. The counters are atomic, and the lock is only held to copy
+/// or replace a value, so readers do not delay the transfer, nor the transfer its readers.
 #[derive(Debug, Default)]
 pub(super) struct TransferWatch {
     position: AtomicU64,
-    /// 0 while unknown; an object without bytes has no progress to show either.
+    /// 0 while unknown. An empty object has no progress to show either, so it needs no other
+    /// value.
     total: AtomicU64,
     written: AtomicU64,
     facts: OnceLock<ImageFacts>,
@@ -71,42 +73,43 @@ impl Observer for TransferWatch {
 }
 
 impl TransferWatch {
-    /// Bytes of the source that are consumed.
+    /// Returns the number of source bytes that were consumed.
     pub(super) fn consumed_bytes(&self) -> u64 {
         self.position.load(Ordering::Relaxed)
     }
 
-    /// Bytes of the source, if it knows.
+    /// Returns the size of the source in bytes, if it is known.
     pub(super) fn total_bytes(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|&total| total > 0)
     }
 
-    /// Bytes that were handed to the target.
+    /// Returns the number of bytes that were handed to the target.
     pub(super) fn written_bytes(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Attempts that failed and were made again.
+    /// Returns the number of failed attempts that were retried.
     pub(super) fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// The pause of the source, if it makes one.
+    /// Returns the source's pause before its next retry, if it is in one.
     pub(super) fn wait_state(&self) -> Option<WaitState> {
         self.waiting.lock().clone()
     }
 
-    /// The times of the stages.
+    /// Returns the time that each stage has been busy.
     pub(super) fn stage_times(&self) -> &StageTimes {
         &self.times
     }
 
-    /// The facts of the image, once it was recognized.
+    /// Returns the facts about the image, once it has been recognized.
     pub(super) fn image_facts(&self) -> Option<&ImageFacts> {
         self.facts.get()
     }
 
-    /// Tenths of a percent; below 100 % while the transfer runs, for work remains after the last byte.
+    /// Returns the progress in tenths of a percent, or `None` if the total is not known. It stays
+    /// below 100 % while the transfer runs, because work remains after the last byte.
     pub(super) fn permille(&self) -> Option<u16> {
         const RUNNING: u16 = 999;
         let permille = u128::from(self.consumed_bytes()) * 1000 / u128::from(self.total_bytes()?);

@@ -1,4 +1,4 @@
-//! The text below the options in `--help`.
+//! The examples that `--help` shows below the options.
 
 pub(super) const IMPORT_EXAMPLES: &str = "\
 Examples:

@@ -1,4 +1,4 @@
-//! Options for the source: shared by the subcommands.
+//! The options for the source, which the subcommands share.
 
 use std::path::PathBuf;
 
@@ -123,20 +123,20 @@ pub struct ContentArgs {
 }
 
 impl ContentArgs {
-    /// The image, or the archive that it is in.
+    /// Returns the kind of content to expect: an image, or an OVA that contains one.
     pub fn payload_kind(&self) -> PayloadKind {
         if self.ova { PayloadKind::Appliance(self.format) } else { PayloadKind::Image(self.format) }
     }
 }
 
-/// Reads a format by one of its names.
+/// Returns a parser for the names of the formats that can be read. QEMU's names are aliases.
 fn format_parser() -> impl TypedValueParser<Value = Format> {
     let names = Format::readable_formats()
         .map(|format| PossibleValue::new(format.flag_name()).alias(format.qemu_name()));
     PossibleValuesParser::new(names).try_map(|name| name.parse::<Format>())
 }
 
-/// The help of `--no-progress-timeout`.
+/// Returns the help text of `--no-progress-timeout`.
 fn no_progress_help() -> String {
     let default = DurationValue(RetryPolicy::default().no_progress_limit);
     format!(
@@ -145,7 +145,7 @@ fn no_progress_help() -> String {
     )
 }
 
-/// All schemes, for the help.
+/// Returns the help text of the source, with all schemes.
 fn source_help() -> String {
     format!("URL ({}), path, or `-` for standard input", listed_schemes().join(", "))
 }

@@ -1,10 +1,10 @@
-//! Options that only some kinds of sources obey, in one table.
+//! A table of the options that have an effect only on some kinds of sources.
 
 use sources::scheme::{SCHEMES, SourceKind};
 
 use super::SourceArgs;
 
-/// An option of [`SourceArgs`], and the kinds of sources that obey it.
+/// An option of [`SourceArgs`], and the kinds of sources on which it has an effect.
 struct SourceOption {
     name: &'static str,
     kinds: &'static [SourceKind],
@@ -23,7 +23,7 @@ const SNAPSHOTS: &[SourceKind] = &[SourceKind::ImageIo, SourceKind::Vddk];
 const STORES: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs];
 const CLOUDS: &[SourceKind] = &[SourceKind::S3, SourceKind::Gcs, SourceKind::Glance];
 
-/// All kinds but files.
+/// All kinds except files.
 const SERVERS: &[SourceKind] = &[
     SourceKind::Http,
     SourceKind::S3,
@@ -35,7 +35,7 @@ const SERVERS: &[SourceKind] = &[
     SourceKind::Glance,
 ];
 
-/// Options that are not listed make sense for every source.
+/// The options that apply to only some kinds. All others apply to every source.
 const OPTIONS: [SourceOption; 19] = [
     option("--checkpoint", SNAPSHOTS, |given| given.checkpoint.is_some()),
     option("--previous-checkpoint", SNAPSHOTS, |given| given.previous_checkpoint.is_some()),
@@ -58,8 +58,9 @@ const OPTIONS: [SourceOption; 19] = [
     option("--no-progress-timeout", SERVERS, |given| given.no_progress_timeout.is_some()),
 ];
 
-/// Refuses an option of `arguments` that has no effect on a source of `kind`, which may be on this machine: a user who asks for a snapshot
-/// should not get the disk as it is now.
+/// Rejects an option of `arguments` that has no effect on a source of `kind`. `is_local` is true
+/// for a source on this machine. If such an option were ignored, a user who asks for a snapshot
+/// would get the disk as it is now.
 pub(in super::super) fn check_options(
     arguments: &SourceArgs,
     kind: SourceKind,
@@ -71,7 +72,7 @@ pub(in super::super) fn check_options(
     let Some(option) = OPTIONS.iter().find(stray) else {
         return Ok(());
     };
-    // A list of nearly all kinds would hide what the sentence says.
+    // A list of nearly all kinds would make the message hard to read.
     let right = match option.kinds {
         SERVERS => "sources on a server".to_owned(),
         kinds => format!("{} sources", scheme_names(kinds)),
@@ -80,7 +81,8 @@ pub(in super::super) fn check_options(
     Err(format!("{} is for {right}, not for {own}", option.name))
 }
 
-/// The schemes of `kinds`, as help lists them, without the protocol below (`ovirt` of `ovirt+https`).
+/// Returns the schemes of `kinds` that the help lists, without the underlying protocol (`ovirt`
+/// for `ovirt+https`).
 fn scheme_names(kinds: &[SourceKind]) -> String {
     let listed = SCHEMES.iter().filter(|scheme| scheme.is_listed && kinds.contains(&scheme.kind));
     let names: Vec<_> = listed.filter_map(|scheme| scheme.name.split('+').next()).collect();

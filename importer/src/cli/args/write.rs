@@ -1,4 +1,4 @@
-//! The options for writing a disk, and for other jobs.
+//! The options for writing a disk, and for jobs that do not create their target.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
