@@ -1,9 +1,12 @@
-//! The importer: the faces that run a transfer from one of the [`sources`].
+//! The importer: transfers an image from one of the [`sources`] to a disk, or an archive to a
+//! directory.
+//!
+//! It has three modes, which differ in their input and in how they report the result:
 //!
 //! ```text
-//!  Face ─► cli        arguments ─────────► source ─► datapath::transfer ─► summary, exit code
-//!     ├──► pod        environment ───────► source ─► datapath::transfer ─► termination message, exit code
-//!     └──► populator  flags and secret ──► source ─► datapath::transfer ─► exit code
+//!  cli        arguments ─────┐                                ┌─► summary, exit code
+//!  pod        environment ───┼─► source ─► datapath::transfer ┼─► termination message, exit code
+//!  populator  flags, secret ─┘                                └─► exit code
 //! ```
 
 #![forbid(unsafe_code)]

@@ -1,7 +1,8 @@
-//! `cdi-importer`: brings a disk image from a server or file onto a disk.
+//! `cdi-importer`: writes a disk image from a server or a file to a disk.
 //!
-//! One program with several faces: subcommands for people, the environment of CDI's importer pod, and Forklift's populators, which it
-//! is when it has their names.
+//! It is one program with several modes: a command line with subcommands for people, CDI's
+//! importer pod, which is configured by environment variables, and Forklift's populators. It runs
+//! as a populator if it is started by a populator's name.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The observer of a pod's import, for log and metrics.
+//! Observes the import of a pod for its log and metrics.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,8 @@ const DEPRECATED: DeprecatedNames = &[
     ("stage_seconds", "cdi_importer_stage_seconds_total"),
 ];
 
-/// Logs the phases by CDI's names and drives the progress that its controllers scrape.
+/// Logs the phases under CDI's names, and updates the progress metric that CDI's controllers
+/// scrape.
 #[derive(Debug)]
 pub(crate) struct PodWatch {
     progress: ProgressMetric,
@@ -29,7 +30,8 @@ pub(crate) struct PodWatch {
 }
 
 impl PodWatch {
-    /// Series in `registry`: `progress`, by name and help, has the owner's uid as the controllers expect it.
+    /// Registers the metrics in `registry`. `progress` is the name and the help text of the
+    /// progress metric. Its label is the owner's UID, by which the controllers find it.
     pub(crate) fn new(
         registry: &MetricsRegistry,
         progress: (&'static str, &'static str),
@@ -45,17 +47,17 @@ impl PodWatch {
         }
     }
 
-    /// The phase that began last.
+    /// Returns the phase that began last.
     pub(crate) fn current_phase(&self) -> TransferPhase {
         self.phases.current_phase()
     }
 
-    /// The import ends with `error`.
+    /// Counts `error` as the failure of the import.
     pub(crate) fn record_failure(&self, error: &Error) {
         self.counted.metrics.record_failure(error.stage_and_kind());
     }
 
-    /// Everything is verified and on the disk: 100 %.
+    /// Sets the progress to 100 %. Called when everything is verified and on the disk.
     pub(crate) fn finish_progress(&self) {
         self.progress.set_complete();
     }
