@@ -1,4 +1,4 @@
-//! A command that failed: one sentence, and the exit code that goes with it.
+//! The errors of the commands, with their messages and exit codes.
 
 use http::StatusCode;
 use program::command_line::FailedCommand;
@@ -8,7 +8,7 @@ use program::start::ProcessStartError;
 
 use crate::clone::CloneError;
 
-/// A command that failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClonerCommandError {
     #[error("{0}")]
@@ -39,7 +39,7 @@ impl FailedCommand for ClonerCommandError {
             Self::Internal(_) | Self::Output(_) | Self::Start(_) => ExitReason::Internal,
             Self::Usage(_) => ExitReason::Usage,
             Self::Source(_) => ExitReason::Source,
-            // It is where the volume goes.
+            // The server is the target of a clone.
             Self::Server(_) => ExitReason::Target,
             Self::Signalled(signal) => ExitReason::Signalled(*signal),
         }
@@ -47,7 +47,8 @@ impl FailedCommand for ClonerCommandError {
 }
 
 impl ClonerCommandError {
-    /// The failure of a clone to `url`. The words of [`CloneError`] are CDI's, which knows the server.
+    /// Returns the error of a command whose clone to `url` failed with `error`. The messages of
+    /// [`CloneError`] are CDI's, which do not name the server.
     pub(super) fn from_clone(error: &CloneError, url: &str) -> Self {
         match error {
             CloneError::Source(_) => Self::Source(error.to_string()),
@@ -56,7 +57,7 @@ impl ClonerCommandError {
                 Self::Server(format!("{url}: {reason}; {advice}"))
             }
             CloneError::Refused(answer) => {
-                // A page is for browsers.
+                // An HTML page is meant for browsers, so it is left out.
                 let sentence = match answer.reason.starts_with('<') {
                     true => format!("Unexpected status code {}", answer.status.as_u16()),
                     false => error.to_string(),
@@ -71,11 +72,12 @@ impl ClonerCommandError {
     }
 }
 
-/// What happened on the way to a server, without the words of Go that CDI's cloner has, and the way out.
+/// Returns a description of a connection error and advice on what to do. The description leaves
+/// out Go's wording, which CDI's cloner has.
 fn plain_reason(reason: &str) -> (String, &'static str) {
     match reason.strip_prefix("dial tcp").and_then(|dial| dial.split_once(": ")) {
         Some((_, cause)) => {
-            // For a name: "dial tcp: lookup HOST: no such host".
+            // A failed lookup reads "dial tcp: lookup HOST: no such host".
             let cause = cause.strip_prefix("connect: ").unwrap_or(cause);
             (format!("cannot connect: {cause}"), "is the address right, and does the server run?")
         }
@@ -88,7 +90,8 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         None if reason.contains("invalid peer certificate") => {
             (reason.to_owned(), "check the address, and the clock of this machine")
         }
-        // Which of them is seen of a refused certificate is a race between its alert and the first bytes that are sent.
+        // A rejected certificate can cause any of these errors: the server's alert races with the
+        // first bytes that are sent.
         None if ["fatal alert", "Broken pipe", "reset by peer"].iter().any(|end| reason.contains(end)) => {
             let advice = "does it take this client? Check --cert and --key, and the server's log";
             (format!("the server ended the connection ({reason})"), advice)

@@ -1,4 +1,4 @@
-//! The command-line face: `clone` and `pack`.
+//! Runs the cloner as a command line: `clone` and `pack`.
 
 mod args;
 mod failure;
@@ -31,22 +31,23 @@ use crate::source::Tally;
 use crate::source::VolumeSource;
 use datapath::encode::outgoing::EncodedStream;
 
-/// The name in front of error lines.
+/// The program's name, with which error lines begin.
 const PROGRAM: &str = "cdi-cloner";
 
-/// True if `arguments` (without the program's name) name a subcommand.
+/// Returns true if `arguments` (without the program's name) name a subcommand.
 pub fn names_subcommand(arguments: &[OsString]) -> bool {
     command_line::names_subcommand::<ClonerCli>(arguments)
 }
 
-/// Runs the command that `arguments` (without the program's name) ask for.
+/// Runs the command that `arguments` (without the program's name) specify.
 pub fn main(arguments: &[OsString]) -> ExitCode {
     command_line::main(PROGRAM, arguments, |cli: ClonerCli| match cli.command {
         ClonerCommand::Clone(arguments) => clone_volume(arguments),
         ClonerCommand::Pack(arguments) => {
             arguments.log.begin_logging(PROGRAM);
             under_signals(async {
-                // A pipe may be slow, and signals have to be seen meanwhile.
+                // Runs on another thread, because a pipe may be slow and signals must be handled
+                // meanwhile.
                 let packed = threads::run_blocking(move || pack_volume(&arguments)).await;
                 packed.map_err(|error| ClonerCommandError::Internal(error.to_string()))?
             })
@@ -54,7 +55,8 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     })
 }
 
-/// Runs `job` until it ends or a signal comes. There is nothing to clean up: what was sent of a clone is the server's.
+/// Runs `job` until it ends or a signal arrives. Nothing has to be cleaned up after a signal: the
+/// server is responsible for a partial clone.
 fn under_signals<T>(
     job: impl Future<Output = Result<T, ClonerCommandError>>,
 ) -> Result<T, ClonerCommandError> {
@@ -77,7 +79,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     let encoding = arguments.encoding;
     let url = arguments.url.clone();
     let cloning = async {
-        // Counting the bytes of a large tree takes a while, and signals have to be seen meanwhile.
+        // Runs on another thread, because counting the bytes of a large tree takes a while and
+        // signals must be handled meanwhile.
         let opened = threads::run_blocking(move || open_endpoints(&arguments, &estimate)).await;
         let (source, client) = opened.map_err(|error| ClonerCommandError::Internal(error.to_string()))??;
         let sent = clone::send_volume(source, &client, encoding.into(), &tally).await;
@@ -111,7 +114,8 @@ fn clone_volume(arguments: Box<CloneArgs>) -> Result<(), ClonerCommandError> {
     result.map(drop)
 }
 
-/// The two ends of a clone, and in `estimate` about how many bytes will be read.
+/// Opens the volume and the client of a clone. Stores the approximate number of bytes that will be
+/// read in `estimate`.
 fn open_endpoints(
     arguments: &CloneArgs,
     estimate: &AtomicU64,
@@ -169,7 +173,7 @@ fn volume_bytes(source: &VolumeSource, arguments: &VolumeSourceArgs) -> u64 {
     }
 }
 
-/// Why there can be no connection, and what to look at.
+/// Returns the message for `error`, with the options to check.
 fn setup_text(error: &SetupError) -> String {
     match error {
         SetupError::Url(_) => error.to_string(),

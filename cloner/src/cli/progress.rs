@@ -1,4 +1,4 @@
-//! A running clone in numbers, words and events.
+//! Shows a running clone as progress lines and JSON events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use serde::Serialize;
 
 use crate::source::Tally;
 
-/// A line of `--progress json`. Documented in `docs/cloner.md`.
+/// An event that `--progress json` prints on stdout, as one line. The events are documented in
+/// `docs/cloner.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum CloneEvent {
-    /// Once a second. The total is an estimate.
+    /// Progress, once a second. `source_total` is an estimate, and 0 until it is known.
     Progress { source_bytes: u64, source_total: u64, sent_bytes: u64 },
-    /// The last line of a success.
+    /// The last line of a clone that succeeded.
     Done {
         source_bytes: u64,
         sent_bytes: u64,
@@ -26,11 +27,11 @@ pub(super) enum CloneEvent {
         stage_seconds: BTreeMap<&'static str, f64>,
         warnings: Vec<String>,
     },
-    /// The last line of a failure.
+    /// The last line of a clone that failed.
     Error { message: String, code: u8, warnings: Vec<String> },
 }
 
-/// The times of a clone's stages: the volume is the source, the network the target.
+/// The time that each stage of a clone was busy. The source is the volume, the target the network.
 #[derive(Debug, Default)]
 pub(super) struct CloneTimes(pub(super) StageTimes);
 
@@ -40,10 +41,10 @@ impl Observer for CloneTimes {
     }
 }
 
-/// The view of a clone that is displayed.
+/// A clone as the progress display reads it.
 pub(super) struct CloneView {
     pub(super) tally: Arc<Tally>,
-    /// About as many bytes will be read; 0 until they are counted.
+    /// The approximate number of bytes that will be read; 0 until they are counted.
     pub(super) estimate: Arc<AtomicU64>,
 }
 
@@ -59,7 +60,7 @@ impl WatchedJob for CloneView {
     }
 
     fn total_bytes(&self) -> Option<u64> {
-        // An estimate may be too small.
+        // The estimate may be too small, and the total must not be less than what was read.
         let estimate = Some(self.estimated_bytes()).filter(|estimate| *estimate > 0);
         estimate.map(|estimate| estimate.max(self.done_bytes()))
     }
