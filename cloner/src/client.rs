@@ -1,4 +1,4 @@
-//! Requests to an upload server: mutual TLS, HTTP/1.1, no proxy.
+//! Sends requests to an upload server over HTTP/1.1 with mutual TLS, without a proxy.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -21,20 +21,20 @@ use url::Url;
 
 use crate::source::VolumeReadError;
 
-/// Time limit of the question whether the server is one of ours.
+/// Timeout of the request that asks whether the server accepts zstd.
 const QUESTION_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The checksum of a clone in zstd: it finds damage, and costs next to nothing.
+/// The checksum of a clone in zstd. It detects damage and is cheap to compute.
 const CHECKSUM: DigestAlgorithm = DigestAlgorithm::Crc64Nvme;
 
-/// Certificate and key of the client and the authorities of its server, in PEM.
+/// The client's certificate and key, and the certificate authorities of its server, all in PEM.
 pub(crate) struct ClientIdentity<'p> {
     pub(crate) certificate: &'p [u8],
     pub(crate) key: &'p [u8],
     pub(crate) authorities: &'p [u8],
 }
 
-/// A reason why there can be no connection.
+/// The reason why a client cannot be made from its URL, certificates and key.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SetupError {
     #[error("{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload")]
@@ -45,15 +45,15 @@ pub(crate) enum SetupError {
     Identity(#[from] IdentityError),
 }
 
-/// An answer.
+/// The response of an upload server.
 #[derive(Debug)]
 pub(crate) struct ServerResponse {
     pub(crate) status: StatusCode,
-    /// The server's words about it; maybe none.
+    /// The message in the body, on one line; may be empty.
     pub(crate) reason: String,
 }
 
-/// An upload server.
+/// A client of one upload server.
 pub(crate) struct UploadClient(HttpsServer);
 
 impl UploadClient {
@@ -67,7 +67,8 @@ impl UploadClient {
         server.map(Self).ok_or_else(wrong)
     }
 
-    /// True if the server takes zstd. A server that does not answer as ours do gets what CDI's cloner sends.
+    /// Asks the server whether it accepts zstd. Returns false if it does not respond as
+    /// our server does; it then gets what CDI's cloner sends.
     pub(crate) async fn takes_zstd(&self) -> bool {
         match timeout(QUESTION_PATIENCE, self.query_zstd_support()).await {
             Ok(Ok(takes)) => takes,
@@ -85,7 +86,7 @@ impl UploadClient {
     async fn query_zstd_support(&self) -> Result<bool, String> {
         let request = self.0.build_request(Method::HEAD, UPLOAD_ASYNC, Empty::<Bytes>::new());
         let mut request = request.map_err(describe_error)?;
-        // The server names its encodings only to a client that names one.
+        // The server lists its encodings only if the request names one.
         let zstd = HeaderValue::from_static(ZSTD);
         request.headers_mut().insert(ENCODING_HEADER, zstd);
         let mut connection = self.0.connect(|_| ()).await.map_err(describe_error)?;
@@ -98,7 +99,7 @@ impl UploadClient {
         Ok(response.status() == StatusCode::OK && has_zstd)
     }
 
-    /// Sends a clone and waits for the answer, which may come before all is sent.
+    /// Sends a clone and waits for the response, which may arrive before the whole clone is sent.
     pub(crate) async fn post_clone(
         &self,
         content_type: &str,
@@ -116,7 +117,8 @@ impl UploadClient {
         let mut request = request.map_err(describe_error)?;
         let content_type = content_type.parse().map_err(describe_error)?;
         request.headers_mut().insert(CONTENT_HEADER, content_type);
-        // CDI's own servers get exactly what CDI's cloner sends: the headers are for ours.
+        // Only our servers understand these headers. CDI's servers get exactly what CDI's cloner
+        // sends.
         if is_zstd {
             for (name, value) in [
                 (ENCODING_HEADER, ZSTD),
@@ -137,7 +139,7 @@ impl UploadClient {
 /// The body of a clone.
 struct CloneBody {
     stream: EncodedStream<VolumeReadError>,
-    /// The digest of the bytes so far, if a trailer is to state it.
+    /// The digest of the bytes sent so far, if it will be sent in a trailer.
     digest: Option<RunningDigest>,
 }
 
@@ -157,7 +159,7 @@ impl Body for CloneBody {
                 Poll::Ready(Some(Ok(Frame::data(part))))
             }
             Some(Err(broken)) => Poll::Ready(Some(Err(broken))),
-            // The checksum tells the server that this is the end of the volume.
+            // The checksum marks the end of the volume for the server.
             None => Poll::Ready(self.digest.take().and_then(checksum_trailer).map(Ok)),
         }
     }

@@ -1,4 +1,4 @@
-//! A clone: the stream of a volume, the server, and what became of it.
+//! Runs a clone: sends the stream of a volume to an upload server, and reports the result.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use crate::source::Tally;
 use crate::source::{VolumeReadError, VolumeSource};
 use datapath::encode::outgoing::EncodedStream;
 
-/// Most threads that encode: two of them compress faster than a network of ten gigabits sends.
+/// Maximum number of threads that encode. Two of them compress faster than a network of 10 Gbit/s
+/// can send.
 const MAX_ENCODERS: usize = 4;
 
 /// The reason why a clone failed.
@@ -28,19 +29,19 @@ pub(crate) enum CloneError {
     /// The server refuses the clone.
     #[error("Unexpected status code {}{}", .0.status.as_u16(), reason_suffix(.0))]
     Refused(ServerResponse),
-    /// The server is content with a part.
+    /// The server answered with success before the whole clone was sent.
     #[error("the server answered {0} before all was sent")]
     Early(StatusCode),
-    /// There is no thread that could read or encode.
+    /// A thread for reading or encoding could not be started.
     #[error(transparent)]
     Thread(#[from] ThreadStartError),
-    /// A bug.
+    /// A bug: a thread panicked.
     #[error("{0}")]
     Internal(String),
 }
 
 impl CloneError {
-    /// All that metrics tell apart: the stage to blame, and the kind of trouble.
+    /// The failures that the metrics distinguish, each as its stage and its kind.
     pub(crate) const TROUBLES: [(Stage, &'static str); 4] = [
         (Stage::Source, "io"),
         (Stage::Target, "transport"),
@@ -48,7 +49,8 @@ impl CloneError {
         (Stage::Target, "early"),
     ];
 
-    /// Which of them this is; a bug and a missing thread are none.
+    /// Returns the entry of [`Self::TROUBLES`] for this error, or `None` for a bug or a thread
+    /// that could not be started.
     pub(crate) fn stage_and_kind(&self) -> Option<(Stage, &'static str)> {
         let [source, transport, refused, early] = Self::TROUBLES;
         match self {
@@ -65,16 +67,17 @@ fn reason_suffix(answer: &ServerResponse) -> String {
     if answer.reason.is_empty() { String::new() } else { format!(": {}", answer.reason) }
 }
 
-/// The choice of an encoding.
+/// How the encoding of a clone is chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EncodingChoice {
-    /// The best that the server takes.
+    /// zstd if the server accepts it, otherwise snappy.
     Auto,
     /// This encoding, without asking the server.
     Fixed(Encoding),
 }
 
-/// Sends `source` to `client`'s server. Success means that all of it was sent and the server says that it has it.
+/// Sends `source` to the server of `client`, and returns the encoding that was used. Succeeds only
+/// if the whole volume was sent and the server answered with a 2xx status.
 pub(crate) async fn send_volume(
     source: VolumeSource,
     client: &UploadClient,
@@ -96,7 +99,8 @@ pub(crate) async fn send_volume(
         Arc::clone(tally),
     )?;
     let answer = client.post_clone(content_type, encoding, outgoing).await;
-    // A volume that cannot be read breaks the connection: that is the reason, not what the connection says.
+    // A read error of the volume breaks the connection too. The read error is the cause, so it is
+    // reported instead of the error of the connection.
     if tally.is_broken() {
         return Err(match tally.take_failure() {
             Some(error) => error.into(),
@@ -111,7 +115,7 @@ pub(crate) async fn send_volume(
     }
 }
 
-/// Threads that encode.
+/// Returns the number of threads that encode: one for each CPU of this process, up to a maximum.
 pub(crate) fn encoder_threads() -> NonZeroUsize {
     let most = NonZeroUsize::MIN.saturating_add(MAX_ENCODERS - 1);
     program::job::data_threads().min(most)

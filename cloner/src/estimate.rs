@@ -1,34 +1,35 @@
-//! The size of a volume for the progress, as `blockdev --getsize64` and `du` tell it.
+//! Estimates the size of a directory tree for the progress display, as `du` does.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The unit of `st_blocks`.
+/// The unit of `st_blocks`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// Files with several names that are remembered, so as to count them once: 32 MiB of memory.
+/// Maximum number of files with several hard links that are remembered, so that each is counted
+/// once. They take 32 MiB of memory.
 const MAX_LINKED: usize = 1 << 20;
 
-/// The bytes of a file that count.
+/// Selects the bytes of a file that are counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SizeKind {
-    /// Bytes that take space (`du -s --block-size=1`).
+    /// The bytes that are allocated (`du -s --block-size=1`).
     Allocated,
-    /// All, holes included (`du -sb`).
+    /// All bytes, holes included (`du -sb`).
     Apparent,
 }
 
-/// Bytes of the files below `root`. What cannot be looked at does not count: it will be in the way of the clone soon enough,
-/// and only as far as it is a part of it.
+/// Returns the number of bytes of the files at and below `root`. Unreadable entries are skipped
+/// here; the clone itself will report them if they are part of it.
 pub(crate) fn tree_bytes(root: &Path, count: SizeKind) -> u64 {
     let mut total = 0;
     let mut linked = HashSet::new();
     let mut waiting: Vec<PathBuf> = vec![root.to_owned()];
     while let Some(path) = waiting.pop() {
         let is_root = path == root;
-        // The root may be a link, nothing below it is followed.
+        // The root may be a symbolic link; links below it are not followed.
         let metadata = if is_root { fs::metadata(&path) } else { fs::symlink_metadata(&path) };
         let Ok(metadata) = metadata else {
             continue;

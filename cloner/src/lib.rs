@@ -6,11 +6,12 @@
 //!  tar        zeros      zstd          body
 //! ```
 //!
-//! One thread reads, several encode, and what is ready is sent in order; what is between them is bounded in bytes
-//! ([`datapath::encode::outgoing`]).
+//! One thread reads and several encode. Encoded pieces are sent in order. The number of bytes
+//! between the threads is limited ([`datapath::encode::outgoing`]).
 //!
-//! A source that breaks breaks the body, so that no server takes a part for the whole. Success takes a 2xx and the
-//! end of the stream having been handed over.
+//! If reading the source fails, the request body is aborted, so that no server takes a part for
+//! the whole volume. A clone succeeds only if the server answers with a 2xx status after the end
+//! of the stream was handed over.
 
 #![forbid(unsafe_code)]
 

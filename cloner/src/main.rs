@@ -1,6 +1,7 @@
 //! `cdi-cloner`: sends a volume to an upload server.
 //!
-//! One program with two faces: subcommands for people, and the start-up script and the program of CDI's cloner pod.
+//! It is one program with two modes: a command line with subcommands for people, and CDI's cloner
+//! pod, where it replaces both the start-up script and the program.
 
 use std::process::ExitCode;
 
@@ -10,7 +11,7 @@ use program::program_mode;
 
 fn main() -> ExitCode {
     let name = std::env::args_os().next().unwrap_or_default();
-    // The script looks at no arguments; a question for help or the version is answered all the same.
+    // CDI's script ignores its arguments, but a request for help or the version is still answered.
     let asks = matches!(
         program_mode::program_arguments().first().and_then(|first| first.to_str()),
         Some("-h" | "--help" | "-V" | "--version")
