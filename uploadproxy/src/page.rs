@@ -1,4 +1,4 @@
-//! The page for browsers: static files, in the program itself.
+//! The page for browsers, as static files that are compiled into the program.
 
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use https::reply::{self, Reply};
@@ -15,7 +15,8 @@ pub(crate) enum PageAsset {
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Nothing but the page's own files, and requests only to where it came from (Content Security Policy Level 3).
+/// Limits the page to its own files and `data:` images, and its requests to its own origin
+/// (Content Security Policy Level 3).
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -26,7 +27,7 @@ const HEADERS: [(HeaderName, &str); 4] = [
     (header::CACHE_CONTROL, "no-cache"),
 ];
 
-/// A file of the page as an answer.
+/// Returns a file of the page as a response.
 pub(crate) fn asset_reply(asset: PageAsset) -> Reply {
     let (content_type, bytes): (_, &'static [u8]) = match asset {
         PageAsset::Html => ("text/html; charset=utf-8", include_bytes!("page/index.html")),

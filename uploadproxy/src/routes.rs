@@ -4,39 +4,39 @@ use program::cdi::{self, ARCHIVES, RESUMABLE, STATUS};
 
 use crate::page::PageAsset;
 
-/// The meaning of a path. Paths match exactly.
+/// The route of a request. Paths must match exactly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProxyRoute<'p> {
-    /// Is the process there? For the kubelet.
+    /// The health check for the kubelet: is the process running?
     Health,
-    /// Could an upload begin? For load balancers.
+    /// The readiness check for load balancers: could an upload begin?
     Ready,
-    /// A part of the page for browsers.
+    /// A file of the page for browsers.
     Page(PageAsset),
-    /// A path of the upload server, to which the request is passed on.
+    /// A path of the upload server, to which the request is forwarded.
     Upload(UpstreamEndpoint<'p>),
-    /// A path that the proxy does not have.
+    /// Any other path.
     Unknown,
 }
 
 /// A path of an upload server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpstreamEndpoint<'p> {
-    /// An upload in one request, as upstream knows it.
+    /// An upload in one request, as in CDI.
     Whole {
-        /// The path as it came.
+        /// The path of the request.
         path: &'p str,
     },
-    /// A resumable upload, or where they begin. Only for disk images.
+    /// A resumable upload, or the path that creates one. Only for disk images.
     Resumable {
-        /// The path as it came.
+        /// The path of the request.
         path: &'p str,
     },
     /// The state of the upload server.
     Status,
 }
 
-/// The route of `path`.
+/// Returns the route for `path`.
 pub(crate) fn find_route(path: &str) -> ProxyRoute<'_> {
     match path {
         "/healthz" => return ProxyRoute::Health,
@@ -61,7 +61,7 @@ pub(crate) fn find_route(path: &str) -> ProxyRoute<'_> {
 }
 
 impl<'p> UpstreamEndpoint<'p> {
-    /// The path at the upload server of a disk.
+    /// Returns the path at an upload server that receives a disk image.
     pub(crate) fn disk_path(self) -> &'p str {
         match self {
             Self::Whole { path } | Self::Resumable { path } => path,
@@ -69,7 +69,7 @@ impl<'p> UpstreamEndpoint<'p> {
         }
     }
 
-    /// The name of a resumable upload that has begun.
+    /// Returns the id of a resumable upload that has begun.
     pub(crate) fn upload_id(self) -> Option<&'p str> {
         match self {
             Self::Resumable { path } => cdi::resumable_id(path),
@@ -77,8 +77,9 @@ impl<'p> UpstreamEndpoint<'p> {
         }
     }
 
-    /// The path at the upload server of an archive; every way to upload in one request ends at the same place. `None` if
-    /// there is no such thing for archives.
+    /// Returns the path at an upload server that receives an archive. All paths for an upload in
+    /// one request become one path of the same API version. `None` for resumable uploads, which
+    /// are not supported for archives.
     pub(crate) fn archive_path(self) -> Option<&'p str> {
         match self {
             Self::Whole { path } if path.contains("alpha") => Some(ARCHIVES[1]),
