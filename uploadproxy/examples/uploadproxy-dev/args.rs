@@ -11,7 +11,7 @@ use program::command_line::{ServerOutputArgs, TlsArgs};
 use program::names::{is_label, is_subdomain};
 use uploadproxy::UploadLimits;
 
-/// The time that a token of CDI's API server is good for.
+/// The lifetime of a token of CDI's API server.
 const LIFETIME: Duration = Duration::from_secs(5 * 60);
 
 const SERVE_EXAMPLE: &str = "\

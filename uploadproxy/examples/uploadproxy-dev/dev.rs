@@ -1,4 +1,4 @@
-//! `dev`: a proxy and an upload server on one machine, to try it all out.
+//! `dev`: runs a proxy and an upload server on one machine, for trying them out.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -27,13 +27,14 @@ use crate::{PROGRAM, serve, token};
 /// The program that receives the uploads.
 const UPLOAD_SERVER: &str = "cdi-uploadserver";
 
-/// Long enough for a day of trying things out, where a cluster's tokens are good for five minutes.
+/// The lifetime of the printed token. It is valid for a day of trying things out; the tokens of a
+/// cluster are valid for five minutes.
 const LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Time by which this program may learn of Ctrl-C later than the upload server.
+/// The time by which Ctrl-C may reach this program later than the upload server.
 const CTRL_C: Duration = Duration::from_secs(1);
 
-/// A command that failed.
+/// The reason why `dev` failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DevFailed {
     #[error(transparent)]
@@ -54,7 +55,7 @@ pub(super) enum DevFailed {
     Process(#[from] ProcessStartError),
 }
 
-/// Serves until Ctrl-C.
+/// Runs a proxy and an upload server until Ctrl-C.
 pub(super) fn run(arguments: &DevArgs) -> Result<(), DevFailed> {
     arguments.server.output.begin_logging(PROGRAM);
     start::on_runtime(async |shutdown| serve_both(arguments, &shutdown).await)
@@ -68,7 +69,8 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     let (server, address) = start_upload_server(&arguments.dir).await?;
     let volume = WaitingClaim {
         place: UpstreamAddress {
-            // By number: a bare root has no /etc/hosts in which localhost is.
+            // The numeric address: a minimal root file system has no /etc/hosts that resolves
+            // localhost.
             host: address.ip().to_string(),
             port: address.port(),
         },
@@ -84,7 +86,7 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     let token = token::mint(&key.serialize_pem(), &grant, LIFETIME)?;
     let served = tokio::select! {
         served = lifetime::run(config, shutdown, |address| {
-            // The servers serve all the same when stderr is closed.
+            // The servers run even if stderr is closed.
             io::stderr().write_all(hint(&files, address, &token, &arguments.dir).as_bytes()).ok();
         }) => served.map_err(serve::ServeFailed::from).map_err(DevFailed::from),
         () = ended(server, shutdown) => Err(DevFailed::Silent),
@@ -92,7 +94,7 @@ async fn serve_both(arguments: &DevArgs, shutdown: &ShutdownRequest) -> Result<(
     served
 }
 
-/// The commands to type, or the page to open.
+/// Returns the text for the user: the command to type, or the page to open.
 fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> String {
     let (ca, url) = (files.ca.display(), server_url(proxy));
     format!(
@@ -103,7 +105,7 @@ fn hint(files: &AuthorityFiles, proxy: SocketAddr, token: &str, dir: &Path) -> S
     )
 }
 
-/// The key pair for tokens in `dir`, made now if it is not there.
+/// Reads the key pair for tokens from `dir`, or creates it there if it does not exist.
 fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
     let path = dir.join("token.key");
     if path.exists() {
@@ -118,7 +120,8 @@ fn token_key(dir: &Path) -> Result<KeyPair, DevFailed> {
     Ok(key)
 }
 
-/// Starts the upload server, which ends with this process, and waits until it listens.
+/// Starts the upload server and waits until it listens. The server is killed when the returned
+/// [`Child`] is dropped.
 async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFailed> {
     let path = upload_server();
     let mut child = Command::new(&path)
@@ -126,7 +129,7 @@ async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFaile
             "serve",
             "--force",
             "--listen",
-            // A free port, which the server prints: a fixed one may be taken.
+            // Port 0 selects a free port, which the server prints. A fixed port may be in use.
             "127.0.0.1:0",
             "--print-address",
             "--dir",
@@ -147,16 +150,18 @@ async fn start_upload_server(dir: &Path) -> Result<(Child, SocketAddr), DevFaile
     Ok((child, address))
 }
 
-/// Waits until the upload server ends, unless that is because everything does.
+/// Returns when the upload server has ended by itself. Never returns if it ended because of a
+/// shutdown.
 async fn ended(mut server: Child, shutdown: &ShutdownRequest) {
     server.wait().await.ok();
-    // Ctrl-C reaches both, and the upload server may be the faster one.
+    // Ctrl-C reaches both processes, and the upload server may end before this one is notified.
     if timeout(CTRL_C, shutdown.cancel_token().cancelled()).await.is_ok() {
         std::future::pending().await
     }
 }
 
-/// In the folder with cargo's folder `examples`, where this program is, or somewhere in `PATH`.
+/// Returns the path of the upload server. It is next to cargo's directory `examples`, which
+/// contains this program, or is looked up in `PATH`.
 fn upload_server() -> PathBuf {
     let examples = std::env::current_exe().ok();
     let built = examples.and_then(|program| Some(program.parent()?.with_file_name(UPLOAD_SERVER)));

@@ -1,8 +1,8 @@
-//! `uploadproxy-dev`: the upload proxy without a cluster, for tests, benches and a laptop. It is not
-//! part of an image or a release.
+//! `uploadproxy-dev`: the upload proxy without a cluster, for tests, benchmarks and local trials.
+//! It is not part of an image or a release.
 //!
-//! It runs the library of `cdi-uploadproxy`, with upload servers from a file instead of PVCs from
-//! the API server, and makes the tokens that CDI's API server would make.
+//! It runs the library of `cdi-uploadproxy`. It reads the upload servers from a file instead of
+//! asking the API server for PVCs, and makes the tokens that CDI's API server would make.
 
 mod args;
 mod dev;
@@ -18,14 +18,15 @@ use tikv_jemallocator::Jemalloc;
 
 use self::args::{Cli, Command};
 
-/// The allocator of `cdi-uploadproxy`: tests and benches measure the memory of this program.
+/// The allocator of `cdi-uploadproxy`, because tests and benchmarks measure the memory of this
+/// program in its place.
 #[global_allocator]
 static MEMORY: Jemalloc = Jemalloc;
 
-/// The name in front of error lines.
+/// The program's name, with which error lines begin.
 const PROGRAM: &str = "uploadproxy-dev";
 
-/// A command that failed.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 enum CommandFailed {
     #[error(transparent)]

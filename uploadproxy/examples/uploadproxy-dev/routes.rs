@@ -1,4 +1,4 @@
-//! Upload servers of PVCs, from a file.
+//! Reads the upload servers of PVCs from a file.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ struct Route {
     content: ContentName,
 }
 
-/// The names of CDI for content.
+/// CDI's names for the content of a PVC.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ContentName {
@@ -45,7 +45,7 @@ enum ContentName {
     Archive,
 }
 
-/// Reads a file.
+/// Reads the routes from the TOML file at `path`.
 pub(crate) fn read(path: &Path) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| RoutesError::Read { path: path.to_owned(), source })?;
@@ -54,7 +54,7 @@ pub(crate) fn read(path: &Path) -> Result<HashMap<UploadGrant, WaitingClaim>, Ro
 
 fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, RoutesError> {
     let file: File = toml::from_str(text).map_err(|error| {
-        // Its own sentence has several lines.
+        // The error's own text has several lines, and a message must have one.
         let before = error.span().and_then(|span| text.get(..span.start));
         let line = before.map_or(1, |before| before.matches('\n').count() + 1);
         let reason = error.message().lines().collect::<Vec<_>>().join(", ");
@@ -70,7 +70,7 @@ fn parse(path: &Path, text: &str) -> Result<HashMap<UploadGrant, WaitingClaim>, 
             reason,
         };
         let place = place(&route.url).map_err(complain)?;
-        // No token can name such a PVC, so the route would never be found.
+        // A token cannot name such a PVC, so the route would never be used.
         if !is_label(&route.namespace) || !is_subdomain(&route.pvc) {
             return Err(complain(
                 "has a name that Kubernetes does not allow: use small letters, digits and -",

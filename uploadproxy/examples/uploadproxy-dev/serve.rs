@@ -1,4 +1,4 @@
-//! `serve`: the proxy without a cluster.
+//! `serve`: runs the proxy without a cluster.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -18,10 +18,10 @@ use crate::args::{ServeArgs, ServerArgs};
 use crate::routes::{self, RoutesError};
 use crate::token;
 
-/// What to look at after a file of TLS that cannot be used.
+/// Advice for a TLS file that cannot be used.
 const TLS_ADVICE: &str = "; check the files of --tls-…, --upload-… and --self-signed";
 
-/// A command that failed.
+/// The reason why `serve` failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ServeFailed {
     #[error(transparent)]
@@ -39,7 +39,7 @@ pub(super) enum ServeFailed {
 }
 
 impl ServeFailed {
-    /// True if a file of the command line is missing or cannot be used.
+    /// Returns true if a file that the command line names is missing or cannot be used.
     pub(super) fn is_about_files(&self) -> bool {
         match self {
             Self::File(failed) => failed.is_about_files(),
@@ -49,7 +49,7 @@ impl ServeFailed {
     }
 }
 
-/// Serves as `arguments` say.
+/// Runs the proxy with the options in `arguments`.
 pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     arguments.server.output.begin_logging(PROGRAM);
     let key = token::read(&arguments.public_key)?;
@@ -59,10 +59,11 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     let made = arguments.tls.self_signed.as_deref();
     let made = made.map(|dir| AuthorityFiles::made_in(dir, CLIENT_NAME)).transpose()?;
     let made = made.as_ref();
-    // The command line has made sure that each is there in one way or the other.
+    // clap has verified that each file is given by its own option or by --self-signed.
     let file = |given: Option<PathBuf>, made: Option<&PathBuf>| given.or(made.cloned()).unwrap_or_default();
     for given in [&arguments.upload_ca, &arguments.upload_cert, &arguments.upload_key].into_iter().flatten() {
-        // The proxy reads them for each connection; who starts it wants to know now.
+        // The proxy reads these files for each connection. Reading them here as well reports a
+        // mistake at the start.
         token::read(given)?;
     }
     let bundle = AuthorityBundle::File(file(arguments.upload_ca, made.map(|made| &made.ca)));
@@ -83,7 +84,7 @@ pub(super) fn run(arguments: ServeArgs) -> Result<(), ServeFailed> {
     start::on_runtime(async |shutdown| Ok(lifetime::run(config, &shutdown, |_| {}).await?))
 }
 
-/// The configuration of a proxy with routes of its own.
+/// Returns the configuration of a proxy with fixed routes.
 pub(super) fn config(
     arguments: &ServerArgs,
     tls: ServerFiles,

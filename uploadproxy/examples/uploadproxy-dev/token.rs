@@ -1,4 +1,5 @@
-//! `token`: makes what CDI's API server makes for `kubectl create -f upload-token-request.yaml`.
+//! `token`: makes the token that CDI's API server makes for
+//! `kubectl create -f upload-token-request.yaml`.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use uploadproxy::{KeyError, UploadGrant};
 
 use crate::args::TokenArgs;
 
-/// A token that could not be made.
+/// The reason why a token could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TokenFailed {
     #[error("cannot read {}: {source}; check the path", path.display())]
@@ -22,13 +23,13 @@ pub(super) enum TokenFailed {
 }
 
 impl TokenFailed {
-    /// True if the file with the key is missing or cannot be used.
+    /// Returns true if a file is missing, or the key in it cannot be used.
     pub(super) fn is_about_files(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Key { .. })
     }
 }
 
-/// Prints a token.
+/// Prints a token for the PVC in `arguments`.
 pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
     let grant = UploadGrant { namespace: arguments.namespace.clone(), pvc: arguments.pvc.clone() };
     let key = read(&arguments.key)?;
@@ -37,7 +38,8 @@ pub(super) fn run(arguments: &TokenArgs) -> Result<(), TokenFailed> {
     Ok(program::command_line::print_stdout(format!("{token}\n").as_bytes())?)
 }
 
-/// A token as CDI's API server makes it from now on, signed with the private key in `pem`.
+/// Returns a token as CDI's API server makes it, valid from now on for `lifetime`. It is signed
+/// with the private key in `pem`.
 pub(super) fn mint(pem: &str, grant: &UploadGrant, lifetime: Duration) -> Result<String, KeyError> {
     let key = EncodingKey::from_rsa_pem(pem.as_bytes())?;
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -55,7 +57,7 @@ pub(super) fn mint(pem: &str, grant: &UploadGrant, lifetime: Duration) -> Result
     Ok(jsonwebtoken::encode(&header, &claims, &key)?)
 }
 
-/// A file as text.
+/// Reads a file as text.
 pub(super) fn read(path: &Path) -> Result<String, TokenFailed> {
     std::fs::read_to_string(path).map_err(|source| TokenFailed::Read { path: path.to_owned(), source })
 }
