@@ -8,14 +8,13 @@ mod stores;
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::OnceLock;
 
 use tempfile::TempDir;
 use testkit::certs::Authority;
 use testkit::docker_registry::{Auth, DockerRegistry, Setup};
 use testkit::fail::OrFail;
 use testkit::loopdev::LoopDevice;
-use testkit::mistake::{MistakeScene, UserMistake};
+use testkit::mistake::MistakeScene;
 use testkit::nbd::NbdServer;
 use testkit::nginx::Nginx;
 use testkit::oci::{Compression, Image, tar, write_layout};
@@ -47,22 +46,42 @@ const WEB: &str = r#"
     location /signature { return 403 '<Error><Code>SignatureDoesNotMatch</Code><Message>bad key</Message></Error>'; }
 "#;
 
-/// Servers, files and devices for all tables; they last as long as the process.
+/// Servers, files and devices of the scene, in the order in which they are dropped: the folder holds the mount and the device's bytes.
 struct Surroundings {
-    folder: TempDir,
-    _servers: Vec<Nginx>,
-    _registries: Vec<DockerRegistry>,
+    _memory: Tmpfs,
+    _device: LoopDevice,
     _nbd: NbdServer,
     _silent: TcpListener,
-    _device: LoopDevice,
-    _memory: Tmpfs,
+    _registries: Vec<DockerRegistry>,
+    _servers: Vec<Nginx>,
+    _folder: TempDir,
 }
 
-/// Checks all rows.
-#[track_caller]
-fn check(table: &[UserMistake]) {
-    static SCENE: OnceLock<(Surroundings, MistakeScene)> = OnceLock::new();
-    SCENE.get_or_init(scene).1.check(table);
+/// One test, so that mounts, devices and servers go with it.
+#[test]
+fn every_mistake_is_told() {
+    let (surroundings, scene) = scene();
+    let tables = [
+        options::USAGE,
+        options::VALUES,
+        options::SECRETS,
+        options::EXCLUSIVE_OPTIONS,
+        options::STRAY_OPTIONS,
+        files::SOURCES,
+        files::FOREIGN_FILES,
+        files::TARGETS,
+        files::ARCHIVES,
+        damaged::DAMAGED_IMAGES,
+        servers::WEB_SERVERS,
+        servers::TLS,
+        servers::PROXIES,
+        servers::NBD_SERVERS,
+        stores::REGISTRIES,
+        stores::OBJECT_STORES,
+        stores::CLOUDS,
+    ];
+    scene.check(&tables.concat());
+    drop(surroundings);
 }
 
 fn scene() -> (Surroundings, MistakeScene) {
@@ -86,7 +105,7 @@ fn scene() -> (Surroundings, MistakeScene) {
         .word("device", device.path().display())
         .word("memory", memory.display());
     let surroundings = Surroundings {
-        folder,
+        _folder: folder,
         _servers: servers,
         _registries: registries,
         _nbd: nbd,
@@ -94,7 +113,6 @@ fn scene() -> (Surroundings, MistakeScene) {
         _device: device,
         _memory: memory_mount,
     };
-    debug_assert!(surroundings.folder.path().exists());
     (surroundings, scene)
 }
 
@@ -241,8 +259,11 @@ fn start_registries(folder: &Path, scene: MistakeScene) -> (Vec<DockerRegistry>,
     let other = Image { architecture: "s390x", ..Image::of_disk(&raw, Compression::Gzip) };
     let plain = Image { architecture: "arm64", ..Image::of_disk(&raw, Compression::Gzip) };
     let program = Image::new(vec![(tar(&[("bin/true", b"\x7fELF")]), Compression::Gzip)]);
-    let images: [(&str, &[Image]); 3] =
-        [("vm:multi", &[other.clone(), plain]), ("vm:program", &[program.clone()]), ("vm:s390x", &[other])];
+    let images: [(&str, &[Image]); 3] = [
+        ("vm:multi", &[other.clone(), plain]),
+        ("vm:program", std::slice::from_ref(&program)),
+        ("vm:s390x", &[other]),
+    ];
     let open = DockerRegistry::start_with(Setup::default(), &images);
     let locked = DockerRegistry::start_with(Setup { auth: Auth::Basic, ..Setup::default() }, &images[1..2]);
     let layout = folder.join("layout");

@@ -5,44 +5,35 @@ mod serving;
 mod uploads;
 
 use std::path::Path;
-use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::disk;
 use testkit::fail::OrFail;
-use testkit::mistake::{MistakeScene, UserMistake};
+use testkit::mistake::MistakeScene;
 use testkit::tokens::{TokenKey, claims, now};
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside, development};
 
 use crate::BINARY;
 
-/// The servers and files of all tables; they last as long as the process.
+/// The servers and files of the scene.
 struct Surroundings {
-    _folder: TempDir,
-    _pod: UploadPod,
-    _upload_server: Server,
-    _proxy: UploadProxy,
     _front: Server,
+    _proxy: UploadProxy,
+    _upload_server: Server,
+    _pod: UploadPod,
+    _folder: TempDir,
 }
 
-fn scene() -> &'static MistakeScene {
-    static SCENE: OnceLock<(Surroundings, MistakeScene)> = OnceLock::new();
-    &SCENE.get_or_init(start).1
-}
-
-/// Checks rows of arguments for curl.
-#[track_caller]
-fn check_uploads(table: &[UserMistake]) {
+/// One test, so that the servers go with it.
+#[test]
+fn every_mistake_is_told() {
+    let (surroundings, scene) = start();
+    scene.check(serving::SERVING);
     // What the proxy has as its certificate is not what the rows are about.
-    scene().check_requests(&["--insecure"], table);
-}
-
-/// Checks rows of arguments for the development program.
-#[track_caller]
-fn check_serving(table: &[UserMistake]) {
-    scene().check(table);
+    scene.check_requests(&["--insecure"], uploads::UPLOADS);
+    drop(surroundings);
 }
 
 fn start() -> (Surroundings, MistakeScene) {

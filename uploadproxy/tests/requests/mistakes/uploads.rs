@@ -1,35 +1,33 @@
 //! Uploads with curl through the proxy.
 
+use testkit::mistake::UserMistake;
 use testkit::user_mistakes;
 
-#[test]
-fn an_upload_that_is_refused_says_why() {
-    super::check_uploads(user_mistakes! {
-        "-T {files}/raw {url}/upload" =>
-            400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
-        "-T {files}/raw -H Authorization:Bearer {url}/upload" =>
-            400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
-        "-T {files}/raw -H Authorization:Basic{space}am9lOng= {url}/upload" =>
-            400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
-        "-T {files}/raw -H Authorization:Bearer{space}abc {url}/upload" =>
-            401: "the token", "is not of this cluster", "ask for a new one";
-        "-T {files}/raw -H Authorization:{expired} {url}/upload" =>
-            401: "the token", "has expired", "ask for a new one";
-        "-T {files}/raw -H Authorization:{stranger} {url}/upload" =>
-            401: "the token", "is not of this cluster", "ask for a new one";
-        "-T {files}/raw -H Authorization:{clone} {url}/upload" =>
-            400: "the token", "is not for an upload to a claim (PVC)", "ask for a new one";
-        "-H Authorization:{disk} {url}/upload" =>
-            404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
-        "-X DELETE -H Authorization:{disk} {url}/upload" =>
-            404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
-        "-F file=@{files}/raw -H Authorization:{disk} {url}/upload" =>
-            415: "this is a form", "multipart/form-data", "send it to upload-form, or the image by itself";
-        "-T {files}/page.html -H Authorization:{disk} {url}/upload" =>
-            400: "63 bytes", "are no disk image", "is it a page about one?";
-        "-T {files}/disk.zip -H Authorization:{disk} {url}/upload" =>
-            415: "zip compression", "is not supported", "recompress the image";
-        "http://{address}/v1beta1/upload" =>
-            400: "this port", "speaks HTTPS only", "use https://";
-    });
-}
+pub(super) const UPLOADS: &[UserMistake] = user_mistakes! {
+    "-T {files}/raw {url}/upload" =>
+        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+    "-T {files}/raw -H Authorization:Bearer {url}/upload" =>
+        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+    "-T {files}/raw -H Authorization:Basic{space}am9lOng= {url}/upload" =>
+        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+    "-T {files}/raw -H Authorization:Bearer{space}abc {url}/upload" =>
+        401: "the token", "is not of this cluster", "ask for a new one";
+    "-T {files}/raw -H Authorization:{expired} {url}/upload" =>
+        401: "the token", "has expired", "ask for a new one";
+    "-T {files}/raw -H Authorization:{stranger} {url}/upload" =>
+        401: "the token", "is not of this cluster", "ask for a new one";
+    "-T {files}/raw -H Authorization:{clone} {url}/upload" =>
+        400: "the token", "is not for an upload to a claim (PVC)", "ask for a new one";
+    "-H Authorization:{disk} {url}/upload" =>
+        404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+    "-X DELETE -H Authorization:{disk} {url}/upload" =>
+        404: "this path", "takes POST, PUT only", "such as `curl -T IMAGE`";
+    "-F file=@{files}/raw -H Authorization:{disk} {url}/upload" =>
+        415: "this is a form", "multipart/form-data", "send it to upload-form, or the image by itself";
+    "-T {files}/page.html -H Authorization:{disk} {url}/upload" =>
+        400: "63 bytes", "are no disk image", "is it a page about one?";
+    "-T {files}/disk.zip -H Authorization:{disk} {url}/upload" =>
+        415: "zip compression", "is not supported", "recompress the image";
+    "http://{address}/v1beta1/upload" =>
+        400: "this port", "speaks HTTPS only", "use https://";
+};
