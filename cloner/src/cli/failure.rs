@@ -72,6 +72,10 @@ impl ClonerCommandError {
     }
 }
 
+/// What rustls, the system and hyper say of a connection that the server has closed.
+const CONNECTION_ENDS: [&str; 5] =
+    ["fatal alert", "Broken pipe", "reset by peer", "connection was not ready", "connection closed"];
+
 /// Returns a description of a connection error and advice on what to do. The description leaves
 /// out Go's wording, which CDI's cloner has.
 fn plain_reason(reason: &str) -> (String, &'static str) {
@@ -92,7 +96,7 @@ fn plain_reason(reason: &str) -> (String, &'static str) {
         }
         // A rejected certificate can cause any of these errors: the server's alert races with the
         // first bytes that are sent.
-        None if ["fatal alert", "Broken pipe", "reset by peer"].iter().any(|end| reason.contains(end)) => {
+        None if CONNECTION_ENDS.iter().any(|end| reason.contains(end)) => {
             let advice = "does it take this client? Check --cert and --key, and the server's log";
             (format!("the server ended the connection ({reason})"), advice)
         }
