@@ -4,6 +4,7 @@ use testkit::disk;
 use testkit::fail::OrFail;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
+use testkit::random::Random;
 use testkit::tools;
 
 const PAGE: &[u8] =
@@ -65,5 +66,28 @@ fn what_somebody_may_want_on_a_disk_is_taken() {
             Some(warning) => assert!(finished.stderr.contains(warning), "{warning:?} in {}", finished.stderr),
             None => assert!(!finished.stderr.contains("warning"), "{}", finished.stderr),
         }
+    }
+}
+
+#[test]
+fn filesystems_without_partitions_and_noise_are_disks() {
+    let folder = tempfile::tempdir().or_fail("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    // The smallest sizes that each takes; xfs wants 300 MiB, of which it writes little.
+    for (program, options, name, size) in
+        [("mkfs.ext4", &["-q", "-F"][..], "ext4", 4 << 20), ("mkfs.xfs", &["-q", "-f"], "xfs", 300 << 20)]
+    {
+        let file = std::fs::File::create(path(name)).or_fail(name);
+        file.set_len(size).or_fail(name);
+        tools::run(program, options.iter().copied().chain([path(name).as_str()]));
+    }
+    let mut noise = vec![0; 1 << 20];
+    Random::new(7).fill(&mut noise);
+    std::fs::write(path("noise"), noise).or_fail("noise");
+    for name in ["ext4", "xfs", "noise"] {
+        let (finished, disk) = import(&path(name), &[]);
+        finished.assert_success(name);
+        assert!(!finished.stderr.contains("warning"), "{name}: {}", finished.stderr);
+        assert!(disk.or_fail(name) == std::fs::read(path(name)).or_fail(name), "{name}");
     }
 }
