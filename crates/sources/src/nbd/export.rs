@@ -47,7 +47,7 @@ impl NbdConnector {
         let limit = self.retry_policy().idle_limit();
         // A server that accepts the connection but sends nothing is not an NBD server. It would not
         // send a greeting on the second attempt either.
-        let passes = |error: &SourceError| error.kind() != SourceErrorKind::Stalled;
+        let passes = |error: &SourceError| error.kind() != SourceErrorKind::Invalid;
         let connecting = self.network.retry_first_request(passes, async || self.connect(limit).await);
         connecting.await
     }

@@ -71,7 +71,7 @@ impl NbdNegotiation {
             let message = format!(
                 "it sent no greeting within {seconds} s, as NBD servers do: check the host and the port"
             );
-            Err(AttemptError::new_transient(SourceErrorKind::Stalled, message))
+            Err(AttemptError::new_transient(SourceErrorKind::Invalid, message))
         })?;
         let mut fields = MessageFields(&bytes);
         let (password, style, flags) =
