@@ -55,7 +55,7 @@ impl Default for ProxyMetrics {
                 ),
                 evicted: registry.add_counter(
                     "cdi_uploadproxy_evicted_connections_total",
-                    "Idle connections that were closed because there were too many.",
+                    "Connections that were closed to make room: idle ones, and unfinished handshakes.",
                     &[],
                 ),
                 refused: registry.add_counter(

@@ -129,7 +129,7 @@ async fn send_head(
 }
 
 /// Parses the header about what the server has kept: `None` if the server does not know that yet,
-/// and the empty prefix if there is no such header, because the server does not support marks.
+/// and the empty prefix if the header is missing, because the server does not support marks.
 fn kept_as_said(answer: &ProxyResponse) -> Option<KeptPrefix> {
     let name = HeaderName::from_static(KEPT_HEADER);
     if answer.headers.get(&name).is_some_and(|value| value == KEPT_LATER) {

@@ -94,8 +94,8 @@ impl<'s> Tree<'s> {
         Ok((self.current_directory(), name))
     }
 
-    /// Returns the directory that contains `path`, the name in it and its status. `None` if there
-    /// is no such entry, or if one of its parents is not a directory. Does not change anything.
+    /// Returns the directory that contains `path`, the name in it and its status. `None` if the
+    /// entry does not exist, or if one of its parents is not a directory. Changes nothing.
     pub(super) fn find_entry<'p>(&self, path: &[&'p [u8]]) -> Result<Option<Found<'p>>, TargetError> {
         resolve_path(self.root, path)
     }

@@ -51,8 +51,8 @@ pub struct Disk {
     /// True if an existing disk is changed in place: no part of it is held back, hidden or
     /// removed.
     pub(super) in_place: bool,
-    /// End of the part that an earlier attempt has left after the first [`HELD_BYTES`]; 0 if there
-    /// is no such part.
+    /// End of the part that an earlier attempt has left after the first [`HELD_BYTES`]; 0 if it
+    /// has left nothing.
     pub(super) kept_end: u64,
 }
 

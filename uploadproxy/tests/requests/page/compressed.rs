@@ -41,13 +41,7 @@ fn a_compressed_upload_goes_on_after_a_cut_and_a_reload(browser: BrowserKind) {
     assert!(!words.contains(" 0 %"), "{words}");
     // In the second of two members.
     scene.wait_for_progress(0.65);
-    scene.let_page_crash();
-    scene.choose(&relay.url(), &image);
-    scene.browser.wait_for_text("#status", "disk.raw was interrupted", PATIENCE);
-    let before = relay.sent();
-    scene.submit(&scene.token());
-    scene.wait_for_end("done");
-    let again = relay.sent() - before;
+    let (before, again) = scene.resume_after_crash(&relay, &image);
     assert!(again < before, "{again} bytes were sent after the page was loaded again, {before} before");
     let said = scene.browser.find("#answer").text();
     assert!(said.contains(" bytes (gzip, raw)\n"), "{said}");

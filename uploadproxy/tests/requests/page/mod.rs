@@ -144,13 +144,7 @@ fn an_upload_goes_on_after_the_page_was_loaded_again(browser: BrowserKind) {
     scene.wait_for_progress(0.5);
     let title = scene.browser.run("return document.title;", &[]);
     assert!(title.as_str().is_some_and(|title| title.contains(" % · Upload a disk image")), "{title}");
-    scene.let_page_crash();
-    scene.choose(&relay.url(), &image);
-    scene.browser.wait_for_text("#status", "disk.raw was interrupted", PATIENCE);
-    let before = relay.sent();
-    scene.submit(&scene.token());
-    scene.wait_for_end("done");
-    let again = relay.sent() - before;
+    let (_, again) = scene.resume_after_crash(&relay, &image);
     // The browser and the sockets had taken more than the server by then.
     assert!(again < 42 * MIB, "{again} bytes were sent after the page was loaded again");
     scene.assert_uploaded(&image);

@@ -7,6 +7,7 @@ use crate::BINARY;
 use testkit::browser::{Browser, BrowserKind};
 use testkit::fail::OrFail;
 use testkit::random::Random;
+use testkit::relay::Relay;
 use testkit::upload_pod::{Server, UploadPod};
 use testkit::upload_proxy::{NAMESPACE, UploadProxy, beside};
 
@@ -103,12 +104,24 @@ impl Scene {
     }
 
     /// Lets the next page replace this one as after a crash: the page is not asked whether it may go.
-    pub(crate) fn let_page_crash(&self) {
+    fn let_page_crash(&self) {
         self.browser.run(
             "window.addEventListener('beforeunload', (event) => event.stopImmediatePropagation(), true);",
             &[],
         );
         self.upload_server.wait_for_status(&["\"state\":\"uploading\""]);
+    }
+
+    /// Loads the page again as after a crash, lets the upload of `image` through `relay` continue to its end, and returns
+    /// how many bytes `relay` has passed on before and since.
+    pub(crate) fn resume_after_crash(&self, relay: &Relay, image: &Path) -> (u64, u64) {
+        self.let_page_crash();
+        self.choose(&relay.url(), image);
+        self.browser.wait_for_text("#status", "disk.raw was interrupted", PATIENCE);
+        let before = relay.sent();
+        self.submit(&self.token());
+        self.wait_for_end("done");
+        (before, relay.sent() - before)
     }
 
     /// Waits until the page says how the upload ended, and returns what it says. Fails the test if that is not of this
