@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::source::Tally;
 
 /// An event that `--progress json` prints on stdout, as one line. The events are documented in
-/// `docs/cloner.md`.
+/// `docs/operate/cloner.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum CloneEvent {

@@ -14,7 +14,7 @@ static PEAK: AtomicUsize = AtomicUsize::new(0);
 /// The budget of all transfers in this process.
 static PROCESS: OnceLock<MemoryBudget> = OnceLock::new();
 
-/// Default memory limit of the whole process. docs/images.md recommends the same for a pod.
+/// Default memory limit of the whole process. docs/operate/images.md recommends the same for a pod.
 pub const PROCESS_BYTES: u64 = 256 << 20;
 
 /// Memory of a process apart from what its image asks for: code, stacks, TLS, sockets, and all

@@ -1,5 +1,5 @@
 //! The events that `--progress json` prints on stdout, one JSON object on each line. They are
-//! documented in `docs/importer.md`.
+//! documented in `docs/use/importer.md`.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Small files that ask for much get a sentence: none is killed for memory, in the 256 MiB that docs/images.md recommends and in
+//! Small files that ask for much get a sentence: none is killed for memory, in the 256 MiB that docs/operate/images.md recommends and in
 //! what CDI gives its workers.
 
 use std::time::Duration;

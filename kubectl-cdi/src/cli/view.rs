@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::cluster::ImportProgress;
 use crate::send::UploadWatch;
 
-/// An event line of `--progress json`, documented in `docs/kubectl-cdi.md`.
+/// An event line of `--progress json`, documented in `docs/use/kubectl-cdi.md`.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum UploadEvent<'a> {

@@ -252,7 +252,7 @@ fn short_duration(seconds: u64) -> String {
 }
 
 impl StatusRow {
-    /// Returns the row as JSON, documented in `docs/kubectl-cdi.md`. `namespace` is the default
+    /// Returns the row as JSON, documented in `docs/use/kubectl-cdi.md`. `namespace` is the default
     /// for a row without a namespace of its own.
     pub fn to_json(&self, namespace: &str) -> Value {
         let warnings = self.events.iter().map(|event| {

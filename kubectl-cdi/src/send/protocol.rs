@@ -1,4 +1,4 @@
-//! The requests of a resumable upload (docs/uploadserver.md, "Resuming"), and the meaning of their
+//! The requests of a resumable upload (docs/use/upload.md, "Resuming"), and the meaning of their
 //! responses.
 
 use bytes::Bytes;

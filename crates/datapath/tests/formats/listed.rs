@@ -9,14 +9,14 @@ fn document(name: &str) -> String {
 
 #[test]
 fn every_format_that_is_read_has_its_row_in_the_documentation() {
-    let (formats, readme) = (document("docs/formats.md"), document("README.md").to_lowercase());
+    let (formats, readme) = (document("docs/use/formats.md"), document("README.md").to_lowercase());
     for format in Format::readable_formats() {
         let (flag, qemu) = (format.flag_name(), format.qemu_name());
         let is_row = |line: &str| {
             let place = line.split('|').nth(2).unwrap_or_default();
             [flag, qemu].iter().all(|name| place.contains(&format!("`{name}`")))
         };
-        assert!(formats.lines().any(is_row), "docs/formats.md has no row for {flag}");
+        assert!(formats.lines().any(is_row), "docs/use/formats.md has no row for {flag}");
         assert!(readme.contains(flag), "README.md does not name {flag}");
     }
 }

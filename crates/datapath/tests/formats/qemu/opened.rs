@@ -35,7 +35,7 @@ impl Case<'_> {
         self.field.put(&self.sample.image, self.value).into()
     }
 
-    /// True if QEMU refuses the image because of what is not read here, or which is read on purpose (docs/formats.md).
+    /// True if QEMU refuses the image because of what is not read here, or which is read on purpose (docs/use/formats.md).
     fn is_known(&self, reason: &str) -> bool {
         let has_large_sectors =
             self.sample.format == "vhdx" && self.field.is_metadata_item() && self.value == 4096;

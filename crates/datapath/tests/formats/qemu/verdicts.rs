@@ -15,7 +15,7 @@ use crate::qemu::ask::{Opened, Verdict, format, our_check, qemu, qemu_check};
 use crate::qemu::cases_of_each_sample;
 use crate::qemu::samples::{SAMPLES, Sample};
 
-/// Why we open no such image, though qemu-img does (docs/formats.md): all of it in headers, but for tables that are shared.
+/// Why we open no such image, though qemu-img does (docs/use/formats.md): all of it in headers, but for tables that are shared.
 const NOT_OPENED: [(&str, &[&str]); 4] = [
     ("qcow2", &["backing file"]),
     ("vdi", &["in front of each block", "image type", "difference to another"]),
