@@ -96,8 +96,8 @@ impl Qcow2Header {
     pub fn parse_delta(head: &[u8]) -> Result<(Self, String), Error> {
         let (mut header, backing_file) = Self::parse_any(head)?;
         header.is_delta = true;
-        let name =
-            backing_file.ok_or_else(|| Format::Qcow2.header_error("no backing file, so it is no delta"))?;
+        let name = backing_file
+            .ok_or_else(|| Format::Qcow2.header_error("no backing file, so it is not a delta"))?;
         Ok((header, name))
     }
 
@@ -325,9 +325,8 @@ fn refuse_features(incompatible: u64, autoclear: u64, extensions: &HeaderExtensi
         return Err(Error::DataFile(extensions.data_file.clone().unwrap_or_else(|| "(unnamed)".into())));
     }
     if autoclear & DATA_FILE_RAW != 0 {
-        return Err(Format::Qcow2.header_error(
-            "an external data file is said to be the disk, and there is none (autoclear feature bit 1)",
-        ));
+        return Err(Format::Qcow2
+            .header_error("autoclear feature bit 1 is set, but the image has no external data file"));
     }
     Ok(())
 }

@@ -160,9 +160,8 @@ fn virtual_size(size: u64, blocks: u64) -> Result<u64, Error> {
 fn aligned_offset(what: &str, offset: u32) -> Result<Host, Error> {
     let offset = Host(offset.into());
     if !offset.is_multiple_of(SECTOR_BYTES) {
-        return Err(
-            Format::Vdi.header_error(format!("{what} is at {offset:#x}, no multiple of {SECTOR_BYTES}"))
-        );
+        return Err(Format::Vdi
+            .header_error(format!("{what} is at {offset:#x}, not at a multiple of {SECTOR_BYTES}")));
     }
     Ok(offset)
 }

@@ -85,7 +85,7 @@ fn find_header<'h>(head: &'h [u8], footer: &VhdFooter) -> Result<&'h [u8], Error
     let header = head.get(at(start)..at(end));
     let header = header.ok_or_else(|| Format::Vhd.short_header_error(end.0, head))?;
     if !header.starts_with(b"cxsparse") {
-        return Err(Format::Vhd.header_error(format!("there is no dynamic disk header at {start:#x}")));
+        return Err(Format::Vhd.header_error(format!("no dynamic disk header at {start:#x}")));
     }
     check_sum("dynamic disk header", header, CHECKSUM_AT)?;
     Ok(header)

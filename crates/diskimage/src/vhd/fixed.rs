@@ -26,7 +26,7 @@ fn parse_footer(last: &[u8], image_length: u64) -> Result<VhdFooter, Error> {
     let footer = VhdFooter::parse(&sector)?;
     if !footer.is_fixed() {
         return Err(
-            Format::Vhd.header_error("the footer at the end of the image is not that of a fixed disk")
+            Format::Vhd.header_error("the footer at the end of the image does not describe a fixed disk")
         );
     }
     let before = before_footer(image_length);

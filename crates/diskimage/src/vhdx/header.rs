@@ -27,7 +27,7 @@ impl VhdxHeader {
         let [first, second] = HEADERS_AT;
         let identifier = bytes_of(head, Host(0)..second + HEADER_BYTES)?;
         if !identifier.starts_with(IDENTIFIER) {
-            return Err(Format::Vhdx.header_error("there is no file identifier"));
+            return Err(Format::Vhdx.header_error("no file identifier at its start"));
         }
         let current = newer_header(
             bytes_of(head, first..first + HEADER_BYTES)?,

@@ -135,7 +135,7 @@ impl MetadataItems {
     fn parse(head: &[u8], region: &Range<Host>) -> Result<Self, Error> {
         let table = bytes_of(head, region.start..region.start.saturating_add(TABLE_BYTES))?;
         if !table.starts_with(b"metadata") {
-            return Err(Format::Vhdx.header_error(format!("there is no metadata at {:#x}", region.start)));
+            return Err(Format::Vhdx.header_error(format!("no metadata at {:#x}", region.start)));
         }
         let count = le16(table, 10).unwrap_or(0);
         if count > MAX_ENTRIES {

@@ -213,7 +213,7 @@ fn what_makes_no_sense_is_refused() {
         (regions + 17, &[2], "a region of 1048576 bytes at 0x300200"),
         (regions + 18, &[0x20], "at 0x200000 and 0x200000 overlap"),
         (regions + 24, &[32, 0, 0], "room for 4 entries, the disk needs 5"),
-        (metadata, &[0], "there is no metadata at 0x200000"),
+        (metadata, &[0], "no metadata at 0x200000"),
         (metadata + 10, &[0xff, 0xff], "65535 items"),
         (metadata + 10, &[4], "no physical sector size"),
         (metadata + 32 + 18, &[0], "outside of its region"),

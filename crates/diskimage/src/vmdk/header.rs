@@ -129,7 +129,7 @@ impl VmdkHeader {
         // image with both faults because of its L1 table, and CDI's tests match that message.
         if !self.grain.is_power_of_two() {
             return Err(unsupported_error(&format!(
-                "a grain has {} bytes, which is no power of two",
+                "a grain has {} bytes, which is not a power of two",
                 self.grain
             )));
         }

@@ -101,7 +101,7 @@ impl L2Entry<'_> {
         }
         let cluster = self.header.cluster_size();
         if !host.is_multiple_of(cluster) {
-            findings.add_error(|| self.error_text("refers to no beginning of a cluster"));
+            findings.add_error(|| self.error_text("does not refer to the start of a cluster"));
         }
         if self.uses.is_active {
             let has_data = if self.header.extended_l2 { self.stored != 0 } else { !is_zero };

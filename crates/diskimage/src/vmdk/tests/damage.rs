@@ -171,7 +171,7 @@ fn tables_too_big_for_qemu_are_refused_in_its_words_whatever_the_grain() {
         // As large as QEMU takes, and larger than we do.
         assert!(refusal_of(opened(most, grain)).contains("33554432 entries, the limit is 2097152"));
     }
-    assert!(refusal_of(opened(1 << 20, 3456)).contains("no power of two"));
+    assert!(refusal_of(opened(1 << 20, 3456)).contains("not a power of two"));
 }
 
 fn refusal_of<T>(result: Result<T, Error>) -> String {
