@@ -19,7 +19,7 @@
 #![warn(missing_docs)]
 #![cfg_attr(
     not(feature = "targets"),
-    expect(dead_code, reason = "helpers of the writers stand among those of the readers")
+    expect(dead_code, reason = "helpers of the writers and of the readers share modules")
 )]
 
 pub mod archive;

@@ -45,7 +45,7 @@ pub fn transfer_image(
     writing: &WriteOptions,
 ) -> Result<TransferReport, Error> {
     if source.changed_ranges().is_some() {
-        let message = "what changed on a disk is no disk: apply it to the one of the earlier checkpoint";
+        let message = "a list of changes is not a disk: apply it to the disk of the earlier checkpoint";
         return Err(SourceError::new(SourceErrorKind::Invalid, message).into());
     }
     let (payload, reading) = (payload.for_source(source), &reading.for_source(source));

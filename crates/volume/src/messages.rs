@@ -128,7 +128,7 @@ mod tests {
             (
                 disk(DecodeError::ShortHeader { bytes: 64 }, TransferPhase::Info),
                 "Unable to obtain information about data source: could not process image header: unexpected EOF: \
-                 64 bytes are no disk image; is it a page about one?",
+                 64 bytes are not a disk image; is it an error page?",
             ),
             (disk(cut(), TransferPhase::Info), "Unable to obtain information about data source: cut"),
             (

@@ -139,7 +139,7 @@ fn upstreams_silent_exits_leave_no_message() {
 fn short_header(bytes: usize) -> String {
     format!(
         "Unable to process data: Unable to obtain information about data source: could not process image header: \
-         unexpected EOF: {bytes} bytes are no disk image; is it a page about one?"
+         unexpected EOF: {bytes} bytes are not a disk image; is it an error page?"
     )
 }
 

@@ -100,7 +100,7 @@ fn a_wrong_use_is_a_sentence_and_touches_nothing() {
     let scene = Scene::new();
     let target = scene.path("disk.img");
     for (program, code, sentence) in [
-        (scene.program("import", 1, Some(0)), 3, "apply it to the one of the earlier checkpoint"),
+        (scene.program("import", 1, Some(0)), 3, "apply it to the disk of the earlier checkpoint"),
         (scene.program("apply", 1, None), 2, "a VMware disk with --previous-checkpoint"),
         (scene.program("apply", 1, Some(0)), 7, "no such file or directory"),
         (

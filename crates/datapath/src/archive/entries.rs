@@ -175,7 +175,9 @@ impl TarReader {
             0 | b'0' | b'7' if name.ends_with(b"/") => match self.entry_size(header, &pax)? {
                 0 => TarEntryKind::Directory,
                 _ => {
-                    let kind = ArchiveErrorKind::Name("is that of a directory, but there is data");
+                    let kind = ArchiveErrorKind::Name(
+                        "ends with a slash, as only a directory's does, but the entry has data",
+                    );
                     return Err(self.entry_error(kind));
                 }
             },

@@ -79,7 +79,7 @@ impl<'s> Tree<'s> {
         path: &[&'p [u8]],
     ) -> Result<(&Directory, &'p [u8]), PlacementError> {
         let Some((name, parents)) = path.split_last() else {
-            return Err(ArchiveErrorKind::Name("is that of the target itself").into());
+            return Err(ArchiveErrorKind::Name("refers to the target directory itself").into());
         };
         let parent = self.enter_directory(parents)?;
         let there = parent.entry_status(name)?;

@@ -88,7 +88,7 @@ pub enum ArchiveErrorKind {
     Memory(#[from] MemoryLimitError),
     /// Too many bytes of the archive belong to entries that nobody wants; it may never end.
     #[error(
-        "{passed} bytes of the archive are not those of a file that is wanted: it may never end; unpack it and send the files"
+        "{passed} bytes of the archive belong to files that are not needed: it may never end; unpack it and send the files"
     )]
     Endless {
         /// Number of unwanted bytes so far.

@@ -43,7 +43,7 @@ pub enum DecodeError {
     },
     /// A layer has read many bytes, but almost none have come out of the whole stack of layers.
     #[error(
-        "{consumed} bytes of the {codec} stream came, and only {decoded} bytes of an image came out of them: it is not worth its transfer"
+        "{consumed} bytes of the {codec} stream hold only {decoded} bytes of an image: a stream with so little data is refused"
     )]
     Barren {
         /// Name of the layer.
@@ -67,7 +67,7 @@ pub enum DecodeError {
     Empty,
     /// The stream is shorter than an image header. The words before the number are upstream's.
     #[error(
-        "could not process image header: unexpected EOF: {bytes} bytes are no disk image; is it a page about one?"
+        "could not process image header: unexpected EOF: {bytes} bytes are not a disk image; is it an error page?"
     )]
     ShortHeader {
         /// Bytes of the stream.

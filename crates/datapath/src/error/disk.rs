@@ -37,7 +37,7 @@ pub enum TargetRefusedError {
     #[error("it is a directory that is not empty")]
     Occupied,
     /// Another process added or removed names in the directory in which an archive was unpacked.
-    #[error("of {made} names that were made, {found} are there: something else has changed them")]
+    #[error("{made} names were created, {found} were found: another process changed the directory")]
     NotWhole {
         /// Number of names that were created.
         made: u64,

@@ -51,12 +51,12 @@ pub enum FormatError {
     /// So many clusters wait for their position on the disk that the list of them exceeds the
     /// memory budget.
     #[error(
-        "to remember which clusters of the image wait for their place {0}: give the process more memory, or convert the image once with `qemu-img convert`"
+        "the list of clusters that wait for their position {0}: give the process more memory, or convert the image once with `qemu-img convert`"
     )]
     Waiting(#[source] MemoryLimitError),
     /// The image is longer than any image with its virtual size can be.
     #[error(
-        "{passed} bytes of the image came, and one of its virtual size has {most} at most: it may never end; convert it once with `qemu-img convert`"
+        "{passed} bytes of the image were read, an image of its virtual size has at most {most}: it may never end; convert it once with `qemu-img convert`"
     )]
     Endless {
         /// Bytes received.
@@ -97,7 +97,7 @@ pub enum FormatError {
     },
     /// The changes belong to a disk that is larger than the one on the target.
     #[error(
-        "the source's disk has {virtual_size} bytes, and the one that was imported has {held}: it has grown since then, so import it anew"
+        "the source's disk has {virtual_size} bytes, the imported disk has {held}: the source has grown; import it again from the start"
     )]
     Grown {
         /// Size in bytes of the source's disk.

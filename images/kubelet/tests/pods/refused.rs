@@ -59,7 +59,7 @@ fn a_listing_is_no_image() {
     let ended = refused(&network, CLAIM_BYTES, &url("http", nginx.address(), ""), &[]);
     let sentence = format!(
         "Unable to process data: Unable to obtain information about data source: could not process image header: \
-         unexpected EOF: {} bytes are no disk image; is it a page about one?",
+         unexpected EOF: {} bytes are not a disk image; is it an error page?",
         LISTING.len()
     );
     assert_eq!(ended.import(), Verdict::Failed(sentence), "{}", ended.log);

@@ -22,7 +22,7 @@ const ROUNDS: u64 = 40;
 const WRITERS: usize = 3;
 
 const IN_USE: &str = "another import or upload is writing it";
-const NOT_WHOLE: &str = "something else has changed them";
+const NOT_WHOLE: &str = "another process changed the directory";
 
 /// Together they are more than what decoders wait for, so that the first ones are unpacked before the last one has come.
 const FILE_BYTES: u64 = 400_000;

@@ -25,7 +25,7 @@ pub(super) const UPLOADS: &[UserMistake] = user_mistakes! {
     "-F file=@{files}/raw -H Authorization:{disk} {url}/upload" =>
         415: "this is a form", "multipart/form-data", "send it to upload-form, or the image by itself";
     "-T {files}/page.html -H Authorization:{disk} {url}/upload" =>
-        400: "63 bytes", "are no disk image", "is it a page about one?";
+        400: "63 bytes", "are not a disk image", "is it an error page?";
     "-T {files}/disk.zip -H Authorization:{disk} {url}/upload" =>
         415: "zip compression", "is not supported", "recompress the image";
     "http://{address}/v1beta1/upload" =>

@@ -223,7 +223,7 @@ fn below_512_bytes_there_is_no_image() {
             assert_eq!(response.status, 400, "{response:?}");
             assert!(response.text().starts_with(sentence), "{response:?}");
             assert!(
-                response.text().ends_with("bytes are no disk image; is it a page about one?"),
+                response.text().ends_with("bytes are not a disk image; is it an error page?"),
                 "{response:?}"
             );
             assert_eq!(pod.data_names(), [""; 0]);

@@ -122,7 +122,7 @@ impl XzIndexReader {
 
     fn end_of_records(&mut self) -> Result<IndexProgress, EngineError> {
         if self.listed.digest.clone().finalize() != self.seen.digest.clone().finalize() {
-            return fail_corrupt("the sizes in its index are not those of its blocks");
+            return fail_corrupt("the sizes in its index do not match its blocks");
         }
         self.place = IndexPosition::Padding;
         Ok(IndexProgress::More)

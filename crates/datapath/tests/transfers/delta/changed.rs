@@ -205,6 +205,6 @@ fn what_changed_is_not_imported_as_a_disk() {
     let (reading, writing) = (ReadOptions::default(), WriteOptions::default());
     let imported = transfer_image(&source, PayloadKind::default(), &file(&target), &reading, &writing);
     let message = imported.unwrap_err().to_string();
-    assert!(message.contains("apply it to the one of the earlier checkpoint"), "{message}");
+    assert!(message.contains("apply it to the disk of the earlier checkpoint"), "{message}");
     assert!(!target.exists());
 }

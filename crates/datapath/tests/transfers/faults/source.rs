@@ -140,6 +140,6 @@ fn tables_that_differ_from_what_the_digest_covers_are_found() {
     // The lowest bit of an L1 entry means nothing: without the comparison nobody would notice.
     let source = Memory { wrong_ahead: Some(l1 + 7), ..honest };
     let error = transfer_reading(&source, &target, &options).unwrap_err();
-    assert!(error.to_string().contains("its tables were fetched"), "{error}");
+    assert!(error.to_string().contains("differ between two reads"), "{error}");
     assert!(!target.path.exists());
 }
