@@ -16,7 +16,7 @@ const FETCH_AGAIN: &str = "fetch it again";
 /// registries, with advice for each.
 const SOURCE_WORDS: [(&str, &str); 13] = [
     ("redirect", "check the address"),
-    ("has not got the export", "check the name behind the host"),
+    ("the NBD server has no export", "check the name behind the host"),
     ("cannot connect to the NBD server: no such file", "check the path of the socket"),
     ("index.json", "an image layout is a directory: oci:DIRECTORY:NAME"),
     ("does not look like a tar archive", "oci-archive: reads the tar of an image layout"),
@@ -76,7 +76,7 @@ fn source_advice(error: &SourceError) -> Option<String> {
 
 fn decode_text(error: &DecodeError) -> String {
     match error {
-        DecodeError::Empty => "the source is empty: 0 bytes of an image are in it".to_owned(),
+        DecodeError::Empty => "the source is empty: 0 bytes were read".to_owned(),
         _ => error.to_string(),
     }
 }
@@ -87,7 +87,7 @@ fn decode_advice(error: &DecodeError) -> Option<String> {
         DecodeError::Truncated { .. } => FETCH_AGAIN,
         DecodeError::Corrupt { .. } => "fetch it again, and compare its checksum (--checksum)",
         DecodeError::TrailingGarbage { .. } => "cut them off, or fetch it again",
-        DecodeError::TooDeep { .. } => "decompress it before",
+        DecodeError::TooDeep { .. } => "decompress it first",
         _ => return None,
     };
     Some(advice.to_owned())
@@ -127,7 +127,7 @@ fn format_advice(error: &FormatError) -> Option<String> {
             }
             ArchiveErrorKind::NotAppliance => "leave out --ova for a disk image",
             ArchiveErrorKind::Truncated { .. } | ArchiveErrorKind::Dangling => FETCH_AGAIN,
-            ArchiveErrorKind::NoDisk { .. } => "import the file that is the disk by itself",
+            ArchiveErrorKind::NoDisk { .. } => "import the disk file itself",
             ArchiveErrorKind::SeveralDisks { .. } => return None,
             _ => "make the archive again without it",
         },

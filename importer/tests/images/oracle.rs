@@ -159,9 +159,9 @@ fn an_object_that_ends_too_early_is_an_error() {
 
 #[test]
 fn a_source_without_bytes_is_an_error() {
-    refused(Vec::new(), 4, "the source is empty: 0 bytes of an image are in it");
+    refused(Vec::new(), 4, "the source is empty: 0 bytes were read");
     for layers in single() {
-        refused(compress(layers, &[]), 4, "the source is empty: 0 bytes of an image are in it");
+        refused(compress(layers, &[]), 4, "the source is empty: 0 bytes were read");
     }
 }
 

@@ -37,10 +37,11 @@ fn vsphere_and_vmwares_library_have_to_agree_on_the_size_of_the_disk() {
     import.stage(&second.name, &first.change_id);
     for capacity in [GUEST_BYTES - 512, GUEST_BYTES + MIB, 2 << 30] {
         vsphere.habits(|habits| habits.capacity = Some(capacity));
-        let sizes =
-            format!("the disk has {capacity} bytes for vSphere and {GUEST_BYTES} for the VDDK library");
+        let sizes = format!(
+            "the disk has {capacity} bytes according to vSphere and {GUEST_BYTES} according to the VDDK library"
+        );
         import.assert_refused(&sizes);
-        import.assert_refused("it was resized, so import it anew");
+        import.assert_refused("it was resized; import it again from the start");
     }
     vsphere.habits(|habits| habits.capacity = None);
     import.assert_succeeds();
@@ -106,6 +107,8 @@ fn a_plugin_for_tests_may_serve_less_than_vsphere_tells_but_never_less_than_what
         import.assert_succeeds();
         disk::assert_same(&import.disk(), &states[1], 44 * MIB, "the second stage");
         import.stage(&beyond.name, &second.change_id);
-        import.assert_refused("2147483648 bytes for vSphere and 46137344 for the VDDK library");
+        import.assert_refused(
+            "2147483648 bytes according to vSphere and 46137344 according to the VDDK library",
+        );
     }
 }

@@ -383,10 +383,10 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
     import.assert_refused("no snapshot \"checkpoint 9\"");
     import.stage(&second.name, "52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 63/ff");
     import.assert_refused(
-        "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew",
+        "set changeTrackingEnabled for the machine, take a new snapshot, and import the disk again from the start",
     );
     import.stage(&second.name, "52 de c0 d9 b9 43 9d 10-61 d5 4c 1b e9 7b 65 64/1");
-    import.assert_refused("is that of another disk");
+    import.assert_refused("belongs to another disk");
     import.stage(&second.name, &first.name);
     vsphere.habits(|habits| habits.is_tracking = false);
     import.assert_refused("did not track what changed on the disk");

@@ -43,7 +43,7 @@ impl GlanceImage {
             Some("active") => return Ok(()),
             Some("queued" | "saving" | "uploading" | "importing") => "wait until its upload has ended",
             Some("deactivated") => "an administrator has to activate it again",
-            Some("killed" | "deleted" | "pending_delete") => "it has to be uploaded anew",
+            Some("killed" | "deleted" | "pending_delete") => "upload it again",
             _ => "only an active image has bytes",
         };
         let status = plain_line(self.status.as_deref().unwrap_or("without a status"));

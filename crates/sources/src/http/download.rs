@@ -209,7 +209,7 @@ impl<'a> HttpDownload<'a> {
             let message = format!(
                 "the server sent the whole object instead of its bytes from {} on, which {}",
                 self.position,
-                if proven { "makes random access impossible" } else { "may be those of another version" },
+                if proven { "makes random access impossible" } else { "may belong to another version" },
             );
             return Err(AttemptError::new_final(SourceErrorKind::NotResumable, message));
         }

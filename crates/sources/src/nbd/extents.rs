@@ -58,7 +58,7 @@ impl BlockStatus {
         }
         if self.at >= self.asked.end {
             return Err(NbdViolation(format!(
-                "block status goes on behind the {} bytes at offset {} that were asked for",
+                "block status extends beyond the {} requested bytes at offset {}",
                 self.asked.end - self.asked.start,
                 self.asked.start
             )));

@@ -105,7 +105,7 @@ impl NbdNegotiation {
             self.read_option_replies(wire::OPT_STARTTLS, |_, _| Ok(())).await?
         {
             return Err(invalid_error(format!(
-                "the NBD server offers no TLS{message}; use nbd:// or nbd+unix:// if it may go without"
+                "the NBD server offers no TLS{message}; use nbd:// or nbd+unix:// to connect without TLS"
             )));
         }
         let secure =
@@ -227,11 +227,12 @@ fn no_tls(error: io::Error) -> AttemptError {
 
 /// Creates the error for an export that the server does not open.
 fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
-    let name =
-        if export.is_empty() { "a default export".to_owned() } else { format!("the export {export:?}") };
+    let name = if export.is_empty() { "default export".to_owned() } else { format!("export {export:?}") };
     match kind {
-        wire::REP_ERR_UNKNOWN => invalid_error(format!("the NBD server has not got {name}{message}")),
-        wire::REP_ERR_POLICY => invalid_error(format!("the NBD server does not give {name} to us{message}")),
+        wire::REP_ERR_UNKNOWN => invalid_error(format!("the NBD server has no {name}{message}")),
+        wire::REP_ERR_POLICY => {
+            invalid_error(format!("the NBD server refuses access to the {name}{message}"))
+        }
         wire::REP_ERR_UNSUP => invalid_error(format!(
             "the NBD server does not know NBD_OPT_GO{message}; use one from after 2017"
         )),
@@ -239,7 +240,7 @@ fn no_export(export: &str, kind: u32, message: &str) -> AttemptError {
             SourceErrorKind::Connect,
             format!("the NBD server is shutting down{message}"),
         ),
-        other => invalid_error(format!("the NBD server does not open {name}: reply {other:#x}{message}")),
+        other => invalid_error(format!("the NBD server does not open the {name}: reply {other:#x}{message}")),
     }
 }
 

@@ -52,7 +52,7 @@ impl TryFrom<String> for OciDigest {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
-        let refused = || format!("{text:?} is no digest of SHA-256 or SHA-512");
+        let refused = || format!("{text:?} is not a SHA-256 or SHA-512 digest");
         let checksum: Checksum = text.parse().map_err(|_| refused())?;
         let is_known = matches!(checksum.algorithm(), DigestAlgorithm::Sha256 | DigestAlgorithm::Sha512);
         // Checksums from users may be in any case and have spaces around them; digests may not.

@@ -110,7 +110,7 @@ fn in_layer(error: Error, layer: &OciDescriptor) -> SourceError {
         Error::Source(error) => return error,
         Error::Stopped => return stopped_error(),
         Error::Format(FormatError::Archive(error)) if error.kind == ArchiveErrorKind::NotTar => {
-            format!("it is called {media_type:?}, and is no archive of files")
+            format!("its media type is {media_type:?}, but it is not a tar archive")
         }
         other => other.to_string(),
     };

@@ -104,7 +104,9 @@ impl OciLayout {
             ServedManifest { digest: OciDigest::sha256_of(&bytes)?, media_type: None, bytes: bytes.into() };
         match ParsedManifest::parse(&served) {
             Ok(ParsedManifest::Index(index)) => Ok(index.manifests),
-            Ok(ParsedManifest::Image { .. }) => Err(self.layout_error(&format!("{INDEX} is no index"))),
+            Ok(ParsedManifest::Image { .. }) => {
+                Err(self.layout_error(&format!("{INDEX} describes one image, expected an image index")))
+            }
             Err(reason) => Err(self.layout_error(&reason)),
         }
     }
@@ -128,13 +130,13 @@ impl ImageStore for OciLayout {
         }
         match (images.as_slice(), &self.image) {
             ([image], _) => self.read_manifest(image),
-            ([], None) => Err(self.layout_error("there is no image in it")),
+            ([], None) => Err(self.layout_error("it contains no image")),
             ([], Some(name)) => {
                 let names = names.join(", ");
-                Err(self.layout_error(&format!("there is no image {name} in it; there are: {names}")))
+                Err(self.layout_error(&format!("it has no image {name}; there are: {names}")))
             }
             (several, _) => Err(self.layout_error(&format!(
-                "there are {} images in it: name one of them, as in PATH:NAME",
+                "it contains {} images: name one of them, as in PATH:NAME",
                 several.len()
             ))),
         }

@@ -169,7 +169,9 @@ impl ParsedManifest {
             }
             (None, Some(config), Some(layers)) => Ok(Self::Image { config, layers }),
             // Two readers could take it for two different images (CVE-2021-41190).
-            (Some(_), _, _) => Err("the manifest is that of one image and of several at once".to_owned()),
+            (Some(_), _, _) => {
+                Err("the manifest describes both a single image and an index of images".to_owned())
+            }
             (None, _, _) => Err(format!(
                 "what is served as a manifest ({}) has neither layers nor images",
                 media_type.unwrap_or("of no type")

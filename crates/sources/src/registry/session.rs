@@ -155,7 +155,7 @@ impl RegistrySession {
         let url = Url::parse(realm).ok();
         let usable = url.filter(|url| matches!(url.scheme(), "http" | "https"));
         let mut url = usable.ok_or_else(|| {
-            invalid_error("the registry names a token service that is no URL of http or https")
+            invalid_error("the registry names a token service that is not an http or https URL")
         })?;
         let mut query = url.query_pairs_mut();
         if let Some(credentials) = &self.network.credentials {
@@ -186,7 +186,7 @@ impl RegistryTokenReply {
 fn basic_header(credentials: &BasicCredentials) -> Result<HeaderValue, SourceError> {
     let pair = format!("{}:{}", credentials.user(), credentials.password());
     let mut value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(pair)))
-        .map_err(|_| invalid_error("user and password make no header"))?;
+        .map_err(|_| invalid_error("user and password cannot be sent in a header"))?;
     value.set_sensitive(true);
     Ok(value)
 }

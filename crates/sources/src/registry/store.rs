@@ -67,7 +67,7 @@ struct MeasuredBody {
 impl MeasuredBody {
     fn mismatch_error(&self, how: &str) -> SourceError {
         let OciDescriptor { digest, size, .. } = &self.blob;
-        let message = format!("blob {digest}: {how} the {size} bytes that the manifest says");
+        let message = format!("blob {digest}: {how} the {size} bytes given in the manifest");
         SourceError::new(SourceErrorKind::Length, message)
     }
 }
@@ -76,8 +76,10 @@ impl SourceBody for MeasuredBody {
     fn next_chunk(&mut self) -> Result<Option<Bytes>, SourceError> {
         let chunk = self.body.next_chunk()?;
         match &chunk {
-            None if self.left > 0 => Err(self.mismatch_error(&format!("it ends {} bytes before", self.left))),
-            Some(bytes) if bytes.len() as u64 > self.left => Err(self.mismatch_error("it goes on after")),
+            None if self.left > 0 => {
+                Err(self.mismatch_error(&format!("it ends {} bytes short of", self.left)))
+            }
+            Some(bytes) if bytes.len() as u64 > self.left => Err(self.mismatch_error("it has more than")),
             _ => {
                 self.left -= chunk.as_ref().map_or(0, |bytes| bytes.len() as u64);
                 Ok(chunk)

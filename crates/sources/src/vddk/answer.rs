@@ -31,7 +31,8 @@ impl ManagedObjectReference {
         if begins && name.len() <= MAX_NAME_BYTES && name.bytes().all(is_usual) {
             return Ok(Self::new(kind, name));
         }
-        let message = format!("vSphere calls a {kind} {:?}, which is no name of an object", plain_line(name));
+        let message =
+            format!("vSphere names a {kind} {:?}, which is not a valid object name", plain_line(name));
         Err(SourceError::new(SourceErrorKind::Invalid, message))
     }
 

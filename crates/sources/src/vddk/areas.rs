@@ -95,7 +95,8 @@ fn parse_number(element: &XmlElement, name: &str) -> Result<u64, SourceError> {
 }
 
 pub(super) fn impossible_error(what: impl std::fmt::Display) -> SourceError {
-    let message = format!("vSphere says impossible things about what changed: {what}; import the disk anew");
+    let message =
+        format!("vSphere's list of changes is not valid: {what}; import the disk again from the start");
     SourceError::new(SourceErrorKind::Invalid, message)
 }
 
@@ -143,7 +144,7 @@ mod tests {
         ] {
             let message = ChangedAreas::default().add_page(&wrong, 0, 100).unwrap_err().to_string();
             assert!(message.contains(reason), "{message}");
-            assert!(message.ends_with("import the disk anew"), "{message}");
+            assert!(message.ends_with("import the disk again from the start"), "{message}");
         }
     }
 

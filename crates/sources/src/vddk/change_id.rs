@@ -3,8 +3,7 @@
 use std::fmt;
 
 /// Advice for the case that vSphere does not know what changed.
-pub(super) const BEGIN_ANEW: &str =
-    "turn changeTrackingEnabled on for the machine, take a new snapshot, and import the disk anew";
+pub(super) const BEGIN_ANEW: &str = "set changeTrackingEnabled for the machine, take a new snapshot, and import the disk again from the start";
 
 /// Longest change ID, in bytes; real ones have some 60 characters.
 const MAX_BYTES: usize = 256;

@@ -180,7 +180,7 @@ impl VirtualDisk {
             return Ok(id);
         }
         Err(invalid_error(format!(
-            "the change id {id} is that of another disk, or of a tracking that was begun anew since then: the disk {} has {now}; \
+            "the change id {id} belongs to another disk, or to an earlier change tracking: the disk {} has {now}; \
              {BEGIN_ANEW}",
             self.file
         )))
@@ -203,7 +203,7 @@ impl VirtualDisk {
     fn check_size(&self, later: &Self) -> Result<(), SourceError> {
         match (self.capacity, later.capacity) {
             (Some(before), Some(now)) if before != now => Err(invalid_error(format!(
-                "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it anew",
+                "the disk {} had {before} bytes in the earlier snapshot and has {now} now: import it again from the start",
                 later.file
             ))),
             _ => Ok(()),
@@ -239,7 +239,7 @@ fn check_file(file: &str) -> Result<(), SourceError> {
     if file.len() <= MAX_FILE_BYTES && !file.contains(char::is_control) {
         return Ok(());
     }
-    Err(missing_error(&format!("a disk in {:?}, which can be no file", plain_line(file))))
+    Err(missing_error(&format!("a disk in {:?}, which is not a valid file name", plain_line(file))))
 }
 
 /// Lists all snapshots of a tree with their names, parents first.
@@ -306,7 +306,7 @@ mod tests {
             assert!(message.contains(reason) && message.ends_with(BEGIN_ANEW), "{message}");
         };
         let other = ChangeId::parse("52-62/7").unwrap();
-        refused(tracked.check_related("now", other), "is that of another disk");
+        refused(tracked.check_related("now", other), "belongs to another disk");
         refused(disk(None, 512).check_related("now", before), "did not track what changed");
         refused(
             disk(None, 512).later_than(&tracked, "now", "then").map(|_| ChangeId::parse("0-0/0").unwrap()),

@@ -303,7 +303,7 @@ fn on_exported(
     };
     agreed.ok_or_else(|| {
         let message = format!(
-            "the disk has {told} bytes for vSphere and {exported} for the VDDK library: it was resized, so import it anew"
+            "the disk has {told} bytes according to vSphere and {exported} according to the VDDK library: it was resized; import it again from the start"
         );
         SourceError::new(SourceErrorKind::Changed, message)
     })

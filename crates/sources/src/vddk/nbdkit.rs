@@ -91,7 +91,7 @@ impl VddkInstallation {
         // CDI's image for tests has a plugin and a disk, but no library.
         if !self.is_for_tests() && !self.library.join("lib64").is_dir() {
             return Err(invalid_error(format!(
-                "the VDDK library is missing: there is no {}. It comes from a side-car image, which the ConfigMap \
+                "the VDDK library is missing: {} not found. It comes from a side-car image, which the ConfigMap \
                  v2v-vmware or initImageURL of the DataVolume names",
                 self.library.join("lib64").display()
             )));

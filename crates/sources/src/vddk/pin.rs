@@ -36,9 +36,10 @@ impl Thumbprint {
     pub(super) fn client_config(self) -> Result<Arc<ClientConfig>, SourceError> {
         let is_it = move |certificate: &[u8]| match self.is_of(certificate) {
             true => Ok(()),
-            false => {
-                Err(Error::General(format!("the server's certificate has not got the thumbprint {}", self.0)))
-            }
+            false => Err(Error::General(format!(
+                "the server's certificate does not have the thumbprint {}",
+                self.0
+            ))),
         };
         let config = tls::pinned_client_config(is_it);
         config.map(Arc::new).map_err(|error| {

@@ -112,7 +112,7 @@ pub(super) const NBD_SERVERS: &[UserMistake] = user_mistakes! {
     "import nbd://{silent}/ {target}" =>
         3: "nbd://{silent}/", "sent no greeting within 10 s", "check the host and the port";
     "import {nbd} {target}" =>
-        3: "{nbd}", "has not got the export \"none\"", "check the name";
+        3: "{nbd}", "has no export \"none\"", "check the name";
     "import --retries 0 nbd+unix:///?socket={files}/nope {target}" =>
         3: "socket={files}/nope", "no such file or directory", "check the path of the socket";
     "import nbd+unix:/// {target}" =>

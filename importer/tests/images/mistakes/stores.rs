@@ -27,7 +27,7 @@ pub(super) const REGISTRIES: &[UserMistake] = user_mistakes! {
     "import docker:// {target}" =>
         2: "\"\"", "invalid reference", "may have lower-case letters";
     "import oci:{files}/layout:none {target}" =>
-        3: "{files}/layout", "there is no image none in it", "there are: test";
+        3: "{files}/layout", "it has no image none", "there are: test";
     "import oci:{files}/layout:test {target}" =>
         3: "{files}/layout", "no file in its folder `disk`", "is it another image?";
     "import oci:{files}/nope:test {target}" =>

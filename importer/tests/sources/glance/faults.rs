@@ -62,7 +62,7 @@ fn images_that_are_not_there_yet_or_no_more_are_refused() {
         ("queued", "it is queued, not active: wait until its upload has ended"),
         ("saving", "wait until its upload has ended"),
         ("deactivated", "an administrator has to activate it again"),
-        ("killed", "it has to be uploaded anew"),
+        ("killed", "upload it again"),
         ("\u{1b}[2J\u{202e}", "not active"),
     ] {
         let place = Place::new();

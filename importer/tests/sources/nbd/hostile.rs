@@ -146,7 +146,7 @@ fn block_status_that_cannot_be_is_refused() {
     refused(status(|request| request.status(&[(0, 0)])), "no bytes at offset 0");
     refused(
         status(|request| request.status(&[(request.length, 3), (512, 0)])),
-        "goes on behind the 1048576 bytes",
+        "extends beyond the 1048576 requested bytes",
     );
     refused(status(|request| request.status(&[])), "block status in 4 bytes");
     refused(status(|request| request.chunk(true, 5, &[0; 11])), "block status in 11 bytes");
@@ -236,7 +236,7 @@ fn handshakes_that_cannot_be_are_refused() {
     refused(option(option_reply(7, (1 << 31) + 1, &[])), "NBD_OPT_GO");
     refused(
         option(option_reply(7, (1 << 31) + 2, b"go\naway")),
-        "does not give the export \"disk\" to us: go away",
+        "refuses access to the export \"disk\": go away",
     );
 }
 

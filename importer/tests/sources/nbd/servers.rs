@@ -51,7 +51,7 @@ fn names_ports_and_sizes() {
     assert!(source.is_ranged() && source.name() == server.uri("a%20b"));
     assert!(receive(&mut *source.open_body().unwrap()).unwrap().bytes == vec![5; 1_000_448]);
     let message = failure(&server.uri("other"));
-    assert!(message.contains(": the NBD server has not got the export \"other\""), "{message}");
+    assert!(message.contains(": the NBD server has no export \"other\""), "{message}");
     let empty = NbdServer::nbdkit(["null", "0"]);
     assert!(fetch(&empty.uri("")).unwrap().bytes.is_empty());
     let odd = NbdServer::nbdkit(["pattern", "1000001"]);

@@ -74,5 +74,5 @@ fn a_blob_that_changed_on_the_disk_is_noticed() {
     scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "the bytes that arrived have sha256:");
     bytes.truncate(middle);
     std::fs::write(&layer, &bytes).or_fail("the layer");
-    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "bytes that the manifest says");
+    scene.assert_refused(scene.import(&reference), SOURCE_FAILED, "bytes given in the manifest");
 }
