@@ -66,7 +66,7 @@ pub fn memory_limit(text: &str) -> Result<u64, String> {
 /// The help text of `--memory`.
 pub fn memory_help() -> String {
     format!(
-        "Memory that the whole process may take, at least {}Mi; images that need more are refused [default: {}Mi, or less if a cgroup allows less]",
+        "Limit the memory of the whole process, at least {}Mi; images that need more are refused [default: {}Mi, or the limit of the cgroup if lower]",
         RESERVE_BYTES >> 20,
         PROCESS_BYTES >> 20
     )
@@ -76,16 +76,16 @@ pub fn memory_help() -> String {
 /// in their pods. A new limit is a field here, its variable, and its line in `reading`.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 pub struct TransferLimits {
-    /// Read at most this many bytes a second; the suffixes K, M and G are powers of 1024
+    /// Read at most this many bytes per second; the suffixes K, M and G are powers of 1024
     #[arg(long, value_name = "BYTES", value_parser = byte_rate)]
     pub limit_rate: Option<NonZeroU64>,
 
-    /// Give up on a sender of less than this many bytes a second; the suffixes K, M and G are powers of 1024 [default:
-    /// however slow it is]
+    /// Give up on a sender that is slower than this many bytes per second; the suffixes K, M and
+    /// G are powers of 1024 [default: no limit]
     #[arg(long, value_name = "BYTES", value_parser = byte_rate)]
     pub speed_limit: Option<NonZeroU64>,
 
-    /// Time of waiting over which --speed-limit is measured (90s, 10m, 2h)
+    /// Measure --speed-limit over this much waiting time (90s, 10m, 2h)
     #[arg(long, value_name = "TIME", default_value_t = DurationValue(min_speed::SPEED_TIME), requires = "speed_limit")]
     pub speed_time: DurationValue,
 }

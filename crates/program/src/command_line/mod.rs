@@ -218,7 +218,8 @@ fn write_manual(mut program: Command, page: &mut dyn Write) -> io::Result<()> {
 /// `-v`, with the same steps in every program.
 #[derive(Debug, Clone, Args)]
 pub struct LogArgs {
-    /// Increase verbosity: -v requests and retries (default of servers), -vv details and rates, -vvv everything
+    /// Increase verbosity: -v requests and retries (default of servers), -vv details and rates,
+    /// -vvv everything
     #[arg(short, long = "verbose", action = clap::ArgAction::Count, help_heading = "Output")]
     pub verbose: u8,
 }
@@ -226,7 +227,7 @@ pub struct LogArgs {
 /// `-q` and `-v`.
 #[derive(Debug, Clone, Args)]
 pub struct OutputArgs {
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(short, long, conflicts_with = "verbose", help_heading = "Output")]
     pub quiet: bool,
 
@@ -242,7 +243,7 @@ pub struct ServerOutputArgs {
     #[command(flatten)]
     output: OutputArgs,
 
-    /// Form of log lines [default: text, or what CDI_LOG_FORMAT says]
+    /// Format of log lines [default: CDI_LOG_FORMAT, otherwise text]
     #[arg(long, value_name = "FORMAT", help_heading = "Output")]
     log_format: Option<LogStyle>,
 }

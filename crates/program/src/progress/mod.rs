@@ -49,7 +49,7 @@ const MAX_WARNINGS: usize = 50;
 /// `--progress`, `-q` and `-v`.
 #[derive(Debug, Clone, Args)]
 pub struct ProgressArgs {
-    /// Display of progress
+    /// Show progress in this form
     #[arg(long, value_enum, default_value_t = ProgressMode::Auto, help_heading = "Output")]
     pub progress: ProgressMode,
 
@@ -61,15 +61,15 @@ pub struct ProgressArgs {
 /// `--progress`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ProgressMode {
-    /// A bar on a terminal, else plain
+    /// A bar on a terminal, otherwise plain
     Auto,
     /// A bar on stderr; plain where a terminal cannot draw one
     Bar,
-    /// One line a second on stderr, if it differs from the one before
+    /// One line per second on stderr, if it has changed
     Plain,
-    /// One JSON object a second on stdout
+    /// One JSON object per second on stdout
     Json,
-    /// Nothing
+    /// No progress
     None,
 }
 
