@@ -22,7 +22,7 @@ pub(super) fn check_target(path: &Path) -> Result<(), ImporterCommandError> {
     let is_file = fs::metadata(path).map_or(true, |found| found.is_file());
     if is_file && is_below_devices(path) {
         return Err(ImporterCommandError::Usage(format!(
-            "there is no device {}: check the name, as lsblk prints it",
+            "device {} not found: check the name in the output of lsblk",
             path.display()
         )));
     }

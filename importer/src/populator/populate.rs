@@ -62,7 +62,7 @@ fn disk_options(path: &Path, size: Option<u64>) -> Result<disk::DiskOptions, Tar
     // Without this check, a missing device would become a regular file in `/dev`, in the memory of
     // the node.
     if path.file_name() != Some(OsStr::new(DISK_IMAGE)) && !disk::is_block_device(path) {
-        let problem = format!("it is no block device, and no file but {DISK_IMAGE} is made");
+        let problem = format!("not a block device; the only file name allowed is {DISK_IMAGE}");
         return Err(TargetError::new("open", path, io::Error::other(problem)));
     }
     // A file keeps the size of its image, as with upstream. Grown to the size of the claim, it

@@ -104,7 +104,7 @@ fn a_mistyped_device_is_not_made_a_file() {
     let (source, _) = raw(folder.path());
     let source = text(&source);
     for target in ["/dev/no-such-device", "/dev/no-such-group/volume", "/dev/shm/../no-such-device"] {
-        importer(["import", source, target]).run().assert_failure(2, &format!("there is no device {target}"));
+        importer(["import", source, target]).run().assert_failure(2, &format!("device {target} not found"));
         assert!(!Path::new(target).exists(), "{target}");
     }
     let shared = tempfile::tempdir_in("/dev/shm").or_fail("a folder in memory");

@@ -24,13 +24,15 @@ pub use self::write::{JobArgs, RouteOption, TransferArgs, WriteArgs};
 /// CDI's default for `FILESYSTEM_OVERHEAD` (`spec.config.filesystemOverhead.global`).
 pub const DEFAULT_OVERHEAD: f64 = 0.06;
 
-/// Brings a disk image onto a disk, in one pass.
+/// Writes a disk image to a disk, in one pass.
 ///
-/// Reads an image from a web server, an object store, a container registry, oVirt, VMware, OpenStack, an NBD server or a file,
-/// undoes its compression, converts it to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
-/// and nothing that looks complete is left behind by a failure.
+/// Reads an image from a web server, an object store, a container registry, oVirt, VMware,
+/// OpenStack, an NBD server or a file, decompresses it, converts it to a raw disk and writes only
+/// the bytes that hold data. Nothing is stored on the way, and a failure leaves nothing that
+/// looks complete.
 ///
-/// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod of KubeVirt CDI.
+/// Started with klog flags or with IMPORTER_SOURCE set, the program behaves as the importer pod
+/// of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-importer")]
 pub struct ImporterCli {
@@ -49,19 +51,19 @@ pub enum ImporterCommand {
     /// Write an image to a file or block device as a raw disk
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ImportArgs>),
-    /// Convert an image of this machine to a raw disk; `import` for files, without the options of networks
+    /// Convert an image on this machine to a raw disk: `import` without the network options
     #[command(after_help = CONVERT_EXAMPLES)]
     Convert(Box<ConvertArgs>),
-    /// Unpack a tar archive, in any compression, into a directory
+    /// Unpack a tar archive, compressed or not, into a directory
     #[command(after_help = UNPACK_EXAMPLES)]
     Unpack(Box<UnpackArgs>),
-    /// Apply a delta (qcow2, or what changed on a VMware disk) to the disk that it is the difference to
+    /// Apply a delta (qcow2, or the changes of a VMware disk) to its base disk
     #[command(after_help = APPLY_EXAMPLES)]
     Apply(Box<ApplyArgs>),
     /// Show what an image is and how large a volume it needs, reading only metadata where possible
     #[command(after_help = INFO_EXAMPLES)]
     Info(Box<InfoArgs>),
-    /// Look for damage in the tables of an image: structure, references, overlaps, refcounts
+    /// Check the tables of an image for damage: structure, references, overlaps, refcounts
     #[command(after_help = CHECK_EXAMPLES)]
     Check(Box<CheckArgs>),
     /// Run a program that ends when standard input does
@@ -116,7 +118,7 @@ pub struct CheckArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// Inflate every compressed cluster as well, which reads the whole image
+    /// Also decompress every compressed cluster, which reads the whole image
     #[arg(long, help_heading = "Check")]
     pub data: bool,
 
@@ -136,11 +138,12 @@ pub struct UnpackArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The directory, which exists; the archive's files join those in it, and none of them is replaced without `--overwrite`
+    /// Existing directory that receives the files; existing files are replaced only with
+    /// `--overwrite`
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Replace files that exist, also those of an attempt that was killed while it moved files into place
+    /// Replace existing files, for example those of an earlier attempt that was killed
     #[arg(long, help_heading = "Target")]
     pub overwrite: bool,
 
@@ -156,11 +159,12 @@ pub struct ApplyArgs {
     #[command(flatten)]
     pub source: SourceArgs,
 
-    /// The raw disk, a file or a block device; interrupted, it is neither old nor new until the delta is applied again
+    /// Raw disk to change, a file or a block device; after an interruption, apply the delta again
     #[arg(value_hint = ValueHint::FilePath)]
     pub target: PathBuf,
 
-    /// Name that a qcow2 delta must give its backing file (folders aside), so that no disk gets the delta of another
+    /// Require this backing file name in a qcow2 delta (without directories), to guard against
+    /// applying it to the wrong disk
     #[arg(long, value_name = "NAME", help_heading = "Target")]
     pub base: Option<String>,
 
@@ -191,7 +195,7 @@ pub struct InfoArgs {
     #[arg(long, help_heading = "Output")]
     pub json: bool,
 
-    /// Part of a volume that its filesystem keeps for itself, as a fraction of the disk
+    /// Overhead of the volume's filesystem, as a fraction of the disk
     #[arg(long, value_name = "FRACTION", default_value_t = DEFAULT_OVERHEAD, value_parser = fraction,
           help_heading = "Output")]
     pub overhead: f64,

@@ -26,61 +26,67 @@ pub struct SourceArgs {
     #[arg(long, value_name = "NAME", requires = "password_file", help_heading = "Source")]
     pub user: Option<String>,
 
-    /// File with the password of --user; a line break at its end does not count
+    /// File with the password of --user; a line break at its end is ignored
     #[arg(long, value_name = "FILE", requires = "user", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub password_file: Option<PathBuf>,
 
-    /// Region of an S3 bucket [default: AWS_REGION, the endpoint's, else what the server says]
+    /// Region of an S3 bucket [default: AWS_REGION, or the endpoint's, or the one that the server
+    /// names]
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     pub region: Option<String>,
 
-    /// Ask S3 and GCS without credentials, whatever the environment has
+    /// Access S3 and GCS without credentials, even if the environment has some
     #[arg(long, conflicts_with = "user", help_heading = "Source")]
     pub anonymous: bool,
 
-    /// Use the identity of this machine (keys in variables, mounted files, metadata service) for any S3 or GCS server, not
-    /// only for Amazon's and Google's own, and the variables OS_… for any OpenStack cloud, not only for that of OS_AUTH_URL
+    /// Use this machine's identity (keys in variables, mounted files, metadata service) for any
+    /// S3 or GCS server, not only Amazon's and Google's, and the variables OS_… for any OpenStack
+    /// cloud, not only the one of OS_AUTH_URL
     #[arg(long, conflicts_with_all = ["anonymous", "user", "key_file"], help_heading = "Source")]
     pub ambient_identity: bool,
 
-    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for Google's own hosts]
+    /// Key file of a Google service account [default: GOOGLE_APPLICATION_CREDENTIALS, for
+    /// Google's own hosts]
     #[arg(long, value_name = "FILE", conflicts_with = "anonymous", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub key_file: Option<PathBuf>,
 
-    /// Platform of a multi-arch container image, as Go spells it: amd64, arm64, s390x, … [default: this machine's]
+    /// Architecture of a multi-arch container image, as Go spells it: amd64, arm64, s390x, …
+    /// [default: this machine's]
     #[arg(long, value_name = "ARCH", help_heading = "Source")]
     pub architecture: Option<String>,
 
-    /// Host of a token service that may hear the password of a registry, besides the registry's own and its neighbours below
-    /// the same domain; may be repeated
+    /// Allow sending a registry's password to the token service on this host, besides hosts in the
+    /// registry's own domain; may be repeated
     #[arg(long = "token-service", value_name = "HOST", help_heading = "Source")]
     pub token_services: Vec<String>,
 
-    /// Snapshot of an oVirt or VMware disk to read, instead of the disk as it is now
+    /// Read this snapshot of an oVirt or VMware disk instead of its current state
     #[arg(long, value_name = "ID", help_heading = "Source")]
     pub checkpoint: Option<String>,
 
-    /// Read only what changed since this snapshot of an oVirt or VMware disk, or since this change id of vSphere's (for `apply`)
+    /// Read only the changes since this snapshot of an oVirt or VMware disk, or since this
+    /// vSphere change id (for `apply`)
     #[arg(long, value_name = "ID", requires = "checkpoint", help_heading = "Source")]
     pub previous_checkpoint: Option<String>,
 
-    /// SHA-1 or SHA-256 thumbprint by which vSphere is known, instead of by an authority
+    /// Verify vSphere by this SHA-1 or SHA-256 thumbprint instead of a certificate authority
     #[arg(long, value_name = "HEX", conflicts_with_all = ["ca_dir", "insecure"], help_heading = "Source")]
     pub thumbprint: Option<String>,
 
-    /// Folder of VMware's library, which nbdkit loads [default: /opt/vmware-vix-disklib-distrib]
+    /// Directory of VMware's library, which nbdkit loads [default:
+    /// /opt/vmware-vix-disklib-distrib]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
     pub vddk_library: Option<PathBuf>,
 
-    /// Extra HTTP header, such as 'Accept: text/plain'; may be repeated
+    /// Send an extra HTTP header, such as 'Accept: text/plain'; may be repeated
     #[arg(long = "header", value_name = "N: V", help_heading = "Source")]
     pub headers: Vec<String>,
 
-    /// File with one extra HTTP header whose value is secret; may be repeated
+    /// Send the extra HTTP header in this file, whose value is secret; may be repeated
     #[arg(long = "secret-header-file", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Source")]
     pub secret_header_files: Vec<PathBuf>,
 
-    /// Folder with PEM certificates of further authorities to trust
+    /// Trust the certificate authorities in this directory (PEM) as well
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = "Source")]
     pub ca_dir: Option<PathBuf>,
 
@@ -88,16 +94,18 @@ pub struct SourceArgs {
     #[arg(long, conflicts_with = "ca_dir", help_heading = "Source")]
     pub insecure: bool,
 
-    /// Send passwords, tokens and secret headers also over plain HTTP, where everybody on the way can read them
+    /// Allow passwords, tokens and secret headers over plain HTTP, where anybody on the path can
+    /// read them
     #[arg(long, help_heading = "Source")]
     pub cleartext_secrets: bool,
 
-    /// Give up after this many retries in a row without a new byte [default: only the time limit counts, and at the first contact two
-    /// retries within 3 s]
+    /// Give up after this many retries in a row without a new byte [default: limited only by
+    /// time; at the first contact, two retries within 3 s]
     #[arg(long, value_name = "N", value_parser = whole_number, help_heading = "Source")]
     pub retries: Option<u32>,
 
-    /// Read over this many connections at once, where the server has ranges [default: 4 for S3 and GCS, else 1]
+    /// Read over this many connections at once, if the server supports ranges [default: 4 for S3
+    /// and GCS, otherwise 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), help_heading = "Source")]
     pub connections: Option<u8>,
 
@@ -113,11 +121,11 @@ pub struct SourceArgs {
 /// How the content of a source is taken.
 #[derive(Debug, Clone, Args)]
 pub struct ContentArgs {
-    /// Take the image for this format instead of recognizing it by content
+    /// Read the image as this format instead of detecting it
     #[arg(long, value_name = "FORMAT", value_parser = format_parser(), help_heading = "Source")]
     pub format: Option<Format>,
 
-    /// The source is an OVA, a tar with one disk image in it: take that one, and verify what the manifest says of it
+    /// Read the one disk image in an OVA (a tar), and verify its checksum in the manifest
     #[arg(long, help_heading = "Source")]
     pub ova: bool,
 }

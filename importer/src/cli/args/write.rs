@@ -12,11 +12,12 @@ use program::progress::ProgressArgs;
 /// The options of every transfer.
 #[derive(Debug, Clone, Args)]
 pub struct TransferArgs {
-    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or sha512
+    /// Fail unless the source's bytes, as transferred, have this hash: md5, sha1, sha256 or
+    /// sha512
     #[arg(long, value_name = "ALG:HEX", help_heading = "Source")]
     pub checksum: Option<Checksum>,
 
-    /// Threads that decompress and write [default: the CPUs that this process may use]
+    /// Use this many threads to decompress and write [default: the CPUs of this process]
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Transfer")]
     pub threads: Option<NonZeroUsize>,
 }
@@ -28,7 +29,7 @@ pub struct WriteArgs {
     #[command(flatten)]
     pub transfer: TransferArgs,
 
-    /// Leave unwritten what is zero (default)
+    /// Leave zeros unwritten, as holes (default)
     #[arg(long, conflicts_with = "preallocate", help_heading = "Target")]
     pub sparse: bool,
 
@@ -36,7 +37,8 @@ pub struct WriteArgs {
     #[arg(long, help_heading = "Target")]
     pub preallocate: bool,
 
-    /// Write whole pages past the page cache (O_DIRECT) where the target can [default: large pieces only]
+    /// Bypass the page cache (O_DIRECT) for whole pages, if the target supports it [default: for
+    /// large pieces only]
     #[arg(long, help_heading = "Target")]
     pub direct: bool,
 
@@ -44,19 +46,20 @@ pub struct WriteArgs {
     #[arg(long, conflicts_with = "direct", help_heading = "Target")]
     pub cached: bool,
 
-    /// Replace a file that exists
+    /// Replace an existing file
     #[arg(long, help_heading = "Target")]
     pub force: bool,
 
-    /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused. Files only
+    /// Set the size of the disk (500Mi, 20Gi, 2e9), for files only; a larger image is refused
     #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
     pub size: Option<u64>,
 
-    /// Route through an image
+    /// Choose how to read the image
     #[arg(long, value_enum, default_value_t = RouteOption::Auto, help_heading = "Transfer")]
     pub route: RouteOption,
 
-    /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
+    /// Directory for temporary data of the few images that need more memory than is allowed
+    /// [default: none]
     #[arg(long, value_name = "DIR", value_parser = writable_folder, value_hint = ValueHint::DirPath, help_heading = "Transfer")]
     pub scratch: Option<PathBuf>,
 
@@ -80,8 +83,8 @@ pub struct JobArgs {
 /// `--route`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum RouteOption {
-    /// Its map first, where the source has ranges
+    /// Read the image's tables first if the source supports ranges, otherwise as one-pass
     Auto,
-    /// From the first byte to the last, with one request
+    /// Read from the first byte to the last, with one request
     OnePass,
 }

@@ -133,17 +133,17 @@ pub(super) const TARGETS: &[UserMistake] = user_mistakes! {
     "import --preallocate {files}/disk.qcow2 {memory}/all.img" =>
         5: "{memory}/all.img", "no space left on device", "choose another target";
     "import {files}/raw /dev/no-such-device" =>
-        2: "/dev/no-such-device", "there is no device", "check the name";
+        2: "/dev/no-such-device", "not found", "check the name";
     "import {files}/raw /dev/no-such-group/volume" =>
-        2: "/dev/no-such-group/volume", "there is no device", "check the name";
+        2: "/dev/no-such-group/volume", "not found", "check the name";
     "import {files}/raw /dev/shm/../no-such-device" =>
-        2: "/dev/shm/../no-such-device", "there is no device", "check the name";
+        2: "/dev/shm/../no-such-device", "not found", "check the name";
     "convert {files}/raw /dev/no-such-device" =>
-        2: "/dev/no-such-device", "there is no device", "check the name";
+        2: "/dev/no-such-device", "not found", "check the name";
     "convert {files}/raw /dev/no-such-group/volume" =>
-        2: "/dev/no-such-group/volume", "there is no device", "check the name";
+        2: "/dev/no-such-group/volume", "not found", "check the name";
     "convert {files}/raw /dev/shm/../no-such-device" =>
-        2: "/dev/shm/../no-such-device", "there is no device", "check the name";
+        2: "/dev/shm/../no-such-device", "not found", "check the name";
     "import {files}/raw -" =>
         2: "standard output", "not written in order", "name a file";
     "convert {files}/raw -" =>

@@ -42,7 +42,7 @@ fn a_device_that_is_not_there_does_not_become_a_file() {
     let pod = Pod::new(BOTH[1], &flags, &[("user", "u"), ("password", "p")]);
     let device = pod.folder().join("block");
     let pod = pod.with(format!("--volume-path={}", device.display()));
-    pod.assert_refused("it is no block device, and no file but disk.img is made");
+    pod.assert_refused("not a block device; the only file name allowed is disk.img");
     assert!(!device.exists());
 }
 

@@ -33,7 +33,7 @@ pub(crate) enum ServedDiskError {
         found: usize,
     },
     /// The entry is a pipe or a device, or a symbolic link to one or to a directory.
-    #[error("Invalid container image: {} is no regular file", .0.display())]
+    #[error("Invalid container image: {} is not a regular file", .0.display())]
     NotAFile(PathBuf),
     /// The system reported an error.
     #[error("Failed reading {}: {cause}", path.display())]
@@ -146,10 +146,10 @@ mod tests {
         let pipe = dir.join("pipe");
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, 0o600.into(), 0).unwrap();
-        assert!(refusal(folder.path()).ends_with("pipe is no regular file"));
+        assert!(refusal(folder.path()).ends_with("pipe is not a regular file"));
         fs::remove_file(&pipe).unwrap();
         std::os::unix::fs::symlink(folder.path(), dir.join("link")).unwrap();
-        assert!(refusal(folder.path()).ends_with("link is no regular file"));
+        assert!(refusal(folder.path()).ends_with("link is not a regular file"));
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub fn main(arguments: &[OsString], env: &dyn NamedStrings) -> ExitCode {
         let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
         runtime.block_on(run(&config))
     });
-    match ended.unwrap_or_else(|panicked| Err(format!("cannot start or go on: {}", panicked.words))) {
+    match ended.unwrap_or_else(|panicked| Err(format!("cannot start or continue: {}", panicked.words))) {
         Ok(code) => ExitCode::from(code),
         Err(sentence) => {
             tracing::error!("{sentence}");

@@ -22,7 +22,7 @@ const NOT_QEMU: &str = "this qemu-img is from cdi-workers and only has the subco
 #[command(
     name = "qemu-img",
     version,
-    about = "Tells about a disk image what QEMU's qemu-img would tell",
+    about = "Shows information about a disk image, like QEMU's qemu-img",
     after_help = NOT_QEMU,
     disable_help_subcommand = true
 )]
@@ -33,14 +33,14 @@ struct QemuImgCli {
 
 #[derive(Subcommand)]
 enum QemuImgCommand {
-    /// Show format and sizes of an image. No other file is opened, a backing file neither.
+    /// Show the format and sizes of an image. No other file is opened, not even a backing file.
     Info {
-        /// How to print.
+        /// Output format.
         #[arg(long, value_enum, default_value_t = OutputFormat::Human)]
         output: OutputFormat,
-        #[arg(short, long, help = format!("The format, if the content shall not decide: {}", Format::list_readable(Format::qemu_name)))]
+        #[arg(short, long, help = format!("Format, instead of detecting it: {}", Format::list_readable(Format::qemu_name)))]
         format: Option<Format>,
-        /// Accepted: an image is never locked.
+        /// Accepted without effect: images are never locked.
         #[arg(short = 'U', long)]
         force_share: bool,
         /// A file or block device.

@@ -26,7 +26,7 @@ const FILE_SCHEME: &str = "file://";
 
 const FLAGS: [OwnFlag; 2] = [
     OwnFlag { name: IMAGE_PATH, purpose: "(mandatory) path of the disk image, a file or block device" },
-    OwnFlag { name: SCHEME, purpose: "scheme of the path; there is file:// alone (default file://)" },
+    OwnFlag { name: SCHEME, purpose: "scheme of the path; only file:// is supported (default file://)" },
 ];
 
 /// The reason why the size could not be reported.
