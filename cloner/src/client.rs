@@ -39,7 +39,7 @@ pub(crate) struct ClientIdentity<'p> {
 pub(crate) enum SetupError {
     #[error("{0:?} is not the https URL of an upload server: write https://HOST:PORT/v1beta1/upload")]
     Url(String),
-    #[error("there is no certificate in the CA certificates of the server")]
+    #[error("no certificate found in the CA certificates of the server")]
     NoAuthority,
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -73,11 +73,11 @@ impl UploadClient {
         match timeout(QUESTION_PATIENCE, self.query_zstd_support()).await {
             Ok(Ok(takes)) => takes,
             Ok(Err(reason)) => {
-                tracing::debug!("cannot ask the server what it takes: {reason}");
+                tracing::debug!("cannot ask the server for its encodings: {reason}");
                 false
             }
             Err(_) => {
-                tracing::debug!("the server does not say what it takes");
+                tracing::debug!("the server does not list the encodings that it accepts");
                 false
             }
         }

@@ -29,11 +29,11 @@ Examples:
 
 /// Sends a volume to the upload server that fills its copy.
 ///
-/// A volume is a block device, a file with a disk, or a directory. It is read once, holes are not read at all, and nothing is
-/// stored on the way.
+/// A volume is a block device, a file with a disk, or a directory. It is read once, holes are
+/// skipped, and nothing is stored on the way.
 ///
-/// Started with klog flags, as cloner_startup.sh, or with VOLUME_MODE set, the program behaves as the source pod of a
-/// host-assisted clone of KubeVirt CDI.
+/// Started with klog flags, as cloner_startup.sh, or with VOLUME_MODE set, the program behaves as
+/// the source pod of a host-assisted clone of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-cloner")]
 pub(super) struct ClonerCli {
@@ -47,7 +47,7 @@ pub(super) enum ClonerCommand {
     /// Send a volume to an upload server
     #[command(after_help = CLONE_EXAMPLES)]
     Clone(Box<CloneArgs>),
-    /// Write what would be sent to standard output
+    /// Write the stream that `clone` would send to standard output
     #[command(after_help = PACK_EXAMPLES)]
     Pack(PackArgs),
 }
@@ -62,19 +62,19 @@ pub(super) struct CloneArgs {
     #[arg(value_hint = ValueHint::Url)]
     pub(super) url: String,
 
-    /// PEM with the authorities that may have signed the server's certificate; no others are trusted
+    /// Trust only servers whose certificate is signed by an authority in this file (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) ca: PathBuf,
 
-    /// PEM with our certificate
+    /// Client certificate to show to the server (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) cert: PathBuf,
 
-    /// PEM with its key
+    /// Key of the client certificate (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "TLS")]
     pub(super) key: PathBuf,
 
-    /// Encoding of the bytes that are sent
+    /// Encode the stream in this way
     #[arg(long, value_enum, default_value = "auto", help_heading = "Stream")]
     pub(super) encoding: WireEncoding,
 
@@ -89,7 +89,7 @@ pub(super) struct PackArgs {
     #[command(flatten)]
     pub(super) source: VolumeSourceArgs,
 
-    /// Encoding of the bytes that are written
+    /// Encode the output in this way
     #[arg(long, value_enum, default_value = "snappy", help_heading = "Stream")]
     pub(super) encoding: FileEncoding,
 
@@ -104,7 +104,7 @@ pub(super) struct VolumeSourceArgs {
     #[arg(value_hint = ValueHint::AnyPath)]
     pub(super) source: PathBuf,
 
-    /// Pack the holes of files as zeros, as for a target that is allocated in full
+    /// Pack holes of files as zeros, for a target that is fully allocated
     #[arg(long, help_heading = "Stream")]
     pub(super) no_holes: bool,
 }
@@ -112,7 +112,7 @@ pub(super) struct VolumeSourceArgs {
 /// `--encoding` of `clone`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum WireEncoding {
-    /// zstd if the server takes it, else snappy
+    /// zstd if the server accepts it, otherwise snappy
     Auto,
     /// The snappy framing format: what CDI's cloner sends
     Snappy,
@@ -137,7 +137,7 @@ pub(super) enum FileEncoding {
     Snappy,
     /// zstd: zeros take next to nothing, data is not compressed
     Zstd,
-    /// Nothing around the disk or tar
+    /// No framing: the plain disk or tar
     Plain,
 }
 

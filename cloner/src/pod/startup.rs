@@ -30,7 +30,7 @@ pub(super) fn startup_arguments(
     let (content_type, bytes) = match mode.as_str() {
         "block" => match VolumeSource::open_device(path) {
             Ok(VolumeSource::Device(device)) => (cdi::DEVICE_CLONE, device.size()),
-            Ok(VolumeSource::Files(_)) => return Err(format!("{mount} is no block device")),
+            Ok(VolumeSource::Files(_)) => return Err(format!("{mount} is not a block device")),
             Err(error) => return Err(error.to_string()),
         },
         "filesystem" => {

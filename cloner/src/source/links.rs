@@ -47,9 +47,7 @@ impl HardLinks {
             self.first_names.insert(key, (name.to_vec(), names - 1));
         } else if !self.is_full {
             self.is_full = true;
-            tracing::warn!(
-                "there are too many files with several names: some of them will be files of their own"
-            );
+            tracing::warn!("too many hard links to track: some will be stored as separate files");
         }
         None
     }

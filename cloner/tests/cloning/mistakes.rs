@@ -88,7 +88,7 @@ fn every_mistake_is_told() {
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/directory --cert {files}/client.crt --key {files}/client.key" =>
             2: "{files}/directory", "is a directory", "check --ca";
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/raw --cert {files}/client.crt --key {files}/client.key" =>
-            2: "the CA certificates of the server", "there is no certificate", "check --ca";
+            2: "the CA certificates of the server", "no certificate found", "check --ca";
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/nope --key {files}/client.key" =>
             2: "{files}/nope", "no such file", "check --ca, --cert and --key";
         "clone {files}/raw https://{closed}/v1beta1/upload --ca {files}/ca.crt --cert {files}/raw --key {files}/client.key" =>

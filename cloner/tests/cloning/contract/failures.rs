@@ -81,7 +81,7 @@ fn nobody_but_the_right_server_gets_anything() {
             "connect: connection refused POSTing to ",
         ),
         (scene.pod().env("UPLOAD_URL", "http://127.0.0.1:1/"), "is not the https URL"),
-        (scene.pod().env("SERVER_CA_CERT", "no PEM"), "there is no certificate"),
+        (scene.pod().env("SERVER_CA_CERT", "no PEM"), "no certificate found"),
         (scene.pod().env("CLIENT_CERT", "no PEM"), "Error creating http client"),
         (scene.pod().env("CLIENT_KEY", "secret"), "Error creating http client"),
     ] {
