@@ -31,10 +31,10 @@ const REGISTRY: &str = "docker://";
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskSizeError {
     /// The image cannot be inspected from this machine.
-    #[error("how large the disk is cannot be told from here: {0}; give --size")]
+    #[error("cannot find out the disk size: {0}; give --size")]
     Unknown(String),
     /// The server does not have the image (HTTP 404 or 410).
-    #[error("there is no image at that address: {0}; check the URL")]
+    #[error("image not found: {0}; check the URL")]
     NotFound(String),
     /// The image is one that every import would reject.
     #[error("the image would be refused: {0}")]
@@ -73,7 +73,9 @@ impl From<SourceError> for DiskSizeError {
 pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     // The other schemes need credentials, which are in a Secret of the cluster.
     if !["http://", "https://", REGISTRY].iter().any(|scheme| url.starts_with(scheme)) {
-        return Err(DiskSizeError::Unknown("only http://, https:// and docker:// are looked at".to_owned()));
+        return Err(DiskSizeError::Unknown(
+            "only http://, https:// and docker:// images can be inspected".to_owned(),
+        ));
     }
     let stop = CancellationToken::new();
     // Stops the blocking thread however this function ends, also by the timeout.
@@ -81,8 +83,9 @@ pub(crate) async fn disk_bytes(url: &str) -> Result<u64, DiskSizeError> {
     let (url, handle) = (url.to_owned(), Handle::current());
     let looking = threads::run_blocking(move || inspect_source(&url, handle, stop));
     let looked = timeout(PATIENCE, looking).await;
-    let looked = looked
-        .map_err(|_| DiskSizeError::Unknown(format!("a look took longer than {} s", PATIENCE.as_secs())))?;
+    let looked = looked.map_err(|_| {
+        DiskSizeError::Unknown(format!("the image was not inspected within {} s", PATIENCE.as_secs()))
+    })?;
     let facts = looked.map_err(|error| DiskSizeError::Internal(error.to_string()))??;
     match (facts.refused, facts.virtual_size) {
         (Some(reason), _) => Err(DiskSizeError::Refused(reason)),

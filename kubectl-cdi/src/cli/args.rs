@@ -63,16 +63,16 @@ pub(super) struct PluginCli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum PluginCommand {
-    /// Send an image from here
+    /// Upload an image from this machine
     #[command(after_help = UPLOAD_EXAMPLES)]
     Upload(Box<UploadArgs>),
     /// Let the cluster fetch an image
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(Box<ClusterImportArgs>),
-    /// Show how far DataVolumes are, and what is in their way
+    /// Show the progress of DataVolumes, and what blocks them
     #[command(after_help = STATUS_EXAMPLES)]
     Status(StatusArgs),
-    /// Print a token for an upload with curl, and the command
+    /// Print a token and the curl command for an upload
     #[command(after_help = TOKEN_EXAMPLES)]
     Token(TokenArgs),
 }
@@ -87,27 +87,27 @@ pub(super) struct UploadArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
-    /// The image is a tar, whose files the volume is to hold
+    /// Upload a tar, whose files are unpacked into the volume
     #[arg(long)]
     pub(super) archive: bool,
 
-    /// The upload proxy [default: that of CDI's configuration]
+    /// URL of the upload proxy [default: from CDI's configuration]
     #[arg(long, value_name = "URL", help_heading = "Upload")]
     pub(super) uploadproxy_url: Option<String>,
 
-    /// Certificates (PEM) that the upload proxy's is checked against besides the system's
+    /// Trust these certificates (PEM) for the upload proxy, besides the system's
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Upload")]
     pub(super) cacert: Option<PathBuf>,
 
-    /// Trust whatever answers as the upload proxy
+    /// Do not verify the upload proxy's certificate
     #[arg(long, help_heading = "Upload")]
     pub(super) insecure: bool,
 
-    /// What is done to the bytes on their way
+    /// Encode the upload in this way
     #[arg(long, value_enum, default_value_t = EncodingOption::Auto, help_heading = "Upload")]
     pub(super) encoding: EncodingOption,
 
-    /// Time for the volume to be ready, and for which an upload that is cut off is tried to be continued
+    /// Wait this long for the volume, and retry an interrupted upload for this long
     #[arg(long, value_name = "TIME", default_value = "1h", help_heading = "Upload")]
     pub(super) timeout: DurationValue,
 
@@ -131,28 +131,28 @@ pub(super) struct ClusterImportArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
-    /// The server of an s3:// address, such as https://minio.example.org:9000 [default:
+    /// Server of an s3:// URL, such as https://minio.example.org:9000 [default:
     /// https://s3.us-east-1.amazonaws.com]
     #[arg(long, value_name = "URL", value_parser = endpoint, help_heading = "Source")]
     pub(super) endpoint: Option<Url>,
 
-    /// A Secret with credentials for the source
+    /// Secret with credentials for the source
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     pub(super) secret: Option<String>,
 
-    /// A ConfigMap with certificates for the source
+    /// ConfigMap with certificates for the source
     #[arg(long, value_name = "NAME", help_heading = "Source")]
     pub(super) cert_configmap: Option<String>,
 
-    /// The checksum of the image: `ALGORITHM:HEX`
+    /// Checksum of the image: `ALGORITHM:HEX`
     #[arg(long, help_heading = "Source")]
     pub(super) checksum: Option<String>,
 
-    /// Time for the import
+    /// Wait this long for the import
     #[arg(long, value_name = "TIME", default_value = "24h", help_heading = "Source")]
     pub(super) timeout: DurationValue,
 
-    /// Make the volume, and do not wait for the import
+    /// Create the volume, but do not wait for the import
     #[arg(long, help_heading = "Source")]
     pub(super) no_wait: bool,
 
@@ -172,15 +172,15 @@ pub(super) struct StatusArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: Option<VolumeTarget>,
 
-    /// Show those of all namespaces
+    /// Show the DataVolumes of all namespaces
     #[arg(short = 'A', long, conflicts_with_all = ["target", "namespace"])]
     pub(super) all_namespaces: bool,
 
-    /// Show changes until Ctrl-C
+    /// Keep showing changes until Ctrl-C
     #[arg(short, long)]
     pub(super) watch: bool,
 
-    /// Form of the output [default: a table]
+    /// Output format [default: a table]
     #[arg(short, long, value_name = "FORM", value_enum)]
     pub(super) output: Option<StatusFormat>,
 
@@ -191,7 +191,7 @@ pub(super) struct StatusArgs {
 /// `status -o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum StatusFormat {
-    /// A JSON array; with --watch one a line
+    /// A JSON array; with --watch, one per line
     Json,
 }
 
@@ -201,15 +201,15 @@ pub(super) struct TokenArgs {
     #[arg(value_name = "TARGET", value_hint = ValueHint::Other)]
     pub(super) target: VolumeTarget,
 
-    /// Form of the output [default: the token, and the command]
+    /// Output format [default: the token and the command]
     #[arg(short, long, value_name = "FORM", value_enum)]
     pub(super) output: Option<TokenFormat>,
 
-    /// The upload proxy [default: that of CDI's configuration]
+    /// URL of the upload proxy [default: from CDI's configuration]
     #[arg(long, value_name = "URL")]
     pub(super) uploadproxy_url: Option<String>,
 
-    /// Certificates (PEM) for the command [default: those of CDI's configuration]
+    /// Certificates (PEM) for the command [default: from CDI's configuration]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) cacert: Option<PathBuf>,
 
@@ -220,11 +220,11 @@ pub(super) struct TokenArgs {
 /// `token -o`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum TokenFormat {
-    /// The token alone
+    /// Only the token
     Name,
     /// A JSON object
     Json,
-    /// The command alone
+    /// Only the command
     Curl,
 }
 
@@ -232,27 +232,27 @@ pub(super) enum TokenFormat {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Volume")]
 pub(super) struct VolumeArgs {
-    /// Take the volume that is there
+    /// Use an existing volume
     #[arg(long)]
     pub(super) no_create: bool,
 
-    /// Size of the volume, such as 10Gi [default: that of the disk in the image]
+    /// Size of the volume, such as 10Gi [default: the size of the disk in the image]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) size: Option<u64>,
 
-    /// Storage class [default: that of the cluster]
+    /// Storage class [default: the cluster's]
     #[arg(long, value_name = "NAME")]
     pub(super) storage_class: Option<String>,
 
-    /// Access mode, such as ReadWriteMany or RWX [default: what the storage can do]
+    /// Access mode, such as ReadWriteMany or RWX [default: chosen by CDI for the storage]
     #[arg(long, value_name = "MODE", value_parser = parse_access_mode)]
     pub(super) access_mode: Option<String>,
 
-    /// Filesystem or Block [default: what suits the storage]
+    /// Filesystem or Block [default: chosen by CDI for the storage]
     #[arg(long, value_name = "MODE")]
     pub(super) volume_mode: Option<VolumeMode>,
 
-    /// Take all of the space at once
+    /// Allocate all space in advance
     #[arg(long)]
     pub(super) preallocation: bool,
 
@@ -260,19 +260,19 @@ pub(super) struct VolumeArgs {
     #[arg(long)]
     pub(super) force_bind: bool,
 
-    /// Instance type that VMs of this disk have by default
+    /// Default instance type of VMs with this disk
     #[arg(long, value_name = "NAME")]
     pub(super) instancetype: Option<String>,
 
-    /// Preference that VMs of this disk have by default
+    /// Default preference of VMs with this disk
     #[arg(long, value_name = "NAME")]
     pub(super) preference: Option<String>,
 
-    /// Print the object that would be made, as YAML, and make none
+    /// Print the object as YAML instead of creating it
     #[arg(long, value_name = "WHERE", value_enum, conflicts_with = "no_create")]
     pub(super) dry_run: Option<DryRun>,
 
-    /// The form of that: yaml is all there is
+    /// Output format of --dry-run; only yaml is supported
     #[arg(short, long, value_name = "FORM", value_enum, requires = "dry_run")]
     pub(super) output: Option<ManifestFormat>,
 }
@@ -280,7 +280,7 @@ pub(super) struct VolumeArgs {
 /// `--dry-run`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum DryRun {
-    /// Here: the cluster is only asked how much of a volume its file systems take, if it answers
+    /// Only on this machine; the cluster is asked for its filesystem overhead, if it answers
     Client,
 }
 
@@ -294,7 +294,8 @@ pub(super) enum ManifestFormat {
 /// `--encoding`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum EncodingOption {
-    /// Leave out zeros, and compress while the network is slow, unless the image is compressed already
+    /// Leave out zeros, and compress while the network is slow, unless the image is already
+    /// compressed
     Auto,
     /// Send the file as it is
     None,
@@ -304,15 +305,15 @@ pub(super) enum EncodingOption {
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(super) struct ClusterArgs {
-    /// A kubeconfig [default: the files of KUBECONFIG, or ~/.kube/config]
+    /// Kubeconfig file [default: the files of KUBECONFIG, or ~/.kube/config]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     kubeconfig: Option<PathBuf>,
 
-    /// A context of the kubeconfig [default: the current one]
+    /// Context of the kubeconfig [default: the current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// A namespace [default: that of the context]
+    /// Namespace [default: the namespace of the context]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
 }

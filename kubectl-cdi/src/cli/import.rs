@@ -24,7 +24,7 @@ pub(super) fn run_import(arguments: ClusterImportArgs) -> Result<(), PluginComma
     let result = display.run_watched(view.clone(), || {
         under_signals(importing, |shutdown| {
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            let advice = || format!("the import goes on in the cluster; how far it is: {look}");
+            let advice = || format!("the import continues in the cluster; show its progress with: {look}");
             PluginCommandError::with_advice(shutdown, is_begun.then(advice))
         })
     });

@@ -40,7 +40,7 @@ pub(super) fn run_upload(arguments: UploadArgs, words: &[OsString]) -> Result<()
         under_signals(uploading, |shutdown| {
             // Without a volume there is nothing to resume yet.
             let is_begun = view.has_volume.load(Ordering::Relaxed);
-            let advice = || format!("this goes on where it was: {}", continuation_command(words));
+            let advice = || format!("resume it with: {}", continuation_command(words));
             PluginCommandError::with_advice(shutdown, is_begun.then(advice))
         })
     });
@@ -125,12 +125,12 @@ async fn upload_image(
 /// stays, because a resumed upload needs it.
 async fn clean_up(cluster: &Cluster, target: &VolumeTarget, uid: &ObjectUid, is_useless: bool) {
     if !is_useless {
-        tracing::warn!("{target} stays as it is: an upload with --no-create goes on, or begins again");
+        tracing::warn!("{target} is kept: an upload with --no-create resumes it, or starts over");
         return;
     }
     match cluster.remove_volume(target, uid).await {
-        Ok(()) => tracing::warn!("{target}, which was made for this upload, is removed again"),
-        Err(error) => tracing::warn!("{target}, which was made for this upload, stays: {error}"),
+        Ok(()) => tracing::warn!("{target}, which was created for this upload, was deleted"),
+        Err(error) => tracing::warn!("{target}, which was created for this upload, is still there: {error}"),
     }
 }
 
@@ -217,7 +217,7 @@ async fn planned_volume(
         (Some(size), _) => size,
         (None, None) if arguments.archive => {
             return Err(PluginCommandError::Usage(
-                "how much room the files of an archive need is not known: give --size".to_owned(),
+                "cannot tell the size of an archive's content: give --size".to_owned(),
             ));
         }
         (None, disk) => {
@@ -233,7 +233,7 @@ async fn planned_volume(
 
 /// Reads the whole image to find the size of its disk, and shows that as the reason for waiting.
 async fn measure_disk(image: &Arc<ImageFile>, view: &UploadView) -> Result<u64, PluginCommandError> {
-    view.watch.set_wait_reason("reading the image: how large its disk is, only its end tells");
+    view.watch.set_wait_reason("reading the whole image to find the disk size");
     let stop = CancellationToken::new();
     // Stops the blocking thread however this function ends, also by a signal.
     let _guard = stop.clone().drop_guard();

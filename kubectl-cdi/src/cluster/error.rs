@@ -15,11 +15,11 @@ use super::object::printable_line;
 pub enum ClusterError {
     /// The kubeconfig is missing or cannot be used.
     #[error(
-        "no way to a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context by --context"
+        "cannot find a cluster: {0}; give --kubeconfig or set KUBECONFIG, and choose a context by --context"
     )]
     Kubeconfig(String),
     /// The kubeconfig does not have the context.
-    #[error("there is no context {0}")]
+    #[error("no context {0}")]
     Context(String),
     /// Kubernetes does not allow the name of the namespace.
     #[error("{0:?} cannot be the name of a namespace: check --namespace")]
@@ -122,10 +122,10 @@ pub enum ClusterError {
     #[error("CDI is not installed in this cluster: install it, or choose another cluster by --context")]
     NoCdi,
     /// The namespace does not exist.
-    #[error("there is no namespace {0}: check --namespace")]
+    #[error("namespace {0} not found: check --namespace")]
     NoNamespace(String),
     /// The object does not exist.
-    #[error("there is no {object} in namespace {namespace}: check the name and --namespace")]
+    #[error("{object} not found in namespace {namespace}: check the name and --namespace")]
     NotFound {
         /// The object, such as `dv/NAME`.
         object: String,
@@ -155,7 +155,7 @@ pub enum ClusterError {
     NoChecksum(VolumeTarget),
     /// The disk does not fit into the volume.
     #[error(
-        "{target} is too small: the disk has {disk_bytes} bytes, and into the volume of {claim_bytes} bytes fit {usable_bytes}; \
+        "{target} is too small: the disk has {disk_bytes} bytes, and of the volume's {claim_bytes} bytes {usable_bytes} are usable; \
          make it larger, or choose another name"
     )]
     TooSmall {
@@ -268,14 +268,14 @@ impl ClusterError {
         Self::Kubeconfig(match error {
             // kube's message quotes the surrounding lines, which may contain a token.
             KubeconfigError::Parse(error) => match error.location() {
-                Some(place) => format!("the kubeconfig is no YAML of that kind (line {})", place.line()),
-                None => "the kubeconfig is no YAML of that kind".to_owned(),
+                Some(place) => format!("the kubeconfig is not valid (line {})", place.line()),
+                None => "the kubeconfig is not valid".to_owned(),
             },
             // kube's message contains the path in nested quotes.
             KubeconfigError::ReadConfig(cause, path) => {
                 printable_line(&format!("cannot read {}: {}", path.display(), errno_text(cause)))
             }
-            KubeconfigError::FindPath => "there is no kubeconfig".to_owned(),
+            KubeconfigError::FindPath => "no kubeconfig found".to_owned(),
             KubeconfigError::CurrentContextNotSet => "the kubeconfig has no current context".to_owned(),
             other => printable_line(&other.to_string()),
         })
@@ -296,7 +296,7 @@ impl ClusterError {
             // kube's message contains the URL of the proxy, which may have a password.
             kube::Error::ProxyProtocolUnsupported { .. } | kube::Error::ProxyProtocolDisabled { .. } => {
                 Self::Kubeconfig(
-                    "it, or HTTPS_PROXY, names a proxy of a kind that is not known here".to_owned(),
+                    "the kubeconfig or HTTPS_PROXY names a proxy of an unsupported kind".to_owned(),
                 )
             }
             source => {
@@ -334,7 +334,7 @@ fn login_message(error: &AuthError) -> String {
             let words = printable_line(&String::from_utf8_lossy(&out.stderr));
             format!("its login program ended with {}: {words}", out.status)
         }
-        AuthError::AuthExecParse(_) => "what its login program prints is no ExecCredential".to_owned(),
+        AuthError::AuthExecParse(_) => "its login program did not print an ExecCredential".to_owned(),
         other => printable_line(&other.to_string()),
     }
 }

@@ -39,7 +39,7 @@ pub(crate) enum ProxySetupError {
     #[error("{0:?} is not the https URL of an upload proxy: write https://HOST or https://HOST:PORT")]
     Url(String),
     #[error(
-        "there is no certificate (PEM) in what the upload proxy is to be checked against: check --cacert, or CDI's configuration"
+        "no certificate (PEM) found to verify the upload proxy with: check --cacert, or CDI's configuration"
     )]
     NoCertificate,
     #[error(transparent)]

@@ -171,10 +171,10 @@ impl UploadTask<'_> {
                 Err(UploadRequestError::Ended(_))
                     if session.take_if(|session| session.is_left_behind).is_some() =>
                 {
-                    tracing::warn!("the upload that another process has left has ended: it begins again");
+                    tracing::warn!("the upload of an earlier process has ended: starting over");
                 }
                 Err(UploadRequestError::Missing) if session.take().is_some() => {
-                    tracing::warn!("the upload server does not know this upload any more: it begins anew");
+                    tracing::warn!("the upload server no longer knows this upload: starting over");
                 }
                 Err(trouble) => return Err(self.send_error(trouble)),
             }
@@ -248,7 +248,7 @@ impl UploadTask<'_> {
                 Ok(Some(kept)) => return Ok(kept),
                 Ok(None) => {}
                 Err(UploadRequestError::Missing) => {
-                    return Err(UploadRequestError::Passing("the upload server was started anew".to_owned()));
+                    return Err(UploadRequestError::Passing("the upload server was restarted".to_owned()));
                 }
                 Err(trouble) => return Err(trouble),
             }
@@ -350,7 +350,7 @@ impl UploadTask<'_> {
             | UploadRequestError::Ended(words)
             | UploadRequestError::Passing(words) => UploadSendError::Failed(words),
             UploadRequestError::Missing => UploadSendError::Failed(format!(
-                "{url} does not have it, again and again: is that the upload proxy of this cluster? Check --uploadproxy-url"
+                "{url} answers repeatedly that it does not have it: is that the upload proxy of this cluster? Check --uploadproxy-url"
             )),
             UploadRequestError::Unauthorized => UploadSendError::Unauthorized(url),
             UploadRequestError::Untrusted(words) => {

@@ -68,7 +68,7 @@ impl<'a> StallTimer<'a> {
                 words,
             });
         }
-        tracing::info!("the upload goes on in a moment: {words}");
+        tracing::info!("resuming the upload shortly: {words}");
         // The pause is random, so that many clients that lost the same proxy do not return all at
         // once.
         let pause = self.pause.mul_f64(0.5 + fastrand::f64() / 2.0);

@@ -14,13 +14,13 @@ fn clusters_are_told() {
         "upload {files}/raw dv/x --kubeconfig {files}/raw" =>
             2: "{files}/raw", "Invalid UTF-8", "give --kubeconfig";
         "upload {files}/raw dv/x --kubeconfig {files}/page.html" =>
-            2: "the kubeconfig", "is no YAML of that kind (line 1)", "give --kubeconfig";
+            2: "the kubeconfig", "is not valid (line 1)", "give --kubeconfig";
         "upload {files}/raw dv/x --kubeconfig {files}/without-context" =>
             2: "the kubeconfig", "has no current context", "choose a context by --context";
         "upload {files}/raw dv/x --kubeconfig {cluster} --context nope" =>
-            2: "{cluster}", "there is no context \"nope\"", "there are: test";
+            2: "{cluster}", "no context \"nope\"", "there are: test";
         "KUBECONFIG={cluster} status --context nope" =>
-            2: "{cluster}", "there is no context \"nope\"", "there are: test";
+            2: "{cluster}", "no context \"nope\"", "there are: test";
         "upload {files}/raw dv/x --kubeconfig {cluster} --namespace ../x" =>
             2: "\"../x\"", "cannot be the name of a namespace", "check --namespace";
         "status --kubeconfig {cluster} --namespace UPPER" =>
@@ -42,11 +42,11 @@ fn clusters_are_told() {
         "upload {files}/raw dv/x --kubeconfig {nohost}" =>
             7: "no-such-host.invalid", "cannot be reached", "check the network";
         "status dv/never-was {here}" =>
-            7: "dv/never-was in namespace mistakes", "there is no", "check the name and --namespace";
+            7: "dv/never-was", "not found in namespace mistakes", "check the name and --namespace";
         "status pvc/never-was {here}" =>
-            7: "pvc/never-was in namespace mistakes", "there is no", "check the name and --namespace";
+            7: "pvc/never-was", "not found in namespace mistakes", "check the name and --namespace";
         "token dv/never-was {here}" =>
-            7: "dv/never-was in namespace mistakes", "there is no", "check the name and --namespace";
+            7: "dv/never-was", "not found in namespace mistakes", "check the name and --namespace";
         "token pvc/there --uploadproxy-url nonsense:// {here}" =>
             2: "--uploadproxy-url", "not a host and a path of plain letters", "use https://HOST";
         "token pvc/there {here}" =>

@@ -34,11 +34,11 @@ fn sources_are_told() {
         "import docker://UPPER/x:y:z dv/x {here}" =>
             2: "\"UPPER/x:y:z\"", "invalid reference", "may have lower-case letters";
         "import s3://bucket/key dv/x {here}" =>
-            2: "the disk", "only http://, https:// and docker:// are looked at", "give --size";
+            2: "the disk", "only http://, https:// and docker:// images can be inspected", "give --size";
         "import s3://bucket dv/x --size 1Gi {here}" =>
             2: "\"s3://bucket\"", "has to name a bucket and an object", "BUCKET/KEY";
         "import gs://bucket/key dv/x {here}" =>
-            2: "the disk", "only http://, https:// and docker:// are looked at", "give --size";
+            2: "the disk", "only http://, https:// and docker:// images can be inspected", "give --size";
         "import gs://bucket/key dv/x --endpoint http://minio --size 1Gi {here}" =>
             2: "--endpoint", "is only for", "s3://";
         "import http://{http}/raw dv/x --endpoint http://minio --size 1Gi {here}" =>

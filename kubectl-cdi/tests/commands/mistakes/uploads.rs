@@ -96,13 +96,13 @@ fn images_and_proxies_are_told() {
         "upload {files}/disk.qcow2 dv/x --archive {here}" =>
             4: "{files}/disk.qcow2", "an image of the format qcow2", "leave out --archive";
         "upload {files}/raw dv/never-was --no-create {proxy} {here}" =>
-            7: "dv/never-was", "there is no", "check the name";
+            7: "dv/never-was", "not found", "check the name";
         "upload {files}/raw pvc/never-was --no-create {proxy} {here}" =>
-            7: "pvc/never-was", "there is no", "check the name";
+            7: "pvc/never-was", "not found", "check the name";
         "upload {files}/raw pvc/there {proxy} {here}" =>
             7: "pvc/there", "is there already", "give --no-create";
         "upload {files}/raw dv/x {proxy} --kubeconfig {cluster} --namespace nowhere" =>
-            7: "nowhere", "there is no namespace", "check --namespace";
+            7: "namespace nowhere", "not found", "check --namespace";
         "upload {files}/raw dv/x {here}" =>
             7: "the cluster", "does not say where its upload proxy is", "--uploadproxy-url https://localhost:8443";
         "upload {files}/raw pvc/there --no-create --uploadproxy-url nonsense:// {here}" =>
@@ -120,6 +120,6 @@ fn images_and_proxies_are_told() {
         "upload {files}/raw pvc/there --no-create {proxy} --cacert {files}/nope {here}" =>
             2: "{files}/nope", "no such file", "check --cacert";
         "upload {files}/raw pvc/there --no-create {proxy} --cacert {files}/raw {here}" =>
-            2: "the upload proxy", "there is no certificate (PEM)", "check --cacert";
+            2: "the upload proxy", "no certificate (PEM) found", "check --cacert";
     });
 }

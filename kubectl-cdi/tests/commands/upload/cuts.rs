@@ -142,7 +142,7 @@ fn an_upload_pod_that_starts_anew_gets_all_of_an_image_that_is_no_disk() {
     scene.wait_until_sent(8 * MIB);
     scene.restart_pod();
     let finished = scene.finish(running, &content);
-    assert!(finished.stderr.contains("it begins anew"), "{}", finished.stderr);
+    assert!(finished.stderr.contains("starting over"), "{}", finished.stderr);
 }
 
 #[test]

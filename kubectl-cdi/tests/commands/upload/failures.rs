@@ -171,8 +171,7 @@ fn what_may_not_be_removed_again_is_said_to_stay() {
     let person = Person::without("undeletable", &[("get", DATA_VOLUMES), ("delete", DATA_VOLUMES)]);
     let finished = person.program("upload IMAGE PROXY dv/disk").run();
     finished.assert_failure(7, "you may not get datavolumes.cdi.kubevirt.io in namespace undeletable");
-    let stays =
-        "dv/disk, which was made for this upload, stays: you may not delete datavolumes.cdi.kubevirt.io";
+    let stays = "dv/disk, which was created for this upload, is still there: you may not delete datavolumes.cdi.kubevirt.io";
     assert!(finished.stderr.contains(stays), "{}", finished.stderr);
     assert_eq!(person.volumes(), ["dv/disk"]);
 }
@@ -265,7 +264,7 @@ fn a_proxy_that_is_not_reached_can_be_exposed_in_two_ways() {
         let finished = person.fails(&line, 7, &sentence);
         let ways = "An Ingress, a Route, or `kubectl port-forward -n cdi service/cdi-uploadproxy 8443:443`";
         assert!(finished.stderr.contains(ways), "{}", finished.stderr);
-        let removed = finished.stderr.contains("dv/disk, which was made for this upload, is removed again");
+        let removed = finished.stderr.contains("dv/disk, which was created for this upload, was deleted");
         assert_eq!(removed, target == "dv/disk", "{}", finished.stderr);
     }
 }

@@ -74,7 +74,7 @@ fn a_volume_is_as_large_as_the_disk_at_the_url() {
 
 #[test]
 fn where_the_size_cannot_be_told_it_is_asked_for() {
-    let ask = "how large the disk is cannot be told from here: ";
+    let ask = "cannot find out the disk size: ";
     let packed = tools::filter("gzip", ["-1c"], &disk::content(2, 1 << 20));
     let packed = origin(|_| (), packed);
     let locked = origin(|script| script.basic_auth = Some("user:s3cret".to_owned()), vec![0; 512]);
@@ -83,7 +83,10 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
         (packed.url("/disk.gz"), "all of the image would have to be read; give --size"),
         (locked.url("/disk"), "401"),
         (format!("http://{nobody}/disk"), "refused"),
-        ("s3://images/disk".to_owned(), "only http://, https:// and docker:// are looked at; give --size"),
+        (
+            "s3://images/disk".to_owned(),
+            "only http://, https:// and docker:// images can be inspected; give --size",
+        ),
     ] {
         let finished = import(&url);
         finished.assert_failure(2, ask);
@@ -101,7 +104,7 @@ fn where_the_size_cannot_be_told_it_is_asked_for() {
 fn an_image_that_is_not_there_needs_no_size() {
     let missing = Adversary::start(|_, _| Reply::status(404, "no such image"));
     let finished = import(&missing.url("/disk"));
-    finished.assert_failure(3, "there is no image at that address: ");
+    finished.assert_failure(3, "image not found: ");
     let said = &finished.stderr;
     assert!(said.contains("404") && said.contains("; check the URL") && !said.contains("--size"), "{said}");
 }
@@ -125,7 +128,7 @@ fn a_volume_is_as_large_as_the_disk_in_a_registry() {
     finished.assert_success("a dry run");
     assert!(finished.stdout.contains("storage: 64Mi"), "{}", finished.stdout);
     let finished = import(&registry.reference("vms/none:1"));
-    finished.assert_failure(3, "there is no image at that address: ");
+    finished.assert_failure(3, "image not found: ");
     assert!(!finished.stderr.contains("--size"), "{}", finished.stderr);
 }
 
@@ -144,7 +147,10 @@ fn whoever_stops_an_import_is_told_that_it_goes_on() {
     running.wait_for_line("ImportInProgress 45.20 %");
     running.signal(Signal::INT);
     let finished = running.wait();
-    finished.assert_failure(130, "stopped by SIGINT; the import goes on in the cluster; how far it is: ");
+    finished.assert_failure(
+        130,
+        "stopped by SIGINT; the import continues in the cluster; show its progress with: ",
+    );
     let command = format!("kubectl cdi status dv/followed --kubeconfig {}", kubeconfig.display());
     assert!(finished.stderr.contains(&command), "{}", finished.stderr);
 

@@ -69,7 +69,7 @@ fn a_dry_run_needs_no_cluster() {
             assert!(finished.stdout.contains("- ReadWriteMany"), "{}", finished.stdout);
         }
     }
-    for (kubeconfig, reason) in [("config", "cannot be reached"), ("none", "no way to a cluster")] {
+    for (kubeconfig, reason) in [("config", "cannot be reached"), ("none", "cannot find a cluster")] {
         let line = format!(
             "upload IMAGE dv/shown --dry-run client --kubeconfig {}",
             laptop.path(kubeconfig).display()

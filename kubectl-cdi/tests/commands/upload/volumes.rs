@@ -61,7 +61,7 @@ fn a_claim_that_is_too_small_or_filled_is_refused_before_a_byte_is_sent() {
     let image = scene.folder.path().join("large");
     std::fs::File::create(&image).unwrap().set_len(2 << 30).unwrap();
     let finished = scene.upload(&image).run();
-    finished.assert_failure(5, "the disk has 2147483648 bytes, and into the volume of 1073741824 bytes fit");
+    finished.assert_failure(5, "the disk has 2147483648 bytes, and of the volume's 1073741824 bytes ");
     let succeeded = Some("Succeeded");
     api().cluster.annotate_pvc(NAMESPACE, &scene.claim, "storage.pod.phase", succeeded);
     let finished = scene.upload(&scene.image(&[0; 512])).run();
@@ -104,7 +104,7 @@ fn a_volume_that_the_server_finds_too_small_makes_way_for_a_larger_one() {
         5,
         " is larger than the reported available storage 4194304. A larger PVC is required",
     );
-    let removed = format!("{target}, which was made for this upload, is removed again");
+    let removed = format!("{target}, which was created for this upload, was deleted");
     assert!(finished.stderr.contains(&removed), "{}", finished.stderr);
     assert!(finished.stderr.contains("upload into a larger one, see --size"), "{}", finished.stderr);
     // As advised.
@@ -129,8 +129,7 @@ fn a_line_of_progress_is_not_repeated() {
 fn a_token_for_a_claim_that_does_not_exist_is_not_given() {
     let scene = Scene::new();
     for target in ["pvc/none", "dv/none"] {
-        let sentence =
-            format!("there is no {target} in namespace {NAMESPACE}: check the name and --namespace");
+        let sentence = format!("{target} not found in namespace {NAMESPACE}: check the name and --namespace");
         let finished = scene.program(&["token", target]).run();
         finished.assert_failure(7, &sentence);
         assert_eq!(finished.stdout, "");
@@ -143,7 +142,7 @@ fn a_volume_that_never_was_has_not_been_deleted() {
     let image = scene.image(&disk::content(1, 1 << 20));
     let image = image.to_string_lossy();
     for target in ["pvc/never", "dv/never"] {
-        let sentence = format!("there is no {target} in namespace {NAMESPACE}: check the name");
+        let sentence = format!("{target} not found in namespace {NAMESPACE}: check the name");
         for words in [
             &["upload", &*image, target, "--no-create", PROXY][..],
             &["import", "https://example.org/a", target, "--no-create"],
@@ -174,7 +173,7 @@ fn what_would_be_made_is_shown_and_not_made() {
         assert!(finished.stdout.contains(line), "{}", finished.stdout);
     }
     let words = ["status", "dv/shown"];
-    scene.program(&words).run().assert_failure(7, "there is no dv/shown");
+    scene.program(&words).run().assert_failure(7, "dv/shown not found");
 }
 
 #[test]
@@ -195,7 +194,7 @@ fn how_large_a_compressed_disk_is_its_end_tells() {
     shown(&scene.image(&cut)).assert_failure(4, "the gzip stream");
     let words = ["upload", &*image.to_string_lossy(), "dv/files", "--archive", PROXY];
     let finished = scene.program(&words).run();
-    finished.assert_failure(2, "how much room the files of an archive need is not known: give --size");
+    finished.assert_failure(2, "cannot tell the size of an archive's content: give --size");
 }
 
 #[test]
@@ -205,10 +204,10 @@ fn a_volume_that_was_made_in_vain_is_removed_again() {
     let words = ["upload", &image.to_string_lossy(), "dv/vain", "--timeout", "2s", PROXY];
     let finished = scene.program(&words).run();
     finished.assert_failure(7, "waiting for CDI to make the claim");
-    let removed = "dv/vain, which was made for this upload, is removed again";
+    let removed = "dv/vain, which was created for this upload, was deleted";
     assert!(finished.stderr.contains(removed), "{}", finished.stderr);
     let words = ["status", "dv/vain"];
-    scene.program(&words).run().assert_failure(7, "there is no dv/vain");
+    scene.program(&words).run().assert_failure(7, "dv/vain not found");
 }
 
 #[test]
@@ -243,7 +242,7 @@ fn a_wait_fits_its_terminal_and_leaves_nothing_behind() {
         running.signal(Signal::INT);
         assert_eq!(running.wait().code(), 130);
         let left = terminal.screen();
-        let sentence = "kubectl-cdi: stopped by SIGINT; this goes on where it was: ";
+        let sentence = "kubectl-cdi: stopped by SIGINT; resume it with: ";
         assert!(left.starts_with(sentence) && !left.contains('%'), "{columns}: {left}");
     }
 }
@@ -277,6 +276,6 @@ fn a_terminal_is_what_it_was_after_ctrl_c() {
     let (bar, end) = said.split_once("kubectl-cdi: stopped by SIGINT").or_fail(said);
     // The bar is gone: its line was erased from the first column to the end of the screen.
     assert!(bar.ends_with("\r\x1b[J"), "{said:?}");
-    let command = "; this goes on where it was: kubectl cdi upload ";
+    let command = "; resume it with: kubectl cdi upload ";
     assert!(end.starts_with(command) && end.trim_end().ends_with("--no-create"), "{end:?}");
 }
