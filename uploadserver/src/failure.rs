@@ -70,8 +70,8 @@ impl UploadError {
     }
 }
 
-/// What a client can do about bytes that are damaged, where the sentence does not say it. The sentences that upstream has as well stay as
-/// they are.
+/// Returns advice for damaged bytes if the error's own text has none. Texts that upstream also has
+/// stay unchanged.
 fn way_out(error: &Error) -> Option<&'static str> {
     match error {
         Error::Decode(DecodeError::Truncated { .. } | DecodeError::Corrupt { .. }) => {

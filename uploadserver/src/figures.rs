@@ -55,7 +55,7 @@ impl Default for ServerMetrics {
             ),
             percent: registry.add_gauge(
                 "cdi_uploadserver_progress_percent",
-                "How much of the upload in progress was received; 0 if its length is not known.",
+                "Percentage of the upload in progress that was received; 0 if its length is not known.",
                 &[],
             ),
             speed: registry.add_gauge(

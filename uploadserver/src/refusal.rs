@@ -21,7 +21,7 @@ pub(crate) enum RequestRefusal {
     Client,
     #[error(transparent)]
     Occupied(#[from] SlotOccupied),
-    #[error("there is no such upload: begin it again")]
+    #[error("upload not found: begin it again")]
     NoUpload,
     #[error("the request before does not let go of the upload: try again in a moment")]
     Locked,

@@ -32,10 +32,11 @@ Paths:
 
 /// Receives a disk image over HTTPS and writes it to a disk, in one pass.
 ///
-/// Undoes compression, converts to a raw disk and writes only the bytes that hold data. Nothing is stored on the way,
-/// and a failed upload leaves nothing that looks complete.
+/// Decompresses the image, converts it to a raw disk and writes only the bytes that hold data.
+/// Nothing is stored on the way, and a failed upload leaves nothing that looks complete.
 ///
-/// Started with klog flags or with TLS_KEY_FILE set, the program behaves as the upload pod of KubeVirt CDI.
+/// Started with klog flags or with TLS_KEY_FILE set, the program behaves as the upload pod of
+/// KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = "cdi-uploadserver")]
 pub(super) struct ServerCli {
@@ -47,7 +48,7 @@ pub(super) struct ServerCli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(super) enum ServerCommand {
-    /// Wait for uploads
+    /// Run the server and wait for uploads
     #[command(after_help = EXAMPLES)]
     Serve(Box<ServeArgs>),
 }
@@ -55,7 +56,7 @@ pub(super) enum ServerCommand {
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub(super) struct ServeArgs {
-    /// Write the disk to the file disk.img in this directory, and archives into the directory itself
+    /// Write disks to the file disk.img in this directory, and archives into the directory itself
     #[arg(
         long,
         value_name = "DIR",
@@ -75,11 +76,11 @@ pub(super) struct ServeArgs {
     )]
     pub(super) device: Option<PathBuf>,
 
-    /// Replace a disk.img that is there when the server starts
+    /// Replace a disk.img that exists when the server starts
     #[arg(long, conflicts_with = "device", help_heading = "Target")]
     pub(super) force: bool,
 
-    /// Make the disk this large (500Mi, 20Gi, 2e9); an image that is larger is refused
+    /// Set the size of the disk (500Mi, 20Gi, 2e9); a larger image is refused
     #[arg(long, value_name = "QUANTITY", value_parser = program::quantity::parse_bytes, help_heading = "Target")]
     pub(super) size: Option<u64>,
 
@@ -87,27 +88,28 @@ pub(super) struct ServeArgs {
     #[arg(long, help_heading = "Target")]
     pub(super) preallocate: bool,
 
-    /// Folder for images whose order needs more memory than is allowed; most never do [default: none]
+    /// Directory for temporary data of the few images that need more memory than is allowed
+    /// [default: none]
     #[arg(long, value_name = "DIR", value_parser = writable_folder, value_hint = ValueHint::DirPath, help_heading = "Target")]
     pub(super) scratch: Option<PathBuf>,
 
-    /// Address and port to listen on; port 0 takes a free one
+    /// Listen on this address and port; port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN, value_parser = listen, help_heading = "Server")]
     pub(super) listen: (String, u16),
 
-    /// End after the first upload that succeeds; otherwise each one replaces the disk of the one before
+    /// Exit after the first successful upload [default: each upload replaces the previous disk]
     #[arg(long, help_heading = "Server")]
     pub(super) once: bool,
 
-    /// Print the address that it listens on to standard output, for scripts, instead of how to upload
+    /// Print only the listening address to standard output, for scripts
     #[arg(long, help_heading = "Server")]
     pub(super) print_address: bool,
 
-    /// Give up on a client that sends nothing for this time (90s, 10m, 2h)
+    /// Give up on a client that sends nothing for this long (90s, 10m, 2h)
     #[arg(long, value_name = "TIME", default_value_t = DurationValue(STALL), help_heading = "Server")]
     pub(super) stall_timeout: DurationValue,
 
-    /// Keep an interrupted resumable upload for this time, so that it can be continued
+    /// Keep an interrupted resumable upload for this long, so that it can be resumed
     #[arg(long, value_name = "TIME", default_value_t = DurationValue(RESUME), help_heading = "Server")]
     pub(super) resume_timeout: DurationValue,
 
@@ -123,15 +125,15 @@ pub(super) struct ServeArgs {
     #[command(flatten)]
     pub(super) tls: TlsArgs,
 
-    /// Accept clients that show a certificate of this authority (PEM)
+    /// Accept clients with a certificate of this authority (PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "self_signed", help_heading = "TLS")]
     pub(super) client_ca: Option<PathBuf>,
 
-    /// The common name that the client's certificate must have
+    /// Require this common name in the client's certificate
     #[arg(long, value_name = "CN", default_value = CLIENT_NAME, help_heading = "TLS")]
     pub(super) client_name: String,
 
-    /// Accept every client, without a certificate
+    /// Accept every client, even without a certificate
     #[arg(long, conflicts_with = "client_ca", help_heading = "TLS")]
     pub(super) insecure: bool,
 

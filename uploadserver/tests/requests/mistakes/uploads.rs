@@ -86,7 +86,7 @@ fn an_upload_that_is_refused_says_why() {
         "-X POST -H Tus-Resumable:1.0.0 -H Upload-Length:many {url}/upload-resumable" =>
             400: "upload-length", "must be", "a whole number of bytes";
         "-X PATCH -H Tus-Resumable:1.0.0 -H Upload-Offset:0 -H Content-Type:application/offset+octet-stream {url}/upload-resumable/none" =>
-            404: "such upload", "there is no", "begin it again";
+            404: "upload", "not found", "begin it again";
         "http://{address}/v1beta1/upload" =>
             400: "this port", "speaks HTTPS only", "use https://";
     });
