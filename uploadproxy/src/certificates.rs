@@ -58,7 +58,7 @@ pub(crate) async fn follow_files(
                     used = found;
                 }
                 Err(error) => {
-                    tracing::warn!("keeping the certificate of before: {error}");
+                    tracing::warn!("keeping the previous certificate: {error}");
                     refused = found;
                 }
             }

@@ -8,9 +8,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use program::command_line;
 
-/// The front door for uploads: checks whose token it is, finds the upload server of the PVC, and passes the bytes on.
+/// Accepts uploads from outside the cluster: verifies the token, finds the upload server of the
+/// PVC, and forwards the bytes.
 ///
-/// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload proxy of KubeVirt CDI.
+/// Started with klog flags or with APISERVER_PUBLIC_KEY set, the program behaves as the upload
+/// proxy of KubeVirt CDI.
 #[derive(Debug, Parser)]
 #[command(name = crate::PROGRAM)]
 struct Cli {}

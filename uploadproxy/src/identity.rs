@@ -53,7 +53,7 @@ pub(crate) enum Error {
     File { path: PathBuf, source: io::Error },
     #[error("cannot get the ConfigMap {name}: {reason}")]
     ConfigMap { name: String, reason: String },
-    #[error("there is no certificate in {0}")]
+    #[error("no certificate found in {0}")]
     NoAuthority(String),
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -172,7 +172,7 @@ impl ProxyIdentity {
             // previous certificates stay in use for a while.
             Err(error) => match cached.filter(|cached| cached.good.elapsed() < STALE) {
                 Some(cached) => {
-                    tracing::warn!("using the certificates of before: {error}");
+                    tracing::warn!("using the previous certificates: {error}");
                     CachedIdentity { checked, ..cached }
                 }
                 None => return Err(error),

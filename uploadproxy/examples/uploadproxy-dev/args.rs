@@ -34,7 +34,7 @@ Paths:
   /v1beta1/status              what the upload server is doing
   /healthz, /readyz";
 
-/// The upload proxy without a cluster: upload servers from a file, and tokens made here.
+/// The upload proxy without a cluster: upload servers from a file, and tokens made locally.
 #[derive(Debug, Parser)]
 #[command(name = "uploadproxy-dev")]
 pub(super) struct Cli {
@@ -46,12 +46,12 @@ pub(super) struct Cli {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub(super) enum Command {
-    /// Pass uploads on, without a cluster
+    /// Forward uploads, without a cluster
     #[command(after_help = SERVE_EXAMPLE)]
     Serve(Box<ServeArgs>),
     /// Print a token for an upload
     Token(TokenArgs),
-    /// Try it out: make keys and certificates, start an upload server, and print what to type
+    /// Create keys and certificates, start an upload server, and print the command to try it
     Dev(Box<DevArgs>),
 }
 
@@ -63,19 +63,19 @@ pub(super) struct ServeArgs {
     #[arg(long = "static", value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
     pub(super) routes: PathBuf,
 
-    /// The public key that tokens are verified with (RSA, PEM)
+    /// Verify tokens with this public key (RSA, PEM)
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = "Uploads")]
     pub(super) public_key: PathBuf,
 
-    /// The authority of the upload servers (PEM) [default: ca.crt of --self-signed]
+    /// Certificate authority of the upload servers (PEM) [default: ca.crt of --self-signed]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
     pub(super) upload_ca: Option<PathBuf>,
 
-    /// The certificate that upload servers are shown (PEM) [default: client.crt of --self-signed]
+    /// Client certificate to show to upload servers (PEM) [default: client.crt of --self-signed]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
     pub(super) upload_cert: Option<PathBuf>,
 
-    /// The key of that certificate (PEM) [default: client.key of --self-signed]
+    /// Key of the client certificate (PEM) [default: client.key of --self-signed]
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, required_unless_present = "self_signed", help_heading = "Uploads")]
     pub(super) upload_key: Option<PathBuf>,
 
@@ -91,7 +91,7 @@ pub(super) struct ServeArgs {
 /// Arguments of every server.
 #[derive(Debug, Args)]
 pub(super) struct ServerArgs {
-    /// Address and port to listen on; port 0 takes a free one
+    /// Listen on this address and port; port 0 chooses a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN, value_parser = listen, help_heading = "Server")]
     pub(super) listen: (String, u16),
 
@@ -99,20 +99,21 @@ pub(super) struct ServerArgs {
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Server")]
     pub(super) metrics: Option<SocketAddr>,
 
-    /// Uploads at a time [default: as many as the cgroup's memory limit allows; without one any
-    /// number]
+    /// Maximum number of uploads at a time [default: as many as the cgroup's memory limit allows,
+    /// otherwise unlimited]
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Limits")]
     pub(super) max_uploads: Option<NonZeroUsize>,
 
-    /// Uploads at a time from one address [default: any number]
+    /// Maximum number of uploads at a time from one address [default: unlimited]
     #[arg(long, value_name = "N", value_parser = at_least_one, help_heading = "Limits")]
     pub(super) max_uploads_per_client: Option<NonZeroUsize>,
 
-    /// Bytes a second for all uploads together; the suffixes K, M and G are powers of 1024
+    /// Limit all uploads together to this many bytes per second; the suffixes K, M and G are
+    /// powers of 1024
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate: Option<NonZeroU64>,
 
-    /// Bytes a second for the uploads from one address together
+    /// Limit all uploads from one address together to this many bytes per second
     #[arg(long, value_name = "BYTES", value_parser = byte_rate, help_heading = "Limits")]
     pub(super) limit_rate_per_client: Option<NonZeroU64>,
 
@@ -147,7 +148,7 @@ pub(super) struct TokenArgs {
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = namespace)]
     pub(super) namespace: String,
 
-    /// Time that the token is good for (90s, 10m, 2h)
+    /// Lifetime of the token (90s, 10m, 2h)
     #[arg(long, value_name = "TIME", default_value_t = DurationValue(LIFETIME))]
     pub(super) lifetime: DurationValue,
 }
@@ -155,7 +156,7 @@ pub(super) struct TokenArgs {
 /// Arguments of `dev`.
 #[derive(Debug, Args)]
 pub(super) struct DevArgs {
-    /// The folder for keys, certificates and the uploaded disk; made if it is not there
+    /// Directory for keys, certificates and the uploaded disk, created if missing
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, default_value = "cdi-dev")]
     pub(super) dir: PathBuf,
 

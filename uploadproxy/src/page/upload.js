@@ -30,7 +30,7 @@ const MEANING = {
   404: "There is no upload here any more.",
   409: "The volume has been uploaded to already.",
   410: "The upload server has given up this upload. Begin again.",
-  415: "This file is no disk image.",
+  415: "This file is not a disk image.",
   413: "Something on the way does not let an image of this size through.",
   429: "Too many uploads are going on. Try again later.",
   500: "The upload broke off, or the disk could not be written.",

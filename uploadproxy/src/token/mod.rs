@@ -25,7 +25,7 @@ pub struct UploadGrant {
 /// A reason why a token does not allow a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
-    #[error("there is no bearer token in the header Authorization")]
+    #[error("no bearer token in the header Authorization")]
     NoToken,
     #[error("the token is not valid: {0}")]
     Invalid(&'static str),
@@ -38,7 +38,7 @@ impl TokenError {
     /// does not say what is wrong with an invalid token.
     pub(crate) fn advice(self) -> &'static str {
         match self {
-            Self::NoToken => "there is no token: send the header \"Authorization: Bearer TOKEN\"\n",
+            Self::NoToken => "no token: send the header \"Authorization: Bearer TOKEN\"\n",
             Self::Invalid(_) => {
                 "the token has expired, or is not of this cluster: tokens are good for five minutes, ask for a new one\n"
             }
@@ -110,7 +110,7 @@ impl TokenVerifier {
     ) -> Result<UploadGrant, TokenError> {
         let token = authorization.and_then(bearer_token).ok_or(TokenError::NoToken)?;
         let decoded = jsonwebtoken::decode::<TokenClaims>(token, &self.key, &self.signature)
-            .map_err(|_| TokenError::Invalid("it is malformed, or nobody we trust has signed it"))?;
+            .map_err(|_| TokenError::Invalid("it is malformed, or not signed by a trusted key"))?;
         if decoded.header.crit.is_some() {
             // RFC 7515 §4.1.11: `crit` lists extensions that a verifier must understand, and this
             // one supports none.

@@ -5,11 +5,11 @@ use testkit::user_mistakes;
 
 pub(super) const UPLOADS: &[UserMistake] = user_mistakes! {
     "-T {files}/raw {url}/upload" =>
-        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+        400: "token", "no token", "send the header \"Authorization: Bearer TOKEN\"";
     "-T {files}/raw -H Authorization:Bearer {url}/upload" =>
-        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+        400: "token", "no token", "send the header \"Authorization: Bearer TOKEN\"";
     "-T {files}/raw -H Authorization:Basic{space}am9lOng= {url}/upload" =>
-        400: "token", "there is no token", "send the header \"Authorization: Bearer TOKEN\"";
+        400: "token", "no token", "send the header \"Authorization: Bearer TOKEN\"";
     "-T {files}/raw -H Authorization:Bearer{space}abc {url}/upload" =>
         401: "the token", "is not of this cluster", "ask for a new one";
     "-T {files}/raw -H Authorization:{expired} {url}/upload" =>

@@ -130,7 +130,7 @@ fn a_file_that_is_no_disk_costs_its_first_bytes(browser: BrowserKind) {
     std::fs::write(&image, zip).or_fail("the image");
     scene.upload(&relay.url(), &scene.token(), &image);
     let words = scene.wait_for_end("failed");
-    assert_eq!(words, "This file is no disk image. (415)");
+    assert_eq!(words, "This file is not a disk image. (415)");
     let said = scene.browser.find("#answer").text();
     assert!(said.contains("zip compression is not supported"), "{said}");
     assert!(relay.sent() < 2 * MIB, "{} bytes were sent", relay.sent());

@@ -106,7 +106,7 @@ enum HandshakeError {
     Bytes { received: usize, most: usize },
     #[error("it has come in more than {MAX_RECORDS} pieces")]
     Records,
-    #[error("it is no ClientHello")]
+    #[error("it is not a ClientHello")]
     NoHello,
     #[error("it speaks plain HTTP")]
     PlainHttp,
@@ -159,7 +159,8 @@ impl<S: AsyncRead + Unpin> HelloReader<S> {
                     Ok(())
                 });
             }
-            // Not when a record of the length that it seems to have is there: a short request for plain HTTP is much shorter.
+            // Checked before a whole record has arrived: a short request in plain HTTP is much
+            // shorter than the record length that its bytes seem to announce.
             if self.records == 0 && self.waiting.first().is_some_and(|kind| *kind != HANDSHAKE) {
                 return Poll::Ready(Err(HandshakeError::NoHello.into()));
             }

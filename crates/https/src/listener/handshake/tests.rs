@@ -74,10 +74,10 @@ async fn what_is_no_hello_or_too_long_is_refused() {
         [&[CLIENT_HELLO, 0, 0x0f, 0xf7][..], &[0; HELLO_BYTES - RECORD_HEADER - MESSAGE_HEADER]].concat();
     assert!(greeted(&record(&fit)).await.unwrap().is_ok(), "as long as it may be");
     for (sent, sentence) in [
-        (b"GET / HTTP/1.1\r\n".to_vec(), "it is no ClientHello"),
-        (vec![21, 3, 1, 0, 2, 1, 0], "it is no ClientHello"),
-        (record(&[2, 0, 0, 0]), "it is no ClientHello"),
-        ([record(&[1]), vec![23]].concat(), "it is no ClientHello"),
+        (b"GET / HTTP/1.1\r\n".to_vec(), "it is not a ClientHello"),
+        (vec![21, 3, 1, 0, 2, 1, 0], "it is not a ClientHello"),
+        (record(&[2, 0, 0, 0]), "it is not a ClientHello"),
+        ([record(&[1]), vec![23]].concat(), "it is not a ClientHello"),
         (record(&long), "4096 bytes have come, and more than 4096 are not waited for"),
         (in_records(&record(&long), 1), "it has come in more than 32 pieces"),
         (record(&[]).repeat(33), "it has come in more than 32 pieces"),
