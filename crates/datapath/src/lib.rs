@@ -1,5 +1,18 @@
 //! From arriving bytes to bytes on the disk: the stages of a transfer.
 //!
+//! ```
+//! use datapath::options::{PayloadKind, ReadOptions};
+//! use datapath::{Error, inspect::measure_image, source::Source};
+//!
+//! /// Returns the size of the disk in an image of any format and compression. Reads only the head
+//! /// if that contains the size.
+//! fn disk_bytes(source: &dyn Source) -> Result<u64, Error> {
+//!     measure_image(source, PayloadKind::default(), &ReadOptions::default())
+//! }
+//! ```
+//!
+//! The example `write_source` implements a source and writes a disk.
+//!
 //! ```text
 //! source ─► meter ─► digest ─► decode ───────► tar, OVA ─► format ──► target ─► verify ─► commit
 //! (async)  bytes    sha256…   gzip xz zstd …  one file    raw qcow2  file | block device

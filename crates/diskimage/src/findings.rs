@@ -25,7 +25,7 @@ pub struct Findings {
 
 impl Findings {
     /// Counts an error, and keeps its sentence unless the list is full.
-    pub(crate) fn add_error(&mut self, sentence: impl FnOnce() -> String) {
+    pub fn add_error(&mut self, sentence: impl FnOnce() -> String) {
         self.error_count += 1;
         if self.errors.len() < MAX_SENTENCES {
             self.errors.push(sentence());

@@ -41,7 +41,7 @@ pub struct HeadFacts {
 
 impl HeadFacts {
     /// Creates the facts of an image of `format` without special features.
-    pub(crate) fn new(format: Format, virtual_size: u64) -> Self {
+    pub fn new(format: Format, virtual_size: u64) -> Self {
         Self {
             format,
             virtual_size,
@@ -56,6 +56,12 @@ impl HeadFacts {
 }
 
 impl Image {
+    /// Creates an image from a layout whose header has been validated. For formats that this crate
+    /// does not read.
+    pub fn from_layout(layout: Box<dyn ImageLayout>) -> Self {
+        Self { layout }
+    }
+
     /// Returns the facts read from the head.
     pub fn head_facts(&self) -> HeadFacts {
         self.layout.head_facts().clone()

@@ -1,7 +1,7 @@
 //! The two interfaces that a format implements: [`ImageLayout`], the map of an image, and
 //! [`ImageCheck`], its consistency check. [`ImageStream`](crate::ImageStream),
 //! [`MapBuilder`](crate::MapBuilder) and [`ImageChecker`](crate::ImageChecker) do the rest in the
-//! same way for all formats.
+//! same way for all formats. The example `write_layout` adds a format from outside of this crate.
 
 use std::ops::Range;
 
@@ -9,12 +9,12 @@ use bytes::Bytes;
 
 use crate::findings::Findings;
 use crate::offsets::{Guest, Host};
-use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole, WantedRange};
+pub use crate::wanted_ranges::{LoadedTable, RangeBatch, RangeRole, WantedRange};
 use crate::{Error, HeadFacts};
 
 /// The order in which the image can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AccessOrder {
+pub enum AccessOrder {
     /// At any offset: every table is read before the data.
     Ranged {
         /// The end of the image.
@@ -25,7 +25,7 @@ pub(crate) enum AccessOrder {
 }
 
 /// The map of an image: where the guest's bytes are stored in it.
-pub(crate) trait ImageLayout: Send {
+pub trait ImageLayout: Send {
     /// Returns the consistency check for the image, which is `image_length` bytes long.
     fn into_check(self: Box<Self>, image_length: u64) -> Box<dyn ImageCheck>;
 
@@ -98,7 +98,7 @@ pub(crate) trait ImageLayout: Send {
 }
 
 /// The consistency check of an image, which compares its tables with each other.
-pub(crate) trait ImageCheck {
+pub trait ImageCheck {
     /// Adds the first tables to examine to `tables`. Memory for the state of the check is charged
     /// to `tables`.
     fn queue_first_tables(&mut self, findings: &mut Findings, tables: &mut RangeBatch) -> Result<(), Error>;

@@ -1,5 +1,18 @@
 //! Pure parsers of disk image formats: image bytes in, guest extents out.
 //!
+//! ```
+//! use diskimage::{Error, Format, HEAD_BYTES, Image};
+//!
+//! /// Returns the size of the disk in a qcow2 image, from the first bytes of the file.
+//! fn disk_bytes(file: &[u8]) -> Result<u64, Error> {
+//!     let head = &file[..file.len().min(HEAD_BYTES)];
+//!     Ok(Image::open(Format::Qcow2, head)?.head_facts().virtual_size)
+//! }
+//! assert!(disk_bytes(b"QFI\xfb, but not the rest of a header").is_err());
+//! ```
+//!
+//! The examples `convert_in_memory` and `write_layout` convert a whole image and add a format.
+//!
 //! There is no I/O, no async, no `unsafe` and no C codec here. The same state machine serves a
 //! body that arrives once, a source with random access, a fuzzer and a unit test. The crate never
 //! opens a second file: an image that refers to one is refused with an [`Error`] that names it.
@@ -15,7 +28,7 @@
 //!
 //! [`ImageChecker`] checks the consistency of an image without converting it.
 //!
-//! Each format is a module of its own that implements the internal trait `ImageLayout`. Offsets on
+//! Each format is a module of its own that implements the trait [`layout::ImageLayout`]. Offsets on
 //! the guest's disk and offsets in the image are two types, [`Guest`] and [`Host`].
 
 #![forbid(unsafe_code)]
@@ -29,7 +42,7 @@ mod findings;
 mod format;
 mod image;
 mod last_block_end;
-mod layout;
+pub mod layout;
 mod memory;
 mod offsets;
 mod open;

@@ -13,7 +13,7 @@ use crate::{Error, Format};
 
 /// The purpose of a wanted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RangeRole {
+pub enum RangeRole {
     /// Guest data, stored uncompressed.
     Data,
     /// Uncompressed guest data in a unit to which nothing else refers, according to the image.
@@ -39,25 +39,26 @@ impl RangeRole {
 
 /// A requested table that has arrived.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LoadedTable<'b> {
+pub struct LoadedTable<'b> {
     /// The kind of table, a number that the layout assigns.
-    pub(crate) kind: u8,
+    pub kind: u8,
     /// Offset of the table in the image.
-    pub(crate) host: Host,
+    pub host: Host,
     /// A number that the layout attached to its request, such as the index of the first entry.
-    pub(crate) note: u64,
-    pub(crate) bytes: &'b [u8],
+    pub note: u64,
+    /// The bytes of the table.
+    pub bytes: &'b [u8],
 }
 
 /// A range of the image that is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WantedRange {
+pub struct WantedRange {
     /// Offset of the first byte in the image.
-    pub(crate) host: Host,
+    pub host: Host,
     /// Length in bytes. Runs of data are cut at [`MAX_RUN`].
-    pub(crate) length: u32,
+    pub length: u32,
     /// The purpose of the bytes.
-    pub(crate) role: RangeRole,
+    pub role: RangeRole,
     /// For guest data, its offset on the disk. For a table, its [note](LoadedTable::note). Both
     /// share one field because a compressed image has a range for each cluster: an enum with data
     /// would take 32 bytes instead of 24.
@@ -105,10 +106,10 @@ const FIRST_VALUES: usize = 4;
 
 /// Collects the ranges that one table refers to, and merges neighbours.
 #[derive(Debug)]
-pub(crate) struct RangeBatch {
+pub struct RangeBatch {
     wants: Vec<WantedRange>,
     /// Bytes of the image whose refcounts have just become known.
-    pub(crate) counted: Range<Host>,
+    pub counted: Range<Host>,
     /// Bytes of memory that the batch may still take.
     room: u64,
     exceeded: bool,
@@ -138,7 +139,7 @@ impl RangeBatch {
 
     /// Charges `bytes` that a layout needs to remember something about the table itself. Returns
     /// false if the limit is exceeded; the layout must then not store it.
-    pub(crate) fn charge_bytes(&mut self, bytes: u64) -> bool {
+    pub fn charge_bytes(&mut self, bytes: u64) -> bool {
         match self.room.checked_sub(bytes) {
             Some(room) if !self.exceeded => {
                 self.room = room;
@@ -162,7 +163,7 @@ impl RangeBatch {
     /// Reserves memory for another value in a list of things remembered about tables. The list
     /// grows to twice its size, or by as much as the limit allows. Returns false if the limit is
     /// exceeded.
-    pub(crate) fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
+    pub fn make_room<T>(&mut self, list: &mut Vec<T>) -> bool {
         if list.len() < list.capacity() {
             return true;
         }
@@ -187,23 +188,23 @@ impl RangeBatch {
     }
 
     /// Adds guest data of at most [`MAX_RUN`] bytes.
-    pub(crate) fn push_data(&mut self, host: Host, length: u64, role: RangeRole, guest: Guest) {
+    pub fn push_data(&mut self, host: Host, length: u64, role: RangeRole, guest: Guest) {
         self.merge_or_push(host, length, role, guest.0);
     }
 
     /// Adds a range that is allocated but not read by the guest.
-    pub(crate) fn push_ignored(&mut self, host: Host, length: u64) {
+    pub fn push_ignored(&mut self, host: Host, length: u64) {
         self.merge_or_push(host, length, RangeRole::Ignored, 0);
     }
 
     /// Adds a table of the layout's `kind`. The loaded table carries the same `note`.
-    pub(crate) fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
+    pub fn push_table(&mut self, host: Host, length: u64, kind: u8, note: u64) {
         self.merge_or_push(host, length, RangeRole::Table(kind), note);
     }
 
     /// Adds a table of `length` bytes in parts, because it may be larger than the memory to spend
     /// on one table. The note of each part is the index of its first entry.
-    pub(crate) fn push_table_parts(&mut self, host: Host, length: u64, kind: u8, entry_bytes: u64) {
+    pub fn push_table_parts(&mut self, host: Host, length: u64, kind: u8, entry_bytes: u64) {
         for skip in (0..length).step_by(PART_BYTES) {
             let part = (length - skip).min(PART_BYTES as u64);
             self.push_table(host + skip, part, kind, skip / entry_bytes);

@@ -5,6 +5,12 @@
 //! may contain characters that move the cursor, begin a new line, are invisible, or reverse the
 //! order of the text after them ("Trojan Source", CVE-2021-42574). Such characters are shown as
 //! escapes of a Rust literal: `\n`, `\u{202e}`. Text of any script stays as it is.
+//!
+//! ```
+//! let name = "disk\u{202e}gpj.exe\n";
+//! assert_eq!(printable::escape_text(name), r"disk\u{202e}gpj.exe\n");
+//! assert_eq!(printable::escape_text("größe.qcow2"), "größe.qcow2");
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,14 @@
 //! The frame that all programs share: how a process starts, reads its settings, logs, stops and
 //! reports.
 //!
+//! ```
+//! use program::{names, quantity};
+//!
+//! assert_eq!(quantity::parse_bytes("1.5Gi")?, 3 << 29);
+//! assert!(names::is_label("my-disk") && !names::is_label("../my-disk"));
+//! # Ok::<(), quantity::QuantityError>(())
+//! ```
+//!
 //! ```text
 //!  main ─► program_mode ─┬─► command_line   a person: clap, `completions`, `man`, error messages
 //!                        └─► start          a pod: klog flags, log, signals

@@ -1,5 +1,14 @@
 //! Sources of images, one module for each kind, all behind [`datapath::source::Source`].
 //!
+//! ```
+//! use sources::{SourceLocation, SourceOptions};
+//!
+//! let location = SourceLocation::parse("https://example.org/disk.qcow2", SourceOptions::default())?;
+//! assert!(!location.is_local());
+//! assert!(SourceLocation::parse("gopher://example.org/disk", SourceOptions::default()).is_err());
+//! # Ok::<(), datapath::error::SourceError>(())
+//! ```
+//!
 //! ```text
 //!  command line ─► SourceLocation::parse ─┐
 //!  pod ──────────► SourceLocation ────────┴─► open_source(place, network) ─► Source
