@@ -70,8 +70,8 @@ impl UploadError {
     }
 }
 
-/// Returns advice for damaged bytes if the error's own text has none. Texts that upstream also has
-/// stay unchanged.
+/// Returns advice for damaged bytes if the error's own text contains no advice. Texts that upstream
+/// also has stay unchanged.
 fn way_out(error: &Error) -> Option<&'static str> {
     match error {
         Error::Decode(DecodeError::Truncated { .. } | DecodeError::Corrupt { .. }) => {

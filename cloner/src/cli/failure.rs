@@ -72,7 +72,7 @@ impl ClonerCommandError {
     }
 }
 
-/// What rustls, the system and hyper say of a connection that the server has closed.
+/// Texts of rustls, the system and hyper for a connection that the server has closed.
 const CONNECTION_ENDS: [&str; 5] =
     ["fatal alert", "Broken pipe", "reset by peer", "connection was not ready", "connection closed"];
 

@@ -228,7 +228,7 @@ pub(super) enum TokenFormat {
     Curl,
 }
 
-/// What is made.
+/// Options of the created volume.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Volume")]
 pub(super) struct VolumeArgs {

@@ -68,7 +68,8 @@ pub const FORMAT_VARIABLE: &str = "CDI_LOG_FORMAT";
 pub enum LogStyle {
     /// Lines for people.
     Text,
-    /// A JSON object a line, with the keys ts, level, caller and msg, and those of the event.
+    /// A JSON object a line, with the keys ts, level, caller and msg, and a key for each
+    /// field of the event.
     Json,
 }
 

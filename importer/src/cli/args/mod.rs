@@ -143,7 +143,7 @@ pub struct UnpackArgs {
     #[arg(value_hint = ValueHint::DirPath)]
     pub dir: PathBuf,
 
-    /// Replace existing files, for example those of an earlier attempt that was killed
+    /// Replace existing files, for example after an attempt that was killed
     #[arg(long, help_heading = "Target")]
     pub overwrite: bool,
 
@@ -179,7 +179,7 @@ pub struct RunArgs {
     /// The program
     pub program: PathBuf,
 
-    /// Its arguments
+    /// Arguments of the program
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     pub arguments: Vec<OsString>,
 }

@@ -11,7 +11,7 @@ use sources::RetryPolicy;
 use sources::scheme::listed_schemes;
 use volume::limits::TransferLimits;
 
-/// What to read and how: shared by the subcommands.
+/// Options of the source, which several subcommands share.
 #[derive(Debug, Args)]
 pub struct SourceArgs {
     /// URL, path, or `-`.
