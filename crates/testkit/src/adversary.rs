@@ -1,4 +1,5 @@
-//! An HTTP server whose every answer a test makes up, for engines and hypervisors that mean harm.
+//! An HTTP server whose every response is chosen by the test. It stands in for hostile engines and
+//! hypervisors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,60 +15,60 @@ use crate::fail::OrFail;
 use crate::serving::{self, ScriptedServer};
 use crate::wire::{self, Request, Stream};
 
-/// Longest body of a request that is read.
+/// Longest request body that is read.
 const BODY_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// Headers besides those that frame the body.
+    /// Headers, without those that frame the body.
     pub headers: Vec<(String, String)>,
-    /// The part that follows.
+    /// The body.
     pub body: Body,
 }
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug, Clone)]
 pub enum Body {
-    /// These bytes, with their length.
+    /// These bytes, with a `Content-Length`.
     Whole(Bytes),
-    /// These bytes in one chunk, and then the end.
+    /// These bytes in one chunk, followed by the last chunk.
     Chunked(Bytes),
-    /// These bytes as a chunk, again and again, with this pause between them.
+    /// These bytes as a chunk, repeated without end, with this pause between the chunks.
     Endless(Bytes, Duration),
-    /// Not even a head: the connection stays open.
+    /// No response at all, not even a head. The connection stays open.
     Silence,
 }
 
 impl Reply {
-    /// 200 with this body.
+    /// A response of status 200 with this body.
     pub fn of(body: impl Into<Bytes>) -> Self {
         Self::status(200, body)
     }
 
-    /// This status with this body.
+    /// A response of this status with this body.
     pub fn status(status: u16, body: impl Into<Bytes>) -> Self {
         Self { status, headers: Vec::new(), body: Body::Whole(body.into()) }
     }
 
-    /// 200 with this body, without its length.
+    /// A response of status 200 whose body is chunked.
     pub fn chunked(body: impl Into<Bytes>) -> Self {
         Self { body: Body::Chunked(body.into()), ..Self::of("") }
     }
 
-    /// 200 with a body that never ends.
+    /// A response of status 200 with a body that never ends.
     pub fn endless(piece: impl Into<Bytes>, pause: Duration) -> Self {
         Self { body: Body::Endless(piece.into(), pause), ..Self::of("") }
     }
 
-    /// No answer.
+    /// No response.
     pub fn silence() -> Self {
         Self { body: Body::Silence, ..Self::of("") }
     }
 
-    /// With one more header.
+    /// Adds a header.
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
         self.headers.push((name.to_owned(), value.into()));
         self
@@ -89,7 +90,7 @@ impl Shared {
     }
 }
 
-/// A running server on a loopback port of its own; stops when dropped.
+/// A running server on a free loopback port. It stops when dropped.
 pub struct Adversary {
     scheme: &'static str,
     shared: Arc<Shared>,
@@ -97,12 +98,13 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// Answers each request (and its body) with what `answer` makes of it.
+    /// Starts a server that responds to each request with what `answer` returns for the request
+    /// and its body.
     pub fn start(answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static) -> Self {
         Self::spawn(Box::new(answer), None)
     }
 
-    /// The same over HTTPS (see [`crate::certs`]).
+    /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]).
     pub fn start_tls(
         answer: impl Fn(&Request, &str) -> Reply + Send + Sync + 'static,
         tls: Arc<rustls::ServerConfig>,
@@ -128,7 +130,7 @@ impl Adversary {
         format!("{}://{}{path}", self.scheme, self.address())
     }
 
-    /// Every request so far with its body, in order of arrival.
+    /// Every request received so far, with its body, in order of arrival.
     pub fn requests(&self) -> Vec<(Request, String)> {
         let seen = self.shared.seen.lock();
         seen.unwrap_or_else(PoisonError::into_inner).clone()
@@ -136,7 +138,8 @@ impl Adversary {
 }
 
 async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> io::Result<()> {
-    // Head and body are written apart: without this the client waits 40 ms for each answer.
+    // Head and body are written separately: with Nagle's algorithm the client would wait 40 ms for
+    // each response.
     tcp.set_nodelay(true)?;
     let mut stream = serving::accept(shared.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {

@@ -1,25 +1,27 @@
-//! Small files that ask for much: memory above all. What they stand for is told where each is made.
+//! Small files that demand large resources, above all memory. The function that makes a file
+//! explains what it attacks.
 
 use crate::tools;
 
-/// A file that asks for too much.
+/// A file that demands too much.
 pub struct Bomb {
-    /// The size that it asks for.
+    /// Names what the file demands.
     pub name: &'static str,
     /// The file.
     pub bytes: Vec<u8>,
-    /// True if it is large by itself: its effect is that of an image which is not compressed.
+    /// True if the file itself is large, so that it attacks only as an uncompressed image.
     pub is_large: bool,
-    /// A part of the sentence with which it is refused where there are 256 MiB.
+    /// A part of the error message with which the file is refused if 256 MiB of memory are
+    /// available.
     pub refused: &'static str,
 }
 
 const MIB: usize = 1 << 20;
 
-/// The logarithm of the largest window that `zstd` takes without being told to: 128 MiB.
+/// The logarithm of the largest window that `zstd` accepts by default: 128 MiB.
 const LONG: u32 = 27;
 
-/// All of them.
+/// Returns all files.
 pub fn all() -> Vec<Bomb> {
     let bomb = |name, bytes| Bomb { name, bytes, is_large: false, refused: " bytes of memory" };
     vec![
@@ -30,7 +32,7 @@ pub fn all() -> Vec<Bomb> {
         bomb("a map alone, as it comes", packed(&compressed_map(9 << 20))),
         bomb("a map of short runs", packed(&alternating_map(9 << 20))),
         Bomb {
-            // It fits: 32 MiB, and three times that for what it refers to.
+            // This one fits into the memory: 32 MiB, and three times that for the L2 tables.
             refused: "truncated: an L2 table",
             ..bomb("an L1 table of the largest size", packed(&large_l1()))
         },
@@ -40,15 +42,15 @@ pub fn all() -> Vec<Bomb> {
     ]
 }
 
-/// Files that take as much of the `available` bytes for an image as each can, and some that ask
-/// for more. All of them are refused: what is not too large is cut short.
+/// Returns files that use as much of the `available` bytes for an image as they can, and some that
+/// demand more. All of them are refused, since those that fit are truncated.
 pub fn to_the_brim(available: usize) -> Vec<Bomb> {
     const ENTRY: usize = 24;
     let bomb = |name, mut bytes: Vec<u8>, is_cut: bool| {
         bytes.truncate(bytes.len() - if is_cut { 4 } else { 0 });
         Bomb { name, bytes, is_large: false, refused: "" }
     };
-    // What a layer takes beside its window or dictionary.
+    // Subtracts what a decoder needs besides its window or dictionary.
     let room = available - 3 * MIB;
     let mut left = room;
     let logs: Vec<u32> = (20..=27)
@@ -81,14 +83,14 @@ fn packed(bytes: &[u8]) -> Vec<u8> {
     tools::filter("zstd", ["-c", "-q", "-3"], bytes)
 }
 
-/// A layer of zstd with a window of 2^`log` bytes.
+/// A zstd layer with a window of 2^`log` bytes.
 fn long(log: u32, bytes: &[u8]) -> Vec<u8> {
     tools::filter("zstd", ["-c", "-q", "-1", &format!("--long={log}")], bytes)
 }
 
-/// Layers of zstd with windows of these sizes, the outermost first. A skippable frame of 150 MiB
-/// follows each frame but the outermost: while it passes, the window of its own layer looks
-/// unused, and those around it fill up.
+/// Nested zstd layers with windows of these sizes, the outermost first. A skippable frame of 150
+/// MiB follows each frame except the outermost. While it is skipped, the window of its own layer
+/// looks unused, and the windows of the layers around it fill up.
 fn windows(logs: &[u32], content: Vec<u8>) -> Vec<u8> {
     const SKIPPED: usize = 150 * MIB;
     let mut bytes = content;
@@ -103,26 +105,26 @@ fn windows(logs: &[u32], content: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// 64 MiB of dictionary between two windows of 128 MiB, all of them used.
+/// A dictionary of 64 MiB between two windows of 128 MiB, all of which are filled.
 fn window_dictionary_window() -> Vec<u8> {
     let inner = long(LONG, &vec![0; 150 * MIB]);
     let inner = [inner, b"\x50\x2A\x4D\x18\0\0\xC0\x08".to_vec(), vec![0; 140 * MIB]].concat();
     let middle = tools::filter("xz", ["-c", "-q", "-T1", "--lzma2=preset=0,dict=64MiB"], &inner);
     let mut outer = long(LONG, &middle);
-    // A pod takes nothing for an image that is shorter than a header.
+    // Padding: an image shorter than a header gets no memory at all.
     outer.extend(0x184D_2A50_u32.to_le_bytes());
     outer.extend(512_u32.to_le_bytes());
     outer.resize(outer.len() + 512, 0);
     outer
 }
 
-/// The smallest clusters: disks of a few GiB have millions of them.
+/// The smallest cluster size. Disks of a few GiB then have millions of clusters.
 const CLUSTER_BITS: u32 = 9;
 const CLUSTER: usize = 1 << CLUSTER_BITS;
 const ENTRIES: usize = CLUSTER / 8;
 
-/// A qcow2 head without refcounts that help, with an L1 table of `tables` L2 tables behind it, which `entry` fills: its
-/// argument is the number of the guest's cluster.
+/// A qcow2 image without usable refcounts. Its L1 table lists `tables` L2 tables, whose entries
+/// are returned by `entry`, called with the number of the guest's cluster.
 fn qcow2(tables: usize, entry: impl Fn(usize) -> u64) -> Vec<u8> {
     let l1_clusters = (tables * 8).div_ceil(CLUSTER);
     let first_table = 1 + l1_clusters;
@@ -138,14 +140,14 @@ fn qcow2(tables: usize, entry: impl Fn(usize) -> u64) -> Vec<u8> {
     image
 }
 
-/// Version 3, dirty: the refcounts are not to be looked at.
+/// A qcow2 header of version 3 with the dirty flag, so that readers ignore the refcounts.
 fn head(image: &mut [u8], cluster_bits: u32, virtual_size: u64, l1_entries: usize, l1_offset: u64) {
     put(image, 0, b"QFI\xfb\0\0\0\x03");
     put_be32(image, 20, cluster_bits);
     put_be64(image, 24, virtual_size);
     put_be32(image, 36, u32::try_from(l1_entries).unwrap_or(u32::MAX));
     put_be64(image, 40, l1_offset);
-    // The refcount table has to be somewhere.
+    // The header must state some position of a refcount table.
     put_be64(image, 48, 1 << cluster_bits);
     put_be32(image, 56, 1);
     put_be64(image, 72, 1);
@@ -165,8 +167,9 @@ fn put_be64(image: &mut [u8], at: usize, value: u64) {
     put(image, at, &value.to_be_bytes());
 }
 
-/// Every cluster of the guest is the same compressed one, far behind: 24 bytes of memory for 8 of the image, which are the same
-/// 8 again and again.
+/// An image in which every guest cluster maps to the same compressed cluster, far after the
+/// tables. Each L2 entry of 8 bytes costs 24 bytes of memory. All entries are equal, so they
+/// compress well.
 fn compressed_map(clusters: usize) -> Vec<u8> {
     let tables = clusters / ENTRIES;
     let behind = (tables as u64 + 100) << CLUSTER_BITS;
@@ -175,15 +178,16 @@ fn compressed_map(clusters: usize) -> Vec<u8> {
     image
 }
 
-/// The guest's clusters are five of the image in turn, always the next but one: no run is longer than one.
+/// An image whose guest clusters map to five clusters in turn, each time to the next but one, so
+/// that no run is longer than one cluster.
 fn alternating_map(clusters: usize) -> Vec<u8> {
     let tables = clusters / ENTRIES;
-    // They do not come: to write them all would take time, and no more memory.
+    // The data clusters are missing: writing them would take time and no more memory.
     let behind = (tables as u64 + 100_000) << CLUSTER_BITS;
     qcow2(tables, |cluster| (behind + ((cluster as u64 * 2 % 5) << CLUSTER_BITS)) | 1 << 63)
 }
 
-/// 4 Mi L2 tables, each of them elsewhere, in clusters of 512 bytes.
+/// An image with 4 Mi scattered L2 tables, in clusters of 512 bytes.
 fn large_l1() -> Vec<u8> {
     const TABLES: usize = 4 << 20;
     let l1 = 1024_usize;
@@ -197,7 +201,8 @@ fn large_l1() -> Vec<u8> {
     image
 }
 
-/// A disk of zeros in front of its tables, in the smallest clusters: each of them waits.
+/// A disk of zeros before its tables, in the smallest clusters. Each cluster has to wait for the
+/// tables.
 fn waiting_zeros() -> Vec<u8> {
     let l1_at = 800 * MIB;
     let mut image = vec![0; l1_at + 512];
@@ -205,7 +210,8 @@ fn waiting_zeros() -> Vec<u8> {
     image
 }
 
-/// The same with data that is no zeros, and no room for it on the target but behind the disk.
+/// Like [`waiting_zeros`], with data that is not zero and can be parked only beyond the end of the
+/// disk.
 fn waiting_data() -> Vec<u8> {
     let l1_at = 640 * MIB;
     let mut image = vec![0x55; l1_at + 512];
@@ -214,14 +220,16 @@ fn waiting_data() -> Vec<u8> {
     image
 }
 
-/// A VDI whose ten million blocks are all the first one, which does not come: 24 bytes of memory for 4 of the image.
+/// A VDI image whose ten million blocks all map to the first one, which is missing. Each map entry
+/// of 4 bytes costs 24 bytes of memory.
 fn block_map() -> Vec<u8> {
     const BLOCKS: u32 = 10 << 20;
     let map_at = 512_u32;
     let data_at = (map_at + BLOCKS * 4).next_multiple_of(1 << 20);
     let mut image = vec![0; data_at as usize];
     put(&mut image, 0, b"<<< Oracle VM VirtualBox Disk Image >>>\n");
-    // `VDICore.h`: signature, version, size of the header, dynamic, places, sectors, blocks.
+    // `VDICore.h`: signature, version, header size, dynamic image, offsets, sector size, block
+    // size, block counts.
     for (at, value) in [
         (0x40, 0xbeda_107f),
         (0x44, 0x0001_0001),
@@ -237,7 +245,7 @@ fn block_map() -> Vec<u8> {
         put(&mut image, at, &value.to_le_bytes());
     }
     put(&mut image, 0x170, &(u64::from(BLOCKS) << 20).to_le_bytes());
-    // The identity of the image must not be zero.
+    // The UUID of the image must not be zero.
     put(&mut image, 0x188, &[7; 16]);
     image
 }

@@ -1,4 +1,5 @@
-//! Headless browsers, driven by the commands of W3C WebDriver (<https://www.w3.org/TR/webdriver2/>).
+//! Headless browsers, driven by the commands of W3C WebDriver
+//! (<https://www.w3.org/TR/webdriver2/>).
 
 use std::io;
 use std::process::Child;
@@ -15,32 +16,36 @@ use crate::wait;
 mod chromium;
 mod firefox;
 
-/// Time that a browser may take to listen, and for one command; the first one starts Chromium.
+/// Time limit for a browser to start listening, and for each command. The first command starts
+/// Chromium.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The key of an element's name in JSON (WebDriver §12, "web element identifier").
+/// The key under which WebDriver returns an element's identifier (WebDriver §12, "web element
+/// identifier").
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// The browsers in which the page is tested.
+/// The browsers in which the upload page is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BrowserKind {
-    /// Chromium, by chromedriver.
+    /// Chromium, through chromedriver.
     Chromium,
-    /// Firefox, by Marionette.
+    /// Firefox, through Marionette.
     Firefox,
 }
 
-/// A browser with one window and a profile of its own. It trusts every certificate, and ends when it is dropped.
+/// A browser with one window and a profile of its own. It trusts every certificate and is killed
+/// when dropped.
 pub struct Browser {
     session: Box<dyn BrowserSession>,
 }
 
 /// A session with a running browser.
 trait BrowserSession {
-    /// Sends a command by its name in WebDriver, less the spaces, and returns its result. `id` in the parameters is an element.
+    /// Sends the WebDriver command `name`, spelled without spaces, and returns its result. The
+    /// parameter `id` names an element.
     fn command(&self, name: &str, parameters: &Value) -> io::Result<Value>;
 
-    /// The messages that came since the last call.
+    /// The log messages since the last call.
     fn log(&self) -> io::Result<Vec<String>>;
 }
 
@@ -61,20 +66,22 @@ impl Browser {
         self.command("Navigate", &json!({ "url": url }));
     }
 
-    /// The first element that the CSS selector matches.
+    /// Returns the first element that the CSS selector matches.
     #[track_caller]
     pub fn find(&self, css: &str) -> Element<'_> {
         let found = self.command("FindElement", &json!({ "using": "css selector", "value": css }));
         Element { browser: self, id: text(&found[ELEMENT]) }
     }
 
-    /// The value that the body of a function returns which is called with these arguments in the page. A promise is waited for.
+    /// Runs `script` as the body of a function in the page and returns its result. A returned
+    /// promise is awaited.
     #[track_caller]
     pub fn run(&self, script: &str, arguments: &[Value]) -> Value {
         self.command("ExecuteScript", &json!({ "script": script, "args": arguments }))
     }
 
-    /// Looks until `probe` finds something. Fails the test with `what` and the page's text after `patience`.
+    /// Polls `probe` until it returns something. After `patience` the test fails with `what` and
+    /// the page's text.
     #[track_caller]
     pub fn wait_for<T>(
         &self,
@@ -87,7 +94,7 @@ impl Browser {
         wait::find(patience, complaint, || probe(self))
     }
 
-    /// Waits until the text of the element has `needle` in it, and returns the text.
+    /// Waits until the text of the element contains `needle`, and returns the text.
     #[track_caller]
     pub fn wait_for_text(&self, css: &str, needle: &str, patience: Duration) -> String {
         let element = self.find(css);
@@ -96,8 +103,8 @@ impl Browser {
         })
     }
 
-    /// The browser's complaints about pages since the last call: errors of scripts, violations of the policy, and in Chromium files that
-    /// are missing and messages of scripts.
+    /// The browser's messages about pages since the last call: script errors and policy
+    /// violations. Chromium also reports missing files and the scripts' own messages.
     #[track_caller]
     pub fn log(&self) -> Vec<String> {
         self.session.log().or_fail("the log")
@@ -109,7 +116,7 @@ impl Browser {
     }
 }
 
-/// A process with a group of its own, which ends when this is dropped.
+/// A browser process in its own process group, which is killed when this is dropped.
 struct BrowserProcess(Child);
 
 impl Drop for BrowserProcess {
@@ -119,44 +126,44 @@ impl Drop for BrowserProcess {
     }
 }
 
-/// An element of the page that is open.
+/// An element of the open page.
 pub struct Element<'b> {
     browser: &'b Browser,
     id: String,
 }
 
 impl Element<'_> {
-    /// Clicks it.
+    /// Clicks the element.
     #[track_caller]
     pub fn click(&self) {
         self.command("ElementClick", &json!({ "id": self.id }));
     }
 
-    /// Types into it, or chooses the file of this path.
+    /// Types into the element, or selects the file with this path in a file input.
     #[track_caller]
     pub fn send_keys(&self, keys: &str) {
         self.command("ElementSendKeys", &json!({ "id": self.id, "text": keys }));
     }
 
-    /// Empties a field.
+    /// Empties an input field.
     #[track_caller]
     pub fn clear(&self) {
         self.command("ElementClear", &json!({ "id": self.id }));
     }
 
-    /// Its text as it is seen: nothing while it is hidden.
+    /// The visible text of the element; empty while it is hidden.
     #[track_caller]
     pub fn text(&self) -> String {
         text(&self.command("GetElementText", &json!({ "id": self.id })))
     }
 
-    /// A property of its object in the page.
+    /// A property of the element's DOM object.
     #[track_caller]
     pub fn property(&self, name: &str) -> Value {
         self.command("GetElementProperty", &json!({ "id": self.id, "name": name }))
     }
 
-    /// An attribute of its tag.
+    /// An attribute of the element.
     #[track_caller]
     pub fn attribute(&self, name: &str) -> Option<String> {
         let value = self.command("GetElementAttribute", &json!({ "id": self.id, "name": name }));
@@ -178,16 +185,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_seen_and_touched_in_chromium() {
-        see_and_touch(BrowserKind::Chromium);
+    fn a_page_can_be_read_and_operated_in_chromium() {
+        read_and_operate(BrowserKind::Chromium);
     }
 
     #[test]
-    fn a_page_is_seen_and_touched_in_firefox() {
-        see_and_touch(BrowserKind::Firefox);
+    fn a_page_can_be_read_and_operated_in_firefox() {
+        read_and_operate(BrowserKind::Firefox);
     }
 
-    fn see_and_touch(kind: BrowserKind) {
+    fn read_and_operate(kind: BrowserKind) {
         let browser = Browser::start(kind);
         browser.open(
             "data:text/html,<!doctype html><input id=in><input id=file type=file><p id=out title=words></p><script>\

@@ -1,4 +1,4 @@
-//! One check over many cases, on all cores, with every failing case in the message of the test.
+//! Runs one check on many cases, on all cores, and lists the failing cases in the test's message.
 
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,10 +6,11 @@ use std::sync::Mutex;
 
 use crate::fail::OrFail;
 
-/// Failures that are shown in full; a broken stage fails hundreds of cases for one reason.
+/// Number of failures shown: a broken stage fails hundreds of cases for the same reason.
 const SHOWN: usize = 12;
 
-/// Runs `check` on every case. Fails the test if it panics on any, after all cases have run.
+/// Runs `check` on every case. After all cases have run, fails the test if `check` panicked for
+/// any of them.
 #[track_caller]
 pub fn check_all<C: Display + Send>(
     cases: impl IntoIterator<Item = C, IntoIter: Send>,
@@ -19,7 +20,8 @@ pub fn check_all<C: Display + Send>(
     check_all_by(workers, cases, check);
 }
 
-/// The same with this number of cases at once: more than cores where they wait.
+/// Like [`check_all`], with this number of cases at a time. Checks that mostly wait can use more
+/// than there are cores.
 #[track_caller]
 pub fn check_all_by<C: Display + Send>(
     workers: usize,
@@ -47,7 +49,7 @@ pub fn check_all_by<C: Display + Send>(
     assert!(failures.is_empty(), "{} cases failed:\n\n{shown}", failures.len());
 }
 
-/// The words of a panic.
+/// The message of a panic.
 fn sentence(payload: &(dyn std::any::Any + Send)) -> &str {
     let literal = payload.downcast_ref::<&str>().copied();
     literal.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panicked")

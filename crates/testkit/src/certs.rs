@@ -1,4 +1,4 @@
-//! A certificate authority of one's own and certificates for servers on loopback.
+//! A private certificate authority, and certificates for servers on loopback.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{CipherSuite, ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 
-/// A mistake while certificates are made; tests just print it.
+/// An error while making certificates. Tests only print it.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// A name that never resolves (RFC 6761 §6.4), for servers that are reached through a proxy.
+/// A name that never resolves (RFC 6761 §6.4), for servers that are reached only through a proxy.
 pub const PROXIED_NAME: &str = "origin.invalid";
 
-/// The kind of a key.
+/// The type of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyKind {
     /// P-256.
     Ecdsa,
-    /// 2048 bits: what CDI's controller makes.
+    /// RSA with 2048 bits, as CDI's controller makes it.
     Rsa,
 }
 
@@ -54,16 +54,16 @@ impl Identity {
     }
 }
 
-/// The offer of a client in the handshake; without anything, that of rustls.
+/// What a client offers in the handshake. Unset fields keep the defaults of rustls.
 #[derive(Default)]
 pub struct Offer<'a> {
     /// The certificate of the client.
     pub identity: Option<&'a Identity>,
-    /// The only version.
+    /// The only TLS version offered.
     pub version: Option<&'static SupportedProtocolVersion>,
-    /// The only cipher suite.
+    /// The only cipher suite offered.
     pub cipher_suite: Option<CipherSuite>,
-    /// Protocols for ALPN.
+    /// Protocols offered by ALPN.
     pub protocols: &'a [&'a str],
 }
 
@@ -76,7 +76,8 @@ impl Authority {
     /// Makes a key and a self-signed CA certificate.
     pub fn new() -> Result<Self, Error> {
         let mut params = CertificateParams::new(Vec::new())?;
-        // Not the name that leaves get by default: OpenSSL takes a leaf of that name for its own issuer.
+        // A name of its own: rcgen gives leaf certificates a default name, and OpenSSL would take
+        // a leaf with the same name for its own issuer.
         params.distinguished_name.push(DnType::CommonName, "testkit authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -84,37 +85,37 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// The CA certificate as PEM, for a certificate directory.
+    /// The CA certificate as PEM.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// A certificate and its key as PEM for loopback and [`PROXIED_NAME`].
+    /// A certificate for loopback and [`PROXIED_NAME`], and its key, both as PEM.
     pub fn leaf_pem(&self) -> Result<(String, String), Error> {
         let key = KeyPair::generate()?;
         let leaf = loopback_params()?.signed_by(&key, &self.issuer)?;
         Ok((leaf.pem(), key.serialize_pem()))
     }
 
-    /// A server's certificate for loopback and [`PROXIED_NAME`].
+    /// A server certificate for loopback and [`PROXIED_NAME`].
     pub fn server(&self, kind: KeyKind) -> Result<Identity, Error> {
         self.server_named(&[], kind)
     }
 
-    /// A server's certificate for loopback, [`PROXIED_NAME`] and `names`.
+    /// A server certificate for loopback, [`PROXIED_NAME`] and `names`.
     pub fn server_named(&self, names: &[String], kind: KeyKind) -> Result<Identity, Error> {
         let mut params = loopback_params()?;
         params.subject_alt_names.extend(CertificateParams::new(names)?.subject_alt_names);
         self.issue(&params, kind)
     }
 
-    /// The certificate of a server for `names` alone, and not for loopback.
+    /// A server certificate for `names` only, not for loopback.
     pub fn server_of(&self, names: &[&str]) -> Result<Identity, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         self.issue(&CertificateParams::new(names)?, KeyKind::Ecdsa)
     }
 
-    /// The certificate of a server for loopback that was valid until the end of 2020.
+    /// A server certificate for loopback that expired at the end of 2020.
     pub fn expired_server(&self) -> Result<Identity, Error> {
         let mut params = loopback_params()?;
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
@@ -122,7 +123,7 @@ impl Authority {
         self.issue(&params, KeyKind::Ecdsa)
     }
 
-    /// A client's certificate with this common name, of any length.
+    /// A client certificate with this common name, which may have any length.
     pub fn client(&self, common_name: &str, kind: KeyKind) -> Result<Identity, Error> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.distinguished_name.push(DnType::CommonName, common_name);
@@ -136,7 +137,7 @@ impl Authority {
         Ok(Identity { certificate: leaf.der().clone(), certificate_pem: leaf.pem(), key })
     }
 
-    /// A client that trusts this authority and no other, and makes the offer.
+    /// The configuration of a client that trusts only this authority and makes this offer.
     pub fn client_config_for(&self, offer: &Offer<'_>) -> Result<Arc<ClientConfig>, Error> {
         let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         if let Some(only) = offer.cipher_suite {
@@ -158,12 +159,13 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// A server for loopback and [`PROXIED_NAME`] with a fresh certificate.
+    /// The configuration of a server for loopback and [`PROXIED_NAME`], with a fresh certificate.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, Error> {
         self.server_config_for(&[])
     }
 
-    /// The same, also for `names`.
+    /// Like [`server_config`](Self::server_config), with a certificate that is also valid for
+    /// `names`.
     pub fn server_config_for(&self, names: &[&str]) -> Result<Arc<ServerConfig>, Error> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let server = self.server_named(&names, KeyKind::Ecdsa)?;
@@ -174,7 +176,8 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// A server with this certificate that takes no client without one of this authority.
+    /// The configuration of a server with this certificate that requires a client certificate of
+    /// this authority.
     pub fn mutual_config(&self, server: &Identity) -> Result<Arc<ServerConfig>, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
@@ -186,7 +189,7 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
-    /// A client that trusts this authority and no other.
+    /// The configuration of a client that trusts only this authority.
     pub fn client_config(&self) -> Result<Arc<ClientConfig>, Error> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone())?;
@@ -194,7 +197,8 @@ impl Authority {
     }
 }
 
-/// A client that trusts no server: for plain HTTP, and for the failure of TLS.
+/// The configuration of a client that trusts no server, for plain HTTP and for handshakes that
+/// must fail.
 pub fn distrustful_client_config() -> Result<Arc<ClientConfig>, Error> {
     client_config(RootCertStore::empty())
 }

@@ -1,6 +1,8 @@
-//! Control groups: programs in less memory than the machine has, on slower disks.
+//! Control groups: run programs with less memory than the machine has, with slower disks, or with
+//! few threads.
 //!
-//! Both versions of the kernel's interface serve. Version 1 has a folder for each controller, version 2 one for all.
+//! Both versions of the kernel's interface are supported. Version 1 has a folder for each
+//! controller, version 2 one for all of them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,25 +15,27 @@ use crate::process::{Finished, Program};
 
 const ROOT: &str = "/sys/fs/cgroup";
 
-/// Time between two looks at a running program's page cache.
+/// Interval at which the page cache of a running program is checked.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Names of one version. Kernel documentation: `cgroup-v1/{memory,blkio-controller}.rst`, `cgroup-v2.rst`.
+/// The file names of one version of the interface (kernel documentation:
+/// `cgroup-v1/{memory,blkio-controller}.rst`, `cgroup-v2.rst`).
 struct Interface {
     memory: &'static str,
     io: &'static str,
     limit: &'static str,
-    /// Absent from kernels that have no swap.
+    /// Missing if the kernel has no swap.
     swap: &'static str,
-    /// The value that leaves nothing to swap, for a limit: version 1 counts memory and swap together.
+    /// Returns the value that forbids swap for a given memory limit: version 1 limits the sum of
+    /// memory and swap.
     no_swap: fn(u64) -> u64,
     peak: &'static str,
-    /// Has the line `oom_kill`.
+    /// The file with the line `oom_kill`.
     events: &'static str,
-    /// Lines of `memory.stat`, of the group itself.
+    /// Lines of `memory.stat` about the group itself.
     dirty: [&'static str; 2],
     writes: &'static str,
-    /// A limit for the device with these numbers.
+    /// Formats a write limit for the device with these numbers.
     write_limit: fn(&str, u64) -> String,
 }
 
@@ -61,24 +65,25 @@ const V2: Interface = Interface {
     write_limit: |device, rate| format!("{device} wbps={rate}"),
 };
 
-/// A group whose programs share a limit of memory, their page cache included, and have no swap. Gone when dropped.
+/// A group whose programs share a memory limit, which includes their page cache, and get no swap.
+/// It is removed when dropped.
 pub struct MemoryCgroup {
     interface: &'static Interface,
     memory: PathBuf,
-    /// Throttles writes; the same folder in version 2.
+    /// The group that limits writes. In version 2 it is the same folder.
     io: Option<PathBuf>,
 }
 
-/// The end of a program in a group.
+/// The result of a program that ran in a group.
 pub struct InGroup {
-    /// Its end.
+    /// How the program ended.
     pub finished: Finished,
-    /// The most bytes of its page cache that were not on the disk at once, as far as that was seen from outside.
+    /// The largest amount of dirty page cache seen while the program ran.
     pub most_dirty_bytes: u64,
 }
 
 impl MemoryCgroup {
-    /// A group of its own, limited to `limit_bytes`. Needs root, and one of the two interfaces.
+    /// Makes a group limited to `limit_bytes`. Needs root, and one of the two interfaces.
     pub fn new(limit_bytes: u64) -> Self {
         let interface = interface();
         let memory = create(interface.memory);
@@ -90,7 +95,7 @@ impl MemoryCgroup {
         Self { interface, memory, io: None }
     }
 
-    /// Slows down what the group's programs write to the block device `device`.
+    /// Limits how fast the group's programs write to the block device `device`.
     pub fn limit_writes(mut self, device: &Path, bytes_per_second: u64) -> Self {
         let device = fs::metadata(device).or_fail(device.display()).rdev();
         let numbers = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
@@ -104,12 +109,12 @@ impl MemoryCgroup {
         self
     }
 
-    /// `program`, to be run in the group; what wraps it already stays outside.
+    /// Returns `program` changed to run in the group. Programs that already wrap it stay outside.
     pub fn wrap(&self, program: Program) -> Program {
         enter(program, self.folders())
     }
 
-    /// Runs `program` in the group; what wraps it already stays outside.
+    /// Runs `program` in the group. Programs that already wrap it stay outside.
     pub fn run(&self, program: Program) -> InGroup {
         let program = self.wrap(program);
         let mut most_dirty_bytes = 0;
@@ -127,20 +132,20 @@ impl MemoryCgroup {
         }
     }
 
-    /// The most memory that was ever in use, page cache included.
+    /// The highest memory use so far, including the page cache.
     pub fn peak_bytes(&self) -> u64 {
         let file = self.memory.join(self.interface.peak);
         let peak = fs::read_to_string(&file).or_fail(file.display());
         peak.trim().parse().or_fail(file.display())
     }
 
-    /// Bytes in the page cache that are not on the disk yet, now.
+    /// Bytes in the page cache that are not on the disk yet.
     fn dirty_bytes(&self) -> u64 {
         let stat = self.memory.join("memory.stat");
         self.interface.dirty.map(|name| number(&stat, name)).iter().sum()
     }
 
-    /// Programs that the kernel ended because there was no memory left.
+    /// Number of programs that the kernel killed for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         number(&self.memory.join(self.interface.events), "oom_kill")
     }
@@ -163,11 +168,12 @@ impl Drop for MemoryCgroup {
     }
 }
 
-/// A group whose programs share a limit of processes, which counts threads. Gone when dropped.
+/// A group whose programs share a limit on processes, in which threads count too. It is removed
+/// when dropped.
 pub struct PidsCgroup(PathBuf);
 
 impl PidsCgroup {
-    /// A group of its own without a limit. Needs root.
+    /// Makes a group without a limit. Needs root.
     pub fn new() -> Self {
         let controller = if Path::new(ROOT).join("pids").exists() {
             "pids"
@@ -178,24 +184,24 @@ impl PidsCgroup {
         Self(create(controller))
     }
 
-    /// Lets the group have `most` threads from now on; those that there are stay.
+    /// Limits the group to `most` threads. Existing threads are not affected.
     pub fn limit(&self, most: u64) {
         set(&self.0.join("pids.max"), &most.to_string());
     }
 
-    /// Lets it have any number.
+    /// Removes the limit.
     pub fn lift(&self) {
         set(&self.0.join("pids.max"), "max");
     }
 
-    /// Threads that it has.
+    /// The number of threads in the group.
     pub fn threads(&self) -> u64 {
         let file = self.0.join("pids.current");
         let threads = fs::read_to_string(&file).or_fail(file.display());
         threads.trim().parse().or_fail(file.display())
     }
 
-    /// `program`, to be run in the group; what wraps it already stays outside.
+    /// Returns `program` changed to run in the group. Programs that already wrap it stay outside.
     pub fn wrap(&self, program: Program) -> Program {
         enter(program, [&self.0])
     }
@@ -209,7 +215,7 @@ impl Default for PidsCgroup {
 
 impl Drop for PidsCgroup {
     fn drop(&mut self) {
-        // A program that was just killed needs a moment to be gone.
+        // A killed program takes a moment to disappear.
         let is_removed = (0..500).any(|_| {
             std::thread::sleep(POLL);
             fs::remove_dir(&self.0).is_ok()
@@ -220,7 +226,7 @@ impl Drop for PidsCgroup {
     }
 }
 
-/// `program` below a shell that enters the groups of these folders first, and becomes it.
+/// Wraps `program` in a shell that joins the groups of these folders and then becomes the program.
 fn enter<'f>(program: Program, folders: impl IntoIterator<Item = &'f PathBuf>) -> Program {
     let groups = folders.into_iter().map(|folder| folder.join("cgroup.procs"));
     let enter = r#"while [ "$1" != -- ]; do echo $$ > "$1" || exit; shift; done; shift; exec "$@""#;
@@ -228,7 +234,7 @@ fn enter<'f>(program: Program, folders: impl IntoIterator<Item = &'f PathBuf>) -
     program.under("sh", words.into_iter().chain(groups).chain(["--".into()]))
 }
 
-/// The cgroups that this machine has.
+/// The interface of this machine.
 fn interface() -> &'static Interface {
     let root = Path::new(ROOT);
     if root.join(V1.memory).join(V1.limit).exists() {
@@ -244,7 +250,7 @@ fn interface() -> &'static Interface {
     &V2
 }
 
-/// A new group of `controller`.
+/// Makes a new group of `controller`.
 fn create(controller: &str) -> PathBuf {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -258,7 +264,7 @@ fn set(file: &Path, value: &str) {
     fs::write(file, value).or_fail(format!("write {value} to {}", file.display()));
 }
 
-/// The number in the line `name` of `file`.
+/// Returns the number in the line `name` of `file`.
 fn number(file: &Path, name: &str) -> u64 {
     let lines = fs::read_to_string(file).or_fail(file.display());
     let value = lines.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
@@ -288,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn dirty_pages_are_told_while_a_slow_disk_takes_them() {
+    fn dirty_pages_are_counted_while_a_slow_disk_writes_them() {
         let folder = tempfile::tempdir().unwrap();
         let disk = crate::loopdev::LoopDevice::new(folder.path(), 8 << 20, 512);
         let group = MemoryCgroup::new(LIMIT).limit_writes(disk.path(), 8 << 20);

@@ -1,4 +1,5 @@
-//! The source pod of a clone: the environment that CDI's controller gives to `cdi-cloner`, in a temporary folder.
+//! The source pod of a clone: runs `cdi-cloner` with the environment that CDI's controller gives
+//! it, in a temporary folder.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use crate::ports;
 use crate::process::Program;
 use crate::tools;
 
-/// A pod that is about to start.
+/// A pod that has not started yet.
 pub struct ClonePod {
     binary: PathBuf,
     root: TempDir,
@@ -20,7 +21,8 @@ pub struct ClonePod {
 }
 
 impl ClonePod {
-    /// A pod that runs `binary` as `client` and sends its volume to `url`, whose server `authority` vouches for.
+    /// A pod that runs `binary`, authenticates as `client` and sends its volume to `url`, whose
+    /// certificate `authority` has signed.
     pub fn new(binary: &str, authority: &Authority, client: &Identity, url: &str) -> Self {
         let root = tempfile::tempdir().or_fail("a folder");
         std::fs::create_dir(root.path().join("dev")).or_fail("dev");
@@ -37,18 +39,18 @@ impl ClonePod {
             .env("PREALLOCATION", "false")
     }
 
-    /// Sets a variable of the environment; the last value counts.
+    /// Sets an environment variable. If it is set twice, the last value counts.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The volume is this device (or file).
+    /// Makes this device (or file) the volume.
     pub fn block(self, device: &Path) -> Self {
         self.env("VOLUME_MODE", "block").env("MOUNT_POINT", &device.to_string_lossy())
     }
 
-    /// The volume is this directory.
+    /// Makes this directory the volume.
     pub fn files(self, folder: &Path) -> Self {
         self.env("VOLUME_MODE", "filesystem").env("MOUNT_POINT", &folder.to_string_lossy())
     }
@@ -63,12 +65,12 @@ impl ClonePod {
         std::fs::read_to_string(self.root.path().join("dev/termination-log")).ok()
     }
 
-    /// Where the metrics are.
+    /// The address of the metrics.
     pub fn metrics(&self) -> SocketAddr {
         self.metrics
     }
 
-    /// The answer to a scrape of the metrics now.
+    /// Scrapes the metrics and returns them.
     pub fn scrape(&self) -> String {
         tools::run("curl", ["-sSk", &format!("https://{}/metrics", self.metrics)])
     }

@@ -1,4 +1,4 @@
-//! The bytes of disks: making them, comparing them, counting them.
+//! Makes, compares and measures the content of disks.
 
 use std::fs::File;
 use std::ops::Range;
@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use crate::fail::OrFail;
 use crate::random::Random;
 
-/// Bytes that count as one block of data when writes are counted: the page and the usual file system block.
+/// Size of a block when written data is counted: a page, and the usual file system block.
 pub const BLOCK_BYTES: u64 = 4096;
 
-/// Bytes that are compared at once.
+/// Bytes that are compared at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
 
-/// The jump that a boot sector begins with: no text does.
+/// The jump instruction at the start of a boot sector. No text begins with it.
 const BOOT_JUMP: [u8; 3] = [0xEB, 0x63, 0x90];
 
-/// Bytes that look like a file system's: the beginning of a boot sector, then runs of 512 B to 64 KiB of text, noise or one repeated byte,
-/// no zero block.
+/// Returns bytes that resemble a file system: the start of a boot sector, then runs of 512 B to 64
+/// KiB that are text, noise or one repeated byte. No block is zero.
 pub fn content(seed: u64, length: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = vec![0; to_usize(length)];
@@ -40,7 +40,8 @@ pub fn content(seed: u64, length: u64) -> Vec<u8> {
     bytes
 }
 
-/// Log-like lines: compress about four times, as the files of a system do.
+/// Fills `bytes` with lines like those of a log. They compress by a factor of about four, as the
+/// files of an operating system do.
 fn fill_with_text(random: &mut Random, bytes: &mut [u8]) {
     const WORDS: [&str; 8] = ["kernel", "started", "unit", "disk", "error", "eth0", "systemd", "session"];
     let mut line = String::new();
@@ -54,8 +55,9 @@ fn fill_with_text(random: &mut Random, bytes: &mut [u8]) {
     }
 }
 
-/// A disk of `length` bytes of which about one `one_in`-th is data, in islands of 512 bytes to 256 KiB whose
-/// edges are multiples of 512 only. The first MiB holds data, as a boot disk's does.
+/// Returns a disk of `length` bytes of which about one in `one_in` is data, in islands of 512
+/// bytes to 256 KiB whose edges are multiples of 512 only. The disk begins with an island, as a
+/// boot disk does.
 pub fn sparse_content(seed: u64, length: u64, one_in: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut bytes = vec![0; to_usize(length)];
@@ -69,7 +71,7 @@ pub fn sparse_content(seed: u64, length: u64, one_in: u64) -> Vec<u8> {
     bytes
 }
 
-/// Makes `path` a file with this content, in which blocks of zeros are holes.
+/// Writes `content` to the file `path`, leaving holes for blocks of zeros.
 pub fn write_sparse(path: &Path, content: &[u8]) {
     let file = File::create(path).or_fail(path.display());
     file.set_len(content.len() as u64).or_fail(path.display());
@@ -80,20 +82,21 @@ pub fn write_sparse(path: &Path, content: &[u8]) {
     }
 }
 
-/// Bytes that a file takes on its disk.
+/// Bytes that a file occupies on its disk.
 pub fn allocated_bytes(path: &Path) -> u64 {
-    // `st_blocks` are of 512 bytes, whatever the file system's are (stat(2)).
+    // `st_blocks` counts units of 512 bytes, whatever the file system's block size (stat(2)).
     path.metadata().or_fail(path.display()).blocks() * 512
 }
 
-/// The smallest ISO image of a Debian package that tests may read.
+/// The smallest ISO image in a Debian package that tests may use.
 pub fn iso() -> PathBuf {
     let path = PathBuf::from("/usr/lib/memtest86+/memtest86+x64.iso");
     assert!(path.is_file(), "this test needs {}: apt-get install memtest86+", path.display());
     path
 }
 
-/// The first offset in `range` at which the two files or devices differ; a missing end reads as a difference.
+/// Returns the first offset in `range` at which the two files or devices differ. If one of them
+/// ends early, its end is a difference.
 pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<u64> {
     let (left, right) = (open(left), open(right));
     let (mut offset, length) = (range.start, range.end);
@@ -111,7 +114,8 @@ pub fn first_difference(left: &Path, right: &Path, range: Range<u64>) -> Option<
         }
         offset += want;
     }
-    // Holes hide a file that is too short.
+    // Two holes compare equal even if one file is too short, so the lengths are checked
+    // separately.
     [&left, &right].into_iter().filter_map(file_length).find(|end| *end < length)
 }
 
@@ -123,7 +127,8 @@ pub fn assert_same(actual: &Path, expected: &Path, length: u64, case: &str) {
     }
 }
 
-/// Bytes in the [`BLOCK_BYTES`] blocks of `path` that are not all zero: what a sparse writer has to write.
+/// Total size of the [`BLOCK_BYTES`] blocks of `path` that are not all zero, which a sparse writer
+/// has to write.
 pub fn data_bytes(path: &Path) -> u64 {
     let file = open(path);
     let length = file_length(&file).or_fail("the length of a regular file");
@@ -142,12 +147,13 @@ pub fn data_bytes(path: &Path) -> u64 {
     total
 }
 
-/// True if the first `length` bytes (or all, if there are fewer) are all among `allowed`.
+/// Returns true if the first `length` bytes (or all, if there are fewer) consist only of bytes in
+/// `allowed`.
 pub fn begins_with_only(allowed: &[u8], path: &Path, length: u64) -> bool {
     read(&open(path), 0, length).iter().all(|byte| allowed.contains(byte))
 }
 
-/// Up to `want` bytes at `offset`; fewer at the end.
+/// Reads up to `want` bytes at `offset`; fewer at the end.
 fn read(file: &File, offset: u64, want: u64) -> Vec<u8> {
     let mut bytes = vec![0; to_usize(want)];
     let mut have = 0;
@@ -161,8 +167,8 @@ fn read(file: &File, offset: u64, want: u64) -> Vec<u8> {
     bytes
 }
 
-/// The place where the next data begins at or after `offset`; `u64::MAX` when only a hole follows. A file that cannot
-/// tell (a device) is all data.
+/// Returns the offset of the next data at or after `offset`, or `u64::MAX` if only a hole follows.
+/// A device, which cannot report holes, counts as data.
 fn next_data(file: &File, offset: u64) -> u64 {
     match rustix::fs::seek(file, SeekFrom::Data(offset)) {
         Ok(data) => data,
@@ -171,7 +177,7 @@ fn next_data(file: &File, offset: u64) -> u64 {
     }
 }
 
-/// The length of a regular file; devices have none in their metadata.
+/// The length of a regular file. Devices return `None`: their metadata states no length.
 fn file_length(file: &File) -> Option<u64> {
     let metadata = file.metadata().or_fail("the metadata of an open file");
     metadata.is_file().then_some(metadata.len())
@@ -190,7 +196,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_difference_behind_a_hole_and_a_missing_end_are_found() {
+    fn a_difference_after_a_hole_and_a_missing_end_are_found() {
         let folder = tempfile::tempdir().unwrap();
         let (left, right) = (folder.path().join("left"), folder.path().join("right"));
         let length = 8 << 20;

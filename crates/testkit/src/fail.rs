@@ -1,10 +1,10 @@
-//! Turns a failure of the test's own machinery into a failed test with a sentence.
+//! Turns a failure of the test's own machinery into a failed test with a clear message.
 
 use std::fmt::Display;
 
-/// Takes the value or fails the running test, saying what was being done.
+/// Unwraps a value or fails the running test with a message that says what was being done.
 pub trait OrFail<T> {
-    /// The value; else panics with `what: the reason`, at the caller's line.
+    /// Returns the value, or panics at the caller's line with `what: the reason`.
     fn or_fail(self, what: impl Display) -> T;
 }
 

@@ -1,5 +1,5 @@
-//! Programs whose Nth system call of a kind fails: which kinds there are, and how they fail. Linux
-//! on x86-64 only.
+//! Programs whose Nth system call of a group fails: the groups, and how their calls fail. Only for
+//! Linux on x86-64.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,22 +13,22 @@ use crate::process::Program;
 use crate::random::Random;
 use crate::upload_proxy::beside;
 
-/// Descriptors of what a program says.
+/// Standard output and standard error.
 pub const STANDARD_OUTPUTS: [u64; 2] = [1, 2];
 
-/// A kind of system calls, and the errors that the kernel has for them.
+/// A group of similar system calls, and the errors that the kernel returns for them.
 pub struct Group {
-    /// Its name, for messages.
+    /// The group's name in messages.
     pub name: &'static str,
-    /// Numbers of the calls.
+    /// The numbers of the calls.
     pub calls: &'static [i64],
     /// Errors, the most likely one first.
     pub errors: &'static [i32],
-    /// True if a call may do a part of what it was asked for.
+    /// True if a call may do only a part of what was requested.
     pub is_divisible: bool,
 }
 
-/// Reads and writes, which count only where they are of the program's data.
+/// Reads and writes, which are counted only if they transfer the program's data.
 pub const TRANSFERS: [i64; 16] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -50,14 +50,15 @@ pub const TRANSFERS: [i64; 16] = [
 
 /// All groups.
 ///
-/// Left out is what the kernel never does, because a program may wait for ever after it:
+/// Faults that the kernel never produces are left out, because a program may rightly wait forever
+/// after them:
 ///
-/// * errors of reads, writes and waits on a runtime's own eventfd and epoll: the kernel has them
-///   for wrong arguments only;
-/// * EINTR for ever: no call would ever do anything;
-/// * EAGAIN, or a part of what was asked for, from a socket that could do more: tokio takes both
-///   for "nothing left" or "no room", and waits until epoll says that this has changed;
-/// * getsockname, by which a server logs the port that a test connects to.
+/// * errors of reads, writes and waits on a runtime's own eventfd and epoll: the kernel returns
+///   them only for wrong arguments;
+/// * a permanent EINTR: no call would ever succeed;
+/// * EAGAIN or a short transfer on a socket that could do more: tokio takes both for "nothing
+///   left" or "no room", and waits until epoll reports a change;
+/// * getsockname, through which a server logs the port that a test connects to.
 pub const GROUPS: [Group; 14] = [
     Group {
         name: "open",
@@ -187,16 +188,16 @@ pub const GROUPS: [Group; 14] = [
     },
 ];
 
-/// What a call does instead.
+/// How a call fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
-    /// All calls do what they should.
+    /// No call fails.
     None,
-    /// It fails with this error; the next ones do not.
+    /// One call fails with this error; later ones succeed.
     Once(i32),
-    /// It fails with this error, and so do all behind it.
+    /// This call and all later ones fail with this error.
     Forever(i32),
-    /// It does half of what it was asked for.
+    /// The call transfers half of what was requested.
     Short,
 }
 
@@ -211,7 +212,7 @@ impl fmt::Display for Effect {
     }
 }
 
-/// A word that names no effect.
+/// The error for text that is not an effect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not an effect")]
 pub struct UnknownEffect(String);
@@ -234,14 +235,14 @@ impl FromStr for Effect {
     }
 }
 
-/// A call that fails, and how.
+/// A call that fails, and how it fails.
 #[derive(Clone, Copy)]
 pub struct Fault {
-    /// The kind of call.
+    /// The group of the call.
     pub group: &'static Group,
-    /// Its number among those of its kind, from 1.
+    /// The number of the call within its group, from 1.
     pub nth: u64,
-    /// What it does instead.
+    /// How the call fails.
     pub effect: Effect,
 }
 
@@ -252,14 +253,14 @@ impl fmt::Display for Fault {
 }
 
 impl Fault {
-    /// `program` with this fault. `binary` is any program of this workspace: `failing` lies beside
-    /// it.
+    /// Returns `program` with this fault. `binary` is any program of this workspace; `failing`
+    /// lies in the same folder.
     pub fn in_program(&self, program: Program, binary: &str, report: &Path) -> Program {
         wrap(program, binary, report, (self.nth, self.effect), self.group.calls)
     }
 }
 
-/// `program` without a fault, whose calls are counted; [`faults`] reads the `report`.
+/// Returns `program` without a fault but with its calls counted. [`faults`] reads the `report`.
 pub fn counted(program: Program, binary: &str, report: &Path) -> Program {
     let calls: Vec<i64> = GROUPS.iter().flat_map(|group| group.calls).copied().collect();
     wrap(program, binary, report, (0, Effect::None), &calls)
@@ -277,12 +278,12 @@ fn wrap(
     program.under(&beside(binary, "failing"), words)
 }
 
-/// The text of a report: a line for each number of a call.
+/// Formats a report: one line for each system call.
 pub fn report(counts: &BTreeMap<i64, u64>) -> String {
     counts.iter().map(|(call, count)| format!("{call} {count}\n")).collect()
 }
 
-/// The number of calls of each group, by the `report` of a run.
+/// Reads the number of calls in each group from a `report`.
 pub fn counts(report: &Path) -> Vec<(&'static Group, u64)> {
     let text = std::fs::read_to_string(report).or_fail(report.display());
     let numbers = text.lines().map(|line| {
@@ -294,9 +295,9 @@ pub fn counts(report: &Path) -> Vec<(&'static Group, u64)> {
     GROUPS.iter().map(|group| (group, sum(group))).collect()
 }
 
-/// The faults of a program with this `report` of a run without any. All calls of a group fail if
-/// there are `most` of them, or fewer; else so many: the first, the last and some between them by
-/// chance, the same in every run of the test.
+/// Returns the faults to try in a program, given the `report` of a run without faults. If a group
+/// has at most `most` calls, each of them fails in turn. Otherwise `most` of them fail: the first,
+/// the last, and some random ones between them, which are the same in every run.
 pub fn faults(report: &Path, most: u64) -> Vec<Fault> {
     let mut faults = Vec::new();
     let mut random = Random::new(35);
@@ -328,7 +329,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn few_calls_fail_all_and_of_many_the_first_and_last() {
+    fn few_calls_all_fail_and_of_many_the_first_and_last() {
         let mut random = Random::new(1);
         assert_eq!(places(0, 6, &mut random), Vec::<u64>::new());
         assert_eq!(places(6, 6, &mut random), [1, 2, 3, 4, 5, 6]);
@@ -338,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn effects_are_words() {
+    fn effects_are_written_and_parsed_as_words() {
         for effect in [Effect::None, Effect::Short, Effect::Once(5), Effect::Forever(28)] {
             assert_eq!(effect.to_string().parse::<Effect>().unwrap(), effect);
         }

@@ -1,5 +1,5 @@
-//! A forward proxy for plain HTTP (absolute URLs) and for tunnels (`CONNECT`, SOCKS5) that records what it
-//! sees.
+//! A forward proxy for plain HTTP (absolute URLs) and for tunnels (`CONNECT`, SOCKS5) that records
+//! the requests it receives.
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,20 +18,21 @@ const SOCKS_VERSION: u8 = 5;
 /// The address type of a host name (RFC 1928 §5).
 const SOCKS_NAME: u8 = 3;
 
-/// A running proxy on a loopback port of its own; stops when dropped.
+/// A running proxy on a free loopback port. It stops when dropped.
 pub struct ForwardProxy {
     requests: Arc<Mutex<Vec<Request>>>,
     server: ScriptedServer,
 }
 
 impl ForwardProxy {
-    /// Starts a proxy that sends every request to `upstream`, whatever host it names, so that tests can
-    /// use names that do not resolve.
+    /// Starts a proxy that sends every request to `upstream`, whatever host the request names, so
+    /// that tests can use names that do not resolve.
     pub fn start(upstream: SocketAddr) -> io::Result<Self> {
         Self::start_with(upstream, None)
     }
 
-    /// The same for clients that speak TLS with the proxy. It knows no SOCKS.
+    /// Like [`start`](Self::start), for clients that connect to the proxy over TLS. SOCKS is not
+    /// supported.
     pub fn start_tls(upstream: SocketAddr, tls: Arc<rustls::ServerConfig>) -> io::Result<Self> {
         Self::start_with(upstream, Some(tls.into()))
     }
@@ -104,13 +105,14 @@ async fn tunnel_socks(client: &mut TcpStream, upstream: SocketAddr, seen: &Seen)
     };
     record(seen, request);
     let mut server = TcpStream::connect(upstream).await?;
-    // Succeeded, bound to 0.0.0.0:0.
+    // The reply for success, with the bound address 0.0.0.0:0.
     client.write_all(&[SOCKS_VERSION, 0, 0, 1, 0, 0, 0, 0, 0, 0]).await?;
     tokio::io::copy_bidirectional(client, &mut server).await?;
     Ok(())
 }
 
-/// RFC 1928 without authentication, for names only: recorded as a request of method `SOCKS5`.
+/// Accepts a SOCKS5 request (RFC 1928) without authentication and for host names only. It is
+/// recorded as a request with the method `SOCKS5`.
 async fn accept_socks(client: &mut TcpStream) -> io::Result<Option<Request>> {
     let mut methods = vec![0; usize::from(read_pair(client).await?.1)];
     client.read_exact(&mut methods).await?;

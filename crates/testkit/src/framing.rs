@@ -1,20 +1,20 @@
-//! The ways a request body is wrapped: chunks with trailers (RFC 9112 §7.1), forms (RFC 7578).
+//! Framing of request bodies: chunks with trailers (RFC 9112 §7.1) and forms (RFC 7578).
 
 use crate::random::Random;
 
 /// The boundary of [`form`].
 pub const BOUNDARY: &str = "------------------------d74496d66958873e";
 
-/// `Content-Type` of a body that [`form`] made.
+/// The `Content-Type` of a body made by [`form`].
 pub fn form_content_type() -> String {
     format!("multipart/form-data; boundary={BOUNDARY}")
 }
 
 /// One part of a form.
 pub struct Part<'a> {
-    /// Name of the field.
+    /// The name of the field.
     pub name: &'a str,
-    /// Present in parts that carry files.
+    /// The file name, in parts that carry files.
     pub file_name: Option<&'a str>,
     /// The content.
     pub body: &'a [u8],
@@ -32,7 +32,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A whole form, with [`BOUNDARY`].
+/// Returns a complete form, with [`BOUNDARY`].
 pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in parts {
@@ -44,7 +44,7 @@ pub fn form(parts: &[Part<'_>]) -> Vec<u8> {
     bytes
 }
 
-/// The bytes before the content of `part`.
+/// Returns the bytes before the content of `part`.
 pub fn form_head(part: &Part<'_>) -> Vec<u8> {
     let mut head = format!("--{BOUNDARY}\r\nContent-Disposition: form-data; name=\"{}\"", part.name);
     if let Some(file_name) = part.file_name {
@@ -54,12 +54,12 @@ pub fn form_head(part: &Part<'_>) -> Vec<u8> {
     head.into_bytes()
 }
 
-/// The bytes behind the content of the last part.
+/// Returns the bytes after the content of the last part.
 pub fn form_tail() -> Vec<u8> {
     format!("\r\n--{BOUNDARY}--\r\n").into_bytes()
 }
 
-/// `body` in chunks of `chunk_bytes`, then the last chunk and `trailers`.
+/// Returns `body` in chunks of `chunk_bytes`, followed by the last chunk and `trailers`.
 pub fn chunked(body: &[u8], chunk_bytes: usize, trailers: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(body.len() + body.len() / 16);
     for piece in body.chunks(chunk_bytes) {
@@ -68,7 +68,7 @@ pub fn chunked(body: &[u8], chunk_bytes: usize, trailers: &[(&str, &str)]) -> Ve
     finish(bytes, trailers)
 }
 
-/// `body` in chunks of 1 to 70 000 bytes, which respect no boundary of anything.
+/// Returns `body` in chunks of 1 to 70 000 bytes, which do not align with anything in it.
 pub fn oddly_chunked(mut body: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(body.len() + body.len() / 16);
     while !body.is_empty() {

@@ -1,4 +1,4 @@
-//! Programs in Go, for what Go's own libraries do: the ones that CDI uses.
+//! Programs in Go, for testing against the Go libraries that CDI uses.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,13 +9,13 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// The folder where Debian keeps the sources of Go libraries.
+/// The folder in which Debian installs the sources of Go libraries.
 const GO_PATH: &str = "/usr/share/gocode";
 
-/// A program and the folder that it lies in.
+/// A program, and the temporary folder that contains it.
 type Built = (TempDir, PathBuf);
 
-// Built once for each process that needs them.
+// Built once in each process that needs them.
 static SNAPPY: LazyLock<Built> = LazyLock::new(|| {
     let library = Path::new(GO_PATH).join("src/github.com/golang/snappy");
     assert!(
@@ -44,13 +44,13 @@ fn build(name: &str) -> Built {
     (folder, program)
 }
 
-/// The bytes inside of framed snappy, by the decoder of CDI's upload server (`golang/snappy`, from Debian's package). Fails the test
-/// if it does not like them.
+/// Decodes framed snappy with the decoder of CDI's upload server (`golang/snappy`, from Debian's
+/// package). Fails the test if the decoder reports an error.
 pub fn undo_snappy(framed: &[u8]) -> Vec<u8> {
     tools::filter(&SNAPPY.1.to_string_lossy(), [""; 0], framed)
 }
 
-/// The path of a program that is a client or a server of TLS.
+/// The path of a program that can be a TLS client or server.
 pub fn tls() -> &'static Path {
     &TLS.1
 }

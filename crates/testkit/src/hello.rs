@@ -1,4 +1,4 @@
-//! Beginnings of TLS handshakes that have no end.
+//! Unfinished TLS handshakes.
 
 use std::sync::Arc;
 
@@ -7,18 +7,18 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::fail::OrFail;
 
-/// A handshake record (RFC 8446 §5.1).
+/// Wraps `payload` in a handshake record (RFC 8446 §5.1).
 fn record(payload: &[u8]) -> Vec<u8> {
     let length = u16::try_from(payload.len()).or_fail("a short payload").to_be_bytes();
     [&[22, 3, 1][..], &length, payload].concat()
 }
 
-/// A ClientHello that says that it is 65,024 bytes long, as far as this number of them.
+/// The start of a ClientHello that claims to be 65,024 bytes long, with this number of them.
 fn part_of_long(bytes: usize) -> Vec<u8> {
     [&[1, 0, 0xfe, 0][..], &vec![0; bytes]].concat()
 }
 
-/// The first bytes of a client of `config`.
+/// The complete ClientHello of a client with this configuration.
 pub fn whole(config: &Arc<ClientConfig>) -> Vec<u8> {
     let name = ServerName::try_from("localhost").or_fail("a name");
     let mut client = ClientConnection::new(Arc::clone(config), name).or_fail("a client");
@@ -27,8 +27,9 @@ pub fn whole(config: &Arc<ClientConfig>) -> Vec<u8> {
     hello
 }
 
-/// Nothing, most of a long ClientHello in few records, a shorter part of it in many, most of a real one, and a real one with nothing
-/// behind it.
+/// Returns five unfinished handshakes: nothing, most of a long ClientHello in a few records, a
+/// shorter part of it in many records, a real ClientHello without its last byte, and a complete
+/// one that nothing follows.
 pub fn kinds(config: &Arc<ClientConfig>) -> [Vec<u8>; 5] {
     let whole = whole(config);
     [

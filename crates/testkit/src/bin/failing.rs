@@ -1,9 +1,10 @@
-//! `failing REPORT NTH EFFECT CALLS PROGRAM ARGS…`: runs a program in which the NTH of these
-//! system calls fails, counted over all its threads, from the first instruction of its `main`.
-//! `testkit::failing` writes these words, and reads what REPORT says in the end.
+//! `failing REPORT NTH EFFECT CALLS PROGRAM ARGS…` runs a program in which the NTH of the given
+//! system calls fails. The calls of all threads are counted together, from the start of the
+//! program's `main`. `testkit::failing` builds this command line and reads REPORT afterwards.
 //!
-//! A filter (seccomp) stops the program at these calls only, so that the others take no time, and
-//! ptrace changes the one that is meant. strace would count for each thread on its own.
+//! A seccomp filter stops the program only at these calls, so the others run at full speed, and
+//! ptrace changes the chosen call. strace is not used because it counts the calls of each thread
+//! separately.
 
 #[cfg(target_arch = "x86_64")]
 fn main() -> std::process::ExitCode {
@@ -35,10 +36,10 @@ mod tracer {
 
     type Failure = Box<dyn Error>;
 
-    /// The first word of the process that becomes the program.
+    /// The first argument of the child process that becomes the program.
     const TRACED: &str = "--traced";
 
-    /// Exit code of a tracer that failed itself: none of any program of ours.
+    /// Exit code of a failure of the tracer itself. None of our programs uses it.
     const OWN_FAILURE: u8 = 120;
 
     #[allow(clippy::print_stderr, reason = "the test that runs it shows this")]
@@ -81,7 +82,8 @@ mod tracer {
         Ok(calls.split(',').map(str::parse).collect::<Result<_, _>>()?)
     }
 
-    /// Stops until the tracer is ready, installs the filter, which stays, and becomes the program.
+    /// Stops until the tracer is ready, installs the filter, which survives `exec`, and becomes
+    /// the program.
     fn become_program(calls: &[i64], program: &OsString, args: &[OsString]) -> Result<u8, Failure> {
         ptrace::traceme()?;
         raise(Signal::SIGSTOP)?;
@@ -98,7 +100,7 @@ mod tracer {
     struct Tracer {
         leader: Pid,
         threads: BTreeSet<Pid>,
-        /// True from the program's `main` on: what its loader does is not the program's.
+        /// True once the program's `main` runs: the calls of the dynamic loader are not counted.
         has_begun: bool,
         nth: u64,
         effect: Effect,
@@ -107,7 +109,7 @@ mod tracer {
     }
 
     impl Tracer {
-        /// Returns the exit code of the program, as a shell shows it.
+        /// Returns the exit code of the program, as a shell reports it.
         fn follow(&mut self) -> Result<u8, Failure> {
             loop {
                 match waitpid(None, Some(WaitPidFlag::__WALL))? {
@@ -130,7 +132,8 @@ mod tracer {
         }
 
         fn pass_on(&mut self, thread: Pid, signal: Signal) -> Result<(), Failure> {
-            // Each thread begins with a stop of its own, which is the tracer's.
+            // Each new thread starts with a SIGSTOP for the tracer, which must not reach the
+            // program.
             if signal == Signal::SIGSTOP && self.threads.insert(thread) {
                 if thread == self.leader {
                     let events = Options::PTRACE_O_TRACECLONE
@@ -146,14 +149,14 @@ mod tracer {
             resume(thread, Some(signal))
         }
 
-        /// Counts the call at which `thread` stops, and changes it if it is the one.
+        /// Counts the call at which `thread` has stopped, and changes it if it is the chosen one.
         fn meet(&mut self, thread: Pid) -> Result<(), Failure> {
             let mut registers = match ptrace::getregs(thread) {
                 Err(nix::Error::ESRCH) => return Ok(()),
                 other => other?,
             };
             let call = registers.orig_rax.cast_signed();
-            // The standard library looks at its descriptors first of all, with poll(2).
+            // Rust's standard library checks its descriptors with poll(2) before it calls `main`.
             self.has_begun |= call == libc::SYS_poll;
             if !self.has_begun || !self.calls.contains(&call) || !self.is_meant(thread, call, registers.rdi) {
                 return Ok(());
@@ -165,7 +168,7 @@ mod tracer {
                 Effect::Once(_) | Effect::Short if number != self.nth => return Ok(()),
                 Effect::Forever(_) if number < self.nth => return Ok(()),
                 Effect::Once(errno) | Effect::Forever(errno) => {
-                    // No call has this number: nothing is done.
+                    // No system call has this number, so the kernel does nothing.
                     registers.orig_rax = u64::MAX;
                     registers.rax = i64::from(-errno).cast_unsigned();
                 }
@@ -177,10 +180,10 @@ mod tracer {
             }
         }
 
-        /// False for what is not data of the program: its words on standard output and error,
-        /// where a test looks for a sentence, and descriptors of the runtime itself (eventfd,
-        /// epoll), where the kernel has none of these errors. Nor for sockets that would do a part
-        /// of what they can.
+        /// Returns false for calls that do not transfer the program's data: writes to standard
+        /// output and error, where tests look for messages, and transfers on the runtime's own
+        /// descriptors (eventfd, epoll), for which the kernel never returns these errors. Short
+        /// transfers on sockets are left out too (see `failing::GROUPS`).
         fn is_meant(&self, thread: Pid, call: i64, descriptor: u64) -> bool {
             if !failing::TRANSFERS.contains(&call) {
                 return true;
@@ -194,7 +197,7 @@ mod tracer {
         }
     }
 
-    /// A thread that was killed in the meantime is not there any more.
+    /// Lets a stopped thread run. A thread that was killed in the meantime is ignored.
     fn resume(thread: Pid, signal: Option<Signal>) -> Result<(), Failure> {
         match ptrace::cont(thread, signal) {
             Err(nix::Error::ESRCH) => Ok(()),

@@ -1,4 +1,5 @@
-//! `serve DIR [--port N] [--rate BYTES_PER_S]`: a static file server on loopback with ranges, for demos.
+//! `serve DIR [--port N] [--rate BYTES_PER_S]`: a static file server on loopback that supports
+//! ranges, for demos.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +12,7 @@ use testkit::wire::Request;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// Bytes that are read and written at once.
+/// Bytes that are read and written at a time.
 const BLOCK_BYTES: u64 = 64 * 1024;
 
 struct Options {
@@ -58,7 +59,8 @@ async fn connection(mut stream: TcpStream, options: &Options) -> io::Result<()> 
     Ok(())
 }
 
-/// The file of a request path, its length and a validator; nothing outside of `root`.
+/// Opens the file of a request path and returns it with its length and its ETag. Paths outside of
+/// `root` are not found.
 fn open(root: &Path, path: &str) -> Option<(File, u64, String)> {
     let relative = Path::new(path.trim_start_matches('/'));
     if !relative.components().all(|part| matches!(part, Component::Normal(_))) {

@@ -1,7 +1,9 @@
-//! A headless Chromium, driven through `chromedriver` by W3C WebDriver (<https://www.w3.org/TR/webdriver2/>).
+//! A headless Chromium, driven by WebDriver through `chromedriver`
+//! (<https://www.w3.org/TR/webdriver2/>).
 //!
-//! Not `fantoccini`: it is asynchronous, which its callers are not, knows nothing of the console's log, and brings an HTTP
-//! client with a pool to replace the fifty lines of `request` and `read_answer`.
+//! The crate `fantoccini` is not used: it is asynchronous, unlike its callers here, cannot read
+//! the console's log, and would bring an HTTP client with a pool to replace the fifty lines of
+//! `request` and `read_answer`.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,17 +19,17 @@ use crate::fail::OrFail;
 use crate::output::Output;
 use crate::tools;
 
-/// The words before the port in what chromedriver prints once it listens.
+/// The text before the port in the line that chromedriver prints once it listens.
 const LISTENING: &str = "started successfully on port ";
 
-/// The words with which chromedriver exits when the port that it chose is taken.
+/// The message with which chromedriver exits if its chosen port is taken.
 const NO_PORT: &str = "port not available";
 
-/// Starts of chromedriver. It binds a free port of IPv6 and then the same port of IPv4, and exits when another
-/// program has taken that one meanwhile.
+/// How often chromedriver is started. It binds a free IPv6 port and then the same IPv4 port, and
+/// exits if another program has taken that one in the meantime.
 const START_ATTEMPTS: usize = 10;
 
-/// The commands of WebDriver that are used, and their requests below `/session/ID`.
+/// The WebDriver commands in use, and their requests below `/session/ID`.
 const REQUESTS: [(&str, &str, &str); 9] = [
     ("Navigate", "POST", "/url"),
     ("FindElement", "POST", "/element"),
@@ -42,7 +44,7 @@ const REQUESTS: [(&str, &str, &str); 9] = [
 
 /// A session of chromedriver.
 pub(super) struct ChromiumSession {
-    /// Dropped after the session has been ended.
+    /// Dropped after the session has ended.
     _driver: BrowserProcess,
     address: SocketAddr,
     /// `/session/ID`
@@ -72,12 +74,13 @@ impl ChromiumSession {
         let profile = format!("--user-data-dir={}", self.profile.path().display());
         let arguments = [
             "--headless=new",
-            // Tests may run as root and in containers, where neither Chromium's sandbox nor a large /dev/shm exists.
+            // Tests may run as root and in containers, without Chromium's sandbox or a large
+            // /dev/shm.
             "--no-sandbox",
             "--disable-dev-shm-usage",
             "--disable-gpu",
             "--no-first-run",
-            // Nothing but the pages under test uses the network.
+            // Only the pages under test may use the network.
             "--disable-background-networking",
             "--disable-component-update",
             "--no-proxy-server",
@@ -93,7 +96,7 @@ impl ChromiumSession {
         format!("/session/{}", text(&begun["sessionId"]))
     }
 
-    /// Sends a request and returns the `value` of its answer (WebDriver §6, "Processing model").
+    /// Sends a request and returns the `value` of the response (WebDriver §6, "Processing model").
     fn request(&self, method: &str, path: &str, body: &Value) -> io::Result<Value> {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let mut connection = TcpStream::connect(self.address)?;
@@ -136,12 +139,14 @@ impl BrowserSession for ChromiumSession {
 
 impl Drop for ChromiumSession {
     fn drop(&mut self) {
-        // Chromium has a process group of its own: the driver ends it with the session.
+        // Chromium runs in a process group of its own; chromedriver kills it when the session
+        // ends.
         self.request("DELETE", &self.session, &Value::Null).ok();
     }
 }
 
-/// Status and body of an answer. The driver keeps the connection open, whatever it is asked.
+/// Reads the status and the body of a response. The driver keeps the connection open even if asked
+/// not to, so the body is read by its length.
 fn read_answer(mut connection: impl BufRead) -> io::Result<(u16, String)> {
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
@@ -163,7 +168,7 @@ fn read_answer(mut connection: impl BufRead) -> io::Result<(u16, String)> {
     Ok((status, body))
 }
 
-/// Returns a chromedriver that listens, and its port; `None` if it found no free port.
+/// Starts chromedriver and returns it with its port, or `None` if it found no free port.
 #[track_caller]
 fn start_driver() -> Option<(BrowserProcess, u16)> {
     let process = Command::new(tools::find("chromedriver"))

@@ -1,7 +1,8 @@
-//! A headless Firefox, driven by its own protocol Marionette, which carries the commands of WebDriver
-//! (<https://firefox-source-docs.mozilla.org/testing/marionette/Protocol.html>).
+//! A headless Firefox, driven through its own protocol Marionette, which carries WebDriver
+//! commands (<https://firefox-source-docs.mozilla.org/testing/marionette/Protocol.html>).
 //!
-//! Not `geckodriver`, which translates HTTP into Marionette: Debian has no package of it, and building it takes minutes.
+//! `geckodriver`, which translates HTTP into Marionette, is not used: Debian has no package of it,
+//! and building it takes minutes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,17 +16,19 @@ use super::{BrowserProcess, BrowserSession, PATIENCE, text};
 use crate::fail::OrFail;
 use crate::{tools, wait};
 
-/// Settings beside those that Firefox itself recommends for Marionette: any free port, no proxy, and no server of Mozilla's.
+/// Settings besides those that Firefox sets for Marionette: any free port, no proxy, and no
+/// Mozilla server.
 const SETTINGS: &str = r#"
 user_pref("marionette.port", 0);
 user_pref("network.proxy.type", 0);
 user_pref("services.settings.server", "data:,");
 "#;
 
-/// The file in the profile that names the port.
+/// The file in the profile that contains the port.
 const PORT: &str = "MarionetteActivePort";
 
-/// Returns the complaints about pages, and forgets all. Those about Firefox itself name files of other schemes.
+/// Returns the messages about pages and clears the log. Messages about Firefox itself name files
+/// with other schemes.
 const LOG: &str = r#"
     const messages = Services.console.getMessageArray().map(({ message }) => message);
     Services.console.reset();
@@ -47,7 +50,7 @@ impl FirefoxSession {
         let profile = tempfile::tempdir().or_fail("a folder for the browser's profile");
         std::fs::write(profile.path().join("user.js"), SETTINGS).or_fail("the browser's settings");
         let process = Command::new(tools::find("firefox-esr"))
-            // The last flag lets LOG see the console's messages.
+            // `--remote-allow-system-access` lets LOG read the console's messages.
             .args(["--headless", "--no-remote", "--marionette", "--remote-allow-system-access", "--profile"])
             .arg(profile.path())
             .process_group(0)
@@ -70,7 +73,8 @@ impl FirefoxSession {
         session
     }
 
-    /// Sends a command and returns its result. `[0, id, name, parameters]` is a command, `[1, id, error, result]` its answer.
+    /// Sends a command and returns its result. A command is `[0, id, name, parameters]`, its
+    /// response `[1, id, error, result]`.
     fn send(&self, name: &str, parameters: &Value) -> io::Result<Value> {
         let message = json!([0, 1, name, parameters]).to_string();
         write!(&self.connection, "{}:{message}", message.len())?;
@@ -95,7 +99,8 @@ impl BrowserSession for FirefoxSession {
     }
 }
 
-/// A message: its length in digits, a colon, and JSON. Nothing follows before the next command.
+/// Reads a message: its length in decimal digits, a colon, and JSON. Nothing follows it until the
+/// next command, so a fresh buffer loses no bytes.
 fn read_message(connection: &TcpStream) -> io::Result<Value> {
     let mut connection = BufReader::new(connection);
     let mut length = Vec::new();

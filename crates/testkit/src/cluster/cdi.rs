@@ -1,4 +1,5 @@
-//! The objects that CDI's operator, its controllers and its users put into a cluster, as far as an upload proxy sees it.
+//! The objects that CDI's operator, its controllers and its users put into a cluster, as far as an
+//! upload proxy uses them.
 
 use serde_json::{Map, Value, json};
 
@@ -8,23 +9,23 @@ use super::servers::ADMIN_TOKEN;
 /// The namespace of CDI's own pods.
 pub const CDI_NAMESPACE: &str = "cdi";
 
-/// The name of the proxy's ServiceAccount, and of the roles that it has.
+/// The name of the proxy's ServiceAccount, and of its roles.
 pub const PROXY_ACCOUNT: &str = "cdi-uploadproxy";
 
-/// The ConfigMap with the certificates that upload servers are verified against.
+/// The ConfigMap with the CA certificates of the upload servers.
 pub const CA_BUNDLE: &str = "cdi-uploadserver-signer-bundle";
 
-/// The beginning of the names of CDI's annotations.
+/// The prefix of CDI's annotations.
 pub const ANNOTATION_PREFIX: &str = "cdi.kubevirt.io/";
 
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-/// The path of the one CDIConfig.
+/// The path of the only CDIConfig.
 pub const CDI_CONFIG: &str = "/apis/cdi.kubevirt.io/v1beta1/cdiconfigs/config";
 const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 impl Cluster {
-    /// Makes the namespace `cdi`, CDIConfig with its object `config`, and the ServiceAccount `cdi-uploadproxy` with the rights that CDI's
-    /// operator gives it and no others; waits until all of that has its effect.
+    /// Makes the namespace `cdi`, the CDIConfig `config`, and the ServiceAccount `cdi-uploadproxy`
+    /// with exactly the rights that CDI's operator gives it. Waits until all of them take effect.
     #[track_caller]
     pub fn install_cdi(&self) {
         self.create_namespace(CDI_NAMESPACE);
@@ -54,10 +55,11 @@ impl Cluster {
         }
     }
 
-    /// Sets `spec.tlsSecurityProfile` of CDIConfig, such as `{"type": "Modern", "modern": {}}`; `null` removes it.
+    /// Sets `spec.tlsSecurityProfile` of CDIConfig, such as `{"type": "Modern", "modern": {}}`.
+    /// `null` removes it.
     #[track_caller]
     pub fn set_tls_profile(&self, profile: &Value) {
-        // Not a patch, which would leave fields of the profile before.
+        // Not a merge patch, which would keep fields of the previous profile.
         let mut config = self.get(CDI_CONFIG);
         config["spec"] = json!({"tlsSecurityProfile": profile});
         if profile.is_null() {
@@ -66,8 +68,8 @@ impl Cluster {
         self.replace(CDI_CONFIG, &config);
     }
 
-    /// Sets what upload servers are verified against: in the ConfigMap [`CA_BUNDLE`], or in another one for tests that run at the
-    /// same time.
+    /// Sets the CA certificates of the upload servers in the ConfigMap `name`: [`CA_BUNDLE`], or
+    /// another one for tests that run at the same time.
     #[track_caller]
     pub fn set_ca_bundle(&self, name: &str, pem: &str) {
         let path = format!("/api/v1/namespaces/{CDI_NAMESPACE}/configmaps/{name}");
@@ -82,7 +84,7 @@ impl Cluster {
         );
     }
 
-    /// Makes a claim with these annotations, whose names get CDI's prefix.
+    /// Makes a claim with these annotations; CDI's prefix is added to their names.
     #[track_caller]
     pub fn create_pvc(&self, namespace: &str, name: &str, annotations: &[(&str, &str)]) {
         let annotations: Map<_, _> = annotations
@@ -100,36 +102,37 @@ impl Cluster {
         );
     }
 
-    /// Makes a claim that waits for an upload, with these annotations besides: `storage.pod.ready` is what still lacks.
+    /// Makes a claim that is ready for an upload except for `storage.pod.ready`, with these
+    /// additional annotations.
     #[track_caller]
     pub fn create_upload_pvc(&self, namespace: &str, name: &str, annotations: &[(&str, &str)]) {
         let waiting = [("storage.upload.target", ""), ("storage.pod.phase", "Running")];
         self.create_pvc(namespace, name, &[&waiting, annotations].concat());
     }
 
-    /// Sets (or removes, where there is no value) an annotation whose name gets CDI's prefix.
+    /// Sets an annotation, or removes it if there is no value. CDI's prefix is added to its name.
     #[track_caller]
     pub fn annotate_pvc(&self, namespace: &str, name: &str, annotation: &str, value: Option<&str>) {
         let annotation = format!("{ANNOTATION_PREFIX}{annotation}");
         self.patch(&pvc_path(namespace, name), &json!({"metadata": {"annotations": {annotation: value}}}));
     }
 
-    /// Makes CDIConfig known, and its one object.
+    /// Defines the kind CDIConfig and makes its only object.
     #[track_caller]
     fn install_cdi_config(&self) {
         self.define("CDIConfig", "Cluster");
         self.create_cdi_config();
     }
 
-    /// Makes a kind of CDI's known, whose objects belong to a namespace or the whole cluster (`scope`), with a schema that lets
-    /// everything through.
+    /// Defines a kind of CDI whose objects belong to a namespace or to the whole cluster
+    /// (`scope`). Its schema accepts everything.
     #[track_caller]
     pub(super) fn define(&self, kind: &str, scope: &str) {
         let any = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         self.define_with(kind, scope, &any);
     }
 
-    /// The same with this schema.
+    /// Like [`define`](Self::define), with this schema.
     #[track_caller]
     pub(super) fn define_with(&self, kind: &str, scope: &str, schema: &Value) {
         let singular = kind.to_lowercase();
@@ -160,14 +163,15 @@ impl Cluster {
         });
     }
 
-    /// Makes the one CDIConfig, without a TLS profile, unless it is there.
+    /// Makes the only CDIConfig, without a TLS profile, unless it exists.
     #[track_caller]
     pub fn create_cdi_config(&self) {
         let config = json!({"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "CDIConfig", "metadata": {"name": "config"}});
         self.apply(CDI_CONFIG, &config);
     }
 
-    /// Makes a role with this rule and binds it to `subject`, in a namespace or, without one, in the whole cluster.
+    /// Makes a role with this rule and binds it to `subject`, in a namespace or, if none is given,
+    /// in the whole cluster.
     #[track_caller]
     pub(super) fn grant(&self, namespace: Option<&str>, name: &str, rule: &Value, subject: &Value) {
         let (namespace, kind) = match namespace {
@@ -186,7 +190,8 @@ impl Cluster {
         apply(&format!("{kind}Binding"), json!({"roleRef": role, "subjects": [subject]}));
     }
 
-    /// The verdict of the API server's authorizer on an account of CDI's; it learns of new roles a moment after they were written.
+    /// Asks the API server's authorizer whether an account of CDI may do this. It learns of new
+    /// roles only a moment after they were written.
     #[track_caller]
     pub(super) fn may(&self, account: &str, group: &str, resource: &str, verb: &str) -> bool {
         let review = json!({
@@ -203,7 +208,7 @@ impl Cluster {
     }
 }
 
-/// The path of a claim.
+/// Returns the path of a claim.
 fn pvc_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}")
 }
@@ -250,7 +255,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "404")]
-    fn an_answer_that_is_no_success_fails_the_test() {
+    fn an_error_response_fails_the_test() {
         Cluster::start().get(&pvc_path("default", "none"));
     }
 }

@@ -11,17 +11,17 @@ use super::servers::ADMIN_TOKEN;
 use crate::fail::OrFail;
 use crate::https::{Connection, Request, Response};
 
-/// An object and the type of its JSON, which says to PATCH what to do with it.
+/// An object and its content type, which tells the API server how to apply a PATCH.
 pub(super) type Body<'a> = (&'static str, &'a Value);
 
-/// A client of the API server, each time on a connection of its own.
+/// A client of the API server that opens a new connection for each request.
 pub(super) struct Client {
     pub(super) address: SocketAddr,
     pub(super) config: Arc<ClientConfig>,
 }
 
 impl Client {
-    /// The answer of the API server to a client with this token.
+    /// Sends a request with this token and returns the response.
     pub(super) fn ask(
         &self,
         token: &str,
@@ -38,13 +38,15 @@ impl Client {
         connection.exchange(&request, object.to_string().as_bytes())
     }
 
-    /// True if everything in the API server is ready, the roles that it makes for itself included.
+    /// Returns true if everything in the API server is ready, including the roles that it creates
+    /// itself.
     pub(super) fn is_ready(&self) -> bool {
         let answer = self.ask(ADMIN_TOKEN, "GET", "/readyz", None);
         answer.is_ok_and(|answer| answer.status == 200)
     }
 
-    /// Asks as administrator. Fails the test with the API server's answer unless it is a success.
+    /// Sends a request as administrator. Fails the test with the API server's response unless it
+    /// is a success.
     #[track_caller]
     pub(super) fn succeed(&self, method: &str, path: &str, body: Option<Body<'_>>) -> Value {
         let answer = self.ask(ADMIN_TOKEN, method, path, body);

@@ -1,16 +1,16 @@
-//! DataImportCrons, as far as the program sees them that looks for something new.
+//! DataImportCrons, as far as the program that polls their sources uses them.
 
 use serde_json::{Value, json};
 
 use super::Cluster;
 use super::cdi::{ANNOTATION_PREFIX, CDI_NAMESPACE};
 
-/// The name of the ServiceAccount that CDI's cron jobs have, and of its role.
+/// The name of the ServiceAccount of CDI's cron jobs, and of its role.
 pub const CRON_ACCOUNT: &str = "cdi-cronjob";
 
 impl Cluster {
-    /// Makes the namespace `cdi`, DataImportCron, and a ServiceAccount that may read and patch such and nothing else; waits until all
-    /// of that has its effect.
+    /// Makes the namespace `cdi`, the kind DataImportCron, and a ServiceAccount that may only read
+    /// and patch DataImportCrons. Waits until all of them take effect.
     #[track_caller]
     pub fn install_data_import_crons(&self) {
         self.create_namespace(CDI_NAMESPACE);
@@ -32,7 +32,8 @@ impl Cluster {
         }
     }
 
-    /// Makes a DataImportCron with these annotations; `None` is an object that has no map of them.
+    /// Makes a DataImportCron with these annotations. With `None` the object has no annotation
+    /// map.
     #[track_caller]
     pub fn create_data_import_cron(&self, namespace: &str, name: &str, annotations: Option<&Value>) {
         let mut cron = json!({
@@ -48,7 +49,7 @@ impl Cluster {
         self.create(path.trim_end_matches('/'), &cron);
     }
 
-    /// An annotation of a DataImportCron, whose name gets CDI's prefix.
+    /// Returns an annotation of a DataImportCron; CDI's prefix is added to its name.
     #[track_caller]
     pub fn cron_annotation(&self, namespace: &str, name: &str, annotation: &str) -> Option<String> {
         let cron = self.get(&cron_path(namespace, name));

@@ -1,4 +1,5 @@
-//! DataVolumes and their claims, to which nothing happens but what a test does in the place of CDI's controllers.
+//! DataVolumes and their claims. No controller acts on them: the test plays the part of CDI's
+//! controllers.
 
 use serde_json::{Map, Value, json};
 
@@ -6,8 +7,8 @@ use super::Cluster;
 use super::cdi::CDI_CONFIG;
 
 impl Cluster {
-    /// Makes DataVolume known. Sources that CDI's API refuses are refused, and fields that it
-    /// does not know are dropped.
+    /// Defines the kind DataVolume. The schema refuses the sources that CDI's API refuses, and
+    /// drops unknown fields of sources.
     #[track_caller]
     pub fn install_data_volumes(&self) {
         let open = |properties: Value| json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": properties});
@@ -30,7 +31,7 @@ impl Cluster {
         );
     }
 
-    /// A DataVolume.
+    /// Returns a DataVolume.
     #[track_caller]
     pub fn data_volume(&self, namespace: &str, name: &str) -> Value {
         self.get(&data_volume_path(namespace, name))
@@ -42,25 +43,25 @@ impl Cluster {
         self.patch(&data_volume_path(namespace, name), &json!({"status": status}));
     }
 
-    /// Sets what a claim is bound to and how large that is, as the controller of volumes does it.
+    /// Marks a claim as bound to a volume of this size, as Kubernetes' volume controller does.
     #[track_caller]
     pub fn bind_pvc(&self, namespace: &str, name: &str, size: &str) {
         let path = format!("/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}/status");
         self.patch(&path, &json!({"status": {"phase": "Bound", "capacity": {"storage": size}}}));
     }
 
-    /// Sets fields of `status` of CDIConfig, such as `{"uploadProxyURL": "proxy.example.org"}`.
+    /// Sets fields in `status` of CDIConfig, such as `{"uploadProxyURL": "proxy.example.org"}`.
     #[track_caller]
     pub fn set_cdi_config_status(&self, status: &Value) {
         self.patch(CDI_CONFIG, &json!({"status": status}));
     }
 }
 
-/// Sources that a cluster fetches, by the types of CDI's API, and what its webhook demands of
-/// their URLs.
+/// Returns the schema of the sources that a cluster fetches itself, with the fields of CDI's API
+/// and the URL syntax that its webhook requires.
 fn sources() -> Value {
-    // `validateSourceURL`: ParseRequestURI of Go, which wants whole percent-encodings, and one of
-    // three schemes; and `validateDataVolumeSourceRegistry`.
+    // `validateSourceURL`: Go's ParseRequestURI, which refuses incomplete percent-encodings, and
+    // one of three schemes; and `validateDataVolumeSourceRegistry`.
     let fetched = r"^(http|https|gs)://([^%]|%[0-9A-Fa-f]{2})+$";
     let registry = r"^(docker|oci-archive)://([^%]|%[0-9A-Fa-f]{2})+$";
     let source = |pattern: &str, fields: &[&str]| {

@@ -1,6 +1,7 @@
-//! A Kubernetes cluster for tests: a real API server with RBAC and an etcd, on loopback, without nodes and controllers.
+//! A Kubernetes cluster for tests: a real API server with RBAC and an etcd on loopback, without
+//! nodes and controllers.
 //!
-//! Nothing but what a test writes happens to its objects: no pod runs, no claim gets a volume.
+//! Objects change only when a test writes to them: no pod runs, and no claim gets a volume.
 
 pub mod cdi;
 mod client;
@@ -26,25 +27,26 @@ use crate::wait;
 use client::Client;
 use servers::{Place, Server};
 
-/// Time that the API server may take until something that was written has its effect.
+/// Time limit for a written object to take effect in the API server.
 const EFFECT_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Time for which a ServiceAccount's token is good: more than any test takes.
+/// Lifetime of a ServiceAccount's token: longer than any test.
 const TOKEN_SECONDS: u32 = 2 * 60 * 60;
 
-/// A cluster that runs. Ends when dropped, and with the process for one in a `static`.
+/// A running cluster. It ends when dropped; one in a `static` ends with the process.
 pub struct Cluster {
     place: Place,
     client: Client,
     kubeconfigs: AtomicUsize,
-    // In this order, so that nothing looks for what is gone.
+    // Dropped in this order, so that no program looks for something that is already gone.
     api: Mutex<Server>,
     _etcd: Server,
     _folder: TempDir,
 }
 
 impl Cluster {
-    /// Starts both servers and waits until they are ready: five seconds, or minutes if the API server must be built first.
+    /// Starts both servers and waits until they are ready. This takes five seconds, or minutes if
+    /// the API server must be built first.
     pub fn start() -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
@@ -62,7 +64,7 @@ impl Cluster {
         }
     }
 
-    /// Kills the API server; what was written stays.
+    /// Kills the API server. Written objects are kept.
     pub fn stop_api(&self) {
         self.api().stop();
     }
@@ -79,17 +81,17 @@ impl Cluster {
         self.place.api
     }
 
-    /// The certificate of the authority that signed the API server's.
+    /// The file with the CA certificate of the API server.
     pub fn ca_file(&self) -> PathBuf {
         self.place.folder.join("ca.crt")
     }
 
-    /// A kubeconfig file with this token; it lasts as long as the cluster.
+    /// Writes a kubeconfig file with this token. It exists as long as the cluster.
     pub fn kubeconfig_for(&self, token: &str) -> PathBuf {
         let number = self.kubeconfigs.fetch_add(1, Ordering::Relaxed);
         let path = self.place.folder.join(format!("kubeconfig-{number}"));
         let server = format!("https://{}", self.place.api);
-        // What is JSON is YAML as well.
+        // JSON is valid YAML.
         let kubeconfig = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -102,13 +104,13 @@ impl Cluster {
         path
     }
 
-    /// A kubeconfig file with a token of this ServiceAccount.
+    /// Writes a kubeconfig file with a token of this ServiceAccount.
     #[track_caller]
     pub fn service_account(&self, namespace: &str, name: &str) -> PathBuf {
         self.kubeconfig_for(&self.service_account_token(namespace, name))
     }
 
-    /// A token of this ServiceAccount, from the TokenRequest API.
+    /// Requests a token of this ServiceAccount through the TokenRequest API.
     #[track_caller]
     pub fn service_account_token(&self, namespace: &str, name: &str) -> String {
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token");
@@ -122,7 +124,7 @@ impl Cluster {
         token.or_fail(format!("no token in {answer}")).to_owned()
     }
 
-    /// Makes a namespace, unless it is there.
+    /// Makes a namespace, unless it exists.
     #[track_caller]
     pub fn create_namespace(&self, name: &str) {
         let path = format!("/api/v1/namespaces/{name}");
@@ -130,8 +132,8 @@ impl Cluster {
         self.apply(&path, &namespace);
     }
 
-    /// The object at `path`. This and the following act as administrator and fail the test with the API server's answer unless
-    /// it is a success.
+    /// Returns the object at `path`. Like the following methods, it acts as administrator and
+    /// fails the test with the API server's response unless that is a success.
     #[track_caller]
     pub fn get(&self, path: &str) -> Value {
         self.client.succeed("GET", path, None)
@@ -143,7 +145,7 @@ impl Cluster {
         self.client.succeed("POST", path, Some(("application/json", object)))
     }
 
-    /// Puts `object` in the place of the one at `path`.
+    /// Replaces the object at `path` with `object`.
     #[track_caller]
     pub fn replace(&self, path: &str, object: &Value) -> Value {
         self.client.succeed("PUT", path, Some(("application/json", object)))
@@ -156,7 +158,8 @@ impl Cluster {
         self.client.succeed("PATCH", path, Some(change))
     }
 
-    /// Makes the object at `path`, or changes the one that is there, so that it has all fields of `object`.
+    /// Makes the object at `path` or changes the existing one, so that it has all fields of
+    /// `object`.
     #[track_caller]
     pub fn apply(&self, path: &str, object: &Value) -> Value {
         let path = format!("{path}?fieldManager=testkit&force=true");
@@ -164,20 +167,20 @@ impl Cluster {
         self.client.succeed("PATCH", &path, Some(object))
     }
 
-    /// Removes the object at `path`.
+    /// Deletes the object at `path`.
     #[track_caller]
     pub fn delete(&self, path: &str) -> Value {
         self.client.succeed("DELETE", path, None)
     }
 
-    /// The answer of the API server to a client with this token.
+    /// Sends a GET with this token and returns the response.
     #[track_caller]
     pub fn get_as(&self, token: &str, path: &str) -> Response {
         let answer = self.client.ask(token, "GET", path, None);
         answer.or_fail(format!("GET {path}: no answer from the API server"))
     }
 
-    /// Waits until `effect` shows that something written before has arrived.
+    /// Waits until `effect` shows that an earlier write has taken effect.
     #[track_caller]
     fn wait_for(&self, what: &str, effect: impl Fn() -> bool) {
         let complaint = || format!("{what}\n{}", self.api().log());

@@ -1,4 +1,4 @@
-//! The two programs that a cluster without nodes consists of: etcd and `kube-apiserver`.
+//! The two programs of a cluster without nodes: etcd and `kube-apiserver`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,27 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::{ports, tools};
 
-/// Time that a server may take to get ready. Alone it takes 1 s (etcd) or 5 s (the API server).
+/// Time limit for a server to become ready. On an idle machine etcd takes 1 s and the API server 5
+/// s.
 const START_PATIENCE: Duration = Duration::from_secs(90);
 
-/// The token of the cluster's administrator, whom RBAC lets do everything.
+/// The token of the cluster's administrator, whom RBAC allows everything.
 pub(super) const ADMIN_TOKEN: &str = "administrator-of-a-test";
 
-/// A server that runs, or did. Killed when dropped.
+/// A running or stopped server. It is killed when dropped.
 pub(crate) struct Server {
     running: Option<Running>,
 }
 
 impl Server {
-    /// Starts `program` and waits until it is `ready`. Fails the test with its log when it ends before or takes too long.
+    /// Starts `program` and waits until it is `ready`. Fails the test with the program's log if it
+    /// ends early or takes too long.
     pub(crate) fn start(program: Program, ready: impl Fn() -> bool) -> Self {
         let (_, running) = lasting::start_server(program, START_PATIENCE, |_| ready().then_some(()));
         Self { running: Some(running) }
     }
 
-    /// Kills the server and waits for its end.
+    /// Kills the server and waits until it has ended.
     pub(crate) fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             running.signal(Signal::KILL);
@@ -37,7 +39,7 @@ impl Server {
         }
     }
 
-    /// The log until now.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.running.as_ref().map(Running::stderr_so_far).unwrap_or_default()
     }
@@ -49,7 +51,7 @@ impl Drop for Server {
     }
 }
 
-/// The files of a cluster, and its addresses.
+/// The files and addresses of a cluster.
 pub(super) struct Place {
     pub(super) folder: PathBuf,
     etcd: SocketAddr,
@@ -57,7 +59,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Writes what the servers want to read: certificates, keys and the administrator's token.
+    /// Writes the files that the servers read: certificates, keys and the administrator's token.
     pub(super) fn prepare(folder: &Path, authority: &Authority) -> Self {
         let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
         let (account_certificate, account_key) = authority.leaf_pem().or_fail("a certificate");
@@ -66,7 +68,8 @@ impl Place {
             ("ca.crt", authority.pem()),
             ("api.crt", certificate),
             ("api.key", key),
-            // What signs the tokens of ServiceAccounts, and what they are verified with.
+            // The key that signs the tokens of ServiceAccounts, and the certificate that verifies
+            // them.
             ("accounts.key", account_key),
             ("accounts.crt", account_certificate),
             ("tokens.csv", administrator),
@@ -85,12 +88,12 @@ impl Place {
             .arg(option("advertise-client-urls", &url))
             .arg("--listen-peer-urls=http://127.0.0.1:0")
             .arg("--logger=zap")
-            // What a test writes need not survive a power failure.
+            // Test data need not survive a power failure.
             .arg("--unsafe-no-fsync");
         Server::start(program, || std::net::TcpStream::connect(self.etcd).is_ok())
     }
 
-    /// Starts the API server; `ready` asks it.
+    /// Starts the API server; `ready` checks whether it responds.
     pub(super) fn start_api(&self, ready: impl Fn() -> bool) -> Server {
         let file = |name: &str| self.folder.join(name).display().to_string();
         let options = [
@@ -104,10 +107,11 @@ impl Place {
             ("service-account-issuer", "https://kubernetes.default.svc".to_owned()),
             ("service-account-key-file", file("accounts.crt")),
             ("service-account-signing-key-file", file("accounts.key")),
-            // It would wait for controllers that are not there.
+            // This plugin would wait for controllers that do not exist here.
             ("disable-admission-plugins", "ServiceAccount".to_owned()),
             ("service-cluster-ip-range", "10.0.0.0/24".to_owned()),
-            // The address of the API server is on loopback, which cannot be published as an endpoint.
+            // The API server listens on loopback, and a loopback address cannot be published as an
+            // endpoint.
             ("endpoint-reconciler-type", "none".to_owned()),
         ];
         let program = Program::new(tools::built("kubernetes"));

@@ -1,4 +1,5 @@
-//! The part of cdi-apiserver that gives out upload tokens: an aggregated API, behind the real API server and its RBAC.
+//! The part of cdi-apiserver that issues upload tokens: an aggregated API behind the real API
+//! server and its RBAC.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::serving::ScriptedServer;
 use crate::tokens::{LIFETIME_SECONDS, TokenKey, claims};
 use crate::wire::{self, Request, Stream};
 
-/// The name of the Service, by which the API server looks for us.
+/// The name of the Service through which the API server finds this one.
 const SERVICE: &str = "cdi-api";
 const GROUP: &str = "upload.cdi.kubevirt.io";
 const VERSION: &str = "v1beta1";
@@ -38,24 +39,24 @@ struct Shared {
 }
 
 impl TokenServer {
-    /// The key by whose public half an upload proxy knows the tokens.
+    /// The key that signs the tokens. An upload proxy verifies them with its public half.
     pub fn key(&self) -> &TokenKey {
         &self.shared.key
     }
 
-    /// Sets for how long tokens are good from now on: five minutes, unless this was called.
+    /// Sets the lifetime of tokens issued from now on. The default is five minutes.
     pub fn set_lifetime_seconds(&self, seconds: i64) {
         self.shared.lifetime.store(seconds, Ordering::Relaxed);
     }
 
-    /// The number of tokens that were given out.
+    /// The number of tokens issued so far.
     pub fn given(&self) -> usize {
         self.shared.given.load(Ordering::Relaxed)
     }
 }
 
 impl Cluster {
-    /// Starts the API of upload tokens, and makes it known; waits until the API server finds it.
+    /// Starts the API of upload tokens and registers it. Waits until the API server finds it.
     #[track_caller]
     pub fn serve_upload_tokens(&self) -> TokenServer {
         let authority = Authority::new().or_fail("an authority");
@@ -63,7 +64,8 @@ impl Cluster {
         let tls = authority.server_config_for(&[&name]).or_fail("TLS");
         let server = start(tls.into()).or_fail("an API of upload tokens");
         self.create_namespace(CDI_NAMESPACE);
-        // An address on loopback cannot be published as an endpoint, but a Service may be another name for it.
+        // A loopback address cannot be published as an endpoint, but a Service may be an alias of
+        // `localhost`.
         let service = json!({
             "apiVersion": "v1",
             "kind": "Service",
@@ -85,7 +87,7 @@ impl Cluster {
                 "versionPriority": 15,
             },
         });
-        // Not by `apply`: where APIServices are, the API server closes the connection upon such a PATCH.
+        // Not by `apply`: for APIServices, the API server closes the connection upon such a PATCH.
         self.create("/apis/apiregistration.k8s.io/v1/apiservices", &service);
         self.wait_for("the API of upload tokens is served", || {
             self.get_as(ADMIN_TOKEN, &format!("/apis/{GROUP}/{VERSION}")).status == 200
@@ -143,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// What was asked, with a token as cdi-apiserver signs it.
+    /// Returns the request completed with a token, signed as cdi-apiserver does it.
     fn give(&self, namespace: &str, body: &[u8]) -> Value {
         let mut request: Value = serde_json::from_slice(body).or_fail("a request for a token");
         let claim = request["spec"]["pvcName"].as_str().or_fail("a claim in the request");

@@ -1,4 +1,4 @@
-//! People who ask the API server, with the rights that a test gives them and no others.
+//! Users of the API server who have exactly the rights that a test gives them.
 
 use std::path::PathBuf;
 
@@ -7,16 +7,17 @@ use serde_json::{Value, json};
 use super::Cluster;
 use super::servers::ADMIN_TOKEN;
 
-/// A right: an API group, a resource in it, and the verbs that are allowed.
+/// A right: an API group, one of its resources, and the allowed verbs.
 pub type Right<'a> = (&'a str, &'a str, &'a [&'a str]);
 
 impl Cluster {
-    /// A kubeconfig of the administrator, whom RBAC lets do everything.
+    /// Writes a kubeconfig of the administrator, whom RBAC allows everything.
     pub fn administrator(&self) -> PathBuf {
         self.kubeconfig_for(ADMIN_TOKEN)
     }
 
-    /// A kubeconfig of a new ServiceAccount with these rights in the whole cluster; waits until they have their effect.
+    /// Makes a ServiceAccount with these rights in the whole cluster and writes a kubeconfig for
+    /// it. Waits until the rights take effect.
     #[track_caller]
     pub fn user(&self, name: &str, rights: &[Right<'_>]) -> PathBuf {
         let namespace = "default";
@@ -43,7 +44,7 @@ impl Cluster {
         self.service_account(namespace, name)
     }
 
-    /// The verdict of the API server's authorizer.
+    /// Asks the API server's authorizer whether `user` may do `what`.
     #[track_caller]
     fn lets(&self, user: &str, what: &Value) -> bool {
         let review = json!({

@@ -1,4 +1,4 @@
-//! `docker-registry` (distribution 2.8) on loopback, filled by skopeo.
+//! Runs `docker-registry` (distribution 2.8) on loopback, filled by skopeo.
 
 mod token;
 
@@ -17,12 +17,12 @@ use crate::tools;
 
 pub use self::token::{ISSUER, SERVICE, TokenIssuer};
 
-/// The user that a registry with passwords knows, and the password.
+/// The user of a registry with passwords; see [`PASSWORD`].
 pub const USER: &str = "joe";
-/// See [`USER`].
+/// The password of [`USER`].
 pub const PASSWORD: &str = "hunter2";
 
-/// The question of the registry for the client's name.
+/// How a registry authenticates its clients.
 #[derive(Clone, Copy, Default)]
 pub enum Auth<'a> {
     /// Not at all.
@@ -30,18 +30,19 @@ pub enum Auth<'a> {
     Nobody,
     /// [`USER`] and [`PASSWORD`] in every request.
     Basic,
-    /// A token that this issuer signed; the URL is that of the token service.
+    /// A token signed by this issuer. The URL is the address of the token service.
     Token(&'a TokenIssuer, &'a str),
 }
 
 /// The settings of a registry.
 #[derive(Clone, Copy, Default)]
 pub struct Setup<'a> {
-    /// The authority of its certificate; plain HTTP without one.
+    /// The authority that signs the registry's certificate. Without one the registry speaks plain
+    /// HTTP.
     pub authority: Option<&'a Authority>,
-    /// The clients that may pull.
+    /// Who may pull.
     pub auth: Auth<'a>,
-    /// Blobs are answered with a redirect to this URL, with the path of the blob's file behind it.
+    /// Blob requests are redirected to this URL, to which the path of the blob's file is appended.
     pub redirect: Option<&'a str>,
 }
 
@@ -58,11 +59,11 @@ impl DockerRegistry {
         Self::start_with(setup, &[])
     }
 
-    /// Starts a registry that has these images under their names (`repository:tag`), pushed by skopeo.
+    /// Starts a registry with these images under their names (`repository:tag`), pushed by skopeo.
     pub fn start_with(setup: Setup<'_>, images: &[(&str, &[Image])]) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder for the registry");
         if !images.is_empty() {
-            // To fill it needs no rights.
+            // The registry is filled while it requires no authentication.
             let filled = Self::serve(folder, Setup::default());
             for (name, images) in images {
                 filled.push(name, images, &["--all", "--preserve-digests"]);
@@ -75,7 +76,7 @@ impl DockerRegistry {
     fn serve(folder: TempDir, setup: Setup<'_>) -> Self {
         let [address] = crate::ports::free();
         let config = folder.path().join("config.yml");
-        // JSON is YAML.
+        // JSON is valid YAML.
         let text = configuration(folder.path(), address, setup).to_string();
         std::fs::write(&config, text).or_fail("the registry's configuration");
         let program = Program::new(tools::find("docker-registry"))
@@ -95,12 +96,13 @@ impl DockerRegistry {
         self.address
     }
 
-    /// The name that skopeo has for the image `name`, and we have too.
+    /// The name of the image `name` for skopeo and for our importer.
     pub fn reference(&self, name: &str) -> String {
         format!("docker://{}/{name}", self.address)
     }
 
-    /// Pushes an image, or an index of several, with these options of `skopeo copy`. The registry must ask for nothing.
+    /// Pushes an image, or an index of several, with these options of `skopeo copy`. The registry
+    /// must not require authentication.
     pub fn push(&self, name: &str, images: &[Image], options: &[&str]) {
         let layout = tempfile::tempdir().or_fail("a folder for a layout");
         write_layout(layout.path(), images);
@@ -116,7 +118,7 @@ impl DockerRegistry {
         self.folder.path().join("storage")
     }
 
-    /// The log until now.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.server.log()
     }

@@ -1,5 +1,5 @@
-//! Tokens for a registry (distribution specification, "Token Authentication Implementation"). They need no service,
-//! since a token can be signed ahead.
+//! Tokens for a registry (distribution specification, "Token Authentication Implementation"). No
+//! token service needs to run, because tokens can be signed in advance.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair};
@@ -11,20 +11,20 @@ use crate::certs::Authority;
 use crate::fail::OrFail;
 use crate::tokens::{compact, now};
 
-/// The signer of tokens, as the registry is told.
+/// The issuer of tokens that the registry is configured with.
 pub const ISSUER: &str = "token service of a test";
 
-/// The name of the registry in tokens.
+/// The registry's name in tokens.
 pub const SERVICE: &str = "registry of a test";
 
-/// Signs tokens that a registry takes.
+/// Signs tokens that a registry accepts.
 pub struct TokenIssuer {
     certificate: String,
     key: EcdsaKeyPair,
 }
 
 impl TokenIssuer {
-    /// An issuer with a fresh key.
+    /// Makes an issuer with a fresh key.
     pub fn new() -> Self {
         let authority = Authority::new().or_fail("an authority");
         let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
@@ -38,7 +38,7 @@ impl TokenIssuer {
         &self.certificate
     }
 
-    /// The answer of a token service: the right to pull `repository` for five minutes.
+    /// The response of a token service: a token that allows pulling `repository` for five minutes.
     pub fn grant(&self, repository: &str) -> String {
         let now = now();
         let claims = json!({
@@ -68,7 +68,7 @@ impl Default for TokenIssuer {
     }
 }
 
-/// The bytes of a PEM text (RFC 7468).
+/// Decodes a PEM text (RFC 7468).
 fn der(pem: &str) -> Vec<u8> {
     let text: String = pem.lines().filter(|line| !line.starts_with("-----")).collect();
     STANDARD.decode(text).or_fail("PEM")

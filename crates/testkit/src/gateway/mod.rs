@@ -1,6 +1,7 @@
-//! An HTTP reverse proxy in front of a real server, which breaks what passes through it as it is told.
+//! An HTTP reverse proxy in front of a real server that damages the responses as a test tells it
+//! to.
 //!
-//! What a server is asked is what the client asked, `Host` included: signatures stay good.
+//! Requests are passed on unchanged, including `Host`, so that signatures stay valid.
 
 mod plan;
 #[cfg(test)]
@@ -23,10 +24,10 @@ use crate::serving::{self, ScriptedServer};
 use crate::wire;
 use crate::wire::{Request, Stream};
 
-/// Bytes of a body that are passed on at once.
+/// Bytes of a body that are passed on at a time.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// A running gateway on a loopback port of its own; stops when dropped.
+/// A running gateway on a free loopback port. It stops when dropped.
 pub struct Gateway {
     scheme: &'static str,
     state: Arc<State>,
@@ -47,12 +48,13 @@ struct Log {
 }
 
 impl Gateway {
-    /// Stands in front of `upstream`, which speaks plain HTTP.
+    /// Starts a gateway in front of `upstream`, which speaks plain HTTP.
     pub fn start(upstream: SocketAddr, plan: Plan) -> io::Result<Self> {
         Self::spawn(upstream, plan, None)
     }
 
-    /// The same, over HTTPS (see [`crate::certs`]); `upstream` still speaks plain HTTP.
+    /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]). `upstream` still speaks
+    /// plain HTTP.
     pub fn start_tls(upstream: SocketAddr, plan: Plan, tls: Arc<rustls::ServerConfig>) -> io::Result<Self> {
         Self::spawn(upstream, plan, Some(tls.into()))
     }
@@ -70,17 +72,18 @@ impl Gateway {
         self.server.address()
     }
 
-    /// The URL of `path` (which begins with `/`) behind this gateway.
+    /// The URL of `path` (which begins with `/`) through this gateway.
     pub fn url(&self, path: &str) -> String {
         format!("{}://{}{path}", self.scheme, self.address())
     }
 
-    /// Every request so far, in order of arrival. The status is 0 where the server could not be asked.
+    /// Every request so far, in order of arrival. The status is 0 if the server could not be
+    /// reached.
     pub fn requests(&self) -> Vec<Recorded> {
         self.state.log().requests.clone()
     }
 
-    /// Bytes of all bodies that were passed on so far.
+    /// Total bytes of all response bodies passed on so far.
     pub fn body_bytes(&self) -> u64 {
         let log = self.state.log();
         log.requests.iter().map(|request| request.body_bytes).sum()
@@ -92,7 +95,8 @@ impl State {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
+    /// Serves one connection until the peer or a fault ends it. Errors are ignored here: the peer
+    /// notices them.
     async fn connection(self: Arc<Self>, tcp: TcpStream) {
         tcp.set_nodelay(true).ok();
         let Ok(mut stream) = serving::accept(self.tls.as_ref(), tcp).await else {
@@ -104,7 +108,7 @@ impl State {
                 Ok(After::Close) | Err(_) => break,
             }
         }
-        // TLS says goodbye, TCP sends FIN: the peer sees a clean end.
+        // TLS sends a close_notify and TCP a FIN, so the peer sees a clean end.
         stream.shutdown().await.ok();
     }
 
@@ -125,7 +129,7 @@ impl State {
         wire::write_head(client, status, &headers).await?;
         client.write_all(body.as_bytes()).await?;
         client.flush().await?;
-        // A body of the request would be taken for the next head.
+        // The request's body was not read; it would be parsed as the next request's head.
         Ok(match request.header("content-length") {
             None => After::KeepOpen,
             Some(_) => After::Close,
@@ -201,7 +205,7 @@ impl State {
     }
 }
 
-/// An empty piece is nothing: as a chunk it would end the body.
+/// Writes a piece of a body. An empty piece is skipped, because an empty chunk would end the body.
 async fn write_piece(client: &mut dyn Stream, piece: &[u8], is_chunked: bool) -> io::Result<()> {
     if piece.is_empty() {
         return Ok(());
@@ -217,7 +221,7 @@ async fn write_piece(client: &mut dyn Stream, piece: &[u8], is_chunked: bool) ->
     Ok(())
 }
 
-/// The time when this number of bytes of a body may have been sent.
+/// Limits the rate at which a body is sent.
 struct Pace {
     started: Instant,
     bytes_per_second: Option<u64>,
@@ -236,7 +240,7 @@ impl Pace {
     }
 }
 
-/// The fate of the connection after an answer.
+/// What happens to the connection after a response.
 enum After {
     KeepOpen,
     Close,

@@ -1,45 +1,46 @@
-//! The faults that a gateway adds to the answers that pass through it.
+//! The faults that a gateway adds to the responses that pass through it.
 
 use crate::wire::Request;
 
-/// The requests that suffer, their faults, and the speed of bodies.
+/// Which requests get faults, the faults, and the rate of bodies.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// The requests that faults are for; all others pass.
+    /// Selects the requests that get faults. All others pass unchanged.
     pub matching: fn(&Request) -> bool,
-    /// The i-th matching request suffers `faults[i]`; later ones pass.
+    /// The i-th matching request gets `faults[i]`; later ones pass unchanged.
     pub faults: Vec<Fault>,
-    /// Bound of the bodies of one connection.
+    /// The rate limit for each body.
     pub bytes_per_second: Option<u64>,
 }
 
 impl Default for Plan {
-    /// Everything passes.
+    /// Passes everything unchanged.
     fn default() -> Self {
         Self::of(Vec::new())
     }
 }
 
 impl Plan {
-    /// These faults for the first GETs.
+    /// These faults for the first GET requests.
     pub fn of(faults: Vec<Fault>) -> Self {
         Self { matching: |request| request.method == "GET", faults, bytes_per_second: None }
     }
 }
 
-/// The fault of one request. Offsets count the bytes of its own body, from 0.
+/// The fault of one request. Offsets count the bytes of the response's body, from 0.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
-    /// It passes.
+    /// The response passes unchanged.
     None,
     /// The connection is closed after this number of bytes of the body.
     Cut(u64),
-    /// This status with these headers and no body; the server is not asked.
+    /// A response with this status and these headers and an empty body; the server is not asked.
     Status(u16, Vec<(&'static str, String)>),
-    /// As `Status`, with a body.
+    /// Like `Status`, with a body.
     Answer(u16, Vec<(&'static str, String)>, String),
     /// One bit of this byte of the body is flipped.
     Corrupt(u64),
-    /// The body ends after this number of bytes as if that were all: `Content-Length` says so.
+    /// The body is shortened to this number of bytes, and `Content-Length` is adjusted, so it
+    /// looks complete.
     Short(u64),
 }

@@ -1,4 +1,4 @@
-//! A gateway in front of an origin, asked by hand.
+//! Tests of a gateway in front of an origin, with handwritten requests.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,8 @@ fn gateway(origin: &Origin, faults: Vec<Fault>) -> Gateway {
     Gateway::start(origin.address(), Plan::of(faults)).unwrap()
 }
 
-/// All that comes back until the connection is closed, which the last request asks for by half-closing.
+/// Sends `requests`, closes the sending side and returns everything received until the gateway
+/// closes the connection.
 fn talk(gateway: &Gateway, requests: &str) -> String {
     let mut stream = TcpStream::connect(gateway.address()).unwrap();
     stream.write_all(requests.as_bytes()).unwrap();
@@ -90,7 +91,7 @@ fn a_chunked_body_can_be_cut_and_shortened() {
 }
 
 #[test]
-fn only_requests_that_match_suffer() {
+fn only_matching_requests_get_faults() {
     let origin = origin(Framing::Length);
     let plan =
         Plan { matching: |request| request.path() == "/b", ..Plan::of(vec![Fault::Status(500, Vec::new())]) };
@@ -107,7 +108,7 @@ fn bodies_of_requests_are_passed_on() {
     let gateway = gateway(&origin, Vec::new());
     let answers = talk(&gateway, "POST / HTTP/1.1\r\ncontent-length: 18\r\n\r\nPUT / HTTP/1.1\r\n\r\n");
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 1, "{answers}");
-    // The origin reads no bodies: it takes this one for the next request.
+    // The origin does not read bodies: it parses this one as the next request.
     let complaint = || format!("two requests: {:?}", origin.requests().len());
     wait::until(Duration::from_secs(10), complaint, || origin.requests().len() >= 2);
     let methods: Vec<_> = origin.requests().into_iter().map(|r| r.request.method).collect();
@@ -115,12 +116,12 @@ fn bodies_of_requests_are_passed_on() {
 }
 
 #[test]
-fn bodies_are_as_fast_as_they_may_be() {
+fn bodies_do_not_exceed_the_rate_limit() {
     let origin = Origin::start(Script::new(vec![7; 300_000])).unwrap();
     let plan = Plan { bytes_per_second: Some(1_000_000), ..Plan::default() };
     let gateway = Gateway::start(origin.address(), plan).unwrap();
     let started = Instant::now();
     assert!(get(&gateway).len() > 300_000);
-    // Rates of sockets are those of real time.
+    // Real time: tokio cannot pause the clock for sockets.
     assert!(started.elapsed() >= Duration::from_millis(300));
 }

@@ -1,4 +1,4 @@
-//! The side of a gateway that asks the real server: one connection a request.
+//! The gateway's client of the real server, which opens one connection for each request.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,32 +11,32 @@ use crate::wire::{Request, Stream};
 /// Longest line of a head.
 const LINE_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// Bytes of a body that are read at once.
+/// Bytes of a body that are read at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// The head of an answer, and its body as it arrives.
+/// The head of a response, and its body as it arrives.
 pub(super) struct Answer {
     pub(super) status: u16,
-    /// In the server's order, without those that concern the connection.
+    /// In the server's order, without those about the connection.
     pub(super) headers: Vec<(String, String)>,
     pub(super) framing: Framing,
     stream: BufReader<TcpStream>,
-    /// Bytes until the end of the body or of the chunk that is being read.
+    /// Bytes left of the body, or of the current chunk.
     left: u64,
     ended: bool,
 }
 
-/// The framing of a body, which tells its end (RFC 9112 §6.3).
+/// How the end of a body is found (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is no body, whatever the head says of one.
+    /// There is no body, whatever the head says.
     NoBody,
     Length(u64),
     Chunked,
     UntilClose,
 }
 
-/// Sends `request`, whose body is still to be read from `client`, and reads the head of the answer.
+/// Sends `request`, reading its body from `client`, and reads the head of the response.
 pub(super) async fn ask(
     upstream: SocketAddr,
     request: &Request,
@@ -95,7 +95,8 @@ impl Answer {
         })
     }
 
-    /// The next bytes of the body; none at its end. A body that the server breaks off is an error.
+    /// Reads the next bytes of the body; 0 at its end. Returns an error if the server ends the
+    /// body early.
     pub(super) async fn read_some(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.ended {
             return Ok(0);
@@ -124,7 +125,7 @@ impl Answer {
         Ok(read)
     }
 
-    /// The length of the next chunk; 0 for the last one, whose trailers are read as well.
+    /// Reads the length of the next chunk: 0 for the last one, whose trailers are then read too.
     async fn next_chunk(&mut self) -> io::Result<u64> {
         let size = line(&mut self.stream).await?;
         let digits = size.split(';').next().unwrap_or_default().trim();
@@ -146,7 +147,7 @@ fn framing(headers: &[(String, String)]) -> Framing {
     }
 }
 
-/// One line without its end.
+/// Reads one line and returns it without its line end.
 async fn line(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     let mut bytes = Vec::new();
     stream.take(LINE_LIMIT_BYTES).read_until(b'\n', &mut bytes).await?;

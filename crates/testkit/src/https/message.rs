@@ -1,4 +1,4 @@
-//! Requests and answers.
+//! Requests and responses.
 
 use std::fmt;
 use std::io;
@@ -12,12 +12,12 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request without headers but `Host`.
+    /// A request whose only header is `Host`.
     pub fn new(method: &str, path: &str) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), headers: Vec::new() }
     }
 
-    /// A POST.
+    /// A POST request.
     pub fn post(path: &str) -> Self {
         Self::new("POST", path)
     }
@@ -28,17 +28,17 @@ impl Request {
         self
     }
 
-    /// Says how long the body is going to be, whatever is sent.
+    /// States the length of the body, whatever is actually sent.
     pub fn length(self, bytes: usize) -> Self {
         self.header("Content-Length", &bytes.to_string())
     }
 
-    /// Says that the body comes in chunks.
+    /// Announces a chunked body.
     pub fn chunked(self) -> Self {
         self.header("Transfer-Encoding", "chunked")
     }
 
-    /// The head as it is sent.
+    /// The head in its transmitted form.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\nHost: localhost\r\n", self.method, self.path);
         for (name, value) in &self.headers {
@@ -61,12 +61,12 @@ impl Request {
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// The status code.
     pub status: u16,
-    /// Names in lower case, with values, in order.
+    /// Headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
     /// The body without its framing.
     pub body: Vec<u8>,
@@ -79,7 +79,7 @@ impl fmt::Debug for Response {
 }
 
 impl Response {
-    /// Reads a head; the body is empty.
+    /// Parses a head. The body is left empty.
     pub(super) fn parse(head: &str) -> io::Result<Self> {
         let mut lines = head.trim_end().split("\r\n");
         let status = lines.next().and_then(|line| line.split(' ').nth(1));
@@ -94,7 +94,7 @@ impl Response {
         })
     }
 
-    /// The value of the first header of this (lower-case) name.
+    /// The value of the first header with this (lower-case) name.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(n, _)| n == name);
         found.map(|(_, value)| value.as_str())
@@ -105,20 +105,20 @@ impl Response {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// Fails the test unless status and body are these.
+    /// Fails the test unless status and body equal these.
     #[track_caller]
     pub fn assert(&self, status: u16, body: &str) {
         assert_eq!((self.status, self.text().as_str()), (status, body));
     }
 
-    /// Fails the test unless an upload server has taken an upload, and says so.
+    /// Fails the test unless an upload server reports a successful upload.
     #[track_caller]
     pub fn assert_uploaded(&self) {
         let is_line = self.text().starts_with("received ") && self.text().ends_with('\n');
         assert!(self.status == 200 && is_line, "{self:?}");
     }
 
-    /// Fails the test unless the request was refused with this status and one line that has `words` in it.
+    /// Fails the test unless the response has this status and a single line that contains `words`.
     #[track_caller]
     pub fn assert_refused(&self, status: u16, words: &str) {
         let text = self.text();
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_of_an_answer_is_parsed_and_nothing_else() {
+    fn a_response_head_is_parsed_and_other_text_is_an_error() {
         let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
         let response = Response::parse(head).unwrap();
         assert_eq!((response.status, response.header("transfer-encoding")), (200, Some("chunked")));

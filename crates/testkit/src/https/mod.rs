@@ -1,5 +1,6 @@
-//! An HTTP/1.1 client over TLS that does what a correct library never would: it stops in the middle of a head or a
-//! body, reads an answer while it still sends, and uses a connection again after an early answer.
+//! An HTTP/1.1 client over TLS that does what a correct library never would: it stops in the
+//! middle of a head or a body, reads a response while it is still sending, and reuses a connection
+//! after an early response.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
@@ -14,20 +15,20 @@ mod message;
 
 pub use message::{Request, Response};
 
-/// Time for which an answer, or room to send, is waited for.
+/// Time limit for a response, or for room to send.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes that are sent at once before the client looks whether an answer has come.
+/// Bytes that are sent before the client checks for a response again.
 const PIECE_BYTES: usize = 16 * 1024;
 
 /// A connection to a server on loopback.
 pub struct Connection {
     tcp: TcpStream,
     tls: ClientConnection,
-    /// The bytes that have arrived and were not yet taken as part of an answer.
+    /// Received bytes that are not yet part of a returned response.
     received: Vec<u8>,
     ended: bool,
-    /// The last request was a HEAD: its answer has no body.
+    /// True if the last request was a HEAD, whose response has no body.
     head_only: bool,
 }
 
@@ -37,12 +38,12 @@ impl Connection {
         Self::over(TcpStream::connect(address)?, address.ip(), config)
     }
 
-    /// Finishes the handshake with a server that has this address.
+    /// Performs the handshake over an existing connection to a server with this address.
     pub fn over(tcp: TcpStream, address: IpAddr, config: &Arc<ClientConfig>) -> io::Result<Self> {
         Self::over_within(PATIENCE, tcp, address, config)
     }
 
-    /// The same with another limit of time for each answer, the handshake's included.
+    /// Like [`over`](Self::over), with another time limit for the handshake and for each response.
     pub fn over_within(
         patience: Duration,
         mut tcp: TcpStream,
@@ -60,7 +61,7 @@ impl Connection {
         Ok(Self { tcp, tls, received: Vec::new(), ended: false, head_only: false })
     }
 
-    /// The version of TLS that was agreed on.
+    /// The negotiated TLS version.
     pub fn tls_version(&self) -> Option<ProtocolVersion> {
         self.tls.protocol_version()
     }
@@ -70,7 +71,7 @@ impl Connection {
         self.tls.alpn_protocol()
     }
 
-    /// Sends bytes as they are.
+    /// Sends bytes unchanged.
     pub fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         for piece in bytes.chunks(PIECE_BYTES) {
             self.tls.writer().write_all(piece)?;
@@ -85,7 +86,7 @@ impl Connection {
         self.send(&request.bytes())
     }
 
-    /// Sends bytes until an answer begins to arrive; returns how many were sent.
+    /// Sends bytes until a response begins to arrive. Returns how many were sent.
     pub fn send_until_answered(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut sent = 0;
         for piece in bytes.chunks(PIECE_BYTES) {
@@ -98,8 +99,8 @@ impl Connection {
         Ok(sent)
     }
 
-    /// Sends a request and reads its answer, which may come before all of `body` is sent. The length is stated
-    /// unless the request says something about it.
+    /// Sends a request and reads its response, which may come before all of `body` is sent.
+    /// `Content-Length` is added unless the request already frames the body.
     pub fn exchange(&mut self, request: &Request, body: &[u8]) -> io::Result<Response> {
         let framed = request.has("Content-Length") || request.has("Transfer-Encoding");
         if framed || (body.is_empty() && !request.is_post()) {
@@ -111,13 +112,13 @@ impl Connection {
         self.response()
     }
 
-    /// Reads the answer to a request with this method whose head was sent in pieces.
+    /// Reads the response to a request with this method whose head was sent in pieces.
     pub fn response_to(&mut self, method: &str) -> io::Result<Response> {
         self.head_only = method == "HEAD";
         self.response()
     }
 
-    /// Reads the next answer, an interim one (1xx) as well.
+    /// Reads the next response, which may be an interim one (1xx).
     pub fn response(&mut self) -> io::Result<Response> {
         let end = self.wait_for(|bytes| find(bytes, b"\r\n\r\n"))?;
         let head: Vec<u8> = self.received.drain(..end + 4).collect();
@@ -126,19 +127,19 @@ impl Connection {
         Ok(response)
     }
 
-    /// Time for which an answer is waited for from now on.
+    /// Sets the time limit for responses from now on.
     pub fn set_patience(&mut self, patience: Duration) -> io::Result<()> {
         self.tcp.set_read_timeout(Some(patience))
     }
 
-    /// Says that nothing more will be sent; answers can still be read.
+    /// Tells the server that nothing more will be sent. Responses can still be read.
     pub fn finish_sending(&mut self) -> io::Result<()> {
         self.tls.send_close_notify();
         self.flush()?;
         self.tcp.shutdown(Shutdown::Write)
     }
 
-    /// True if the server has closed the connection, looked at for at most `patience`.
+    /// Waits at most `patience` for the server to close the connection. Returns whether it did.
     pub fn is_closed_within(&mut self, patience: Duration) -> io::Result<bool> {
         self.tcp.set_read_timeout(Some(patience))?;
         while !self.ended {
@@ -148,7 +149,7 @@ impl Connection {
                 {
                     return Ok(false);
                 }
-                // A reset is an end as well.
+                // A reset ends the connection too.
                 Err(_) => break,
                 Ok(()) => {}
             }
@@ -174,7 +175,7 @@ impl Connection {
         Ok(std::mem::take(&mut self.received))
     }
 
-    /// A body in chunks; trailers are dropped.
+    /// Reads a chunked body. Trailers are dropped.
     fn chunks(&mut self) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         loop {
@@ -196,7 +197,7 @@ impl Connection {
         Ok(String::from_utf8_lossy(&line[..end]).into_owned())
     }
 
-    /// Receives until `found` finds what it looks for.
+    /// Receives until `found` returns something.
     fn wait_for<T>(&mut self, found: impl Fn(&[u8]) -> Option<T>) -> io::Result<T> {
         loop {
             if let Some(value) = found(&self.received) {
@@ -211,9 +212,10 @@ impl Connection {
         }
     }
 
-    /// Takes over what has arrived, and waits for it if nothing has.
+    /// Receives the bytes that have arrived, waiting if there are none.
     fn fill(&mut self) -> io::Result<()> {
-        // The kernel does not go on by itself after the whole machine was stopped for a moment: this socket has a time limit.
+        // A socket with a timeout returns EINTR after the machine was suspended; the kernel does
+        // not restart such calls.
         let read = loop {
             match self.tls.read_tls(&mut self.tcp) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -222,7 +224,8 @@ impl Connection {
         };
         self.ended |= read == 0;
         let processed = self.tls.process_new_packets();
-        // An alert may want to be answered; what the peer says is more interesting than whether it still listens.
+        // A received alert may require an answer, but what the peer said matters more than whether
+        // it still listens.
         self.flush().ok();
         processed.map_err(io::Error::other)?;
         let mut piece = [0; PIECE_BYTES];
@@ -241,7 +244,8 @@ impl Connection {
         }
     }
 
-    /// Waits until there is room to send or something arrived; tells whether (a part of) an answer did.
+    /// Waits until there is room to send or something has arrived. Returns whether a part of a
+    /// response has arrived.
     fn is_answered(&mut self) -> io::Result<bool> {
         while self.received.is_empty() && !self.ended {
             let mut fds = [PollFd::new(&self.tcp, PollFlags::IN | PollFlags::OUT)];
@@ -252,7 +256,7 @@ impl Connection {
             if !fds[0].revents().intersects(PollFlags::IN | PollFlags::HUP) {
                 return Ok(false);
             }
-            // Often only a session ticket of TLS.
+            // Often only a TLS session ticket.
             self.fill()?;
         }
         Ok(true)
