@@ -1,5 +1,6 @@
-//! The three corners of a Kubernetes API server that the upload proxy looks into, over plain HTTP and as a test says:
-//! PVCs in any state (also such as no cluster shows twice), the CDIConfig, the ConfigMap of the upload servers' CA.
+//! A fake Kubernetes API server for the upload proxy, over plain HTTP. It has the three kinds of
+//! objects that the proxy reads: PVCs in any state, even ones that a real cluster shows only
+//! briefly, the CDIConfig, and the ConfigMap with the CA of the upload servers.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,18 +17,18 @@ use crate::fail::OrFail;
 use crate::serving::ScriptedServer;
 use crate::wire::{self, Request};
 
-/// Marks a PVC as the target of an upload.
+/// The annotation that marks a PVC as the target of an upload.
 pub const UPLOAD_TARGET: &str = "cdi.kubevirt.io/storage.upload.target";
-/// The readiness of the upload pod.
+/// The annotation that states whether the upload pod is ready.
 pub const POD_READY: &str = "cdi.kubevirt.io/storage.pod.ready";
-/// The phase of the upload pod.
+/// The annotation that states the phase of the upload pod.
 pub const POD_PHASE: &str = "cdi.kubevirt.io/storage.pod.phase";
-/// The content that the PVC is going to have.
+/// The annotation that states the kind of content.
 pub const CONTENT_TYPE: &str = "cdi.kubevirt.io/storage.contentType";
-/// The PVC that a populator fills instead.
+/// The annotation that names the PVC that a populator fills in place of this one.
 pub const PVC_PRIME: &str = "cdi.kubevirt.io/storage.populator.pvcPrime";
 
-/// A PVC with these annotations.
+/// Returns a PVC with these annotations.
 pub fn pvc(name: &str, annotations: &[(&str, &str)]) -> Value {
     let annotations: BTreeMap<_, _> = annotations.iter().copied().collect();
     json!({
@@ -40,38 +41,39 @@ pub fn pvc(name: &str, annotations: &[(&str, &str)]) -> Value {
     })
 }
 
-/// A PVC whose upload pod waits for an upload.
+/// Returns a PVC whose upload pod is waiting for an upload.
 pub fn ready_pvc(name: &str) -> Value {
     pvc(name, &[(UPLOAD_TARGET, ""), (POD_PHASE, "Running"), (POD_READY, "true")])
 }
 
-/// The same PVC, as one that the upload populator fills.
+/// Turns the PVC into one that is filled by the upload populator.
 pub fn populated(mut pvc: Value) -> Value {
     pvc["spec"]["dataSourceRef"] =
         json!({ "apiGroup": "cdi.kubevirt.io", "kind": "VolumeUploadSource", "name": "source" });
     pvc
 }
 
-/// The answer to a GET.
+/// The response to a GET.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// 200 with this object.
+    /// Status 200 with this object.
     Object(Value),
     /// A failure with this code, reason and message (`Status` of meta/v1).
     Status(u16, &'static str, String),
-    /// 200 with this object, after this time.
+    /// Status 200 with this object, after this delay.
     Late(Duration, Value),
-    /// Nothing, ever.
+    /// No response, ever.
     Silence,
-    /// These bytes, head included, and the end of the connection.
+    /// These bytes, which include the head, followed by the end of the connection.
     Bytes(Vec<u8>),
-    /// The bytes of `begin`, and then `piece` after each `pause` until the connection breaks.
+    /// The bytes of `begin`, and then `piece` again after each `pause` until the connection
+    /// breaks.
     Endless {
-        /// A head, and what comes first behind it.
+        /// A head, and the first bytes of the body.
         begin: Vec<u8>,
-        /// The bytes that come again and again.
+        /// The bytes that are repeated.
         piece: Vec<u8>,
-        /// In between.
+        /// The delay between the pieces.
         pause: Duration,
     },
 }
@@ -80,23 +82,23 @@ pub enum Answer {
 struct Store {
     pvcs: BTreeMap<String, VecDeque<Answer>>,
     config_map: Option<Answer>,
-    /// Of lists and watches of the CDIConfig, if not what the profile says.
+    /// Response to lists of the CDIConfig, if not the current config.
     list: Option<Answer>,
     watch: Option<Answer>,
     profile: Value,
     requests: Vec<String>,
-    /// Ends the watches that are open.
+    /// Ends the open watches.
     ends: Arc<Notify>,
 }
 
-/// A running API server; stops when dropped.
+/// A running API server. It stops when dropped.
 pub struct KubeApi {
     store: Arc<Mutex<Store>>,
     server: ScriptedServer,
 }
 
 impl KubeApi {
-    /// Starts a server with no PVC whose ConfigMap holds `ca_bundle`.
+    /// Starts a server without PVCs whose ConfigMap contains `ca_bundle`.
     pub fn start(ca_bundle: &str) -> Self {
         let store = Arc::new(Mutex::new(Store::default()));
         let shared = Arc::clone(&store);
@@ -107,7 +109,7 @@ impl KubeApi {
         api
     }
 
-    /// Writes a kubeconfig that leads here.
+    /// Writes a kubeconfig for this server.
     pub fn write_kubeconfig(&self, file: &Path) {
         let config = json!({
             "apiVersion": "v1",
@@ -120,17 +122,18 @@ impl KubeApi {
         std::fs::write(file, config.to_string()).or_fail(file.display());
     }
 
-    /// Sets the answers to GETs of PVC `name` in namespace `default`, one after the other; the last one stays.
+    /// Sets the responses to GETs of the PVC `name` in the namespace `default`, one after another.
+    /// The last one is repeated.
     pub fn set_pvc(&self, name: &str, answers: impl IntoIterator<Item = Answer>) {
         lock(&self.store).pvcs.insert(name.to_owned(), answers.into_iter().collect());
     }
 
-    /// The PVC `name` is this object.
+    /// Makes the PVC `name` this object.
     pub fn set_object(&self, name: &str, object: Value) {
         self.set_pvc(name, [Answer::Object(object)]);
     }
 
-    /// Replaces the bundle of CAs in the ConfigMap.
+    /// Replaces the CA bundle in the ConfigMap.
     pub fn set_ca_bundle(&self, ca_bundle: &str) {
         self.set_config_map(Answer::Object(json!({
             "apiVersion": "v1",
@@ -140,42 +143,42 @@ impl KubeApi {
         })));
     }
 
-    /// Sets the answer to GETs of the ConfigMap.
+    /// Sets the response to GETs of the ConfigMap.
     pub fn set_config_map(&self, answer: Answer) {
         lock(&self.store).config_map = Some(answer);
     }
 
-    /// Sets the answer to lists of the CDIConfig.
+    /// Sets the response to lists of the CDIConfig.
     pub fn set_list(&self, answer: Answer) {
         lock(&self.store).list = Some(answer);
     }
 
-    /// Sets the answer to its watches.
+    /// Sets the response to watches of the CDIConfig.
     pub fn set_watch(&self, answer: Answer) {
         lock(&self.store).watch = Some(answer);
     }
 
-    /// Takes the ConfigMap away.
+    /// Deletes the ConfigMap.
     pub fn remove_ca_bundle(&self) {
         lock(&self.store).config_map = None;
     }
 
-    /// The TLS profile of the CDIConfig, for who lists it from now on.
+    /// Sets the TLS profile of the CDIConfig for later lists and watches.
     pub fn set_profile(&self, profile: Value) {
         lock(&self.store).profile = profile;
     }
 
-    /// Ends the watches that are open.
+    /// Ends the open watches.
     pub fn end_watches(&self) {
         lock(&self.store).ends.notify_waiters();
     }
 
-    /// Method and target of all requests so far.
+    /// Methods and targets of all requests so far.
     pub fn requests(&self) -> Vec<String> {
         lock(&self.store).requests.clone()
     }
 
-    /// The number of times that the PVC `name` was read.
+    /// How often the PVC `name` was read.
     pub fn reads_of(&self, name: &str) -> usize {
         let line = format!("GET {}", pvc_path(name));
         let requests = self.requests();
@@ -230,7 +233,8 @@ async fn serve(mut stream: TcpStream, store: Arc<Mutex<Store>>) -> io::Result<()
     Ok(())
 }
 
-/// A watch that stays open. It begins with the object and a bookmark, for clients that ask for no list before.
+/// Serves a watch that stays open. It begins with the object and a bookmark, for clients that do
+/// not list first.
 async fn watch(mut stream: TcpStream, store: &Mutex<Store>) -> io::Result<()> {
     let headers = [
         ("Content-Type".to_owned(), "application/json".to_owned()),

@@ -1,4 +1,5 @@
-//! Servers and certificates for tests: everything listens on loopback and stops when it is dropped.
+//! Servers, browsers, disk images and other equipment for tests. All servers listen on loopback
+//! and stop when they are dropped.
 
 pub mod adversary;
 pub mod bombs;

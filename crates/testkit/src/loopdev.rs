@@ -10,10 +10,11 @@ use rustix::fs::FlockOperation;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// The content of the device before an import: anything that is not written or zeroed shows.
+/// The byte that fills a device before an import, so that anything not written or zeroed is
+/// noticed.
 pub const DIRT: u8 = 0xFF;
 
-/// An attached loop device; detached, with its backing file removed, when dropped.
+/// An attached loop device. When dropped, it is detached and its backing file is removed.
 pub struct LoopDevice {
     device: PathBuf,
     backing: Option<PathBuf>,
@@ -21,13 +22,13 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Attaches a device of `bytes` (a multiple of `sector_size`) whose backing file lies in `folder`, filled with 0xFF.
-    /// Needs root.
+    /// Attaches a device of `bytes` (a multiple of `sector_size`), filled with 0xFF, whose backing
+    /// file is in `folder`. Needs root.
     pub fn new(folder: &Path, bytes: u64, sector_size: u32) -> Self {
         Self::filled(folder, bytes, sector_size, make_dirty)
     }
 
-    /// The same without any content, of any size.
+    /// Like [`new`](Self::new), but sparse, so the device may be of any size.
     pub fn empty(folder: &Path, bytes: u64, sector_size: u32) -> Self {
         Self::filled(folder, bytes, sector_size, |backing, bytes| {
             let file = File::create(backing).or_fail(backing.display());
@@ -44,17 +45,17 @@ impl LoopDevice {
             .into_temp_path()
             .keep()
             .or_fail("keep the backing file of a loop device");
-        // Before it is attached: through the device, every byte would be copied twice.
+        // Filled before it is attached: through the device, every byte would be copied twice.
         fill(&backing, bytes);
         Self { device: attach(&backing, sector_size), backing: Some(backing), bytes }
     }
 
-    /// Attaches a device whose bytes are those of `below`, another loop device, which is detached after this one.
+    /// Attaches a device on top of `below`, another loop device. This one must be dropped first.
     pub fn over(below: &Self) -> Self {
         Self { device: attach(&below.device, 512), backing: None, bytes: below.bytes }
     }
 
-    /// Attaches a device whose bytes are those of `file`, which stays.
+    /// Attaches a device with the content of `file`, which is not removed.
     pub fn of_file(file: &Path) -> Self {
         Self {
             device: attach(file, 512),
@@ -63,7 +64,7 @@ impl LoopDevice {
         }
     }
 
-    /// The file that holds the bytes of the device, if it is one of its own.
+    /// The backing file of the device, if the device owns one.
     pub fn backing(&self) -> Option<&Path> {
         self.backing.as_deref()
     }
@@ -79,7 +80,7 @@ impl LoopDevice {
     }
 }
 
-/// Attaches a device to `backing` and returns its node.
+/// Attaches a loop device to `backing` and returns its device node.
 fn attach(backing: &Path, sector_size: u32) -> PathBuf {
     let sectors = sector_size.to_string();
     let args = ["--find", "--show", "--sector-size", &sectors];
@@ -88,8 +89,9 @@ fn attach(backing: &Path, sector_size: u32) -> PathBuf {
     PathBuf::from(tools::run("losetup", words).trim())
 }
 
-/// A lock: its holder is the only one on this machine that looks for a free device. Of two `losetup --find` that find the same one, the
-/// loser claims it for a moment, and a program that opens it exclusively then, as an import does, is told that it is busy.
+/// Returns a machine-wide lock for finding a free loop device. If two `losetup --find` choose the
+/// same device, the loser claims it for a moment. A program that then opens the device
+/// exclusively, as an import does, would get EBUSY.
 fn turn() -> File {
     let path = "/dev/loop-control";
     let file = File::open(path).or_fail(path);
@@ -97,7 +99,7 @@ fn turn() -> File {
     file
 }
 
-/// Makes `backing` a file of `bytes` that are all 0xFF.
+/// Makes `backing` a file of `bytes` bytes of 0xFF.
 fn make_dirty(backing: &Path, bytes: u64) {
     let file = File::create(backing).or_fail(backing.display());
     let dirt = vec![DIRT; 1 << 20];
@@ -115,7 +117,7 @@ impl Drop for LoopDevice {
         let detached = detached.is_ok_and(|status| status.success());
         // A second panic would hide the first.
         assert!(detached || std::thread::panicking(), "{} is still in use", self.device.display());
-        // The folder is a temporary one: a leftover goes with it.
+        // A leftover file is removed together with the temporary folder.
         if let Some(backing) = &self.backing {
             std::fs::remove_file(backing).ok();
         }
@@ -128,7 +130,7 @@ mod tests {
     use crate::disk;
 
     #[test]
-    fn a_device_has_the_sector_size_and_the_dirt_it_was_given() {
+    fn a_device_has_the_given_sector_size_and_is_filled_with_dirt() {
         let folder = tempfile::tempdir().unwrap();
         for sector_size in [512, 4096] {
             let device = LoopDevice::new(folder.path(), 3 << 20, sector_size);

@@ -1,6 +1,8 @@
-//! Typical mistakes of users as tables: how a program or a server answers each, and what its sentence says.
+//! Tables of typical user mistakes: how a program or server reports each of them, and what the
+//! error message says.
 //!
-//! A table is made by [`user_mistakes!`](crate::user_mistakes), two lines for each mistake, and checked by [`MistakeScene`].
+//! [`user_mistakes!`](crate::user_mistakes) makes a table, with two lines for each mistake, and
+//! [`MistakeScene`] checks it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,22 +13,22 @@ use crate::cases;
 use crate::fail::OrFail;
 use crate::process::{Finished, Program};
 
-/// Rows that run at once: most of them wait for a server or for a retry.
+/// Rows that run at the same time. Most of them wait for a server or for a retry.
 const WORKERS: usize = 6;
 
-/// Longest time for a row, and so for a user who waits for the sentence.
+/// Time limit for a row, and thus for a user who waits for the message.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Most lines on standard error: warnings, and the sentence.
+/// Most lines on standard error: warnings and the error message.
 const MOST_LINES: usize = 4;
 
-/// The most lines of a wrong use, with the options that clap lists.
+/// Most lines for a usage error, including the options that clap lists.
 const MOST_USAGE_LINES: usize = 12;
 
-/// The most characters of a sentence.
+/// Most characters in an error message.
 const MOST_CHARS: usize = 450;
 
-/// Text of Rust's `Debug`, and of strings that were escaped on the way to the user.
+/// Fragments of Rust's `Debug` output and of escaped strings, which no user should see.
 const DEBUG_TEXT: [&str; 11] = [
     "Some(",
     "None)",
@@ -41,19 +43,20 @@ const DEBUG_TEXT: [&str; 11] = [
     "RUST_BACKTRACE",
 ];
 
-/// A mistake, and how its user is told.
+/// A mistake, and how the user is told about it.
 #[derive(Debug, Clone, Copy)]
 pub struct UserMistake {
-    /// The command line without the name of the program, as words between spaces. `NAME=value` before all other words is a variable, and
-    /// `<FILE` is standard input. `{NAME}` stands for a word of the [`MistakeScene`], `{target}` for a file in a folder of the row's own.
+    /// The command line without the program's name; its words are separated by spaces. A leading
+    /// `NAME=value` sets a variable, and `<FILE` redirects standard input. `{NAME}` stands for a
+    /// word of the [`MistakeScene`], and `{target}` for a file in the row's own folder.
     pub line: &'static str,
-    /// The exit code; the status of a request.
+    /// The exit code, or the HTTP status of a request.
     pub ending: i32,
-    /// Where the mistake is: a file, an address, an option.
+    /// Where the mistake is: the part of the message that names a file, an address or an option.
     pub place: &'static str,
-    /// Why it fails.
+    /// The part of the message that says why it fails.
     pub why: &'static str,
-    /// What to do about it.
+    /// The part of the message that says what to do.
     pub way_out: &'static str,
 }
 
@@ -63,7 +66,8 @@ impl fmt::Display for UserMistake {
     }
 }
 
-/// A table of [`UserMistake`]s, one after the other: `"import {http}/gone {target}" => 3: "where", "why", "what to do";`
+/// Makes a table of [`UserMistake`]s, one after another: `"import {http}/gone {target}" => 3:
+/// "where", "why", "what to do";`
 #[macro_export]
 macro_rules! user_mistakes {
     ($($line:literal => $ending:literal: $place:literal, $why:literal, $way_out:literal;)*) => {
@@ -73,7 +77,7 @@ macro_rules! user_mistakes {
     };
 }
 
-/// The program that is used, and what its user has on the machine and in reach.
+/// A program under test, and the files and servers that its user has.
 pub struct MistakeScene {
     binary: PathBuf,
     name: String,
@@ -84,7 +88,7 @@ pub struct MistakeScene {
 }
 
 impl MistakeScene {
-    /// The scene of the program at `binary`.
+    /// The scene of the program `binary`.
     pub fn new(binary: impl Into<PathBuf>) -> Self {
         let binary = binary.into();
         let name = binary.file_name().or_fail("a program has a name").to_string_lossy().into_owned();
@@ -98,44 +102,47 @@ impl MistakeScene {
         }
     }
 
-    /// `{name}` in a row stands for `value`.
+    /// Makes `{name}` in a row stand for `value`.
     #[must_use]
     pub fn word(mut self, name: &'static str, value: impl fmt::Display) -> Self {
         self.words.insert(name, value.to_string());
         self
     }
 
-    /// `{name}` in a row stands for several words, in which others may stand.
+    /// Makes `{name}` in a row stand for several words, which may contain other placeholders.
     #[must_use]
     pub fn phrase(mut self, name: &'static str, words: &'static str) -> Self {
         self.phrases.push((name, words));
         self
     }
 
-    /// A password that the user has, which no sentence may show.
+    /// Adds a password that no output may show.
     #[must_use]
     pub fn secret(mut self, secret: &'static str) -> Self {
         self.secrets.push(secret);
         self
     }
 
-    /// Every program has the variable `name` with this value, in which words stand for others as in rows.
+    /// Sets the variable `name` for every command. Placeholders in the value are replaced as in
+    /// rows.
     #[must_use]
     pub fn variable(mut self, name: &'static str, value: &'static str) -> Self {
         self.variables.push((name, value));
         self
     }
 
-    /// Makes all mistakes of the table, and fails the test with those whose user is not told as the row says.
+    /// Makes all mistakes of the table. Fails the test with those rows that are not reported as
+    /// they should be.
     #[track_caller]
     pub fn check(&self, table: &[UserMistake]) {
         cases::check_all_by(WORKERS, table.iter(), |row| self.check_command(row));
     }
 
-    /// The same for requests, whose rows are arguments of `curl`; `common` ones are added to each.
+    /// Like [`check`](Self::check) for HTTP requests: the rows are arguments of `curl`, and
+    /// `common` ones are added to each.
     #[track_caller]
     pub fn check_requests(&self, common: &[&str], table: &[UserMistake]) {
-        // A server takes one upload at a time.
+        // One at a time: a server accepts only one upload at once.
         cases::check_all_by(1, table.iter(), |row| self.check_request(common, row));
     }
 
@@ -162,7 +169,7 @@ impl MistakeScene {
         self.check_sentence(row, body, folder.path());
     }
 
-    /// `program` as the row says.
+    /// Returns `program` with the row's arguments, variables and standard input.
     fn program(&self, program: impl Into<PathBuf>, row: &UserMistake, folder: &Path) -> Program {
         let mut program = Program::new(program).timeout(PATIENCE);
         for (name, value) in &self.variables {
@@ -189,7 +196,7 @@ impl MistakeScene {
         program
     }
 
-    /// `text` with what its placeholders stand for.
+    /// Returns `text` with its placeholders replaced.
     fn fill(&self, text: &str, folder: &Path) -> String {
         let mut pieces = text.split('{');
         let mut filled = pieces.next().unwrap_or_default().to_owned();
@@ -205,7 +212,7 @@ impl MistakeScene {
         filled
     }
 
-    /// Text that no user should see, wherever it stands.
+    /// Fails if the output is too long or contains text that no user should see.
     fn check_output(&self, finished: &Finished, most_lines: usize) {
         let output = format!("{}{}", finished.stdout, finished.stderr);
         assert!(!finished.crashed(), "{output}");
@@ -219,7 +226,8 @@ impl MistakeScene {
         }
     }
 
-    /// The sentence on standard error: the last line, or the paragraph of a wrong use.
+    /// Returns the error message on standard error: the last line, or the paragraph of a usage
+    /// error.
     fn sentence(&self, stderr: &str) -> String {
         if let Some((_, paragraph)) = format!("\n{stderr}").split_once("\nerror: ") {
             let paragraph = paragraph.split("\nUsage:").next().unwrap_or(paragraph);
@@ -258,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_has_its_three_parts() {
+    fn a_message_with_all_three_parts_passes() {
         scene().check(user_mistakes! {
             "WHY=gone -c {script} sh well" => 3: "{file}", "not found: gone", "give --file";
             "-c {script} sh usage" => 2: "'b'", "is not one", "use 'a'";
@@ -267,7 +275,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "5 cases failed")]
-    fn every_row_that_is_not_so_is_found() {
+    fn every_row_that_is_reported_wrongly_is_found() {
         scene().check(user_mistakes! {
             "-c {script} sh well" => 4: "{file}", "not found", "give --file";
             "-c {script} sh well" => 3: "{file}", "not found", "give --path";

@@ -13,17 +13,17 @@ use crate::fail::OrFail;
 use crate::tools;
 use crate::wait;
 
-/// Time that a server may take to listen.
+/// Time limit for a server to start listening.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A running server; killed when dropped.
+/// A running server on a Unix socket. It is killed when dropped.
 pub struct NbdServer {
     child: Child,
     folder: TempDir,
 }
 
 impl NbdServer {
-    /// `qemu-nbd` with these arguments on a Unix socket, for up to eight clients at a time.
+    /// Starts `qemu-nbd` with these arguments on a Unix socket, for up to eight clients at a time.
     pub fn qemu<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start(|socket| {
             let mut command = Command::new(tools::find("qemu-nbd"));
@@ -34,7 +34,7 @@ impl NbdServer {
         })
     }
 
-    /// `nbdkit` with these arguments on a Unix socket.
+    /// Starts `nbdkit` with these arguments on a Unix socket.
     pub fn nbdkit<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
         Self::start(|socket| {
             let mut command = Command::new(tools::find("nbdkit"));
@@ -64,12 +64,12 @@ impl NbdServer {
         server
     }
 
-    /// The address at which it listens.
+    /// The path of the server's Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.path().join("socket")
     }
 
-    /// The URI of its export `name`.
+    /// The URI of the export `name`.
     pub fn uri(&self, name: &str) -> String {
         format!("nbd+unix:///{name}?socket={}", self.socket().display())
     }
@@ -82,20 +82,20 @@ impl NbdServer {
 
 impl Drop for NbdServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }
 }
 
-/// `qemu-nbd` with these arguments on a port of loopback, and its URI.
+/// A running `qemu-nbd` on a loopback port. It is killed when dropped.
 pub struct TcpNbdServer {
     child: Child,
     port: u16,
 }
 
 impl TcpNbdServer {
-    /// Starts it.
+    /// Starts `qemu-nbd` with these arguments.
     pub fn qemu<A: Into<OsString>>(args: impl IntoIterator<Item = A>) -> Self {
         let port = std::net::TcpListener::bind("127.0.0.1:0")
             .and_then(|listener| listener.local_addr())
@@ -120,7 +120,7 @@ impl TcpNbdServer {
         Self { child, port }
     }
 
-    /// The URI of its export `name`.
+    /// The URI of the export `name`.
     pub fn uri(&self, name: &str) -> String {
         format!("nbd://127.0.0.1:{}/{name}", self.port)
     }
@@ -128,7 +128,7 @@ impl TcpNbdServer {
 
 impl Drop for TcpNbdServer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The server may have ended by itself.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! A relay in front of an NBD server that counts what passes and cuts connections.
+//! A relay in front of an NBD server that counts the bytes passed on and cuts connections.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::serving::ScriptedServer;
 
-/// Bytes that are passed on at once.
+/// Bytes that are passed on at a time.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// A relay on a port of loopback; stops when dropped.
+/// A running relay on a loopback port. It stops when dropped.
 pub struct NbdProxy {
     shared: Arc<Shared>,
     server: ScriptedServer,
@@ -21,15 +21,16 @@ pub struct NbdProxy {
 
 struct Shared {
     upstream: Mutex<PathBuf>,
-    /// Bytes from the server after which each connection is cut, in the order of the connections.
+    /// The number of bytes from the server after which each connection is cut, in connection
+    /// order.
     cuts: Vec<u64>,
     connections: AtomicUsize,
     bytes: AtomicU64,
 }
 
 impl NbdProxy {
-    /// Relays to the Unix socket `upstream`. The i-th connection is cut after `cuts[i]` bytes from the server, later ones
-    /// never.
+    /// Starts a relay to the Unix socket `upstream`. The i-th connection is cut after `cuts[i]`
+    /// bytes from the server; later ones are not cut.
     pub fn start(upstream: &Path, cuts: Vec<u64>) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             upstream: Mutex::new(upstream.to_owned()),
@@ -42,22 +43,22 @@ impl NbdProxy {
         Ok(Self { shared, server })
     }
 
-    /// The URI of the server's export `name`.
+    /// The URI of the export `name` through this relay.
     pub fn uri(&self, name: &str) -> String {
         format!("nbd://{}/{name}", self.server.address())
     }
 
-    /// Connections from now on go to another server.
+    /// Sends new connections to another server.
     pub fn redirect(&self, upstream: &Path) {
         upstream.clone_into(&mut self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Bytes from the server so far.
+    /// Number of bytes from the server so far.
     pub fn bytes(&self) -> u64 {
         self.shared.bytes.load(Ordering::Relaxed)
     }

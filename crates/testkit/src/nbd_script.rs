@@ -1,24 +1,24 @@
-//! An NBD server that agrees to everything and then answers as a test wants it to.
+//! An NBD server that completes the negotiation and then sends whatever replies a test wants.
 
 use std::io;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-/// The differences from an honest server.
+/// How the server differs from an honest one.
 #[derive(Clone)]
 pub struct NbdScript {
-    /// Sent first, then nothing: no server at all, or an odd one.
+    /// Sent instead of the greeting of an NBD server.
     pub greeting: Option<Vec<u8>>,
-    /// Bytes of the export.
+    /// Size of the export in bytes.
     pub size: u64,
-    /// Agree to structured replies and to block status, whose context has number 1.
+    /// Whether to accept structured replies and block status, whose context gets the number 1.
     pub structured: bool,
-    /// Sent instead of the reply to the option of this number.
+    /// An option's number, and the bytes sent instead of the reply to it.
     pub option: Option<(u32, Vec<u8>)>,
-    /// The reply to a request.
+    /// Returns the reply to a request. An empty reply closes the connection.
     pub answer: fn(&NbdRequest) -> Vec<u8>,
-    /// After the first reply nothing but zeros follow, one at a time with this pause.
+    /// After the first reply, sends zeros without end, one byte at a time with this pause.
     pub drip: Option<Duration>,
 }
 
@@ -36,16 +36,16 @@ impl Default for NbdScript {
     }
 }
 
-/// A request of the client.
+/// A request from the client.
 #[derive(Debug, Clone, Copy)]
 pub struct NbdRequest {
-    /// 0: read, 2: goodbye, 7: block status.
+    /// The command. 0: read, 2: disconnect, 7: block status.
     pub command: u16,
-    /// The number that the reply has to repeat.
+    /// The number that the reply must repeat.
     pub cookie: u64,
-    /// The first byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes that are asked for.
+    /// Number of bytes requested.
     pub length: u32,
 }
 
@@ -61,12 +61,12 @@ impl NbdRequest {
         bytes
     }
 
-    /// A chunk of data at `offset`.
+    /// A chunk with data at `offset`.
     pub fn data(&self, is_last: bool, offset: u64, data: &[u8]) -> Vec<u8> {
         self.chunk(is_last, 1, &[&offset.to_be_bytes(), data].concat())
     }
 
-    /// A chunk that describes extents: length and flags.
+    /// A chunk that describes extents by length and flags.
     pub fn status(&self, extents: &[(u32, u32)]) -> Vec<u8> {
         let mut payload = 1u32.to_be_bytes().to_vec();
         for (length, flags) in extents {
@@ -76,34 +76,34 @@ impl NbdRequest {
         self.chunk(true, 5, &payload)
     }
 
-    /// All bytes as data: 7.
+    /// A reply with data in which every byte is 7.
     pub fn sevens(&self) -> Vec<u8> {
         let data = vec![7; usize::try_from(self.length).unwrap_or_default()];
         self.data(true, self.offset, &data)
     }
 }
 
-/// A running server on a port of loopback. Its thread ends with the process.
+/// A running server on a loopback port. Its thread ends with the process.
 pub struct ScriptedNbd {
     address: SocketAddr,
 }
 
 impl ScriptedNbd {
-    /// Starts it.
+    /// Starts the server.
     pub fn start(script: NbdScript) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let script = script.clone();
-                // A client that hangs up is what many tests are about.
+                // Errors are ignored: clients that hang up are the subject of many tests.
                 std::thread::spawn(move || serve(client, &script));
             }
         });
         Ok(Self { address })
     }
 
-    /// The URI of any export.
+    /// The URI of the server's export.
     pub fn uri(&self) -> String {
         format!("nbd://{}/disk", self.address)
     }

@@ -1,4 +1,4 @@
-//! nginx on loopback: a server as people run it.
+//! Runs nginx on loopback, as an example of a web server in common use.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -8,15 +8,16 @@ use crate::fail::OrFail;
 use crate::process::Program;
 use crate::{ports, tools};
 
-/// A running nginx; stopped when dropped.
+/// A running nginx. It is stopped when dropped.
 pub struct Nginx {
     address: SocketAddr,
     _server: Server,
 }
 
 impl Nginx {
-    /// Serves plain HTTP with these `directives` of a `server` block, or HTTPS if `tls`: with `server.crt` and `server.key` in
-    /// `folder`, where all relative paths begin, and which takes nginx's own files.
+    /// Serves plain HTTP with these `directives` in its `server` block, or HTTPS if `tls`. HTTPS
+    /// needs `server.crt` and `server.key` in `folder`. Relative paths start at `folder`, where
+    /// nginx also keeps its own files.
     pub fn start(folder: &Path, tls: bool, directives: &str) -> Self {
         let [address] = ports::free();
         let configuration = configuration(address, tls, directives);
@@ -33,7 +34,8 @@ impl Nginx {
     }
 }
 
-/// One process, as the user who runs the test: its folder is readable by no other.
+/// The configuration: a single process, run by the test's user, because no other user can read the
+/// test's folder.
 fn configuration(address: SocketAddr, tls: bool, directives: &str) -> String {
     let tls = if tls { "ssl; ssl_certificate server.crt; ssl_certificate_key server.key" } else { "" };
     format!(

@@ -1,4 +1,4 @@
-//! Container images as OCI layouts (OCI image layout specification 1.1), made of files.
+//! Container images as OCI layouts (OCI image layout specification 1.1), made from files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::tools;
 /// The compression of a layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// Nothing.
+    /// Uncompressed.
     None,
     /// gzip.
     Gzip,
@@ -29,32 +29,32 @@ impl Compression {
     }
 }
 
-/// An image to build.
+/// Describes an image to build.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The processor that it is made for, as Go calls it.
+    /// The processor architecture, as Go names it.
     pub architecture: &'static str,
-    /// Its layers as tars, the lowest first, and how each is compressed.
+    /// The layers as tars, the lowest first, and the compression of each.
     pub layers: Vec<(Vec<u8>, Compression)>,
-    /// Variables, `NAME=value` each.
+    /// Environment variables in the form `NAME=value`.
     pub env: Vec<&'static str>,
     /// Labels.
     pub labels: Vec<(&'static str, &'static str)>,
 }
 
 impl Image {
-    /// An image with these layers for amd64.
+    /// An image for amd64 with these layers.
     pub fn new(layers: Vec<(Vec<u8>, Compression)>) -> Self {
         Self { architecture: "amd64", layers, env: vec!["PATH=/bin"], labels: Vec::new() }
     }
 
-    /// An image whose only layer has `content` as `/disk/disk.img`.
+    /// An image with a single layer that contains `content` as `/disk/disk.img`.
     pub fn of_disk(content: &[u8], compression: Compression) -> Self {
         Self::new(vec![(tar(&[("disk/disk.img", content)]), compression)])
     }
 }
 
-/// A tar of files with these names.
+/// A tar of files with these names and contents.
 pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");
     for (name, content) in files {
@@ -65,8 +65,8 @@ pub fn tar(files: &[(&str, &[u8])]) -> Vec<u8> {
     tar_of(folder.path(), files.iter().map(|(name, _)| *name))
 }
 
-/// A tar of the files in `folder` with these names, in this order, without the directories above them. The same files make
-/// the same tar.
+/// A tar of these files in `folder`, in the given order and without entries for directories. The
+/// same files always give the same tar.
 pub fn tar_of<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Vec<u8> {
     let folder = folder.to_str().or_fail("a path of ASCII").to_owned();
     let options = ["--format=gnu", "--sparse", "--no-recursion", "--mtime=@0", "-cf", "-", "-C"];
@@ -75,7 +75,7 @@ pub fn tar_of<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Ve
     tools::filter("tar", words.chain(names.into_iter().map(str::to_owned)), &[])
 }
 
-/// A layout with the one image `test`: an index of `images` if they are several.
+/// Writes a layout with one entry `test`: the image, or an index if there are several `images`.
 pub fn write_layout(folder: &Path, images: &[Image]) {
     let blobs = folder.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).or_fail("a folder for blobs");
@@ -101,7 +101,7 @@ pub fn write_layout(folder: &Path, images: &[Image]) {
     std::fs::write(folder.join("oci-layout"), layout.to_string()).or_fail("oci-layout");
 }
 
-/// The tar of the layout in `folder`: what `oci-archive:` reads.
+/// Packs the layout in `folder` into the tar `archive`, which `oci-archive:` can read.
 pub fn archive_layout(folder: &Path, archive: &Path) {
     let words = ["-C".as_ref(), folder.as_os_str(), "-cf".as_ref(), archive.as_os_str(), ".".as_ref()];
     tools::run("tar", words);

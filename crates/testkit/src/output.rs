@@ -1,4 +1,4 @@
-//! The output of a program, readable while it still runs.
+//! The output of a program, which can be read while the program runs.
 
 use std::io::Read;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::fail::OrFail;
 
-/// A pipe that is read to its end on a thread of its own.
+/// A pipe that a thread of its own reads to the end.
 pub(crate) struct Output {
     printed: Arc<Printed>,
     reader: JoinHandle<()>,
@@ -30,7 +30,7 @@ impl SoFar {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// The first complete line with `needle` in it.
+    /// Returns the first complete line that contains `needle`.
     fn line_with(&self, needle: &str) -> Option<String> {
         let text = self.text();
         let complete = text.rfind('\n').and_then(|end| text.get(..end))?;
@@ -44,7 +44,7 @@ impl Output {
         let shared = Arc::clone(&printed);
         let reader = std::thread::spawn(move || {
             let mut piece = [0; 4096];
-            // What arrived before an error is still worth showing.
+            // Output before an error is still worth showing.
             while let Ok(length @ 1..) = pipe.read(&mut piece) {
                 shared.lock().bytes.extend_from_slice(&piece[..length]);
                 shared.more.notify_all();
@@ -55,16 +55,16 @@ impl Output {
         Self { printed, reader }
     }
 
-    /// Waits for a line with `needle` in it and returns the line. Fails the test when the output ends before, or
-    /// `patience` does.
+    /// Waits for a line that contains `needle` and returns it. Fails the test if the output ends
+    /// first or after `patience`.
     #[track_caller]
     pub(crate) fn wait_for(&self, needle: &str, patience: Duration) -> String {
         self.wait_for_or_end(needle, patience)
             .or_fail(format!("{needle:?} was not printed:\n{}", self.so_far()))
     }
 
-    /// Waits for a line with `needle` in it and returns the line, or nothing when the output ends before. Fails the test
-    /// when `patience` ends.
+    /// Waits for a line that contains `needle` and returns it, or `None` if the output ends first.
+    /// Fails the test after `patience`.
     #[track_caller]
     pub(crate) fn wait_for_or_end(&self, needle: &str, patience: Duration) -> Option<String> {
         let deadline = Instant::now() + patience;
@@ -82,13 +82,13 @@ impl Output {
         }
     }
 
-    /// All that was printed, once the pipe is closed.
+    /// Waits until the pipe is closed and returns all output.
     pub(crate) fn text(self) -> String {
         self.reader.join().ok().or_fail("the reader of a pipe");
         self.printed.lock().text()
     }
 
-    /// The output until now.
+    /// The output so far.
     pub(crate) fn so_far(&self) -> String {
         self.printed.lock().text()
     }

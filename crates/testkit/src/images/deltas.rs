@@ -1,4 +1,4 @@
-//! Deltas: images that say only what is different from a disk that is there already.
+//! Deltas: images that store only their differences from an existing disk.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -9,35 +9,35 @@ use crate::fail::OrFail;
 use crate::random::Random;
 use crate::{disk, tools};
 
-/// Edits of one kind that a delta gets.
+/// Number of edits of each kind in a delta.
 const EDITS: u64 = 40;
 
-/// A delta, what it is a delta to, and what both are together.
+/// A delta, its base, and the disk that both make up together.
 #[derive(Debug, Clone)]
 pub struct Delta {
-    /// The raw disk below. The delta knows it by its full path.
+    /// The raw base disk. The delta refers to it by its full path.
     pub base: PathBuf,
-    /// The delta.
+    /// The delta image.
     pub qcow2: PathBuf,
-    /// `qemu-img convert -O raw` of both.
+    /// The result of `qemu-img convert -O raw`.
     pub raw: PathBuf,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub virtual_size: u64,
-    /// The kind of the delta, for messages.
+    /// Describes the delta, for messages.
     pub name: String,
 }
 
 impl Spec {
-    /// Builds a delta as `folder/name.qcow2` to the disk `folder/name.base`, which has `base_size` bytes, none of its
-    /// blocks zero. The content of the spec does not matter: a delta has writes, compressed ones if the spec says so,
-    /// zeros and discards.
+    /// Builds a delta `folder/name.qcow2` on top of a new disk `folder/name.base` of `base_size`
+    /// bytes, which has no zero blocks. The spec's content is ignored: the delta gets writes
+    /// (compressed ones too if the spec says so), zeros and discards.
     pub fn build_delta(&self, base_size: u64, folder: &Path, name: &str) -> Delta {
         let base = folder.join(name).with_extension("base");
         std::fs::write(&base, disk::content(self.seed, base_size)).or_fail(base.display());
         self.build_delta_to(&base, folder, name)
     }
 
-    /// The same, to a raw disk that is there.
+    /// Like [`build_delta`](Self::build_delta), on top of an existing raw disk.
     pub fn build_delta_to(&self, base: &Path, folder: &Path, name: &str) -> Delta {
         assert!(self.is_valid(), "{self} cannot exist");
         let qcow2 = folder.join(name).with_extension("qcow2");
@@ -65,20 +65,20 @@ impl Spec {
 }
 
 impl Delta {
-    /// The delta's name for its base, without folders.
+    /// The file name of the base in the delta's header.
     pub fn base_name(&self) -> String {
         let name = self.base.file_name().or_fail("a file has a name");
         name.to_string_lossy().into_owned()
     }
 
-    /// Gives the base another name in the delta's header, without looking whether it exists.
+    /// Changes the file name of the base in the delta's header, whether or not that file exists.
     pub fn rename_base(&self, name: &str) {
         let args = ["rebase", "-u", "-f", "qcow2", "-F", "raw", "-b", name];
         run_qemu_img(&args, &[&self.qcow2], &[]);
     }
 }
 
-/// Every fourth cluster or so, compressed.
+/// Compressed writes to about every fourth cluster.
 fn compressed(spec: &Spec, random: &mut Random) -> String {
     let mut script = String::new();
     if spec.compression == Compression::Plain {
@@ -95,7 +95,8 @@ fn compressed(spec: &Spec, random: &mut Random) -> String {
     script
 }
 
-/// Writes of any sectors, zeros and discards of whole clusters, subclusters and odd sectors, in random order.
+/// Writes, zeros and discards in random order, of whole clusters and subclusters and of ranges of
+/// sectors.
 fn edits(spec: &Spec, random: &mut Random) -> String {
     let grain = match spec.extended_l2 {
         true => spec.cluster_size / 32,
@@ -107,7 +108,8 @@ fn edits(spec: &Spec, random: &mut Random) -> String {
             0 | 1 => format!("write -P {}", pattern(random)),
             2 => "write -z".to_owned(),
             3 => "write -z -u".to_owned(),
-            // Without zero clusters (v2), qemu refuses what would uncover the base.
+            // Version 2 has no zero clusters, so qemu refuses a discard that would reveal the
+            // base.
             _ => "discard".to_owned(),
         };
         let (offset, length) = match random.below(3) {
@@ -125,7 +127,7 @@ mod tests {
     use crate::images::Content;
 
     #[test]
-    fn a_delta_keeps_hides_and_changes_parts_of_its_base() {
+    fn a_delta_keeps_zeroes_and_changes_parts_of_its_base() {
         let folder = tempfile::tempdir().unwrap();
         let spec = Spec {
             virtual_size: 8 << 20,

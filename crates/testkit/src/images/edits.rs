@@ -1,4 +1,4 @@
-//! Changes of an image after it was made: the writes of a guest, played by `qemu-io`.
+//! Changes to an existing image: writes of a guest, made with `qemu-io`.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -7,10 +7,11 @@ use super::{Compression, Content, Spec};
 use crate::random::Random;
 use crate::tools;
 
-/// Edits of one kind that an image gets. Enough for every kind of table entry, few enough to take no time.
+/// Number of edits of each kind. There are enough for every kind of table entry, and few enough to
+/// be fast.
 const EDITS: u64 = 60;
 
-/// Applies what the content of `spec` asks for.
+/// Applies the edits that the content of `spec` requires.
 pub(super) fn apply(spec: &Spec, qcow2: &Path) {
     let mut random = Random::new(spec.seed ^ 0xED17);
     match spec.content {
@@ -29,7 +30,7 @@ pub(super) fn apply(spec: &Spec, qcow2: &Path) {
     }
 }
 
-/// Writes of a guest that knows nothing of clusters: any multiple of 512 bytes anywhere.
+/// Writes of a guest that does not know the clusters: ranges of sectors anywhere.
 fn guest_writes(spec: &Spec, random: &mut Random) -> String {
     let mut script = String::new();
     for _ in 0..EDITS {
@@ -39,8 +40,8 @@ fn guest_writes(spec: &Spec, random: &mut Random) -> String {
     script
 }
 
-/// Zeros that keep their cluster, zeros that give it back and discards, by cluster and by subcluster, each of
-/// them now and then written over.
+/// Zeros that keep their cluster allocated, zeros that free it, discards, and writes in between,
+/// of whole clusters or subclusters.
 fn zeros_and_discards(spec: &Spec, random: &mut Random) -> String {
     let grain = if spec.extended_l2 { spec.cluster_size / 32 } else { spec.cluster_size };
     let mut script = String::new();
@@ -57,8 +58,8 @@ fn zeros_and_discards(spec: &Spec, random: &mut Random) -> String {
     script
 }
 
-/// Every third cluster or so, in random order; with compression about half of them compressed, and some of
-/// those written over afterwards as a running guest does.
+/// Writes to about every third cluster in random order. With compression, about half of them are
+/// compressed, and guest writes then overwrite some.
 fn random_order(spec: &Spec, random: &mut Random) -> String {
     let mut clusters: Vec<u64> =
         (0..spec.virtual_size / spec.cluster_size).filter(|_| random.one_in(3)).collect();
@@ -74,19 +75,19 @@ fn random_order(spec: &Spec, random: &mut Random) -> String {
     script + &guest_writes(spec, random)
 }
 
-/// A range of up to `most` sectors within the disk.
+/// A random range of up to `most` sectors within the disk.
 pub(super) fn sectors(spec: &Spec, random: &mut Random, most: u64) -> (u64, u64) {
     grains(spec, random, 512, most)
 }
 
-/// A range of up to `most` grains, aligned to the grain, cut at the end of the disk.
+/// A random range of up to `most` grains, aligned to the grain and cut at the end of the disk.
 pub(super) fn grains(spec: &Spec, random: &mut Random, grain: u64, most: u64) -> (u64, u64) {
     let offset = random.below(spec.virtual_size.div_ceil(grain)) * grain;
     let length = (1 + random.below(most)) * grain;
     (offset, length.min(spec.virtual_size - offset))
 }
 
-/// A byte that is not zero.
+/// A random byte that is not zero.
 pub(super) fn pattern(random: &mut Random) -> u64 {
     1 + random.below(255)
 }
@@ -96,7 +97,8 @@ pub(super) fn line(script: &mut String, command: std::fmt::Arguments<'_>) {
     writeln!(script, "{command}").ok();
 }
 
-/// Runs a script of qemu-io commands. qemu-io reports a failed command on its output and still exits with 0.
+/// Runs a script of qemu-io commands. qemu-io exits with 0 even if a command fails, so its output
+/// is checked.
 pub(super) fn qemu_io(qcow2: &Path, script: &str) {
     let args = ["-f", "qcow2", "-t", "unsafe", "-d", "unmap"].map(AsRef::as_ref);
     let output = tools::filter("qemu-io", args.into_iter().chain([qcow2.as_os_str()]), script.as_bytes());

@@ -1,4 +1,4 @@
-//! Disk images made by `qemu-img` and `qemu-io` at test time: what they are like is said by a [`Spec`].
+//! Disk images made with `qemu-img` and `qemu-io` at test time, as described by a [`Spec`].
 
 use std::fmt;
 use std::fs::File;
@@ -20,7 +20,7 @@ pub mod vmdk;
 pub use deltas::Delta;
 pub use subformats::{Oracle, SUBFORMATS, Subformat};
 
-/// The smallest cluster that can have subclusters (qcow2 specification, "Extended L2 Entries").
+/// The smallest cluster size that allows subclusters (qcow2 specification, "Extended L2 Entries").
 const EXTENDED_L2_MIN_CLUSTER_BYTES: u64 = 16 << 10;
 
 /// The version field of a qcow2 header.
@@ -32,65 +32,67 @@ pub enum Version {
     V3,
 }
 
-/// The storage of the clusters that `qemu-img convert` writes.
+/// How `qemu-img convert` stores the clusters that it writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// Each cluster deflated.
+    /// Each cluster is deflated.
     Zlib,
-    /// Each cluster a zstd frame.
+    /// Each cluster is a zstd frame.
     Zstd,
 }
 
-/// The content of the disk, and the program that put it there.
+/// The content of the disk and how it was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// Islands of data in zeros, converted from raw.
     Sparse,
     /// No zero block at all, converted from raw.
     Dense,
-    /// Sparse, then parts of it written as zeros with and without unmapping, or discarded.
+    /// Like `Sparse`, then parts are zeroed with and without unmapping, or discarded.
     ZeroClusters,
-    /// Sparse, with internal snapshots between later writes.
+    /// Like `Sparse`, with internal snapshots between later writes.
     Snapshots,
     /// Created empty and written in random order.
     RandomOrder,
-    /// Nothing was ever written.
+    /// Nothing is ever written.
     Empty,
 }
 
-/// A qcow2 image to build.
+/// Describes a qcow2 image to build.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// Header version.
     pub version: Version,
-    /// Bytes in a cluster: a power of two from 512 to 2 MiB.
+    /// Cluster size in bytes: a power of two from 512 to 2 MiB.
     pub cluster_size: u64,
-    /// Storage of the converted clusters. In [`Content::RandomOrder`] about half of the writes are compressed.
+    /// How the converted clusters are stored. In [`Content::RandomOrder`] about half of the writes
+    /// are compressed.
     pub compression: Compression,
-    /// 32 subclusters in each cluster.
+    /// Divides each cluster into 32 subclusters.
     pub extended_l2: bool,
     /// The content of the disk.
     pub content: Content,
-    /// Bytes of the disk, a multiple of 512.
+    /// Size of the disk in bytes, a multiple of 512.
     pub virtual_size: u64,
-    /// Grown to this size afterwards, which moves the L1 table to the end of the file if it needs another entry.
+    /// Grows the disk to this size afterwards. If that needs more L1 entries, qemu moves the L1
+    /// table to the end of the file.
     pub resized_to: Option<u64>,
-    /// Width of a reference count, if not qemu's 16.
+    /// Width of a reference count in bits, if not qemu's default of 16.
     pub refcount_bits: Option<u32>,
-    /// Reference counts may lag behind.
+    /// Lets the reference counts lag behind.
     pub lazy_refcounts: bool,
-    /// The dirty bit is set, as after a crash of qemu with lazy reference counts.
+    /// Sets the dirty bit, as after a crash of qemu with lazy reference counts.
     pub dirty: bool,
-    /// `preallocation=` of qemu-img.
+    /// The value of qemu-img's option `preallocation`.
     pub preallocation: Option<&'static str>,
-    /// The number of this one of the many disks like this.
+    /// Seed of the random content. Specs with different seeds give different disks.
     pub seed: u64,
 }
 
 impl Spec {
-    /// A v3 image with plain 64 KiB clusters and 24 MiB of disk.
+    /// A v3 image with uncompressed 64 KiB clusters and a disk of 24 MiB.
     pub fn new(content: Content) -> Self {
         Self {
             version: Version::V3,
@@ -108,8 +110,9 @@ impl Spec {
         }
     }
 
-    /// True if the format allows the combination: zstd and extended L2 entries are features of v3, and a
-    /// subcluster has at least 512 bytes.
+    /// Returns true if the format allows the combination: zstd, extended L2 entries, lazy or
+    /// non-standard reference counts and the dirty bit need v3, and a subcluster has at least 512
+    /// bytes.
     pub fn is_valid(&self) -> bool {
         let v3 = self.version == Version::V3;
         let needs_v3 = self.compression == Compression::Zstd
@@ -120,8 +123,8 @@ impl Spec {
         (v3 || !needs_v3) && (!self.extended_l2 || self.cluster_size >= EXTENDED_L2_MIN_CLUSTER_BYTES)
     }
 
-    /// Every valid combination of version, cluster size, compression, extended L2 entries and content that
-    /// the acceptance of the importer names.
+    /// Returns every valid combination of version, cluster size, compression, extended L2 entries
+    /// and content that the importer's acceptance tests require.
     pub fn matrix() -> Vec<Self> {
         use Content::{Dense, RandomOrder, Snapshots, Sparse, ZeroClusters};
         let mut specs = Vec::new();
@@ -130,7 +133,8 @@ impl Spec {
                 for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
                     for extended_l2 in [false, true] {
                         for content in [Sparse, Dense, ZeroClusters, Snapshots, RandomOrder] {
-                            // An odd number of sectors, so that the last cluster is never whole.
+                            // An odd number of sectors, so that the last cluster is always
+                            // incomplete.
                             let virtual_size = matrix_virtual_size(cluster_size, content) + 3 * 512;
                             let seed = specs.len() as u64;
                             specs.push(Self {
@@ -151,7 +155,7 @@ impl Spec {
         specs
     }
 
-    /// Builds the image as `folder/name.qcow2` and what qemu-img makes of it as `folder/name.raw`.
+    /// Builds the image `folder/name.qcow2` and lets qemu-img convert it to `folder/name.raw`.
     pub fn build(&self, folder: &Path, name: &str) -> Image {
         assert!(self.is_valid(), "{self} cannot exist");
         let qcow2 = folder.join(name).with_extension("qcow2");
@@ -179,7 +183,8 @@ impl Spec {
         run_qemu_img(&["create", "-q", "-f", "qcow2", "-o", &options], &[qcow2], &[&size]);
     }
 
-    /// `raw` is only a stop: it is written again by what the image converts back to.
+    /// Writes `bytes` to `raw` and converts that file to `qcow2`. Later `raw` is overwritten with
+    /// the converted image.
     fn convert(&self, raw: &Path, bytes: &[u8], qcow2: &Path) {
         std::fs::write(raw, bytes).or_fail(raw.display());
         let options = self.options();
@@ -240,7 +245,8 @@ impl fmt::Display for Spec {
     }
 }
 
-/// Small clusters make many of them: the disk shrinks with them so that the whole matrix takes minutes.
+/// Sizes of the disks in the matrix. Disks with small clusters are smaller, since they have many
+/// of them; the whole matrix takes minutes.
 fn matrix_virtual_size(cluster_size: u64, content: Content) -> u64 {
     match (cluster_size, content) {
         (..=4096, Content::Dense) => 3 << 20,
@@ -251,23 +257,23 @@ fn matrix_virtual_size(cluster_size: u64, content: Content) -> u64 {
     }
 }
 
-/// An image, and what it must become.
+/// An image, and the disk that it contains.
 #[derive(Debug, Clone)]
 pub struct Image {
-    /// The image.
+    /// The image file.
     pub qcow2: PathBuf,
-    /// `qemu-img convert -O raw` of it.
+    /// The result of `qemu-img convert -O raw`.
     pub raw: PathBuf,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub virtual_size: u64,
-    /// Bytes in the 4 KiB blocks of the disk that are not zero.
+    /// Total size of the disk's 4 KiB blocks that are not zero.
     pub data_bytes: u64,
-    /// The kind of the image, for messages.
+    /// Describes the image, for messages.
     pub name: String,
 }
 
 impl Image {
-    /// Converts `qcow2` to `raw` by qemu-img and measures the result.
+    /// Converts `qcow2` to `raw` with qemu-img and measures the result.
     pub fn from_qcow2(qcow2: PathBuf, raw: PathBuf, name: String) -> Self {
         assert!(tools::qemu_converts("qcow2", &qcow2, &raw), "qemu-img cannot convert {name}");
         let virtual_size = raw.metadata().or_fail(raw.display()).len();
@@ -283,7 +289,7 @@ fn run_qemu_img(args: &[&str], files: &[&Path], last: &[&str]) {
     tools::run("qemu-img", words);
 }
 
-/// Sets bit 0 of the incompatible features, the big-endian number at bytes 72 to 79 of a v3 header.
+/// Sets bit 0 of the incompatible features, a big-endian number at bytes 72 to 79 of a v3 header.
 fn set_dirty_bit(qcow2: &Path) {
     let file = File::options().read(true).write(true).open(qcow2).or_fail(qcow2.display());
     let mut last = [0];
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_what_their_spec_says() {
+    fn images_have_the_features_of_their_spec() {
         let folder = tempfile::tempdir().unwrap();
         let plain = Spec { virtual_size: (1 << 30) + 512, ..Spec::new(Content::Empty) };
         let image = Spec { resized_to: Some(3 << 30), dirty: true, refcount_bits: Some(1), ..plain }

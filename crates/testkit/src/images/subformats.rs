@@ -1,4 +1,4 @@
-//! Everything that `qemu-img convert -O` can write as one file that is no qcow2 image.
+//! All single-file formats and variants that `qemu-img convert -O` can write.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -7,16 +7,16 @@ use std::path::Path;
 use crate::fail::OrFail;
 use crate::{disk, tools};
 
-/// A format of disk images and how it is laid out.
+/// A format of disk images and the options of its layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subformat {
     /// The format's name for qemu-img.
     pub format: &'static str,
-    /// The value of qemu-img's `-o`; may be empty.
+    /// The value of qemu-img's `-o`. It may be empty.
     pub options: &'static str,
 }
 
-/// All of them, and qcow2 as one that is known to work.
+/// All variants. qcow2 is included as a reference that is known to work.
 pub const SUBFORMATS: [Subformat; 14] = [
     Subformat::new("qcow2", ""),
     Subformat::new("vmdk", "subformat=monolithicSparse"),
@@ -35,17 +35,17 @@ pub const SUBFORMATS: [Subformat; 14] = [
 ];
 
 impl Subformat {
-    /// `format` with the `options` of qemu-img's `-o`.
+    /// The variant of `format` that qemu-img writes with these `options`.
     pub const fn new(format: &'static str, options: &'static str) -> Self {
         Self { format, options }
     }
 
-    /// Those of [`SUBFORMATS`] that are of `format`.
+    /// The variants in [`SUBFORMATS`] of this `format`.
     pub fn of(format: &str) -> impl Iterator<Item = Self> {
         SUBFORMATS.into_iter().filter(move |subformat| subformat.format == format)
     }
 
-    /// Converts the disk in the file `raw`.
+    /// Converts the raw disk in the file `raw` to `image`.
     pub fn write(&self, raw: &Path, image: &Path) {
         let mut words: Vec<&OsStr> =
             ["convert", "-t", "unsafe", "-f", "raw", "-O", self.format].map(OsStr::new).into();
@@ -64,17 +64,18 @@ impl fmt::Display for Subformat {
     }
 }
 
-/// The disk that `qemu-img convert -O raw` makes of an image.
+/// The size and amount of data of the disk that `qemu-img convert -O raw` makes of an image.
 #[derive(Debug)]
 pub struct Oracle {
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub virtual_size: u64,
-    /// Bytes in the 4 KiB blocks of the disk that are not zero.
+    /// Total size of the disk's 4 KiB blocks that are not zero.
     pub data_bytes: u64,
 }
 
 impl Oracle {
-    /// Converts `image`, which is in `format`, to the file `raw`. Not what the image was made of: some formats round sizes.
+    /// Converts `image`, which is in `format`, to the file `raw` and measures it. The original
+    /// disk cannot be used instead, because some formats round sizes.
     pub fn ask(format: &str, image: &Path, raw: &Path) -> Self {
         assert!(
             tools::qemu_converts(format, image, raw),

@@ -1,50 +1,52 @@
-//! VDI images as VirtualBox leaves them, byte by byte (`VDICore.h`): qemu-img writes its blocks in order, and no other header.
+//! Builds VDI images byte by byte as VirtualBox leaves them (`VDICore.h`). qemu-img writes blocks
+//! only in order, and only one kind of header.
 
 use std::collections::HashMap;
 
-/// Bytes of a block.
+/// Size of a block in bytes.
 pub const BLOCK_BYTES: usize = 1 << 20;
 
-/// A block of the disk.
+/// The state of a block of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
-    /// 0xffff_ffff: never written.
+    /// Entry 0xffff_ffff: never written.
     Free,
-    /// 0xffff_fffe: discarded.
+    /// Entry 0xffff_fffe: discarded.
     Zero,
-    /// At this place among the blocks of the image; several blocks of the disk may share one.
+    /// Stored as the image's block with this index. Several blocks of the disk may share one.
     At(u32),
 }
 
-/// An image to build.
+/// Describes an image to build.
 #[derive(Debug, Clone)]
 pub struct Vdi {
-    /// The text at the front.
+    /// The text at the start of the file.
     pub text: &'static str,
-    /// Bytes of the header proper: 400 in version 1.1, 384 in what QEMU states.
+    /// Stated header size: 400 in version 1.1, 384 in images by QEMU.
     pub header_bytes: u32,
-    /// 1: dynamic, 2: static, 3: undo, 4: differencing.
+    /// The image type. 1: dynamic, 2: static, 3: undo, 4: differencing.
     pub kind: u32,
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub virtual_size: u64,
-    /// Entries of the block map.
+    /// The block map.
     pub map: Vec<Block>,
-    /// The place of the block map.
+    /// Offset of the block map.
     pub map_offset: u32,
-    /// The place of block 0.
+    /// Offset of block 0.
     pub data_offset: u32,
-    /// The blocks of the image; shorter ones are filled up with zeros.
+    /// The image's blocks. Shorter ones are padded with zeros.
     pub blocks: Vec<Vec<u8>>,
-    /// `cbBlockExtra`.
+    /// The field `cbBlockExtra`.
     pub block_extra: u32,
-    /// UUID of the image that this one is the difference to.
+    /// UUID of the parent image.
     pub link: [u8; 16],
-    /// Changes to the image that no program would make.
+    /// Bytes to overwrite at these offsets, to build images that no program would write.
     pub patches: HashMap<usize, Vec<u8>>,
 }
 
 impl Vdi {
-    /// A dynamic image as VirtualBox 4 and later write it: map and data at multiples of 1 MiB.
+    /// A dynamic image as VirtualBox 4 and later writes it, with map and data at multiples of 1
+    /// MiB.
     pub fn new(virtual_size: u64, map: Vec<Block>, blocks: Vec<Vec<u8>>) -> Self {
         Self {
             text: "<<< Oracle VM VirtualBox Disk Image >>>\n",
@@ -61,7 +63,7 @@ impl Vdi {
         }
     }
 
-    /// The image.
+    /// Builds the image.
     pub fn build(&self) -> Vec<u8> {
         let map_end = index(self.map_offset) + 4 * self.map.len();
         let data_end = index(self.data_offset) + self.blocks.len() * BLOCK_BYTES;
@@ -107,7 +109,7 @@ impl Vdi {
         image
     }
 
-    /// The disk that it holds, by `VDICore.h`.
+    /// Returns the disk in the image, according to `VDICore.h`.
     pub fn disk(&self) -> Vec<u8> {
         let mut disk = vec![0; self.map.len() * BLOCK_BYTES];
         for (chunk, block) in disk.chunks_exact_mut(BLOCK_BYTES).zip(&self.map) {

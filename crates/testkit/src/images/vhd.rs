@@ -1,18 +1,19 @@
-//! VHD images byte by byte, after the "Virtual Hard Disk Image Format Specification" 1.0: what `qemu-img` does not write.
+//! Builds VHD images byte by byte that `qemu-img` does not write ("Virtual Hard Disk Image Format
+//! Specification" 1.0).
 
-/// A sector, and the size of the footer.
+/// Size of a sector, and of the footer.
 const SECTOR: usize = 512;
-/// Bytes of the dynamic disk header ("Dynamic Disk Header Format").
+/// Size of the dynamic disk header ("Dynamic Disk Header Format").
 const DYNAMIC_HEADER: usize = 1024;
-/// The places of the checksums of a footer ("Hard Disk Footer Format") and a dynamic disk header.
+/// Offset of the checksum in a footer ("Hard Disk Footer Format").
 pub const FOOTER_CHECKSUM_AT: usize = 64;
-/// See [`FOOTER_CHECKSUM_AT`].
+/// Offset of the checksum in a dynamic disk header.
 pub const HEADER_CHECKSUM_AT: usize = 36;
 
 /// The fields of a footer.
 #[derive(Debug, Clone)]
 pub struct Footer {
-    /// "Creator Application": `win ` is Hyper-V's.
+    /// "Creator Application": Hyper-V writes `win `.
     pub creator: [u8; 4],
     /// "Current Size" in bytes.
     pub current_size: u64,
@@ -20,12 +21,12 @@ pub struct Footer {
     pub geometry: (u16, u8, u8),
     /// "Disk Type": 2 fixed, 3 dynamic, 4 differencing.
     pub disk_type: u32,
-    /// "Data Offset": of the dynamic disk header, or all ones.
+    /// "Data Offset": the offset of the dynamic disk header, or all ones.
     pub data_offset: u64,
 }
 
 impl Footer {
-    /// As Hyper-V and Azure write it for a fixed disk of `size` bytes.
+    /// A footer as Hyper-V and Azure write it for a fixed disk of `size` bytes.
     pub fn fixed(size: u64) -> Self {
         Self {
             creator: *b"win ",
@@ -36,15 +37,15 @@ impl Footer {
         }
     }
 
-    /// The 512 bytes.
+    /// The footer's 512 bytes.
     pub fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; SECTOR];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
         put(0, b"conectix");
-        // "Features": the reserved bit, which is always set. "File Format Version": 1.0.
+        // "Features": only the reserved bit, which is always set. "File Format Version": 1.0.
         put(8, &[0, 0, 0, 2, 0, 1, 0, 0]);
         put(16, &self.data_offset.to_be_bytes());
-        // "Time Stamp" (24): seconds since 2000.
+        // "Time Stamp": seconds since 2000.
         put(24, &0x2f00_0000_u32.to_be_bytes());
         put(28, &self.creator);
         put(32, &[0, 10, 0, 0]);
@@ -61,19 +62,20 @@ impl Footer {
     }
 }
 
-/// `disk` as a fixed image with `footer`.
+/// Returns a fixed image of `disk` with `footer`.
 pub fn fixed(disk: &[u8], footer: &Footer) -> Vec<u8> {
     [disk, &footer.bytes()].concat()
 }
 
-/// Writes the checksum of a structure, which is at `at`: the ones' complement of the sum of its other bytes.
+/// Writes the checksum of a structure at offset `at`: the ones' complement of the sum of all its
+/// other bytes.
 pub fn seal(structure: &mut [u8], at: usize) {
     structure[at..at + 4].fill(0);
     let sum = structure.iter().map(|byte| u32::from(*byte)).sum::<u32>();
     structure[at..at + 4].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-/// "CHS Calculation" in the appendix of the specification.
+/// Computes the disk geometry ("CHS Calculation" in the appendix of the specification).
 pub fn geometry(size: u64) -> (u16, u8, u8) {
     let sectors = (size / SECTOR as u64).min(65_535 * 16 * 255);
     let (heads, per_track) = if sectors >= 65_535 * 16 * 63 {
@@ -91,36 +93,37 @@ pub fn geometry(size: u64) -> (u16, u8, u8) {
     (u16::try_from(cylinders).unwrap_or(u16::MAX), byte(heads), byte(per_track))
 }
 
-/// The place of the block allocation table.
+/// The position of the block allocation table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Table {
-    /// Before the blocks, as all writers put it.
+    /// Before the blocks, as in images by all known programs.
     First,
-    /// Behind the blocks.
+    /// After the blocks.
     Last,
 }
 
-/// A dynamic image.
+/// Describes a dynamic image to build.
 #[derive(Debug, Clone)]
 pub struct Dynamic {
-    /// The footer and its copy.
+    /// The footer, which is also copied to the start of the file.
     pub footer: Footer,
-    /// Bytes of a block without its bitmap.
+    /// Size of a block in bytes, without its bitmap.
     pub block_size: usize,
-    /// Number and content of the allocated blocks, in the order of the file. The rest of a block is zero.
+    /// Index and content of the allocated blocks, in file order. Shorter content is padded with
+    /// zeros.
     pub blocks: Vec<(usize, Vec<u8>)>,
-    /// The byte of which the sector bitmaps consist.
+    /// The byte with which the sector bitmaps are filled.
     pub bitmap: u8,
-    /// The place of the table.
+    /// The position of the table.
     pub table: Table,
-    /// Entries of the table beyond those of the disk.
+    /// Number of table entries beyond those that the disk needs.
     pub spare_entries: usize,
     /// "Parent Unicode Name".
     pub parent: String,
 }
 
 impl Dynamic {
-    /// As Hyper-V writes it: a disk of `size` bytes without a block.
+    /// A disk of `size` bytes without allocated blocks, as Hyper-V writes it.
     pub fn new(size: u64, block_size: usize) -> Self {
         Self {
             footer: Footer { disk_type: 3, data_offset: SECTOR as u64, ..Footer::fixed(size) },
@@ -133,7 +136,7 @@ impl Dynamic {
         }
     }
 
-    /// The disk, as large as "Current Size" says.
+    /// Returns the disk, whose size is "Current Size".
     pub fn disk(&self) -> Vec<u8> {
         let mut disk = vec![0; usize::try_from(self.footer.current_size).unwrap_or(usize::MAX)];
         for (index, content) in &self.blocks {
@@ -144,7 +147,7 @@ impl Dynamic {
         disk
     }
 
-    /// The image.
+    /// Builds the image.
     pub fn bytes(&self) -> Vec<u8> {
         let footer = self.footer.bytes();
         let entries = self.entries();
@@ -157,7 +160,8 @@ impl Dynamic {
             Table::Last => (tables_at + self.blocks.len() * block_bytes, tables_at),
         };
 
-        // "Block Allocation Table": the sector of each block's bitmap, all ones for none.
+        // "Block Allocation Table": the sector of each block's bitmap, or all ones for an
+        // unallocated block.
         let mut table = vec![0xff; table_bytes];
         let mut blocks = Vec::new();
         for (index, content) in &self.blocks {
@@ -179,7 +183,7 @@ impl Dynamic {
         size.div_ceil(self.block_size) + self.spare_entries
     }
 
-    /// "Dynamic Disk Header Format".
+    /// The header ("Dynamic Disk Header Format").
     fn header(&self, table_at: usize, entries: usize) -> Vec<u8> {
         let mut header = vec![0; DYNAMIC_HEADER];
         let mut put = |at: usize, field: &[u8]| header[at..at + field.len()].copy_from_slice(field);

@@ -1,23 +1,23 @@
-//! VHDX images byte by byte, after \[MS-VHDX\]: what `qemu-img` does not write.
+//! Builds VHDX images byte by byte that `qemu-img` does not write (\[MS-VHDX\]).
 
-/// Objects are aligned to it (2.1).
+/// Alignment of the objects in the file (2.1).
 const MIB: usize = 1 << 20;
-/// The places of the headers (2.2), and the length of a header.
+/// Offsets of the two headers (2.2).
 pub const HEADERS_AT: [usize; 2] = [64 << 10, 128 << 10];
-/// See [`HEADERS_AT`].
+/// Size of a header (2.2).
 pub const HEADER_BYTES: usize = 4 << 10;
-/// The places of the copies of the region table (2.2), and its length.
+/// Offsets of the two copies of the region table (2.2).
 pub const REGION_TABLES_AT: [usize; 2] = [192 << 10, 256 << 10];
-/// See [`REGION_TABLES_AT`].
+/// Size of a region table (2.2).
 pub const REGION_TABLE_BYTES: usize = 64 << 10;
-/// The places of the log and the metadata in the images that are built here.
+/// Offset of the log in the images that are built here.
 const LOG_AT: usize = MIB;
-/// See [`Vhdx::bytes`].
+/// Offset of the metadata region in the images that are built here.
 pub const METADATA_AT: usize = 2 * MIB;
-/// The place of the items of the metadata region.
+/// Offset of the items in the metadata region.
 pub const ITEMS_AT: usize = METADATA_AT + (64 << 10);
 
-/// GUIDs as they lie in the file.
+/// GUIDs in their text form; [`guid`] returns the bytes that are in the file.
 const BAT_REGION: &str = "2DC27766-F623-4200-9D64-115E9BFD4A08";
 const METADATA_REGION: &str = "8B7CA206-4790-4B9A-B8FE-575F050F886E";
 const FILE_PARAMETERS: &str = "CAA16737-FA36-4D43-B3B6-33F0AA44E76B";
@@ -26,47 +26,48 @@ const VIRTUAL_DISK_ID: &str = "BECA12AB-B2E6-4523-93EF-C309E000C746";
 const LOGICAL_SECTOR_SIZE: &str = "8141BF1D-A96F-4709-BA47-F233A8FAAB5F";
 const PHYSICAL_SECTOR_SIZE: &str = "CDA348C7-445D-4471-9CC9-E9885251C556";
 const PARENT_LOCATOR: &str = "A8D35F2D-B30B-454D-ABF7-D3D84834AB0C";
-/// The only locator type (2.6.2.6.3).
+/// The only parent locator type (2.6.2.6.3).
 const VHDX_LOCATOR: &str = "B04AEFB7-D19E-4A81-B789-25B8E9445913";
 
-/// The kinds of payload blocks (2.5.1.1).
+/// The state of a payload block (2.5.1.1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Block {
-    /// State 6, with this content; the rest of the block is zero.
+    /// State 6, with this content, which is padded with zeros.
     Present(Vec<u8>),
-    /// Any other state, which has no place in the file.
+    /// Any other state, in which the block occupies no space in the file.
     Absent(u8),
 }
 
-/// An image.
+/// Describes an image to build.
 #[derive(Debug, Clone)]
 pub struct Vhdx {
-    /// Bytes of the disk.
+    /// Size of the disk in bytes.
     pub virtual_size: u64,
-    /// Bytes of a payload block.
+    /// Size of a payload block in bytes.
     pub block_size: usize,
-    /// 512 or 4096.
+    /// Size of a logical sector: 512 or 4096.
     pub sector_size: u32,
-    /// "LeaveBlocksAllocated".
+    /// The flag "LeaveBlocksAllocated".
     pub is_fixed: bool,
-    /// Number and state of blocks, in the order of the file; others are not present.
+    /// Index and state of blocks, in file order. All others have state 0.
     pub blocks: Vec<(usize, Block)>,
-    /// The block allocation table lies behind the blocks.
+    /// True if the block allocation table comes after the blocks.
     pub table_last: bool,
     /// Sequence numbers of the two headers.
     pub sequence: [u64; 2],
-    /// The first bytes of the log's GUID in each header: not zero if the log has to be replayed.
+    /// The first byte of the log's GUID in each header. If it is not zero, the log must be
+    /// replayed.
     pub log_guid: [u8; 2],
-    /// The path of the parent, if there is one.
+    /// The path of the parent image, if any.
     pub parent: Option<String>,
-    /// Further regions: GUID, offset, length, whether they are required.
+    /// Additional regions: GUID, offset, length, and whether the region is required.
     pub regions: Vec<([u8; 16], usize, usize, bool)>,
-    /// Further metadata items without content: GUID, whether they are required.
+    /// Additional empty metadata items: GUID, and whether the item is required.
     pub items: Vec<([u8; 16], bool)>,
 }
 
 impl Vhdx {
-    /// As Hyper-V writes it: a disk of `virtual_size` bytes without a block.
+    /// A disk of `virtual_size` bytes without allocated blocks, as Hyper-V writes it.
     pub fn new(virtual_size: u64, block_size: usize) -> Self {
         Self {
             virtual_size,
@@ -83,7 +84,7 @@ impl Vhdx {
         }
     }
 
-    /// The disk.
+    /// Returns the disk.
     pub fn disk(&self) -> Vec<u8> {
         let mut disk = vec![0; usize::try_from(self.virtual_size).unwrap_or(usize::MAX)];
         for (index, block) in &self.blocks {
@@ -95,14 +96,15 @@ impl Vhdx {
         disk
     }
 
-    /// The place of the block allocation table.
+    /// The offset of the block allocation table.
     pub fn table_at(&self) -> usize {
         let present = |(_, block): &&(usize, Block)| matches!(block, Block::Present(_));
         let blocks = self.blocks.iter().filter(present).count() * self.block_size;
         METADATA_AT + MIB + if self.table_last { blocks } else { 0 }
     }
 
-    /// The image: log, metadata, table and blocks, or blocks and table.
+    /// Builds the image: headers, log and metadata, then table and blocks in the order that
+    /// `table_last` chooses.
     pub fn bytes(&self) -> Vec<u8> {
         let table_bytes = (self.entries() * 8).next_multiple_of(MIB);
         let table_at = self.table_at();
@@ -113,10 +115,11 @@ impl Vhdx {
         for (index, block) in &self.blocks {
             let entry = match block {
                 Block::Absent(state) => u64::from(*state),
-                // Bits 20 to 63 are the offset.
+                // Bits 20 to 63 of an entry are the offset.
                 Block::Present(_) => (blocks_at + blocks.len()) as u64 | 6,
             };
-            // An entry for a sector bitmap follows those of each chunk (2.5).
+            // The payload entries of each chunk are followed by an entry for its sector bitmap
+            // (2.5).
             let at = (index + index / self.chunk_blocks()) * 8;
             table[at..at + 8].copy_from_slice(&entry.to_le_bytes());
             if let Block::Present(content) = block {
@@ -133,7 +136,7 @@ impl Vhdx {
         bytes
     }
 
-    /// Payload blocks in a chunk (2.4).
+    /// Number of payload blocks in a chunk (2.4).
     fn chunk_blocks(&self) -> usize {
         let sector = usize::try_from(self.sector_size).unwrap_or(usize::MAX);
         (1 << 23) * sector / self.block_size
@@ -144,7 +147,7 @@ impl Vhdx {
         blocks + blocks.saturating_sub(1) / self.chunk_blocks()
     }
 
-    /// File identifier, headers and region tables (2.2).
+    /// The file identifier, the headers and the region tables (2.2).
     fn first_mib(&self, table_at: usize, table_bytes: usize) -> Vec<u8> {
         let mut bytes = vec![0; MIB];
         bytes[..8].copy_from_slice(b"vhdxfile");
@@ -173,15 +176,15 @@ impl Vhdx {
         bytes
     }
 
-    /// 2.2.2.
+    /// A header (2.2.2).
     fn header(&self, index: usize) -> Vec<u8> {
         let mut header = vec![0; HEADER_BYTES];
         put(&mut header, 0, b"head");
         put(&mut header, 8, &self.sequence[index].to_le_bytes());
-        // FileWriteGuid and DataWriteGuid; the LogGuid follows.
+        // FileWriteGuid and DataWriteGuid. The LogGuid follows.
         put(&mut header, 16, &[0xa5; 32]);
         header[48] = self.log_guid[index];
-        // Version 1; the log's is 0.
+        // Version 1. The version of the log is 0.
         header[66] = 1;
         put32(&mut header, 68, MIB);
         put(&mut header, 72, &(LOG_AT as u64).to_le_bytes());
@@ -189,12 +192,12 @@ impl Vhdx {
         header
     }
 
-    /// The metadata region (2.6): a table, and the items behind it.
+    /// The metadata region (2.6): a table, followed by its items.
     fn metadata(&self) -> Vec<u8> {
         let flags = u32::from(self.is_fixed) | u32::from(self.parent.is_some()) << 1;
         let block_size = u32::try_from(self.block_size).unwrap_or(u32::MAX);
         let parameters = [block_size.to_le_bytes(), flags.to_le_bytes()].concat();
-        // IsVirtualDisk and IsRequired are bits 1 and 2.
+        // In the flags, bit 1 is IsVirtualDisk and bit 2 is IsRequired.
         let mut items = vec![
             (guid(FILE_PARAMETERS), parameters, 4),
             (guid(VIRTUAL_DISK_SIZE), self.virtual_size.to_le_bytes().to_vec(), 6),
@@ -226,7 +229,7 @@ impl Vhdx {
     }
 }
 
-/// A parent locator (2.6.2.6) with two pairs of key and value.
+/// A parent locator (2.6.2.6) with two key-value pairs.
 fn locator(parent: &str) -> Vec<u8> {
     let utf16 = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
     let pairs = [
@@ -252,14 +255,14 @@ fn locator(parent: &str) -> Vec<u8> {
     locator
 }
 
-/// Writes the CRC-32C of a header or region table, at bytes 4 to 7, which count as zero.
+/// Writes the CRC-32C of a header or region table to bytes 4 to 7, which count as zero in it.
 pub fn seal(structure: &mut [u8]) {
     structure[4..8].fill(0);
     let sum = crc32c::crc32c(structure);
     structure[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The bytes of a GUID: its first three parts are little-endian.
+/// The bytes of a GUID in the file, whose first three parts are little-endian.
 pub fn guid(text: &str) -> [u8; 16] {
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     let mut bytes = u128::from_str_radix(&digits, 16).unwrap_or(0).to_be_bytes();

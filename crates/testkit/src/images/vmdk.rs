@@ -1,5 +1,5 @@
-//! VMDK images built byte by byte, as other programs than qemu-img write them and as none should ("Virtual Disk Format 5.0",
-//! VMware 2011; sections are named below).
+//! Builds VMDK images byte by byte, as programs other than qemu-img write them and as none should
+//! ("Virtual Disk Format 5.0", VMware 2011; the comments name its sections).
 
 use std::io::Write;
 
@@ -8,70 +8,72 @@ use flate2::write::ZlibEncoder;
 use crate::fail::OrFail;
 
 const SECTOR: usize = 512;
-/// Sectors of the descriptor: as many as all programs reserve.
+/// Size of the descriptor: the space that all programs reserve for it.
 const DESCRIPTOR_SECTORS: usize = 20;
-/// `gdOffset` of an image whose footer says where the directory is.
+/// Value of `gdOffset` if a footer states the position of the grain directory.
 const AT_END: u64 = u64::MAX;
-/// Types of markers ("Stream-Optimized Compressed Sparse Extents").
+/// Marker types ("Stream-Optimized Compressed Sparse Extents").
 const END_OF_STREAM: u32 = 0;
 const GRAIN_TABLE: u32 = 1;
 const GRAIN_DIRECTORY: u32 = 2;
 const FOOTER: u32 = 3;
 
-/// The kinds of grains of the disk.
+/// The state of a grain of the disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Grain {
-    /// No entry in a grain table.
+    /// Not allocated: no entry in a grain table.
     Hole,
-    /// The entry of grains of zeros.
+    /// A grain of zeros, marked by a special entry.
     Zeroed,
-    /// Stored: a pattern that begins with this byte.
+    /// A stored grain whose pattern begins with this byte.
     Data(u8),
 }
 
-/// The place of the grain directory and the grain tables.
+/// The position of the grain directory and the grain tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tables {
-    /// Before the grains, after a redundant copy: VirtualBox's and qemu-img's images.
+    /// Before the grains, after a redundant copy, as in images by VirtualBox and qemu-img.
     First,
-    /// Behind the grains; the header says where.
+    /// After the grains. The header states the position.
     Last,
-    /// Each behind its grains if those come together, else all behind all grains; then the directory, a footer that says
-    /// where it is, and an end-of-stream marker: VMware's and VirtualBox's streams.
+    /// As in streams by VMware and VirtualBox: each table follows its grains if those are stored
+    /// together; otherwise all tables follow all grains. Then come the directory, a footer that
+    /// states its position, and an end-of-stream marker.
     Footer,
 }
 
-/// An image to build.
+/// Describes an image to build.
 #[derive(Debug, Clone)]
 pub struct Vmdk {
-    /// Sectors of a grain.
+    /// Size of a grain in sectors.
     pub grain_sectors: u64,
-    /// Entries of a grain table.
+    /// Number of entries in a grain table.
     pub table_entries: u32,
-    /// The disk.
+    /// The grains of the disk.
     pub grains: Vec<Grain>,
-    /// Sectors that the last grain lacks.
+    /// Number of sectors by which the last grain is shortened.
     pub cut_sectors: u64,
-    /// The place of tables.
+    /// The position of the tables.
     pub tables: Tables,
-    /// Grains are zlib streams, and everything behind the descriptor has markers.
+    /// True if grains are zlib streams and everything after the descriptor has markers.
     pub compressed: bool,
-    /// Grains are stored by ascending keys, missing ones count as 0, ties in the order of the disk.
+    /// Keys by which the stored grains are sorted. A missing key counts as 0, and grains with
+    /// equal keys keep the order of the disk.
     pub order: Vec<u16>,
 }
 
-/// The image on its way.
+/// An image under construction.
 struct Builder<'v> {
     vmdk: &'v Vmdk,
     bytes: Vec<u8>,
-    /// By grain: its entry.
+    /// The table entry of each grain.
     entries: Vec<u32>,
-    /// By grain table: its sector.
+    /// The sector of each grain table.
     directory: Vec<u32>,
 }
 
 impl Vmdk {
-    /// A small disk as VirtualBox would write it: 4 KiB grains, 16 entries a table.
+    /// A small disk as VirtualBox would write it, with 4 KiB grains and 16 entries in a table.
     pub fn small(tables: Tables, compressed: bool, grains: Vec<Grain>) -> Self {
         Self {
             grain_sectors: 8,
@@ -84,12 +86,12 @@ impl Vmdk {
         }
     }
 
-    /// Sectors of the disk.
+    /// Size of the disk in sectors.
     pub fn capacity(&self) -> u64 {
         self.grains.len() as u64 * self.grain_sectors - self.cut_sectors
     }
 
-    /// The disk's bytes.
+    /// Returns the disk.
     pub fn disk(&self) -> Vec<u8> {
         let grain_bytes = to_usize(self.grain_sectors) * SECTOR;
         let mut disk: Vec<u8> = self.grains.iter().flat_map(|grain| grain.content(grain_bytes)).collect();
@@ -97,7 +99,7 @@ impl Vmdk {
         disk
     }
 
-    /// The image's bytes.
+    /// Builds the image.
     pub fn build(&self) -> Vec<u8> {
         let mut builder = Builder {
             vmdk: self,
@@ -114,7 +116,7 @@ impl Vmdk {
         builder.bytes
     }
 
-    /// The numbers of the grains that are stored, in the order of the image.
+    /// The numbers of the stored grains, in file order.
     fn stored(&self) -> Vec<usize> {
         let mut stored: Vec<usize> =
             (0..self.grains.len()).filter(|number| matches!(self.grains[*number], Grain::Data(_))).collect();
@@ -122,9 +124,10 @@ impl Vmdk {
         stored
     }
 
-    /// "Hosted Sparse Extent Header".
+    /// The header ("Hosted Sparse Extent Header").
     fn header(&self, redundant: u64, directory: u64, overhead: u64) -> Vec<u8> {
-        // Valid newline detection, redundant table, zeroed grains; compressed grains, markers.
+        // Flags: bits 0 valid newline detection, 1 redundant table, 2 zeroed grains, 16 compressed
+        // grains, 17 markers.
         let flags: u32 = if self.compressed { 0x3_0005 } else { 5 } | if redundant == 0 { 0 } else { 2 };
         let mut header = Vec::new();
         header.extend(b"KDMV");
@@ -157,7 +160,7 @@ impl Grain {
     }
 }
 
-/// "The Disk Descriptor File", embedded.
+/// An embedded descriptor ("The Disk Descriptor File").
 pub fn descriptor(kind: &str, extents: &[&str]) -> String {
     let extents = extents.join("\n");
     format!(
@@ -173,7 +176,7 @@ impl Builder<'_> {
         self.bytes.resize((1 + DESCRIPTOR_SECTORS) * SECTOR, 0);
     }
 
-    /// Two copies of directory and tables, then the grains, aligned.
+    /// Writes two copies of directory and tables, then the aligned grains.
     fn tables_first(&mut self) {
         let copy = self.directory_sectors() + self.directory.len() * self.table_sectors();
         let places = [self.sector(), self.sector() + copy];
@@ -206,7 +209,8 @@ impl Builder<'_> {
         self.set_header(&self.vmdk.header(0, directory as u64, overhead as u64));
     }
 
-    /// "Stream-Optimized Compressed Sparse Extents"; without markers if it is not compressed.
+    /// Writes the layout of "Stream-Optimized Compressed Sparse Extents". Grains and tables get
+    /// markers only if the image is compressed.
     fn tables_with_footer(&mut self) {
         let overhead = self.pad_to_grains() as u64;
         let per_table = self.vmdk.table_entries as usize;
@@ -238,7 +242,8 @@ impl Builder<'_> {
         self.add_marker(self.directory_sectors(), GRAIN_DIRECTORY);
         let directory = self.sector() as u64;
         self.bytes.extend(self.directory_bytes());
-        // The footer has its marker in any image: that is how it is found.
+        // The footer has a marker even in uncompressed images, because readers find it by its
+        // marker.
         self.bytes.extend(marker(1, FOOTER));
         self.bytes.extend(self.vmdk.header(0, directory, overhead));
         self.bytes.extend(marker(0, END_OF_STREAM));
@@ -250,14 +255,14 @@ impl Builder<'_> {
         stored.into_iter().for_each(|grain| self.add_grain(grain));
     }
 
-    /// "Grain" and, compressed, "Grain Marker".
+    /// Writes a grain: "Grain", or "Grain Marker" if it is compressed.
     fn add_grain(&mut self, number: usize) {
         self.entries[number] = to_u32(self.sector());
         let first = number as u64 * self.vmdk.grain_sectors;
         let length = self.vmdk.grain_sectors.min(self.vmdk.capacity() - first);
         let grain = &self.vmdk.grains[number];
         if self.vmdk.compressed {
-            // As qemu-img does it: no more of the last grain than is on the disk.
+            // Like qemu-img, stores only the part of the last grain that is on the disk.
             let deflated = deflated(&grain.content(to_usize(length) * SECTOR));
             self.bytes.extend(first.to_le_bytes());
             self.bytes.extend(to_u32(deflated.len()).to_le_bytes());
@@ -268,7 +273,7 @@ impl Builder<'_> {
         self.bytes.resize(self.bytes.len().next_multiple_of(SECTOR), 0);
     }
 
-    /// A grain table with its marker, if the image has markers.
+    /// Writes a grain table, with a marker if the image has markers.
     fn add_table(&mut self, table: usize) {
         self.add_marker(self.table_sectors(), GRAIN_TABLE);
         self.directory[table] = to_u32(self.sector());
@@ -310,13 +315,13 @@ impl Builder<'_> {
         self.bytes[..SECTOR].copy_from_slice(header);
     }
 
-    /// The place of the next byte.
+    /// The sector of the next byte to be written.
     fn sector(&self) -> usize {
         self.bytes.len() / SECTOR
     }
 }
 
-/// "Metadata Marker", one sector.
+/// A "Metadata Marker", which fills one sector.
 pub fn marker(sectors: u64, kind: u32) -> Vec<u8> {
     let mut marker = Vec::new();
     marker.extend(sectors.to_le_bytes());
@@ -332,7 +337,7 @@ fn in_sectors(entries: &[u32], sectors: usize) -> Vec<u8> {
     bytes
 }
 
-/// A zlib stream (RFC 1950).
+/// Compresses `data` as a zlib stream (RFC 1950).
 fn deflated(data: &[u8]) -> Vec<u8> {
     let mut encoder = ZlibEncoder::new(Vec::new(), flate2::Compression::default());
     encoder.write_all(data).or_fail("deflating");

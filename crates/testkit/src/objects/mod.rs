@@ -1,4 +1,4 @@
-//! Object stores that others wrote, on loopback.
+//! Third-party object stores on loopback.
 
 mod programs;
 
@@ -11,34 +11,36 @@ use crate::fail::OrFail;
 use crate::process::Running;
 use crate::tools;
 
-/// The bucket that every store has.
+/// The bucket that exists in every store.
 pub const BUCKET: &str = "images";
 
-/// The access key that [`Kind::S3s`] knows.
+/// The access key of [`Kind::S3s`].
 pub const ACCESS_KEY: &str = "AKIAEXAMPLEOFATEST";
 
-/// The secret key that belongs to it.
+/// The secret key of [`ACCESS_KEY`].
 pub const SECRET_KEY: &str = "secret/of+a/test";
 
-/// The program that plays a store.
+/// The program that implements a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// moto: S3 with versions, checksums and STS; takes every signature, and none for public objects.
+    /// moto: S3 with versions, checksums and STS. It accepts any signature, and requires none for
+    /// public objects.
     Moto,
-    /// s3s-fs: S3 with signatures that must be right.
+    /// s3s-fs: S3 that verifies signatures.
     S3s,
-    /// gcp-storage-emulator: Google Cloud Storage; private objects are in the bucket `private`.
+    /// gcp-storage-emulator: Google Cloud Storage. Objects in the bucket `private` need
+    /// authentication.
     Gcs,
 }
 
-/// The header that lets all clients read an object of [`Kind::Moto`], which otherwise wants any signature.
+/// The header that makes an object of [`Kind::Moto`] readable without a signature.
 pub const PUBLIC: &str = "x-amz-acl: public-read";
 
-/// A signature as [`Kind::Moto`] wants one: it looks at it no further.
+/// A syntactically valid signature. [`Kind::Moto`] does not verify it.
 const ANY_SIGNATURE: &str =
     "authorization: AWS4-HMAC-SHA256 Credential=any/20250101/us-east-1/s3/aws4_request, Signature=0";
 
-/// A store that runs as long as this process.
+/// A running store. It ends with this process.
 pub struct Store {
     kind: Kind,
     address: SocketAddr,
@@ -47,7 +49,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Starts a store and waits until it listens: a second, or two minutes if it must be installed first.
+    /// Starts a store and waits until it listens. This takes a second, or two minutes if it must
+    /// be installed first.
     pub fn start(kind: Kind) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         std::fs::create_dir(folder.path().join(BUCKET)).or_fail(BUCKET);
@@ -61,7 +64,7 @@ impl Store {
         store
     }
 
-    /// The program that plays it.
+    /// The program that implements the store.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -86,12 +89,12 @@ impl Store {
         };
     }
 
-    /// Stores an object under `key` in [`BUCKET`]; what was there is replaced.
+    /// Stores an object under `key` in [`BUCKET`], replacing an existing one.
     pub fn put(&self, key: &str, content: &[u8]) {
         self.put_with(BUCKET, key, &[], content);
     }
 
-    /// Stores an object in `bucket`, with these headers: `name: value`.
+    /// Stores an object in `bucket` with these headers (`name: value`).
     pub fn put_with(&self, bucket: &str, key: &str, headers: &[&str], content: &[u8]) {
         if self.kind == Kind::S3s {
             let path = self.folder.path().join(bucket).join(key);
@@ -103,7 +106,7 @@ impl Store {
         }
     }
 
-    /// A request that must succeed: what is answered, its head included.
+    /// Sends a request that must succeed, and returns the response with its head.
     pub fn send(&self, method: &str, path: &str, headers: &[&str], body: &[u8]) -> String {
         let url = format!("http://{}/{path}", self.address);
         let mut all = Vec::new();
@@ -118,7 +121,7 @@ impl Store {
     }
 }
 
-/// The key in a path (RFC 3986 §2.3).
+/// Percent-encodes a key for a path (RFC 3986 §2.3).
 fn encoded(key: &str) -> String {
     key.bytes()
         .map(|byte| match byte {

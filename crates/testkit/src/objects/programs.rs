@@ -1,4 +1,4 @@
-//! The programs behind the stores, which `crates/testkit/objects/build` installs.
+//! Starts the stores' programs, which `crates/testkit/objects/build` installs.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -8,10 +8,10 @@ use super::{ACCESS_KEY, Kind, SECRET_KEY};
 use crate::process::{Program, Running, lasting};
 use crate::{ports, tools};
 
-/// Time that a store may take until it listens; alone it takes a second.
+/// Time limit for a store to start listening. On an idle machine it takes a second.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Starts the program; `data` takes what it stores.
+/// Starts the program of a store, which keeps its objects in `data` if it needs a folder.
 pub(super) fn start(kind: Kind, data: &Path) -> (SocketAddr, Running) {
     let folder = tools::built("objects");
     let [address] = ports::free();

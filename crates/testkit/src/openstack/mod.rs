@@ -1,4 +1,4 @@
-//! OpenStack: Keystone, which knows users, and Glance, which has images.
+//! OpenStack services: Keystone, which authenticates users, and Glance, which stores images.
 
 pub mod real;
 pub mod script;

@@ -1,4 +1,4 @@
-//! The real Keystone and Glance, which `crates/testkit/openstack/build` installs, on loopback.
+//! The real Keystone and Glance on loopback. `crates/testkit/openstack/build` installs them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,34 +13,35 @@ use crate::fail::OrFail;
 use crate::process::{Program, Running, lasting};
 use crate::tools;
 
-/// The only user, who is of the default domain and may do everything in the project of the same name.
+/// The only user. It belongs to the default domain and administers the project of the same name.
 pub const USER: &str = "admin";
 
-/// With this password, which `crates/testkit/openstack/build` sets.
+/// The user's password, which `crates/testkit/openstack/build` sets.
 pub const PASSWORD: &str = "s3cret & more=%";
 
-/// The domain of both.
+/// The domain of the user and of the project.
 pub const DOMAIN: &str = "Default";
 
-/// The region that has Glance itself.
+/// The region whose image service is Glance itself.
 pub const REGION: &str = "RegionOne";
 
-/// Time that a service may take until it listens; alone it takes three seconds.
+/// Time limit for a service to start listening. On an idle machine it takes three seconds.
 const START_PATIENCE: Duration = Duration::from_secs(180);
 
-/// Both services, as long as this process runs.
+/// Both services. They run as long as this process.
 pub struct Cloud {
     keystone: Keystone,
     images: String,
-    /// The service of images in the catalogue.
+    /// The ID of the image service in the catalogue.
     service: String,
-    /// Databases, keys and images.
+    /// Contains databases, keys and images.
     _folder: TempDir,
     _programs: [Running; 2],
 }
 
 impl Cloud {
-    /// The one of this process. The first call takes ten seconds, and two minutes where it has to be installed.
+    /// Returns the cloud of this process. The first call takes ten seconds, or two minutes if the
+    /// services must be installed first.
     pub fn get() -> &'static Self {
         static CLOUD: OnceLock<Cloud> = OnceLock::new();
         CLOUD.get_or_init(Self::start)
@@ -53,7 +54,7 @@ impl Cloud {
         configure_keystone(folder.path());
         let (url, first) = serve(&installed, "keystone", folder.path());
         let keystone = Keystone::log_in(url + "/v3");
-        // Glance finds the service that verifies tokens in its catalogue.
+        // Glance looks up the service that verifies tokens in Keystone's catalogue.
         let itself = keystone.add_service("identity");
         keystone.add_endpoint(&itself, REGION, &keystone.url);
         configure_glance(&installed, folder.path(), &keystone.url);
@@ -73,19 +74,19 @@ impl Cloud {
         &self.images
     }
 
-    /// A token for the project.
+    /// A token for the user's project.
     pub fn token(&self) -> &str {
         &self.keystone.token
     }
 
-    /// A new application credential: its id and its secret.
+    /// Makes an application credential and returns its ID and secret.
     pub fn application_credential(&self) -> (String, String) {
         let path = format!("users/{}/application_credentials", self.keystone.user);
         let made = self.keystone.add(&path, "application_credential", &json!({"name": "migration"}));
         (text(&made["id"]), text(&made["secret"]))
     }
 
-    /// A new region, whose image service is at `url`: its name.
+    /// Makes a region whose image service is at `url`, and returns its name.
     pub fn region(&self, url: &str) -> String {
         static REGIONS: AtomicUsize = AtomicUsize::new(0);
         let name = format!("region-{}", REGIONS.fetch_add(1, Ordering::Relaxed));
@@ -94,7 +95,7 @@ impl Cloud {
         name
     }
 
-    /// A new image: its id.
+    /// Uploads an image and returns its ID.
     pub fn add_image(&self, disk_format: &str, content: &[u8]) -> String {
         let wanted = json!({"name": "disk", "disk_format": disk_format, "container_format": "bare"});
         let url = format!("{}/v2/images", self.images);
@@ -106,7 +107,7 @@ impl Cloud {
     }
 }
 
-/// The identity service, and its administrator.
+/// The identity service, logged in as administrator.
 struct Keystone {
     url: String,
     token: String,
@@ -131,7 +132,7 @@ impl Keystone {
         }
     }
 
-    /// Makes a thing of this `kind`, and gives what it has become.
+    /// Creates an object of this `kind` and returns the server's description of it.
     fn add(&self, path: &str, kind: &str, thing: &Value) -> Value {
         let url = format!("{}/{path}", self.url);
         let wanted = json!({kind: thing}).to_string();
@@ -149,8 +150,9 @@ impl Keystone {
     }
 }
 
-/// A request that must succeed: the answer, with its head. One at a time: each writes to a database that is a file, and of two that
-/// read it before they write, SQLite refuses one at once.
+/// Sends a request that must succeed, and returns the response with its head. Requests are sent
+/// one at a time: the databases are SQLite files, and SQLite immediately refuses one of two
+/// transactions that both read before they write.
 fn send(method: &str, url: &str, token: Option<&str>, content_type: &str, content: &[u8]) -> String {
     let content_type = format!("content-type: {content_type}");
     let token = token.map(|token| format!("x-auth-token: {token}"));
@@ -170,7 +172,7 @@ fn text(value: &Value) -> String {
     value.as_str().or_fail(value).to_owned()
 }
 
-/// Starts one of them, and gives its URL.
+/// Starts one of the services and returns its URL.
 fn serve(installed: &Path, name: &str, folder: &Path) -> (String, Running) {
     let program = Program::new(installed.join("python/bin/python3"))
         .arg(scripts().join("serve.py"))
@@ -183,7 +185,7 @@ fn serve(installed: &Path, name: &str, folder: &Path) -> (String, Running) {
     lasting::start_server(program, START_PATIENCE, url)
 }
 
-/// The databases are those of the copy.
+/// Configures Keystone to use the databases in `folder`, a copy of the installed template.
 fn configure_keystone(folder: &Path) {
     let run = folder.display();
     let text = format!(
@@ -197,7 +199,7 @@ fn configure_keystone(folder: &Path) {
 fn configure_glance(installed: &Path, folder: &Path, keystone: &str) {
     let (run, paste) = (folder.display(), installed.join("python/etc/glance/glance-api-paste.ini"));
     let paste = paste.display();
-    // A password is written as it is: only a dollar sign would mean something.
+    // The password needs no escaping; only a dollar sign would be special.
     let text = format!(
         "[DEFAULT]\nenabled_backends = files:file\n[database]\nconnection = sqlite:///{run}/glance.db?timeout=120\n\
          [glance_store]\ndefault_backend = files\n[files]\nfilesystem_store_datadir = {run}/images\n\

@@ -1,6 +1,7 @@
-//! A cloud that does what it is told: Keystone and Glance on one port, with one user and one image.
+//! A scripted cloud: Keystone and Glance on one port, with one user and one image.
 //!
-//! It is strict where real ones are: who asks without a token that counts gets 401, and nobody gets a validator.
+//! It is strict where real ones are: requests without a valid token get 401. Like Glance, it sends
+//! no validator (`ETag`).
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,48 +18,48 @@ use crate::gateway::{Fault, Gateway, Plan};
 use crate::tools;
 use crate::wire::Request;
 
-/// The only user, in the domain `default`.
+/// The only user. It belongs to the domain `default`.
 pub const USER: &str = "migrator";
 
 /// The user's password.
 pub const PASSWORD: &str = "correct horse";
 
-/// A token that the user has got elsewhere.
+/// A token that the user has obtained elsewhere.
 pub const OWN_TOKEN: &str = "token-of-elsewhere";
 
 /// The secret of the application credential `credential`.
 pub const CREDENTIAL: &str = "battery staple";
 
-/// The image.
+/// The ID of the image.
 pub const IMAGE_ID: &str = "5e0f1c8e-7d0b-4d6c-9a51-3f2f8a0c1b77";
 
-/// The address of the cloud, in documents that a test makes up.
+/// Placeholder for the address of the cloud in documents of a test.
 pub const CLOUD: &str = "{cloud}";
 
-/// Paths of the documents, and of the bytes.
+/// The paths of tokens, of an image's description, and of its bytes.
 pub const TOKENS: &str = "/v3/auth/tokens";
 const IMAGES: &str = "/image/v2/images/";
 const FILE: &str = "/file";
 
-/// The image, and the misbehaviour.
+/// The image, and how the cloud misbehaves.
 #[derive(Debug, Clone)]
 pub struct Script {
     /// The bytes of the image.
     pub bytes: Bytes,
     /// The description of the image.
     pub image: Value,
-    /// The services of a token that has a scope.
+    /// The catalogue of services that comes with a token that has a scope.
     pub catalog: Value,
-    /// Requests for bytes that a token is good for.
+    /// Number of requests for image bytes for which a token is valid.
     pub reads_of_token: usize,
-    /// Answers by path instead of the right ones.
+    /// Responses by path that replace the normal ones.
     pub replies: HashMap<String, Reply>,
-    /// Faults of the answers with bytes.
+    /// Faults of the responses that contain image bytes.
     pub faults: Vec<Fault>,
 }
 
 impl Script {
-    /// An image of these bytes in a cloud that behaves.
+    /// An image of these bytes in a cloud without faults.
     pub fn new(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         Self {
@@ -81,20 +82,20 @@ impl Script {
         }
     }
 
-    /// With another value in the description of the image.
+    /// Changes a value in the description of the image.
     pub fn with(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.image[key] = value.into();
         self
     }
 
-    /// With another answer to `path`.
+    /// Replaces the response to requests for `path`.
     pub fn replying(mut self, path: &str, reply: Reply) -> Self {
         self.replies.insert(path.to_owned(), reply);
         self
     }
 }
 
-/// A catalogue of endpoints: type, interface, region, URL.
+/// Makes a catalogue of endpoints, given by type, interface, region and URL.
 pub fn catalog(endpoints: &[(&str, &str, &str, &str)]) -> Value {
     let services = endpoints.iter().map(|(kind, interface, region, url)| {
         let endpoint = json!({"interface": interface, "region": region, "region_id": region, "url": url});
@@ -103,7 +104,7 @@ pub fn catalog(endpoints: &[(&str, &str, &str, &str)]) -> Value {
     services.collect()
 }
 
-/// The path of the description of the image.
+/// The path of the image's description.
 pub fn image_path() -> String {
     format!("{IMAGES}{IMAGE_ID}")
 }
@@ -113,7 +114,7 @@ fn hash(program: &str, bytes: &[u8]) -> String {
     line.split(' ').next().unwrap_or_default().to_owned()
 }
 
-/// A running cloud on loopback ports of its own; stops when dropped.
+/// A running cloud on free loopback ports. It stops when dropped.
 pub struct Cloud {
     gateway: Gateway,
     server: Adversary,
@@ -123,20 +124,20 @@ pub struct Cloud {
 struct State {
     script: Script,
     url: OnceLock<String>,
-    /// Tokens that were given.
+    /// Number of tokens issued.
     tokens: AtomicUsize,
-    /// Requests for bytes with the newest of them.
+    /// Requests for image bytes with the newest token.
     reads: AtomicUsize,
     is_locked: AtomicUsize,
 }
 
 impl Cloud {
-    /// A cloud over plain HTTP.
+    /// Starts a cloud over plain HTTP.
     pub fn start(script: Script) -> Self {
         Self::spawn(script, None)
     }
 
-    /// A cloud over HTTPS (see [`crate::certs`]).
+    /// Starts a cloud over HTTPS (see [`crate::certs`]).
     pub fn start_tls(script: Script, tls: Arc<ServerConfig>) -> Self {
         Self::spawn(script, Some(tls))
     }
@@ -167,12 +168,12 @@ impl Cloud {
         self.gateway.address()
     }
 
-    /// The image, as the command line names it.
+    /// The source on the command line that names the image.
     pub fn source(&self) -> String {
         self.source_of(IMAGE_ID)
     }
 
-    /// Another image.
+    /// The source that names the image with this ID.
     pub fn source_of(&self, image_id: &str) -> String {
         format!("glance+{}?image={image_id}", self.gateway.url("/v3"))
     }
@@ -182,17 +183,17 @@ impl Cloud {
         self.server.requests()
     }
 
-    /// Tokens that were given so far.
+    /// Number of tokens issued so far.
     pub fn tokens(&self) -> usize {
         self.state.tokens.load(Ordering::SeqCst)
     }
 
-    /// Bytes of all answers so far.
+    /// Bytes of all response bodies so far.
     pub fn sent_bytes(&self) -> u64 {
         self.gateway.body_bytes()
     }
 
-    /// From now on nobody is let in.
+    /// Refuses to issue further tokens.
     pub fn lock_out(&self) {
         self.state.is_locked.store(1, Ordering::SeqCst);
     }
@@ -232,7 +233,7 @@ impl State {
         self.tokens.load(Ordering::SeqCst)
     }
 
-    /// Keystone's answer to a proof of who asks.
+    /// Keystone's response to a request for a token.
     fn new_token(&self, body: &str) -> Reply {
         let asked: Value = serde_json::from_str(body).unwrap_or_default();
         let auth = &asked["auth"];
@@ -259,7 +260,7 @@ impl State {
         reply.with("X-Subject-Token", format!("token-{number}"))
     }
 
-    /// Keystone's answer to a question about a token.
+    /// Keystone's response to a request that validates a token.
     fn own_token(&self, request: &Request) -> Reply {
         let names = ["x-auth-token", "x-subject-token"];
         if names.iter().all(|name| request.header(name) == Some(OWN_TOKEN)) {
@@ -292,7 +293,7 @@ impl State {
     }
 }
 
-/// Keystone's words.
+/// The error response of Keystone.
 fn unauthorized() -> Reply {
     let said = "The request you have made requires authentication.";
     let error = json!({"error": {"code": 401, "title": "Unauthorized", "message": said}});

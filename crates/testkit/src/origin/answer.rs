@@ -1,4 +1,4 @@
-//! The head and the bytes that answer a request: the decisions of an origin, without any I/O.
+//! Decides how an origin responds to a request, without any I/O.
 
 use std::ops::Range;
 
@@ -10,11 +10,11 @@ use super::script::{Fault, Framing, Object, Ranges, Script};
 use crate::wire;
 use crate::wire::Request;
 
-/// An answer that is ready to be written.
+/// A response that is ready to be written.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) headers: Vec<(String, String)>,
-    /// Offset in the object of the first byte of `body`.
+    /// Offset of the first byte of `body` in the object.
     pub(super) offset: u64,
     pub(super) body: Bytes,
     pub(super) chunked: bool,
@@ -39,7 +39,8 @@ impl Answer {
     }
 }
 
-/// A refusal that comes before the object is looked at; `seen` requests came for this path before.
+/// Returns the response if the request is refused or redirected before the object is used. `seen`
+/// is the number of earlier requests for this path.
 pub(super) fn refusal(script: &Script, request: &Request, seen: usize) -> Option<Answer> {
     let path = request.path();
     if let Some(locations) = script.redirects.get(path)
@@ -69,7 +70,7 @@ pub(super) fn refusal(script: &Script, request: &Request, seen: usize) -> Option
     None
 }
 
-/// The answer to the `nth` GET that reaches the object.
+/// Returns the response to the `nth` GET that reaches the object.
 pub(super) fn answer(script: &Script, request: &Request, nth: usize, fault: &Fault) -> Answer {
     if let Fault::Status(status, retry_after) = fault {
         let answer = Answer::empty(*status);
@@ -95,7 +96,7 @@ fn wanted_range(script: &Script, request: &Request, object: &Object) -> Option<R
     if !matches!(script.ranges, Ranges::Served | Ranges::Silent) {
         return None;
     }
-    // RFC 9110 §13.1.5: a validator that does not match turns the range off.
+    // RFC 9110 §13.1.5: if the validator does not match, the range is ignored.
     if let Some(validator) = request.header("if-range")
         && Some(validator) != object.etag.as_deref()
         && Some(validator) != object.last_modified.as_deref()

@@ -1,4 +1,4 @@
-//! An HTTP(S) origin that serves one object and fails on request.
+//! An HTTP(S) origin that serves one object, with faults that a test chooses.
 
 mod answer;
 mod script;
@@ -18,24 +18,25 @@ use crate::serving::{self, ScriptedServer};
 use crate::wire;
 use crate::wire::{Request, Stream};
 
-/// Bytes of a body that are written at once; small, so that the rate of a slow server is even.
+/// Bytes of a body that are written at a time. They are few, so that the rate of a slow server is
+/// even.
 const WRITE_BYTES: usize = 16 * 1024;
 
-/// A running server on a loopback port of its own; stops when dropped.
+/// A running server on a free loopback port. It stops when dropped.
 pub struct Origin {
     scheme: &'static str,
     state: Arc<State>,
     server: ScriptedServer,
 }
 
-/// A request that was answered, or is being answered.
+/// A request that was received, and its response so far.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// The request line.
+    /// The request's head.
     pub request: Request,
-    /// The status of the answer; 0 when the connection was closed instead.
+    /// The status of the response; 0 if there was none.
     pub status: u16,
-    /// Bytes of the body that were handed to the connection so far.
+    /// Bytes of the body that were written to the connection so far.
     pub body_bytes: u64,
 }
 
@@ -86,7 +87,7 @@ impl Origin {
         self.state.log().requests.clone()
     }
 
-    /// Bytes of all bodies that were handed to their connections so far.
+    /// Bytes of all bodies that were written to their connections so far.
     pub fn body_bytes(&self) -> u64 {
         self.state.log().requests.iter().map(|request| request.body_bytes).sum()
     }
@@ -97,7 +98,8 @@ impl State {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
+    /// Serves one connection until the peer or a fault ends it. Errors are ignored here: the peer
+    /// notices them.
     async fn connection(self: Arc<Self>, tcp: TcpStream) {
         let Ok(mut stream) = serving::accept(self.tls.as_ref(), tcp).await else {
             return;
@@ -106,12 +108,12 @@ impl State {
             match self.respond(&mut *stream, request).await {
                 Ok(After::KeepOpen) => {}
                 Ok(After::Close) => {
-                    // TLS says goodbye, TCP sends FIN: the peer sees a clean end.
+                    // TLS sends a close_notify and TCP a FIN, so the peer sees a clean end.
                     stream.shutdown().await.ok();
                     return;
                 }
                 Ok(After::Reset) => {
-                    // Zero linger makes the kernel send RST when the socket is closed.
+                    // With zero linger, the kernel sends RST when the socket is closed.
                     stream.tcp().set_zero_linger().ok();
                     return;
                 }
@@ -135,7 +137,7 @@ impl State {
         self.write_body(stream, index, &answer, &fault).await
     }
 
-    /// Chooses the answer and records the request.
+    /// Chooses the response and the fault, and records the request.
     fn decide(&self, request: &Request) -> (usize, Answer, Fault) {
         let mut log = self.log();
         let seen = log.seen.entry(request.path().to_owned()).or_default();
@@ -178,7 +180,8 @@ impl State {
             if piece.is_empty() {
                 break;
             }
-            // Before they are written: a client that has all of them may look at once.
+            // Counted before they are written: a client that has received all of them may check
+            // the count at once.
             if let Some(recorded) = self.log().requests.get_mut(index) {
                 recorded.body_bytes += piece.len() as u64;
             }
@@ -216,7 +219,7 @@ impl State {
     }
 }
 
-/// The fate of the connection after an answer.
+/// What happens to the connection after a response.
 enum After {
     KeepOpen,
     Close,

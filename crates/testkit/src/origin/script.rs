@@ -1,51 +1,52 @@
-//! The object that an [`Origin`](super::Origin) serves, and its misbehaviour.
+//! The object that an [`Origin`](super::Origin) serves, and how the origin misbehaves.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 
-/// One object, served at every path, and the faults that happen meanwhile.
+/// One object, served at every path, and the faults of its responses.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The object as the first requests see it.
+    /// The object that is served first.
     pub object: Object,
-    /// From this answered GET on (0-based), another object is served: it was replaced on the server.
+    /// From this answered GET on (0-based), this object is served instead, as if it had been
+    /// replaced on the server.
     pub replaced: Option<(usize, Object)>,
-    /// The treatment of `Range`.
+    /// How `Range` is treated.
     pub ranges: Ranges,
-    /// The announcement of a body's length.
+    /// How the length of a body is announced.
     pub framing: Framing,
-    /// A chunked body ends without its last chunk.
+    /// True if a chunked body ends without its last chunk.
     pub cut_end_mark: bool,
-    /// Overrides the `Content-Range` of every 206.
+    /// Replaces the `Content-Range` of every 206.
     pub content_range: Option<String>,
-    /// `Content-Length` of every 206, if it is not to be the true one.
+    /// Replaces the `Content-Length` of every 206.
     pub part_length: Option<u64>,
     /// Extra response headers.
     pub headers: Vec<(String, String)>,
-    /// `HEAD` is answered with this status instead of the head of the object.
+    /// The status of the response to HEAD, if it is not that of the object.
     pub head_status: Option<u16>,
-    /// `user:password` that `Authorization: Basic` must carry, else 401.
+    /// Requires `Authorization: Basic` with this `user:password`. Other requests get 401.
     pub basic_auth: Option<String>,
-    /// A header that every request must carry, else 403.
+    /// A header that every request must have. Other requests get 403.
     pub required_header: Option<(String, String)>,
-    /// Path → `Location` of a 302, one for each visit and then the last; a path that leads to itself is
-    /// a loop.
+    /// Maps a path to the `Location`s of its 302 responses: one for each request, and then the
+    /// last. A path that leads to itself is a loop.
     pub redirects: HashMap<String, Vec<String>>,
-    /// Path → (n, status): answered with the status from the n-th request (0-based) on, as a presigned URL
-    /// that expires.
+    /// Maps a path to (n, status): from the n-th request (0-based) on, the response has this
+    /// status, as for an expired presigned URL.
     pub expires: HashMap<String, (usize, u16)>,
-    /// Bytes per second of every body; unlimited when `None`.
+    /// Rate of every body in bytes per second; unlimited if `None`.
     pub rate: Option<u64>,
-    /// Time between the request and its answer.
+    /// Time between a request and its response.
     pub latency: Duration,
-    /// The n-th answered GET meets the n-th fault; later ones meet none.
+    /// The n-th answered GET gets the n-th fault; later ones get none.
     pub faults: Vec<Fault>,
 }
 
 impl Script {
-    /// `body` with a strong `ETag` and ranges, served without a fault.
+    /// Serves `body` with a strong `ETag` and ranges, without faults.
     pub fn new(body: impl Into<Bytes>) -> Self {
         Self {
             object: Object::new(body, Some("\"v1\"")),
@@ -71,11 +72,11 @@ impl Script {
 /// One version of the object.
 #[derive(Debug, Clone)]
 pub struct Object {
-    /// Its bytes.
+    /// The bytes of the object.
     pub body: Bytes,
-    /// Its `ETag`, with quotes and, when weak, `W/`.
+    /// The `ETag`, with quotes and, if it is weak, `W/`.
     pub etag: Option<String>,
-    /// Its `Last-Modified`, as an HTTP date.
+    /// The `Last-Modified` header, as an HTTP date.
     pub last_modified: Option<String>,
 }
 
@@ -90,41 +91,42 @@ impl Object {
         self.body.len() as u64
     }
 
-    /// True for a body of no bytes.
+    /// Returns true if the object has no bytes.
     pub fn is_empty(&self) -> bool {
         self.body.is_empty()
     }
 }
 
-/// The treatment of `Range` by a server.
+/// How a server treats `Range`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranges {
-    /// `Accept-Ranges: bytes`, and they work.
+    /// Ranges are announced by `Accept-Ranges: bytes`, and supported.
     Served,
-    /// They work but are not announced.
+    /// Ranges are supported but not announced.
     Silent,
-    /// `Accept-Ranges: none`, always 200.
+    /// The server sends `Accept-Ranges: none` and always responds with 200.
     Refused,
-    /// Announced, but always 200: a cache in front of a real origin.
+    /// Ranges are announced, but the response is always 200, as from some caches in front of a
+    /// real origin.
     Claimed,
-    /// Not announced and always 200.
+    /// Ranges are not announced, and the response is always 200.
     Unknown,
 }
 
-/// The framing by which a server tells where the body ends.
+/// How a server marks the end of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Framing {
-    /// A true `Content-Length`.
+    /// A correct `Content-Length`.
     Length,
-    /// A `Content-Length` that is not the number of bytes that follow.
+    /// This `Content-Length`, which is wrong.
     Lie(u64),
     /// Chunked, without a length.
     Chunked,
-    /// The connection is closed at the end, nothing else.
+    /// The end of the connection is the end of the body.
     UntilClose,
 }
 
-/// The fault while one GET is answered. Offsets are those of the object.
+/// The fault of the response to one GET. Offsets count the bytes of the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fault {
     /// Nothing.
@@ -133,12 +135,12 @@ pub enum Fault {
     CutAt(u64),
     /// The connection is reset (TCP RST) before this byte.
     ResetAt(u64),
-    /// Nothing more comes from this byte on, and the connection stays open.
+    /// From this byte on nothing is sent, and the connection stays open.
     StallAt(u64),
-    /// This status, with `Retry-After` if given, instead of the body.
+    /// A response of this status, with `Retry-After` if given, instead of the body.
     Status(u16, Option<String>),
-    /// The connection is closed without an answer.
+    /// The connection is closed without a response.
     Refuse,
-    /// The connection stays open without an answer.
+    /// The connection stays open without a response.
     Silence,
 }

@@ -1,4 +1,5 @@
-//! The engine's side: log-in, the REST API for disks and transfers. XML as oVirt 4.5 writes it.
+//! The engine's side: logging in, and the REST API for disks and transfers, with XML as oVirt 4.5
+//! writes it.
 
 use std::time::Instant;
 
@@ -10,13 +11,13 @@ use super::transfers::Transfer;
 use super::{Log, State, xml};
 use crate::wire::Request;
 
-/// The path of the API.
+/// The base path of the API.
 pub(super) const API: &str = "/ovirt-engine/api";
 const TOKEN: &str = "/ovirt-engine/sso/oauth/token";
 const LOG_OUT: &str = "/ovirt-engine/services/sso-logout";
 const STORAGE_DOMAIN: &str = "c1a1f3de-02b3-44f3-90f2-9e5f3a3c2d33";
 
-/// A status and a body.
+/// A response.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) content_type: &'static str,
@@ -45,7 +46,7 @@ impl Answer {
     }
 }
 
-/// Answers one request.
+/// Responds to one request.
 pub(super) fn answer(state: &State, request: &Request, body: &str) -> Answer {
     let mut log = state.log();
     let path = request.path();
@@ -62,7 +63,7 @@ pub(super) fn answer(state: &State, request: &Request, body: &str) -> Answer {
         return Answer::not_found();
     };
     if !log.admits(bearer(request), state.script.token_uses) {
-        // A page of a servlet, not a fault.
+        // This is the error page of the servlet container, not a fault in XML.
         return Answer {
             status: 401,
             content_type: "text/html;charset=UTF-8",
@@ -114,7 +115,7 @@ fn log_in(log: &mut Log, request: &Request, body: &str) -> Answer {
     Answer::json(200, &answer)
 }
 
-/// The token stands in the form; some clients send it as bearer as well.
+/// The form contains the token. Some clients also send it as bearer token.
 fn log_out(log: &mut Log, request: &Request, body: &str) -> Answer {
     let form = form(body);
     let named = form.iter().find(|(name, _)| name == "token").map(|(_, token)| token.as_str());
@@ -133,7 +134,7 @@ fn start(state: &State, log: &mut Log, body: &str) -> Answer {
     if let Some(detail) = state.script.locked.get(posted) {
         return Answer::fault(409, detail);
     }
-    // A transfer holds the lock of its disk.
+    // A disk is locked while it is being transferred.
     if log.transfers.iter().any(|transfer| !transfer.has_ended()) {
         return Answer::fault(409, super::DISK_IS_LOCKED);
     }
@@ -196,7 +197,8 @@ struct Contents {
     stored: usize,
 }
 
-/// `total_size` is what the disk takes on its storage, which is not its size.
+/// Returns the sizes of the disk. `total_size` is the space that it takes on its storage, not its
+/// virtual size.
 fn contents(state: &State) -> Contents {
     let disk = &state.script.disk;
     Contents { virtual_size: disk.raw.len(), stored: disk.cow.len().max(4096) }
@@ -212,7 +214,7 @@ fn snapshots(state: &State) -> String {
 fn document(state: &State, transfer: &Transfer) -> String {
     let Transfer { id, phase, format, .. } = transfer;
     let url = match phase.as_str() {
-        // There is no ticket yet.
+        // No ticket exists yet.
         "initializing" => String::new(),
         _ => format!("    <transfer_url>{}/images/{id}</transfer_url>\n", state.image_server()),
     };
@@ -227,7 +229,7 @@ fn bearer(request: &Request) -> Option<&str> {
     request.header("authorization")?.strip_prefix("Bearer ")
 }
 
-/// The fields of a form (WHATWG URL, `application/x-www-form-urlencoded`).
+/// Parses a form (WHATWG URL, `application/x-www-form-urlencoded`).
 fn form(body: &str) -> Vec<(String, String)> {
     let fields = body.split('&').filter_map(|field| field.split_once('='));
     fields.map(|(name, value)| (unescaped(name), unescaped(value))).collect()

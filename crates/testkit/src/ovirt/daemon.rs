@@ -1,4 +1,4 @@
-//! The real image server of oVirt, `ovirt-imageio`, on loopback and as an ordinary user.
+//! Runs oVirt's real image server, `ovirt-imageio`, on loopback and as an ordinary user.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -18,13 +18,13 @@ use crate::process::{Program, Running, lasting};
 use crate::tools;
 use crate::wait;
 
-/// Time for which a socket of `qemu-nbd` is waited for.
+/// Time limit for the socket of a `qemu-nbd` to appear.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Seconds that a ticket is good for without being used or extended.
+/// Time after which an unused ticket expires.
 const TICKET_SECONDS: u32 = 300;
 
-/// A running daemon; ends, with what serves its images, when dropped.
+/// A running daemon. When dropped, it ends together with the programs that serve its images.
 #[derive(Debug)]
 pub struct Daemon {
     scheme: &'static str,
@@ -53,7 +53,8 @@ impl Drop for Killed {
 }
 
 impl Daemon {
-    /// Starts a daemon, over HTTPS if there is an authority to vouch for it. The first start on a machine builds it.
+    /// Starts a daemon, over HTTPS if there is an `authority` to sign its certificate. The first
+    /// start on a machine builds it.
     pub fn start(authority: Option<&Authority>) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         configure(folder.path(), authority);
@@ -70,15 +71,16 @@ impl Daemon {
         }
     }
 
-    /// The address where tickets are good; without a slash at the end.
+    /// The address at which tickets are valid, without a trailing slash.
     pub(super) fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.images)
     }
 
-    /// Makes a ticket for these bytes. Like a host of oVirt, the daemon gets a raw disk from `qemu-nbd`, which knows its extents,
-    /// and an image as the file that it is.
+    /// Makes a ticket for these bytes. As on a host of oVirt, a raw disk is served by `qemu-nbd`,
+    /// which reports its extents; an image in another format is read as a plain file.
     pub(super) fn add_ticket(&self, id: &str, format: &str, bytes: &Bytes) {
-        // Engines count their tickets anew: a file and a socket of its own for each, or the daemon might meet the one before.
+        // Each engine numbers its tickets from the start, so ids repeat. A running number keeps
+        // the daemon from finding the file or socket of an earlier ticket.
         static FILES: AtomicUsize = AtomicUsize::new(0);
         let number = FILES.fetch_add(1, Ordering::Relaxed);
         let file = self.folder.path().join(format!("{id}-{number}"));
@@ -92,14 +94,15 @@ impl Daemon {
         assert!(answer.starts_with("HTTP/1.1 200"), "a ticket for {url}: {answer}");
     }
 
-    /// Takes a ticket back. The daemon may answer that it is still in use; then it refuses what is asked from now on.
+    /// Removes a ticket. If the daemon replies that the ticket is still in use, it refuses further
+    /// requests with it.
     pub(super) fn remove_ticket(&self, id: &str) {
         let answer = self.control("DELETE", id, "");
         let removed = ["HTTP/1.1 204", "HTTP/1.1 409"].iter().any(|status| answer.starts_with(status));
         assert!(removed, "the ticket {id}: {answer}");
     }
 
-    /// Serves `file` on a socket of its own.
+    /// Serves `file` on a Unix socket of its own.
     fn export(&self, file: &Path) -> PathBuf {
         let socket = file.with_extension("sock");
         let program = Program::new(tools::find("qemu-nbd"))
@@ -125,7 +128,7 @@ impl Daemon {
     }
 }
 
-/// Zeros become holes, which `qemu-nbd` reports.
+/// Writes `bytes` to a file, leaving holes for zeros. `qemu-nbd` reports holes as extents.
 fn write_sparse(file: &Path, bytes: &[u8]) {
     const BLOCK_BYTES: usize = 64 * 1024;
     let output = std::fs::File::create(file).or_fail(file.display());
@@ -161,7 +164,7 @@ fn configure(folder: &Path, authority: Option<&Authority>) {
     std::fs::write(folder.join("conf.d/test.conf"), text).or_fail("the daemon's configuration");
 }
 
-/// The address at which a service listens: `NAME listening on ('127.0.0.1', 35149)`.
+/// Finds the address of a service in the log: `NAME listening on ('127.0.0.1', 35149)`.
 fn listening(log: &str, service: &str) -> SocketAddr {
     let line =
         log.lines().find_map(|line| line.split_once(&format!("{service} listening on ('127.0.0.1', ")));
@@ -169,7 +172,7 @@ fn listening(log: &str, service: &str) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port.or_fail(format!("{service} in {log}"))))
 }
 
-/// The program, which is looked for once.
+/// The path of the daemon's program, which is looked up once.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| tools::built("imageio"))

@@ -1,4 +1,5 @@
-//! The image server's side: what a ticket opens, by range, and where it is zero. As ovirt-imageio 2.5 does it, with faults.
+//! The image server's side: serves ranges and extents of the image of a ticket as ovirt-imageio
+//! 2.5 does, with faults.
 
 use std::io;
 use std::ops::Range;
@@ -13,13 +14,14 @@ use super::State;
 use super::script::{Extents, Fault};
 use crate::wire::{self, Request, Stream};
 
-/// Bytes of a body that are written at once; small, so that the rate of a slow server is even.
+/// Bytes of a body that are written at a time. They are few, so that the rate of a slow server is
+/// even.
 const WRITE_BYTES: usize = 16 * 1024;
 
-/// The grain of extents.
+/// Granularity of extents.
 const GRAIN_BYTES: usize = 64 * 1024;
 
-/// A head and the bytes that follow it.
+/// The head and body of a response.
 struct Answer {
     status: u16,
     headers: Vec<(String, String)>,
@@ -45,7 +47,7 @@ impl Answer {
     }
 }
 
-/// Answers one request; false when the connection ends with it.
+/// Responds to one request. Returns false if the connection ends with it.
 pub(super) async fn serve(
     state: &Arc<State>,
     stream: &mut dyn Stream,
@@ -65,7 +67,7 @@ pub(super) async fn serve(
     }
 }
 
-/// The image of a ticket that is good.
+/// Returns the image of a valid ticket.
 fn open(state: &State, ticket: &str) -> Option<Bytes> {
     let mut log = state.log();
     let transfer = log.transfers.iter_mut().find(|transfer| transfer.id == ticket)?;
@@ -88,7 +90,8 @@ fn extents(extents: &Extents, image: &[u8]) -> Answer {
     }
 }
 
-/// Runs of grains that are all zero, or are not. Every other zero run is said to be allocated.
+/// Lists runs of grains that are all zero or all not. Every other zero run is reported as
+/// allocated.
 fn true_extents(image: &[u8]) -> String {
     let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
     for (number, grain) in image.chunks(GRAIN_BYTES).enumerate() {
@@ -105,7 +108,7 @@ fn true_extents(image: &[u8]) -> String {
     json!(list.collect::<Vec<_>>()).to_string()
 }
 
-/// Bytes of the image, after the fault that this GET meets.
+/// Sends bytes of the image, with the fault that this GET gets.
 async fn data(
     state: &Arc<State>,
     stream: &mut dyn Stream,
@@ -151,7 +154,8 @@ async fn data(
     }
 }
 
-/// Writes the answer; of the image that `ticket` opens, at most this number of bytes.
+/// Writes the response. If it contains the image of a `ticket`, at most this number of bytes is
+/// sent.
 async fn write(
     state: &State,
     stream: &mut dyn Stream,

@@ -1,11 +1,12 @@
-//! qcow2 images cluster by cluster, as any program may leave them and the specification allows: clusters in any order, shared by
-//! any number of references, counted by refcounts of any width. qemu-img writes few of them, and reads all.
+//! Builds qcow2 images cluster by cluster, with layouts that the specification allows but qemu-img
+//! rarely writes: clusters in any order, shared by any number of references, and reference counts
+//! of any width. qemu-img can read all of them.
 
 mod plan;
 
 use self::plan::Plan;
 
-/// Name, offset and width in bytes of the fields of a header of version 3 (qcow2.rst, "Header").
+/// Name, offset and width in bytes of the fields of a version 3 header (qcow2.rst, "Header").
 pub const HEADER_FIELDS: [(&str, usize, usize); 18] = [
     ("version", 4, 4),
     ("backing file offset", 8, 8),
@@ -27,71 +28,73 @@ pub const HEADER_FIELDS: [(&str, usize, usize); 18] = [
     ("compression type", 104, 1),
 ];
 
-/// Subclusters of a cluster with extended L2 entries.
+/// Number of subclusters in a cluster with extended L2 entries.
 const SUBCLUSTERS: usize = 32;
 /// Incompatible feature: the image was not closed, and its refcounts may be out of date.
 pub const DIRTY: u64 = 1 << 0;
-/// Incompatible feature: the image was found inconsistent.
+/// Incompatible feature: the image was found to be inconsistent.
 pub const CORRUPT: u64 = 1 << 1;
 
-/// A cluster of the disk. Those of the same number share a cluster of the image.
+/// A cluster of the guest's disk. Clusters with the same number share one cluster of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Guest {
     /// Never written.
     Hole,
-    /// Reads as zeros, and has a cluster.
+    /// Allocated, but reads as zeros.
     ZeroAllocated(u8),
-    /// Has a cluster.
+    /// Allocated, with data.
     Data(u8),
-    /// Only these subclusters of it are the guest's (extended L2 entries only).
+    /// Allocated, but only these subclusters have data (extended L2 entries only).
     Part(u8, u32),
-    /// A compressed cluster, which shares clusters of the image with others.
+    /// Compressed. Several compressed clusters are packed into one cluster of the image.
     Compressed(u8),
 }
 
-/// An image to build.
+/// Describes an image to build.
 #[derive(Debug, Clone)]
 pub struct Qcow2 {
-    /// 2 or 3.
+    /// The version: 2 or 3.
     pub version: u32,
-    /// log2 of the bytes of a cluster.
+    /// Binary logarithm of the cluster size in bytes.
     pub cluster_bits: u32,
-    /// log2 of the bits of a refcount.
+    /// Binary logarithm of the width of a reference count in bits.
     pub refcount_order: u32,
-    /// 32 subclusters in each cluster.
+    /// Divides each cluster into 32 subclusters.
     pub extended_l2: bool,
     /// Incompatible feature bits to set: [`DIRTY`], [`CORRUPT`].
     pub flags: u64,
-    /// The disk.
+    /// The clusters of the disk.
     pub guest: Vec<Guest>,
-    /// Its snapshots. Tables that are the same as those of the disk are shared with it.
+    /// The clusters of each snapshot. Snapshots share L2 tables that are equal to those of the
+    /// disk.
     pub snapshots: Vec<Vec<Guest>>,
-    /// The order of the parts of the image, by ascending key; missing keys count as 0, and those with the same key come in the
-    /// order refcount table, refcount blocks, L1 tables, snapshot table, L2 tables, clusters, compressed clusters.
+    /// Keys by which the parts of the image are sorted. A missing key counts as 0, and parts with
+    /// equal keys keep this order: refcount table, refcount blocks, L1 tables, snapshot table, L2
+    /// tables, clusters, compressed clusters.
     pub order: Vec<u16>,
 }
 
 /// A built image.
 #[derive(Debug, Clone)]
 pub struct Built {
-    /// The image.
+    /// The bytes of the image.
     pub image: Vec<u8>,
-    /// The disk.
+    /// The bytes of the disk.
     pub disk: Vec<u8>,
-    /// The place of the L1 table.
+    /// Offset of the L1 table.
     pub l1: usize,
-    /// The place of the first L2 table, if there is one.
+    /// Offset of the first L2 table; 0 if there is none.
     pub l2: usize,
-    /// The place of the refcount table.
+    /// Offset of the refcount table.
     pub refcount_table: usize,
-    /// The place of the first refcount block.
+    /// Offset of the first refcount block.
     pub refcounts: usize,
-    /// The place of the snapshot table; 0 if there is none.
+    /// Offset of the snapshot table; 0 if there is none.
     pub snapshot_table: usize,
 }
 
 impl Qcow2 {
-    /// A v3 image with refcounts of 16 bits.
+    /// A v3 image with reference counts of 16 bits.
     pub fn new(cluster_bits: u32, guest: Vec<Guest>) -> Self {
         Self {
             version: 3,
@@ -113,12 +116,12 @@ impl Qcow2 {
         if self.extended_l2 { 16 } else { 8 }
     }
 
-    /// Entries of an L2 table.
+    /// Number of entries in an L2 table.
     fn per_table(&self) -> usize {
         self.cluster() / self.entry_bytes()
     }
 
-    /// The disk.
+    /// The bytes of the disk.
     pub fn disk(&self) -> Vec<u8> {
         self.guest.iter().flat_map(|guest| self.content(*guest)).collect()
     }
@@ -140,7 +143,7 @@ impl Qcow2 {
         }
     }
 
-    /// The bytes of a plain cluster: others in each subcluster.
+    /// The bytes of an uncompressed cluster, which differ in each subcluster.
     fn stored(&self, number: u8) -> Vec<u8> {
         let part = self.cluster() / SUBCLUSTERS;
         let bytes = (0..SUBCLUSTERS).flat_map(|index| vec![number ^ index.to_le_bytes()[0] << 3 | 1; part]);
@@ -151,7 +154,7 @@ impl Qcow2 {
     ///
     /// # Panics
     ///
-    /// If a refcount does not fit its width.
+    /// Panics if a reference count does not fit into its width.
     pub fn build(&self) -> Built {
         Plan::new(self).write()
     }
@@ -165,7 +168,8 @@ mod tests {
     use crate::images::Oracle;
     use crate::tools;
 
-    /// Most kinds of references; a cluster and a table have several.
+    /// A disk with most kinds of references. Some clusters and tables are referenced several
+    /// times.
     fn shared(extended_l2: bool) -> Vec<Guest> {
         let part = if extended_l2 { Guest::Part(7, 0x00ff_0f01) } else { Guest::Data(7) };
         let mut guest = vec![
@@ -185,7 +189,7 @@ mod tests {
         guest
     }
 
-    /// qemu-img finds the image clean, and reads the disk that it was built of.
+    /// Fails unless qemu-img finds the image consistent and converts it to the expected disk.
     fn check(spec: &Qcow2) {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_what_they_say() {
+    fn qemu_img_finds_the_images_consistent_and_reads_the_same_disk() {
         for (extended_l2, cluster_bits) in [(false, 9), (false, 12), (true, 14)] {
             for refcount_order in 4..=6 {
                 let guest = shared(extended_l2);

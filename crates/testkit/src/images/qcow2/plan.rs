@@ -1,4 +1,4 @@
-//! The places of the parts of an image, and their bytes.
+//! Decides where the parts of an image go, and writes them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,26 +8,26 @@ use flate2::write::DeflateEncoder;
 
 use super::{Built, Guest, Qcow2};
 
-/// Bit 63 of L1 and standard L2 entries: the refcount is exactly one.
+/// Bit 63 of L1 and standard L2 entries: the reference count is exactly one.
 const COPIED: u64 = 1 << 63;
 const COMPRESSED: u64 = 1 << 62;
 const ZERO: u64 = 1;
-/// Bytes of a v3 header, without the compression type.
+/// Size of a v3 header without the compression type.
 const HEADER_BYTES: u32 = 104;
 const EXTENDED_L2: u64 = 1 << 4;
 
-/// The parts of an image, and where each is.
+/// The parts of an image and their positions.
 pub(super) struct Plan<'a> {
     spec: &'a Qcow2,
-    /// Different L2 tables.
+    /// The distinct L2 tables.
     tables: Vec<Vec<Guest>>,
-    /// For the disk and each snapshot: which table each L1 entry refers to.
+    /// For the disk and each snapshot: the L2 table of each L1 entry.
     maps: Vec<Vec<Option<usize>>>,
-    /// Numbers of the plain clusters.
+    /// Numbers of the uncompressed clusters.
     plain: Vec<u8>,
-    /// The place of each compressed cluster in the area of all of them, and its bytes.
+    /// For each compressed cluster: its offset in the area of compressed clusters, and its bytes.
     packed: BTreeMap<u8, (usize, Vec<u8>)>,
-    /// The first cluster of each part, and the clusters that it has.
+    /// The first cluster of each part, and its number of clusters.
     places: Vec<(usize, usize)>,
     blocks: usize,
     clusters: usize,
@@ -89,7 +89,8 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Indexes of parts: the refcount table is 0, the blocks follow.
+    /// Index of an L1 table in `places`. The refcount table has index 0, and the refcount blocks
+    /// follow.
     fn l1(&self, map: usize) -> usize {
         1 + self.blocks + map
     }
@@ -115,7 +116,7 @@ impl<'a> Plan<'a> {
         let l1 = (self.spec.guest.len().div_ceil(self.spec.per_table()) * 8).div_ceil(cluster).max(1);
         let snapshots = (self.spec.snapshots.len() * SNAPSHOT_BYTES).div_ceil(cluster);
         let packed = self.packed.values().map(|(at, bytes)| at + bytes.len()).max();
-        // The length of the last compressed cluster is rounded up to sectors.
+        // A compressed cluster's length is stated in sectors, so the last one is rounded up.
         let packed = packed.unwrap_or(0).next_multiple_of(512).div_ceil(cluster);
         let others = 2 + self.maps.len() * l1 + snapshots + self.tables.len() + self.plain.len() + packed;
         let per_block = (cluster * 8) >> self.spec.refcount_order;
@@ -138,12 +139,12 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The place where a part begins in the image.
+    /// The offset of a part in the image.
     fn at(&self, part: usize) -> usize {
         self.places[part].0 * self.spec.cluster()
     }
 
-    /// The place of a cluster of the disk in the image, and its length.
+    /// The offset and length in the image of a cluster of the disk.
     fn host(&self, guest: Guest) -> Option<(usize, usize)> {
         match guest {
             Guest::Hole => None,
@@ -159,7 +160,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// References to each cluster of the image.
+    /// Counts the references to each cluster of the image.
     fn references(&self) -> Vec<u64> {
         let cluster = self.spec.cluster();
         let mut counts = vec![0; self.clusters];
@@ -223,7 +224,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// qcow2.rst, "Header".
+    /// The header (qcow2.rst, "Header").
     fn header(&self) -> Vec<u8> {
         let spec = self.spec;
         let mut header = vec![0; 104];
@@ -251,7 +252,7 @@ impl<'a> Plan<'a> {
         header
     }
 
-    /// qcow2.rst, "Cluster mapping".
+    /// An L2 entry (qcow2.rst, "Cluster mapping").
     fn entry(&self, guest: Guest, copied: impl Fn(usize) -> u64) -> Vec<u8> {
         let Some((host, length)) = self.host(guest) else {
             return vec![0; self.spec.entry_bytes()];
@@ -274,14 +275,14 @@ impl<'a> Plan<'a> {
         bytes
     }
 
-    /// qcow2.rst, "Snapshots".
+    /// The snapshot table (qcow2.rst, "Snapshots").
     fn snapshots(&self) -> Vec<u8> {
         let mut table = Vec::new();
         for (index, guest) in self.spec.snapshots.iter().enumerate() {
             let mut entry = [0; SNAPSHOT_BYTES];
             entry[..8].copy_from_slice(&be(self.at(self.l1(1 + index))));
             entry[8..12].copy_from_slice(&be(self.maps[1 + index].len())[4..]);
-            // Lengths of its ID and its name, of which it has none, and of the extra data.
+            // The length of the extra data. The ID and the name are empty.
             entry[36..40].copy_from_slice(&16u32.to_be_bytes());
             entry[48..56].copy_from_slice(&be(guest.len() * self.spec.cluster()));
             table.extend(entry);
@@ -289,7 +290,8 @@ impl<'a> Plan<'a> {
         table
     }
 
-    /// qcow2.rst, "Host cluster management": refcounts below a byte begin at its lowest bit.
+    /// Writes the reference counts (qcow2.rst, "Host cluster management"). Those narrower than a
+    /// byte begin at its lowest bit.
     fn put_refcounts(&self, image: &mut [u8], counts: &[u64]) {
         let bits = 1usize << self.spec.refcount_order;
         let per_block = self.spec.cluster() * 8 / bits;
@@ -308,7 +310,7 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// Bytes of an entry of the snapshot table: its fixed part, and 16 bytes of extra data.
+/// Size of an entry of the snapshot table: its fixed part and 16 bytes of extra data.
 const SNAPSHOT_BYTES: usize = 56;
 
 fn deflate(bytes: &[u8]) -> Vec<u8> {
