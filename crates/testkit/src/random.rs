@@ -1,16 +1,17 @@
-//! Random numbers that are the same on every run, so that a failed case can be repeated.
+//! Random numbers that are the same in every run, so that a failed case can be repeated.
 
-/// The SplitMix64 generator (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// The SplitMix64 generator (Steele, Lea, Flood: "Fast splittable pseudorandom number generators",
+/// 2014).
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to `seed`.
+    /// Starts the sequence of `seed`.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// 64 evenly distributed bits.
+    /// Returns 64 evenly distributed bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -19,17 +20,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `limit` (0 when `limit` is 0). The tiny bias of the remainder does not matter to tests.
+    /// Returns a number below `limit` (0 if `limit` is 0). The tiny bias of the remainder does not
+    /// matter in tests.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.bits().checked_rem(limit).unwrap_or(0)
     }
 
-    /// True once in `n` times.
+    /// Returns true in one of `n` cases on average.
     pub fn one_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// Fills `bytes` with noise.
+    /// Fills `bytes` with random bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let noise = self.bits().to_le_bytes();

@@ -1,4 +1,4 @@
-//! A wire between a client and a server that can be cut, and be silent.
+//! A relay between a client and a server that can cut connections or stall them.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fail::OrFail;
 
-/// Passes on what comes to a loopback port of its own.
+/// A running relay on a free loopback port.
 pub struct Relay {
     address: SocketAddr,
     server: Arc<Mutex<SocketAddr>>,
@@ -17,11 +17,11 @@ pub struct Relay {
     is_silent: Arc<AtomicBool>,
 }
 
-/// Time between two looks of a connection at whether the silence is over.
+/// Interval at which a stalled connection checks whether the stall is over.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl Relay {
-    /// A relay to `server`. It lives as long as the test program.
+    /// Starts a relay to `server`. It runs until the test program ends.
     pub fn start(server: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
         let relay = Self {
@@ -37,24 +37,25 @@ impl Relay {
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 let server = *server.lock().unwrap_or_else(PoisonError::into_inner);
-                // A connection that cannot be passed on is closed, and its client sees that.
+                // If the server cannot be reached, the client's connection is closed, which the
+                // client notices.
                 join(client, server, &open, &sent, &is_silent).ok();
             }
         });
         relay
     }
 
-    /// Leads to another server from the next connection on.
+    /// Sends new connections to another server.
     pub fn lead_to(&self, server: SocketAddr) {
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server;
     }
 
-    /// The URL of the server by this way.
+    /// The URL of the server through this relay.
     pub fn url(&self) -> String {
         format!("https://{}/", self.address)
     }
 
-    /// The count behind [`sent`](Self::sent), for when the relay is no more.
+    /// The counter behind [`sent`](Self::sent), which stays usable after the relay is dropped.
     pub fn total(&self) -> Arc<AtomicU64> {
         Arc::clone(&self.sent)
     }
@@ -64,17 +65,17 @@ impl Relay {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Passes nothing on for so long, and closes nothing.
+    /// Stalls all connections for this time without closing any.
     pub fn be_silent(&self, time: Duration) {
         self.is_silent.store(true, Ordering::Relaxed);
         std::thread::sleep(time);
         self.is_silent.store(false, Ordering::Relaxed);
     }
 
-    /// Cuts all connections, without a word of TLS; later ones are passed on again.
+    /// Cuts all connections without a TLS close_notify. Later connections are relayed again.
     pub fn cut(&self) {
         for stream in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
-            // It may have ended by itself.
+            // The connection may have ended by itself.
             stream.shutdown(Shutdown::Both).ok();
         }
     }
@@ -106,7 +107,8 @@ fn join(
     Ok(())
 }
 
-/// Passes on one direction until its end; `before` it does, it tells how many bytes.
+/// Relays one direction until it ends, on a thread of its own. `before` is called with the number
+/// of bytes before they are passed on.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, before: impl Fn(u64) + Send + 'static) {
     std::thread::spawn(move || {
         let mut piece = vec![0; 64 << 10];

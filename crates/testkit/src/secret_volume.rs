@@ -1,4 +1,4 @@
-//! A mounted Secret or ConfigMap, as kubelet keeps it up to date.
+//! A mounted Secret or ConfigMap, updated as kubelet does it.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use tempfile::TempDir;
 
 use crate::fail::OrFail;
 
-/// A folder with `tls.crt` and the like. Each is a link to `..data/tls.crt`, and `..data` is a link to the folder that holds what is
-/// current: all files change at once, when that link is replaced.
+/// A folder with files such as `tls.crt`. Each is a link to `..data/tls.crt`, and `..data` is a
+/// link to the folder with the current files. Replacing that link changes all files at once.
 pub struct SecretVolume {
     folder: TempDir,
     version: usize,
@@ -26,12 +26,12 @@ impl SecretVolume {
         volume
     }
 
-    /// The path at which the file of this name is found.
+    /// The path of the file with this name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Gives all files new content; what they were is gone.
+    /// Replaces the content of all files at once and removes the previous content.
     pub fn replace(&mut self, files: &[(&str, &str)]) {
         let before = self.path(&format!("..{}", self.version));
         self.version += 1;

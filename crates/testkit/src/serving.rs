@@ -1,4 +1,5 @@
-//! The start of every server that tests script: a port of loopback, and a runtime of its own until it is dropped.
+//! The base of all scripted servers: a loopback port and a runtime that ends when the server is
+//! dropped.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -10,21 +11,22 @@ use tokio_rustls::TlsAcceptor;
 use crate::fail::OrFail;
 use crate::wire::Stream;
 
-/// A server whose connections are served by a runtime of its own; stops when dropped.
+/// A server whose connections are served by its own runtime. It stops when dropped.
 pub(crate) struct ScriptedServer {
     address: SocketAddr,
     runtime: Option<Runtime>,
 }
 
 impl ScriptedServer {
-    /// Serves each connection to a new port by `serve`. Errors of a connection are the business of the peer.
+    /// Serves each connection to a free port with `serve`. Errors of a connection are ignored: its
+    /// peer notices them.
     pub(crate) fn start<F: Future<Output: Send> + Send + 'static>(
         serve: impl Fn(TcpStream) -> F + Send + 'static,
     ) -> io::Result<Self> {
         Self::start_on(bind()?, serve)
     }
 
-    /// The same with a port that [`bind`] chose.
+    /// Like [`start`](Self::start), on a listener made by [`bind`].
     pub(crate) fn start_on<F: Future<Output: Send> + Send + 'static>(
         listener: TcpListener,
         serve: impl Fn(TcpStream) -> F + Send + 'static,
@@ -54,14 +56,15 @@ impl Drop for ScriptedServer {
     }
 }
 
-/// A port of loopback. Not bound by a runtime: a test that has one of its own cannot wait for another.
+/// Binds a free loopback port. This uses no runtime, because a test that runs in one cannot block
+/// on another.
 pub(crate) fn bind() -> io::Result<TcpListener> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
 }
 
-/// The connection as its server reads it: over TLS if there is a configuration.
+/// Returns the connection for reading requests, over TLS if there is a configuration.
 pub(crate) async fn accept(tls: Option<&TlsAcceptor>, tcp: TcpStream) -> io::Result<Box<dyn Stream>> {
     Ok(match tls {
         None => Box::new(tcp),

@@ -1,4 +1,4 @@
-//! Crowds of clients that want nothing but a place.
+//! Large numbers of clients that only occupy connections.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,13 +14,14 @@ use tokio::runtime::Runtime;
 
 use crate::fail::OrFail;
 
-/// Connections that a storm has open; of more, it resets the oldest ones.
+/// Most connections that a storm keeps open. Beyond that, it resets the oldest ones.
 const OPEN: usize = 2000;
 
-/// Time between two looks of a storm whether it is in time.
+/// Interval at which a storm checks how many connections are due.
 const TICK: Duration = Duration::from_millis(5);
 
-/// Lets this process open this number of files, and the programs that it starts.
+/// Raises the limit of open files of this process, and of the programs that it starts, to this
+/// number.
 pub fn allow_files(files: u64) {
     let limit = getrlimit(Resource::Nofile);
     if limit.current.is_some_and(|current| current < files) {
@@ -30,7 +31,7 @@ pub fn allow_files(files: u64) {
     }
 }
 
-/// Addresses of the loopback interface, different ones up to 62,500: 127.1.1.1 is the first.
+/// Returns one of 62,500 addresses of the loopback interface. The first is 127.1.1.1.
 pub fn source(number: usize) -> Ipv4Addr {
     let part = |number: usize| u8::try_from(1 + number % 250).unwrap_or(1);
     Ipv4Addr::new(127, 1, part(number / 250), part(number))
@@ -38,16 +39,16 @@ pub fn source(number: usize) -> Ipv4Addr {
 
 async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
-    // A port is needed when it is known where to, and one of this address may go to many places.
+    // With SO_REUSEADDR, connections to different servers can share a source port.
     socket.set_reuseaddr(true)?;
     socket.bind(SocketAddr::new(IpAddr::V4(from), 0))?;
     let stream = socket.connect(to).await?;
-    // An end without TIME_WAIT: there are not enough ports.
+    // Zero linger avoids TIME_WAIT, which would use up the ports.
     stream.set_zero_linger()?;
     Ok(stream)
 }
 
-/// Connections that stay open, all of which have sent the same bytes and read nothing.
+/// Connections that stay open. All of them have sent the same bytes and read nothing.
 pub struct Crowd {
     streams: Vec<TcpStream>,
     runtime: Runtime,
@@ -62,7 +63,8 @@ impl Crowd {
         }
     }
 
-    /// `count` more connections from `from` that send `bytes`. The other end may close them before that.
+    /// Opens `count` more connections from the address `from`, each of which sends `bytes`. The
+    /// peer may close them earlier.
     pub fn join(&mut self, from: Ipv4Addr, to: SocketAddr, count: usize, bytes: &[u8]) {
         self.runtime.block_on(async {
             for _ in 0..count {
@@ -80,7 +82,7 @@ impl Default for Crowd {
     }
 }
 
-/// A client that connects again and again and says nothing, until this is dropped.
+/// A client that keeps opening connections without sending anything, until it is dropped.
 pub struct Storm {
     count: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
@@ -88,7 +90,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    /// Connects to `to` this number of times a second, from each of `sources` in turn.
+    /// Opens this number of connections to `to` each second, from each of the `sources` in turn.
     pub fn start(to: SocketAddr, sources: Vec<Ipv4Addr>, per_second: u32) -> Self {
         let (count, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
         let (counted, stopped) = (Arc::clone(&count), Arc::clone(&stop));
@@ -100,7 +102,7 @@ impl Storm {
         Self { count, stop, thread: Some(thread) }
     }
 
-    /// Connections so far.
+    /// Number of connections so far.
     pub fn connections(&self) -> u64 {
         self.count.load(Ordering::Relaxed)
     }
@@ -114,7 +116,7 @@ async fn rage(to: SocketAddr, sources: &[Ipv4Addr], per_second: u32, count: &Ato
         let due = started.elapsed().as_secs_f64() * f64::from(per_second);
         while (count.load(Ordering::Relaxed) as f64) < due && !stop.load(Ordering::Relaxed) {
             let from = turns.next().or_fail("a source");
-            // Its queue may be full, or the server gone.
+            // The server's queue may be full, or the server may have ended.
             if let Ok(Ok(stream)) = tokio::time::timeout(TICK, connect(*from, to)).await {
                 open.push_back(stream);
             }

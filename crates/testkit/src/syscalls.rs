@@ -1,4 +1,5 @@
-//! The files that a program makes, or opens for writing, and the addresses that it connects to, as strace sees it.
+//! Records with strace which files a program creates or opens for writing, and which addresses it
+//! connects to.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -6,33 +7,34 @@ use std::path::Path;
 use crate::fail::OrFail;
 use crate::process::Program;
 
-/// System calls that make or open a file, or memory that stands in for one.
+/// System calls that create or open a file, or memory used like a file.
 const CREATING: &str = "trace=open,openat,openat2,creat,mkdir,mkdirat,mknod,mknodat,link,linkat,symlink,symlinkat,rename,renameat,renameat2,memfd_create";
 
-/// Devices that hold nothing.
+/// Devices that store nothing.
 const HARMLESS: [&str; 3] = ["\"/dev/null\"", "\"/dev/tty\"", "\"/dev/zero\""];
 
-/// System calls that reach another machine, or another process of this one.
+/// System calls that reach another machine or another local process.
 const CONNECTING: &str = "trace=execve,connect,sendto,sendmsg,sendmmsg";
 
-/// The program under strace, which writes the calls that make files to `log`.
+/// Wraps the program in strace, which writes the calls that create files to `log`.
 pub fn watched(program: Program, log: &Path) -> Program {
     traced(program, CREATING, log)
 }
 
-/// The program under strace, which writes the calls that connect to `log`.
+/// Wraps the program in strace, which writes the calls that connect to `log`.
 pub fn watched_connecting(program: Program, log: &Path) -> Program {
     traced(program, CONNECTING, log)
 }
 
-/// The calls in `log` that went to a place on a network other than the `expected` ones.
+/// Returns the calls in `log` that went to a network address other than the `expected` ones.
 pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
     assert!(calls.contains("execve("), "strace saw no call at all");
     let expected = expected.iter().map(|address| format!("sin_port=htons({})", address.port()));
     let expected: Vec<String> = expected.collect();
     let is_strange = |call: &&str| {
-        // Connected sockets name no address; sockets of the system's own (Unix, netlink) lead to no network.
+        // Calls on connected sockets name no address, and Unix and netlink sockets do not reach a
+        // network.
         call.contains("sa_family=AF_INET")
             && !(call.contains("\"127.0.0.1\"") && expected.iter().any(|port| call.contains(port)))
     };
@@ -40,13 +42,13 @@ pub fn strangers(log: &Path, expected: &[SocketAddr]) -> Vec<String> {
 }
 
 fn traced(program: Program, calls: &str, log: &Path) -> Program {
-    // -y: what a descriptor leads to.
+    // `-y` prints the path of each descriptor.
     let options = ["-f", "-y", "--seccomp-bpf", "-qq", "-s", "4096", "-e", calls, "-o"];
     let args = options.iter().map(AsRef::as_ref).chain([log.as_os_str()]);
     program.under("strace", args)
 }
 
-/// The calls in `log` that made a file or opened one for writing.
+/// Returns the calls in `log` that created a file or opened one for writing.
 pub fn created(log: &Path) -> Vec<String> {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
     assert!(calls.contains("openat("), "strace saw no call at all");
@@ -54,18 +56,19 @@ pub fn created(log: &Path) -> Vec<String> {
     writing.map(str::to_owned).collect()
 }
 
-/// True if the call is about the file `path`, by its name or by a descriptor of it.
+/// Returns whether the call concerns the file `path`, by name or by descriptor.
 pub fn is_about(call: &str, path: &Path) -> bool {
     call.contains(&format!("{path:?}")) || call.ends_with(&format!("<{}>", path.display()))
 }
 
-/// True if a line of strace's log is a successful call that can write.
+/// Returns whether a line of strace's log is a successful call that may write.
 fn writes(call: &str) -> bool {
     let opens = call.contains(" open(") || call.contains(" openat(") || call.contains(" openat2(");
     let for_writing = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TMPFILE"].iter().any(|flag| call.contains(flag));
     let failed = call.contains(" = -1 ");
     let harmless = HARMLESS.iter().any(|path| call.contains(path));
-    // Lines about signals and exits have no call; of a thread that ends with the process, strace may not know it.
+    // Lines about signals and exits contain no call. If a thread ends with the process, strace may
+    // print `???` instead of a result.
     let is_call = call.contains('(') && !call.contains(" ???(");
     is_call && (!opens || for_writing) && !failed && !harmless
 }
@@ -75,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_log_of_calls_is_understood() {
+    fn calls_that_write_are_told_from_harmless_ones() {
         let harmless = [
             r#"12 openat(AT_FDCWD, "/etc/hosts", O_RDONLY|O_CLOEXEC) = 3"#,
             r#"12 openat(AT_FDCWD, "/dev/null", O_RDWR) = 3"#,

@@ -1,4 +1,4 @@
-//! A terminal of so many columns, and what is to be seen on it.
+//! A terminal with a given number of columns that records what is displayed on it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use rustix::termios::{LocalModes, OptionalActions, Winsize, tcgetattr, tcsetattr
 use crate::fail::OrFail;
 use crate::wait;
 
-/// Time for which something is waited for on a screen.
+/// Time limit for something to appear on the screen.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A terminal. [`crate::process::Program::start_on`] runs a program on it.
@@ -22,13 +22,13 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// A terminal of so many columns.
+    /// Opens a terminal with this number of columns.
     pub fn open(columns: u16) -> Self {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let controller = openpt(flags).or_fail("a pseudo-terminal");
         grantpt(&controller).and_then(|()| unlockpt(&controller)).or_fail("a pseudo-terminal");
-        // Ctrl-C would drop output that nobody has read yet, also what a program writes after a
-        // signal that has overtaken it.
+        // Without ISIG, Ctrl-C does not discard unread output. Otherwise output could be lost that
+        // the program writes after the signal, which may overtake the output.
         let mut modes = tcgetattr(&controller).or_fail("the modes of a terminal");
         modes.local_modes.remove(LocalModes::ISIG);
         tcsetattr(&controller, OptionalActions::Now, &modes).or_fail("the modes of a terminal");
@@ -38,7 +38,7 @@ impl Terminal {
         terminal
     }
 
-    /// Another width from now on.
+    /// Changes the number of columns.
     pub fn resize(&self, columns: u16) {
         let mut screen = self.lock();
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
@@ -46,7 +46,7 @@ impl Terminal {
         screen.columns = columns.into();
     }
 
-    /// Types Ctrl-C, and waits for its echo: the system may be late with it. No signal is sent.
+    /// Types Ctrl-C and waits for its echo, which may be delayed. No signal is sent.
     #[track_caller]
     pub fn type_interrupt(&self) {
         let before = self.lock().history.len();
@@ -55,30 +55,30 @@ impl Terminal {
         wait::until(PATIENCE, complaint, || self.lock().history[before..].windows(2).any(|two| two == b"^C"));
     }
 
-    /// The lines that are to be seen, without those that are empty at the end.
+    /// The visible lines, without empty lines at the end.
     pub fn screen(&self) -> String {
         self.lock().text()
     }
 
-    /// The lines so far that were longer than the terminal was wide.
+    /// The lines so far that were longer than the terminal's width.
     pub fn wrapped_lines(&self) -> Vec<String> {
         self.lock().wrapped.clone()
     }
 
-    /// Waits until `needle` is to be seen; returns the screen.
+    /// Waits until the screen contains `needle`, and returns the screen.
     #[track_caller]
     pub fn wait_for(&self, needle: &str) -> String {
         let complaint = || format!("{needle:?} is not to be seen:\n{}", self.screen());
         wait::find(PATIENCE, complaint, || Some(self.screen()).filter(|text| text.contains(needle)))
     }
 
-    /// The side of programs.
+    /// Opens the programs' side of the terminal.
     pub(crate) fn program_side(&self) -> OwnedFd {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         ioctl_tiocgptpeer(&self.controller, flags).or_fail("the other side of a pseudo-terminal")
     }
 
-    /// All that programs write. Ends with the last program.
+    /// Reads everything that programs write. It ends when the last program closes the terminal.
     pub(crate) fn reader(&self) -> impl Read + Send + use<> {
         let controller = self.controller.try_clone().or_fail("a pseudo-terminal");
         ScreenReader { controller, screen: Arc::clone(&self.screen) }
@@ -89,7 +89,7 @@ impl Terminal {
     }
 }
 
-/// Reads what programs write, and shows it.
+/// Reads what programs write, and displays it on the screen.
 struct ScreenReader {
     controller: File,
     screen: Arc<Mutex<Screen>>,
@@ -103,18 +103,18 @@ impl Read for ScreenReader {
     }
 }
 
-/// The lines of a terminal that wraps long lines anew when it is resized: a line is what programs
-/// took for one, and the rows that it takes follow from the columns of the moment.
+/// The lines of a terminal that rewraps long lines when it is resized. A line is what a program
+/// wrote as one; the rows that it occupies follow from the current number of columns.
 struct Screen {
     columns: usize,
     lines: Vec<Vec<char>>,
     line: usize,
     column: usize,
     wraps: bool,
-    /// The beginning of a character or a sequence whose rest has not come.
+    /// The incomplete start of a character or control sequence.
     rest: Vec<u8>,
     wrapped: Vec<String>,
-    /// All that came.
+    /// All bytes received.
     history: Vec<u8>,
 }
 
@@ -148,7 +148,8 @@ impl Screen {
         self.rest = rest.split_off(shown);
     }
 
-    /// Shows the first character or sequence, if all of it is there; returns its length.
+    /// Displays the first character or control sequence and returns its length, or `None` if it is
+    /// incomplete.
     fn show_one(&mut self, bytes: &[u8]) -> Option<usize> {
         match bytes {
             [] | [0x1b] => None,
@@ -159,8 +160,8 @@ impl Screen {
             }
             [b'\r', ..] => {
                 self.note_width();
-                // The beginning of the row, not of the line. Behind the last column the cursor is
-                // still in it.
+                // To the start of the row, not of the line. After the last column, the cursor is
+                // still in the same row.
                 self.column = self.column.saturating_sub(1) / self.columns * self.columns;
                 Some(1)
             }
@@ -202,7 +203,7 @@ impl Screen {
         }
     }
 
-    /// Takes note of a line that wraps.
+    /// Records the line if it wraps.
     fn note_width(&mut self) {
         let line = &self.lines[self.line];
         if line.len() > self.columns && self.wraps && self.column > self.columns {
@@ -217,7 +218,7 @@ mod tests {
 
     fn screen(columns: usize, text: &str) -> Screen {
         let mut screen = Screen::new(columns);
-        // Byte by byte: nothing depends on how the system cuts.
+        // Byte by byte, because the result must not depend on how reads divide the output.
         text.bytes().for_each(|byte| screen.show(&[byte]));
         screen
     }
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_leaves_its_first_rows() {
+    fn a_wrapped_line_keeps_its_first_rows_when_drawn_over() {
         let wrapped = screen(4, "abcdef\rx\x1b[J");
         assert_eq!((wrapped.text().as_str(), wrapped.wrapped), ("abcdx", vec!["abcdef".to_owned()]));
         let mut narrower = screen(8, "abcdefg\r");

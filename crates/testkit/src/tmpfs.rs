@@ -1,4 +1,4 @@
-//! File systems in memory: small ones to fill up, and fast ones whose `fsync` costs nothing.
+//! File systems in memory: small ones to fill up, and fast ones on which `fsync` costs nothing.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,14 +9,15 @@ use tempfile::TempDir;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// The folder where Linux keeps shared memory: a tmpfs that is there without root. Containers often have 64 MiB of it only.
+/// The folder for shared memory in Linux: a tmpfs that can be used without root. In containers it
+/// is often limited to 64 MiB.
 const SHARED_MEMORY: &str = "/dev/shm";
 
-/// Room that is worth it: what the tests that use [`fast_folder`] at once need, several times over.
+/// The free space that [`fast_folder`] requires: several times what all concurrent tests need.
 const ROOM_BYTES: u64 = 2 << 30;
 
-/// A temporary folder in memory where there is room, for tests that make hundreds of small disks, each of which is synced; elsewhere
-/// the same tests take minutes longer.
+/// Returns a temporary folder, in memory if there is enough space. It is for tests that make and
+/// sync hundreds of small disks, which take minutes longer on a real disk.
 pub fn fast_folder() -> TempDir {
     let room = rustix::fs::statvfs(SHARED_MEMORY)
         .map(|memory| memory.f_bavail.saturating_mul(memory.f_frsize))
@@ -25,7 +26,7 @@ pub fn fast_folder() -> TempDir {
     folder.or_fail("a temporary folder")
 }
 
-/// A tmpfs; unmounted when dropped.
+/// A mounted tmpfs. It is unmounted when dropped.
 pub struct Tmpfs {
     folder: PathBuf,
 }
@@ -39,7 +40,7 @@ impl Tmpfs {
         Self { folder: folder.to_owned() }
     }
 
-    /// Takes all space that is left, by a file of this name: it comes back when the file is removed.
+    /// Uses up all free space with a file of this name. Removing the file frees the space.
     pub fn fill(&self, name: &str) -> PathBuf {
         const PAGE: [u8; 4096] = [0xFF; 4096];
         let path = self.folder.join(name);
@@ -51,7 +52,8 @@ impl Tmpfs {
 
 impl Drop for Tmpfs {
     fn drop(&mut self) {
-        // A program of a failed test may still be there: the mount goes when it does.
+        // A program of a failed test may still use the mount. A lazy unmount takes effect when it
+        // ends.
         tools::run("umount", ["--lazy".as_ref(), self.folder.as_os_str()]);
     }
 }
@@ -61,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filled_file_system_has_no_space_until_the_filling_is_removed() {
+    fn a_filled_file_system_has_no_space_until_the_filling_file_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let tmpfs = Tmpfs::on(folder.path(), 1 << 20);
         let filling = tmpfs.fill("filling");

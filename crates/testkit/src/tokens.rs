@@ -1,4 +1,4 @@
-//! Upload tokens as cdi-apiserver signs them, and such as it never would (RFC 7515, RFC 7518).
+//! Upload tokens as cdi-apiserver signs them, and invalid ones (RFC 7515, RFC 7518).
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,44 +16,44 @@ use serde_json::{Value, json};
 
 use crate::fail::OrFail;
 
-/// Seconds that a token of cdi-apiserver lives.
+/// Lifetime of a token of cdi-apiserver in seconds.
 pub const LIFETIME_SECONDS: i64 = 300;
 
-/// The RSA-2048 pair whose private half cdi-apiserver keeps.
+/// An RSA-2048 key pair like that of cdi-apiserver, which keeps the private half.
 pub struct TokenKey {
     key: RsaKeyPair,
 }
 
 impl TokenKey {
-    /// A fresh pair.
+    /// Generates a key pair.
     pub fn generate() -> Self {
         let key = RsaKeyPair::generate(KeySize::Rsa2048).or_fail("an RSA key");
         Self { key }
     }
 
-    /// The private key: PKCS #8.
+    /// The private key as PKCS #8.
     pub fn private_pem(&self) -> String {
         let der: encoding::Pkcs8V1Der<'static> = self.key.as_der().or_fail("a private key");
         pem("PRIVATE KEY", der.as_ref())
     }
 
-    /// The public key: PKIX.
+    /// The public key as PKIX.
     pub fn public_pem(&self) -> String {
         let der: encoding::PublicKeyX509Der<'static> = self.key.public_key().as_der().or_fail("a public key");
         pem("PUBLIC KEY", der.as_ref())
     }
 
-    /// A token as cdi-apiserver makes it, for this PVC.
+    /// A token for this PVC, as cdi-apiserver makes it.
     pub fn token(&self, pvc: &str, namespace: &str) -> String {
         self.sign("PS256", &claims(pvc, namespace))
     }
 
-    /// A token with these claims, by one of the RSA algorithms of RFC 7518 §3.1.
+    /// A token with these claims, signed by one of the RSA algorithms of RFC 7518 §3.1.
     pub fn sign(&self, algorithm: &str, claims: &Value) -> String {
         self.sign_with(&json!({ "alg": algorithm }), algorithm, claims)
     }
 
-    /// A token with this header, whatever it says of the algorithm.
+    /// A token with this header, which may name another algorithm than the one used.
     pub fn sign_with(&self, header: &Value, algorithm: &str, claims: &Value) -> String {
         let encoding: &'static RsaSignatureEncoding = match algorithm {
             "RS256" => &RSA_PKCS1_SHA256,
@@ -72,7 +72,7 @@ impl TokenKey {
     }
 }
 
-/// The claims that cdi-apiserver puts into a token, as of now.
+/// The claims that cdi-apiserver puts into a token issued now.
 pub fn claims(pvc: &str, namespace: &str) -> Value {
     let now = now();
     json!({
@@ -87,13 +87,13 @@ pub fn claims(pvc: &str, namespace: &str) -> Value {
     })
 }
 
-/// Seconds since 1970.
+/// The current time in seconds since 1970.
 pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).or_fail("a clock");
     i64::try_from(since.as_secs()).or_fail("a clock")
 }
 
-/// A token whose signature is `sign` of what it signs.
+/// A token in compact form. `sign` returns the signature of the bytes that it gets.
 pub fn compact(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) -> String {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let message = format!("{}.{}", part(header), part(claims));
@@ -101,13 +101,14 @@ pub fn compact(header: &Value, claims: &Value, sign: impl Fn(&[u8]) -> Vec<u8>) 
     format!("{message}.{signature}")
 }
 
-/// A token by HS256 whose secret is `secret`: with a public key, the classic confusion of keys.
+/// A token signed by HS256 with `secret`. If the secret is a public key, this is the classic key
+/// confusion attack.
 pub fn hs256(secret: &[u8], claims: &Value) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
     compact(&json!({ "alg": "HS256" }), claims, |message| hmac::sign(&key, message).as_ref().to_vec())
 }
 
-/// A token by ES256, with a key that is not known elsewhere.
+/// A token signed by ES256 with a key that nobody else knows.
 pub fn es256(claims: &Value) -> String {
     let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).or_fail("a P-256 key");
     compact(&json!({ "alg": "ES256" }), claims, |message| {
@@ -116,12 +117,12 @@ pub fn es256(claims: &Value) -> String {
     })
 }
 
-/// A token that says that it needs no signature.
+/// A token that claims to need no signature.
 pub fn unsigned(claims: &Value) -> String {
     compact(&json!({ "alg": "none" }), claims, |_| Vec::new())
 }
 
-/// RFC 7468: lines of 64 characters.
+/// Encodes as PEM (RFC 7468), in lines of 64 characters.
 fn pem(label: &str, der: &[u8]) -> String {
     let text = STANDARD.encode(der);
     let mut pem = format!("-----BEGIN {label}-----\n");
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_pem() {
+    fn keys_are_written_as_pem() {
         let key = TokenKey::generate();
         assert!(key.public_pem().starts_with("-----BEGIN PUBLIC KEY-----\nMII"));
         assert!(key.private_pem().ends_with("\n-----END PRIVATE KEY-----\n"));

@@ -1,6 +1,7 @@
-//! The programs that tests compare against or build their inputs with.
+//! External programs that make the tests' inputs or serve as reference implementations.
 //!
-//! A missing program fails the test with the name of its Debian package: a skipped oracle proves nothing.
+//! A missing program fails the test with the name of its Debian package. The test is not skipped,
+//! because then it would prove nothing.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -11,10 +12,10 @@ use std::time::Duration;
 use crate::fail::OrFail;
 use crate::wait;
 
-/// Longest time for the last program that has a file in a file system open to let go of it.
+/// Time limit for other programs to close their files in a file system that is to be unmounted.
 const UNMOUNT_LIMIT: Duration = Duration::from_secs(10);
 
-/// Program and the Debian package that ships it.
+/// Programs, and the Debian packages that contain them.
 const PACKAGES: [(&str, &str); 46] = [
     ("addpart", "util-linux"),
     ("bash", "bash"),
@@ -64,13 +65,14 @@ const PACKAGES: [(&str, &str); 46] = [
     ("zstd", "zstd"),
 ];
 
-/// The programs that compress what comes in with `-c`, one for each codec that is recognized by its content and named like it.
+/// Programs that compress their standard input with `-c`: one for each codec that is recognized by
+/// content, with the codec's name.
 pub const COMPRESSORS: [&str; 4] = ["gzip", "xz", "zstd", "bzip2"];
 
-/// The folders of administrators' programs; a user's `PATH` often lacks it.
+/// Folders of system programs, which a user's `PATH` often lacks.
 const SYSTEM_FOLDERS: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The full path of `name`. Fails the test with the package to install when it is missing.
+/// Returns the full path of `name`. If it is missing, fails the test with the package to install.
 pub fn find(name: &str) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -83,14 +85,14 @@ pub fn find(name: &str) -> PathBuf {
         })
 }
 
-/// Runs `name` to its end and returns what it printed. Fails the test when it fails.
+/// Runs `name` to its end and returns its output. Fails the test if the program fails.
 pub fn run<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>) -> String {
     let mut command = Command::new(find(name));
     command.args(args).stdin(Stdio::null());
     checked(name, &command.output().or_fail(name))
 }
 
-/// Runs `name` with `input` on its standard input and returns its standard output.
+/// Runs `name` with `input` on standard input and returns its standard output.
 pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, input: &[u8]) -> Vec<u8> {
     let mut child = Command::new(find(name))
         .args(args)
@@ -110,8 +112,9 @@ pub fn filter<A: AsRef<OsStr>>(name: &str, args: impl IntoIterator<Item = A>, in
     output.stdout
 }
 
-/// What `testkit/FOLDER/build` prints: a program, or a folder of programs, which it builds or installs if they were not there yet. CI
-/// does that before it runs tests.
+/// Runs `testkit/FOLDER/build` and returns the path that it prints: a program or a folder of
+/// programs, which the script builds or installs if necessary. CI runs these scripts before the
+/// tests.
 pub fn built(folder: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join("build");
     let built = Command::new(&script)
@@ -123,7 +126,8 @@ pub fn built(folder: &str) -> PathBuf {
     String::from_utf8_lossy(&built.stdout).trim().into()
 }
 
-/// A request that must succeed, with headers (`name: value`): what is answered, its head included.
+/// Sends a request with these headers (`name: value`). It must succeed; the response is returned
+/// with its head.
 pub fn send(method: &str, url: &str, headers: &[&str], body: &[u8]) -> String {
     let fixed = [
         "--silent",
@@ -144,8 +148,9 @@ pub fn send(method: &str, url: &str, headers: &[&str], body: &[u8]) -> String {
     String::from_utf8_lossy(&filter("curl", args, body)).into_owned()
 }
 
-/// Unmounts `folder`. A program that another test starts at this moment has, until it is executed, our open files as well, those that
-/// are closed here in the meantime too: "target is busy" is asked again.
+/// Unmounts `folder`. A program that another test is just starting holds copies of our open files
+/// until it is executed, even of files closed here in the meantime. Unmounting is therefore
+/// retried while the target is busy.
 pub fn unmount(folder: &Path) {
     let unmounted = || {
         let mut command = Command::new(find("umount"));
@@ -156,7 +161,8 @@ pub fn unmount(folder: &Path) {
     wait::until(UNMOUNT_LIMIT, complaint, unmounted);
 }
 
-/// True if `qemu-img convert -O raw` accepts `image` (of format `format`); the result is left in `raw`.
+/// Returns whether `qemu-img convert -O raw` accepts `image` of this `format`. The result is
+/// written to `raw`.
 pub fn qemu_converts(format: &str, image: &Path, raw: &Path) -> bool {
     Command::new(find("qemu-img"))
         .args(["convert", "-t", "unsafe", "-f", format, "-O", "raw"])

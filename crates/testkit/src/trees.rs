@@ -1,4 +1,4 @@
-//! Random trees of files.
+//! Random file trees.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use crate::fail::OrFail;
 use crate::random::Random;
 
-/// The kinds of entries that a dialect can hold.
+/// Limits of the entries that an archive format can store.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
-    /// Bytes of a path.
+    /// Longest path in bytes.
     pub path_bytes: usize,
-    /// Bytes of a name in it.
+    /// Longest name in bytes.
     pub name_bytes: usize,
-    /// Bytes of a symbolic link's target.
+    /// Longest target of a symbolic link in bytes.
     pub target_bytes: usize,
-    /// Names may be any bytes.
+    /// True if names may contain any bytes.
     pub has_any_bytes: bool,
-    /// Times before 1970.
+    /// True if times may be before 1970.
     pub has_negative_times: bool,
 }
 
 impl Reach {
-    /// Everything that a tar file can hold.
+    /// The limits of a tar file.
     pub const ANY: Self = Self {
         path_bytes: 1500,
         name_bytes: 255,
@@ -35,7 +35,7 @@ impl Reach {
     };
 }
 
-/// A name, mostly harmless.
+/// A random name, usually a harmless one.
 fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
     let length = match random.below(20) {
         0 => 100 + random.below(155),
@@ -62,7 +62,7 @@ fn name(random: &mut Random, most: usize, has_any_bytes: bool) -> Vec<u8> {
         };
         name.extend_from_slice(piece);
     }
-    // Maybe in the middle of a character: names need not be UTF-8.
+    // This may cut a character in half: names need not be UTF-8.
     name.truncate(length);
     if !has_any_bytes && std::str::from_utf8(&name).is_err() {
         name = vec![b'u'; length];
@@ -95,7 +95,8 @@ fn set_time(path: &Path, random: &mut Random, reach: Reach) {
     rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).or_fail("a random tree");
 }
 
-/// Makes a tree of a dozen entries in the existing directory `root`, whose name takes `used` bytes of every path.
+/// Makes a tree of up to a dozen entries in the existing directory `root`, whose name takes `used`
+/// bytes of every path.
 pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
     let mut directories = vec![PathBuf::new()];
     let mut files: Vec<PathBuf> = Vec::new();
@@ -103,7 +104,8 @@ pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
     for _ in 0..random.below(13) {
         let parent =
             &directories[usize::try_from(random.below(directories.len() as u64)).or_fail("a random tree")];
-        // Slashes before the parent, before the name and behind that of a directory.
+        // Space for the slashes before the parent, before the name and after the name of a
+        // directory.
         let taken = used + parent.as_os_str().len() + 3;
         if taken >= reach.path_bytes {
             continue;
@@ -129,7 +131,7 @@ pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
             }
             9 if !files.is_empty() => {
                 let old = &files[usize::try_from(random.below(files.len() as u64)).or_fail("a random tree")];
-                // Which of them the writer meets first is the target of the other.
+                // Either path may become the link's target: the one that the writer visits first.
                 let longer = old.as_os_str().len().max(path.as_os_str().len());
                 if used + longer + 1 < reach.target_bytes {
                     fs::hard_link(root.join(old), &full).or_fail("a random tree");
@@ -149,7 +151,7 @@ pub fn grow(root: &Path, random: &mut Random, reach: Reach, used: usize) {
     for path in links {
         set_time(&root.join(path), random, reach);
     }
-    // What came last to a directory changed its time.
+    // Adding entries changed the times of the directories.
     for path in directories.iter().rev() {
         set_time(&root.join(path), random, reach);
     }

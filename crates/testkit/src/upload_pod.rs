@@ -1,5 +1,5 @@
-//! An upload pod: the environment, certificates and volumes that CDI's controller gives to `cdi-uploadserver`, in a
-//! temporary folder.
+//! An upload pod: runs `cdi-uploadserver` with the environment, certificates and volumes that
+//! CDI's controller gives it, in a temporary folder.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,16 +17,16 @@ use crate::https::{Connection, Request, Response};
 use crate::process::{Finished, Program, Running};
 use crate::wait;
 
-/// The common name that the server asks its clients for.
+/// The common name that the server requires of its clients.
 pub const CLIENT_NAME: &str = "client.upload-server.cdi.kubevirt.io";
 
-/// The words before the address in the log, once the server listens.
+/// The text before the address in the log line of a listening server.
 const LISTENING: &str = "Running server on ";
 
-/// Time that a server may take to notice that an upload has begun or failed.
+/// Time limit for the server to report that an upload has begun or failed.
 const STATE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A pod that is about to start.
+/// A pod that has not started yet.
 pub struct UploadPod {
     binary: PathBuf,
     root: TempDir,
@@ -41,13 +41,14 @@ impl UploadPod {
         Self::with_keys(binary, CLIENT_NAME, KeyKind::Ecdsa)
     }
 
-    /// A pod whose keys are of this kind and whose clients must have this name.
+    /// A pod with keys of this type whose clients must have this common name.
     pub fn with_keys(binary: &str, client_name: &str, kind: KeyKind) -> Self {
         let authority = Authority::new().or_fail("an authority");
         Self::made(binary, client_name, kind, Arc::new(authority), &[])
     }
 
-    /// One of several pods of a cluster: `authority` signs all of their certificates. This one is the server of `names`.
+    /// One of several pods in a cluster whose certificates are all signed by `authority`. This
+    /// one's certificate is for `names`.
     pub fn of_cluster(binary: &str, authority: &Arc<Authority>, names: &[String]) -> Self {
         Self::made(binary, CLIENT_NAME, KeyKind::Ecdsa, Arc::clone(authority), names)
     }
@@ -90,20 +91,20 @@ impl UploadPod {
             .env("PREALLOCATION", "false")
     }
 
-    /// Sets a variable of the environment; the last value counts.
+    /// Sets an environment variable. If it is set twice, the last value counts.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Puts the pod in block mode: `device` is at the place of the volume.
+    /// Switches the pod to block mode, with `device` as its volume.
     pub fn block(self, device: &Path) -> Self {
         let volume = self.path("dev/cdi-block-volume");
         std::os::unix::fs::symlink(device, &volume).or_fail(volume.display());
         self.env("DESTINATION", "/dev/cdi-block-volume")
     }
 
-    /// A path of the pod's file system.
+    /// A path in the pod's file system.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root.path().join(path)
     }
@@ -113,7 +114,7 @@ impl UploadPod {
         self.path("data/disk.img")
     }
 
-    /// Names in the data volume, sorted.
+    /// Names of the files in the data volume, sorted.
     pub fn data_names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("data")).or_fail("the data volume");
         let mut names: Vec<_> = entries
@@ -123,7 +124,7 @@ impl UploadPod {
         names
     }
 
-    /// The file of this name among `ca.crt`, `server.{crt,key}` and `client.{crt,key}`.
+    /// The path of `ca.crt`, `server.{crt,key}` or `client.{crt,key}`.
     pub fn tls(&self, name: &str) -> PathBuf {
         self.path("tls").join(name)
     }
@@ -133,7 +134,7 @@ impl UploadPod {
         &self.authority
     }
 
-    /// The client that may upload.
+    /// The certificate of the client that may upload.
     pub fn client(&self) -> &Identity {
         &self.client
     }
@@ -143,7 +144,7 @@ impl UploadPod {
         std::fs::read_to_string(self.path("dev/termination-log")).ok()
     }
 
-    /// The server, with the arguments that it gets in a pod.
+    /// The server with its arguments in a pod.
     pub fn program(&self) -> Program {
         let program = Program::new(&self.binary).args(["-alsologtostderr", "-v=3"]);
         self.env.iter().fold(program, |program, (name, value)| program.env(name, value))
@@ -154,24 +155,24 @@ impl UploadPod {
         self.serve(self.program())
     }
 
-    /// Starts the server as `program` says, which is [`Self::program`] with something more.
+    /// Starts `program`, a variation of [`Self::program`], and waits until it listens.
     pub fn serve(&self, program: Program) -> Server {
         self.try_serve(program).unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
     }
 
-    /// The same, for a program that may end before it listens.
+    /// Like [`serve`](Self::serve), for a program that may end before it listens.
     pub fn try_serve(&self, program: Program) -> Result<Server, Box<Finished>> {
         Server::try_start(program, self.client_config())
     }
 
-    /// What the client that may upload brings to a handshake.
+    /// The TLS configuration of the client that may upload.
     pub fn client_config(&self) -> Arc<ClientConfig> {
         let offer = Offer { identity: Some(&self.client), ..Offer::default() };
         self.authority.client_config_for(&offer).or_fail("TLS")
     }
 }
 
-/// A server that listens. Killed when dropped.
+/// A listening server. It is killed when dropped.
 pub struct Server {
     running: Option<Running>,
     address: SocketAddr,
@@ -185,7 +186,7 @@ impl Server {
             .unwrap_or_else(|ended| panic!("it does not listen: {}", ended.stderr))
     }
 
-    /// The same, for a program that may end before it listens.
+    /// Like [`start`](Self::start), for a program that may end before it listens.
     pub fn try_start(program: Program, config: Arc<ClientConfig>) -> Result<Self, Box<Finished>> {
         let running = program.start();
         let Some(line) = running.wait_for_line_or_end(LISTENING) else {
@@ -200,41 +201,41 @@ impl Server {
         })
     }
 
-    /// The address at which it listens.
+    /// The address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The URL of `path`.
+    /// The URL of `path` on this server.
     pub fn url(&self, path: &str) -> String {
         format!("https://{}{path}", self.address)
     }
 
-    /// A connection of the client that may upload.
+    /// Connects as the client that may upload.
     #[track_caller]
     pub fn connect(&self) -> Connection {
         Connection::open(self.address, &self.config).or_fail("connect to the server")
     }
 
-    /// A connection of another client.
+    /// Connects as another client.
     #[track_caller]
     pub fn connect_as(&self, config: &Arc<ClientConfig>) -> Connection {
         Connection::open(self.address, config).or_fail("connect to the server")
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on a new connection.
     #[track_caller]
     pub fn exchange(&self, request: &Request, body: &[u8]) -> Response {
         self.connect().exchange(request, body).or_fail("an answer")
     }
 
-    /// Posts `body` to `path` on a connection of its own.
+    /// Posts `body` to `path` on a new connection.
     #[track_caller]
     pub fn post(&self, path: &str, body: &[u8]) -> Response {
         self.exchange(&Request::post(path), body)
     }
 
-    /// Posts `body` to `path` and fails the test unless that ends the server with success.
+    /// Posts `body` to `path` and fails the test unless the server then ends with success.
     #[track_caller]
     pub fn post_last(self, path: &str, body: &[u8]) -> Finished {
         self.post(path, body).assert_uploaded();
@@ -243,7 +244,8 @@ impl Server {
         finished
     }
 
-    /// Begins an upload, waits until the server has taken it on, and sends `part` of its `total` bytes.
+    /// Begins an upload, waits until the server has accepted it, and sends `part` of its `total`
+    /// bytes.
     #[track_caller]
     pub fn begin_upload(&self, path: &str, total: usize, part: &[u8]) -> Connection {
         let mut connection = self.connect();
@@ -255,19 +257,20 @@ impl Server {
         connection
     }
 
-    /// Waits until the server says at `/v1beta1/status` that no upload is going on. Fails the test after ten seconds.
+    /// Waits until `/v1beta1/status` reports that no upload is in progress. Fails the test after
+    /// ten seconds.
     #[track_caller]
     pub fn wait_until_idle(&self) {
         self.wait_for_state("idle");
     }
 
-    /// Waits until the server says at `/v1beta1/status` that it is in `state`. Fails the test after ten seconds.
+    /// Waits until `/v1beta1/status` reports this `state`. Fails the test after ten seconds.
     #[track_caller]
     pub fn wait_for_state(&self, state: &str) {
         self.wait_for_status(&[&format!("\"state\":\"{state}\"")]);
     }
 
-    /// Waits until the status has all of these in it.
+    /// Waits until the status contains all of these texts.
     #[track_caller]
     pub fn wait_for_status(&self, wanted: &[&str]) {
         let mut connection = self.connect();
@@ -282,38 +285,38 @@ impl Server {
         });
     }
 
-    /// Waits for a line of the log.
+    /// Waits for a line in the log that contains `needle`, and returns it.
     #[track_caller]
     pub fn wait_for_line(&self, needle: &str) -> String {
         self.running().wait_for_line(needle)
     }
 
-    /// The log until now.
+    /// The log so far.
     pub fn log(&self) -> String {
         self.running().stderr_so_far()
     }
 
-    /// The process, for what /proc says of it.
+    /// The process ID, for reading `/proc`.
     pub fn id(&self) -> u32 {
         self.running().id()
     }
 
-    /// True if it has ended.
+    /// True if the server has ended.
     pub fn has_ended(&self) -> bool {
         self.running().has_ended()
     }
 
-    /// A connection of the client that may upload, which need not come about.
+    /// Connects as the client that may upload, or returns the error.
     pub fn try_connect(&self) -> std::io::Result<Connection> {
         Connection::open(self.address, &self.config)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the server.
     pub fn signal(&self, signal: Signal) {
         self.running().signal(signal);
     }
 
-    /// Waits for the end.
+    /// Waits until the server ends.
     pub fn wait(mut self) -> Finished {
         self.running.take().or_fail("a server that runs").wait()
     }

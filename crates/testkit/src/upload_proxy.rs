@@ -1,5 +1,5 @@
-//! The upload proxy: the keys, certificates and settings that it gets without and in a cluster, in
-//! a temporary folder.
+//! The upload proxy: runs it with its keys, certificates and settings in a temporary folder, with
+//! or without a cluster.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::tokens::TokenKey;
 use crate::upload_pod::{CLIENT_NAME, Server};
 use crate::upstream::{Script, Upstream};
 
-/// The namespace of all PVCs.
+/// The namespace of all PVCs in the tests.
 pub const NAMESPACE: &str = "default";
 
-/// The upload proxy without a cluster, an example of the package `uploadproxy`.
+/// The upload proxy for use without a cluster, an example in the package `uploadproxy`.
 const DEVELOPMENT: &str = "uploadproxy-dev";
 
-/// Time that a proxy may run: longer than any test.
+/// Time limit of a proxy: longer than any test.
 const LIFETIME: Duration = Duration::from_secs(300);
 
-/// A proxy that is about to start.
+/// A proxy that has not started yet.
 pub struct UploadProxy {
     binary: PathBuf,
     folder: TempDir,
@@ -40,8 +40,8 @@ pub struct UploadProxy {
 }
 
 impl UploadProxy {
-    /// A proxy without routes. In a cluster it is `binary`, otherwise the [`development`] program
-    /// of the same build.
+    /// A proxy without routes. In a cluster it runs `binary`, otherwise the [`development`]
+    /// program of the same build.
     pub fn new(binary: &str) -> Self {
         let front = Authority::new().or_fail("an authority");
         let cluster = Authority::new().or_fail("an authority");
@@ -72,12 +72,12 @@ impl UploadProxy {
         proxy
     }
 
-    /// The upload server of the PVC `pvc` listens at `address`.
+    /// Routes uploads to the PVC `pvc` to the upload server at `address`.
     pub fn route(self, pvc: &str, address: SocketAddr) -> Self {
         self.route_of(pvc, address, "")
     }
 
-    /// The same, for a PVC whose content is `content`.
+    /// Like [`route`](Self::route), for a PVC whose content type is `content`.
     pub fn route_with(self, pvc: &str, address: SocketAddr, content: &str) -> Self {
         self.route_of(pvc, address, &format!("content = \"{content}\"\n"))
     }
@@ -89,45 +89,48 @@ impl UploadProxy {
         self
     }
 
-    /// Adds an argument of the command line.
+    /// Adds a command line argument.
     pub fn arg(mut self, arg: &str) -> Self {
         self.args.push(arg.to_owned());
         self
     }
 
-    /// Sets a variable of the environment.
+    /// Sets an environment variable.
     pub fn env(mut self, name: &str, value: &str) -> Self {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The authority that signs the certificates of upload servers and of the proxy as their client.
+    /// The authority that signs the certificates of the upload servers, and that of the proxy as
+    /// their client.
     pub fn cluster(&self) -> &Arc<Authority> {
         &self.cluster
     }
 
-    /// The authority that signs the certificate which the proxy shows.
+    /// The authority that signs the proxy's server certificate.
     pub fn front(&self) -> &Authority {
         &self.front
     }
 
-    /// The key whose tokens count.
+    /// The key whose tokens the proxy accepts.
     pub fn key(&self) -> &TokenKey {
         &self.key
     }
 
-    /// The value of `Authorization` that lets upload to `pvc`.
+    /// The value of `Authorization` that permits uploads to `pvc`.
     pub fn bearer(&self, pvc: &str) -> String {
         format!("Bearer {}", self.key.token(pvc, NAMESPACE))
     }
 
-    /// A file of the folder: `server.{crt,key}` and `front-ca.crt` of the front door, `client.{crt,key}` and `ca.crt` of
-    /// the connections to the upload servers, `token.{key,pub}`, `routes.toml`.
+    /// A file in the folder: `server.{crt,key}` and `front-ca.crt` for the proxy's clients,
+    /// `client.{crt,key}` and `ca.crt` for the connections to upload servers, `token.{key,pub}`,
+    /// or `routes.toml`.
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// The development program: the same proxy without a cluster, with routes from a file.
+    /// The development program: the same proxy without a cluster, which reads its routes from a
+    /// file.
     pub fn program(&self) -> Program {
         std::fs::write(self.path("routes.toml"), &self.routes).or_fail("routes.toml");
         let program = Program::new(development(&self.binary)).arg("serve");
@@ -145,12 +148,13 @@ impl UploadProxy {
         self.finish(program.args(["--listen", "127.0.0.1:0"]))
     }
 
-    /// Starts the proxy with the routes from a file, and waits until it listens.
+    /// Starts the proxy with routes from a file, and waits until it listens.
     pub fn start(&self) -> Server {
         self.serve(self.program())
     }
 
-    /// The program of a cluster: PVCs from `api`. All upload servers are looked for at `upload_server`, if there is one.
+    /// The program for a cluster, which reads PVCs from `api`. If `upload_server` is given, it is
+    /// used for all PVCs.
     pub fn cluster_program(&self, api: &KubeApi, upload_server: Option<SocketAddr>) -> Program {
         api.write_kubeconfig(&self.path("kubeconfig"));
         let program = Program::new(&self.binary)
@@ -188,19 +192,20 @@ impl UploadProxy {
     }
 }
 
-/// RSA keys take long to make: all proxies of one test program have the same.
+/// RSA keys take long to generate, so all proxies of a test program share one.
 fn shared_key() -> Arc<TokenKey> {
     static KEY: OnceLock<Arc<TokenKey>> = OnceLock::new();
     Arc::clone(KEY.get_or_init(|| Arc::new(TokenKey::generate())))
 }
 
-/// The program `name` that lies beside `binary`: of the same build, by the same profile. Fails the test if it was not built.
+/// The path of the program `name` in the same folder as `binary`, so from the same build. Fails
+/// the test if it was not built.
 pub fn beside(binary: &str, name: &str) -> String {
     built(&Path::new(binary).with_file_name(name), "--bin")
 }
 
-/// The development program of the upload proxy in the same build as `binary`. Fails the test if it
-/// was not built.
+/// The path of the upload proxy's development program in the same build as `binary`. Fails the
+/// test if it was not built.
 pub fn development(binary: impl AsRef<Path>) -> String {
     let examples = binary.as_ref().with_file_name("examples");
     built(&examples.join(DEVELOPMENT), "--example")
@@ -219,35 +224,36 @@ fn built(path: &Path, kind: &str) -> String {
 /// The PVC of [`Scripted`].
 pub const PVC: &str = "disk";
 
-/// A proxy that runs, with one route: from [`PVC`] to an upload server that does as it is told.
+/// A running proxy that routes [`PVC`] to a scripted upload server.
 pub struct Scripted {
-    /// Keys and files.
+    /// The proxy's keys and files.
     pub proxy: UploadProxy,
-    /// The server that stands for the upload server.
+    /// The scripted upload server.
     pub upstream: Upstream,
-    /// The proxy itself.
+    /// The running proxy.
     pub server: Server,
     /// The names of all PVCs that have a route; the first is [`PVC`].
     pub pvcs: Vec<String>,
 }
 
 impl Scripted {
-    /// Starts both.
+    /// Starts the proxy and the upload server.
     pub fn start(binary: &str, scripts: Vec<Script>) -> Self {
         Self::start_with(UploadProxy::new(binary), scripts)
     }
 
-    /// Starts both, with more routes or arguments.
+    /// Starts both, with a prepared proxy that may have more routes or arguments.
     pub fn start_with(proxy: UploadProxy, scripts: Vec<Script>) -> Self {
         Self::begin(proxy, 1, scripts)
     }
 
-    /// Starts both; this number of PVCs leads to the upload server.
+    /// Starts both and routes this number of PVCs to the upload server.
     pub fn start_for(binary: &str, pvcs: usize, scripts: Vec<Script>) -> Self {
         Self::begin(UploadProxy::new(binary), pvcs, scripts)
     }
 
-    /// Starts both, the proxy in `group`; this number of PVCs leads to the upload server.
+    /// Starts both, with the proxy in `group`, and routes this number of PVCs to the upload
+    /// server.
     pub fn start_in(group: &MemoryCgroup, proxy: UploadProxy, pvcs: usize, scripts: Vec<Script>) -> Self {
         Self::begin_as(proxy, pvcs, scripts, |program| group.wrap(program))
     }
@@ -270,12 +276,12 @@ impl Scripted {
         Self { proxy, upstream, server, pvcs }
     }
 
-    /// A request that may upload to [`PVC`].
+    /// A request that is authorised to upload to [`PVC`].
     pub fn request(&self, method: &str, path: &str) -> Request {
         self.request_for(PVC, method, path)
     }
 
-    /// A request that may upload to `pvc`.
+    /// A request that is authorised to upload to `pvc`.
     pub fn request_for(&self, pvc: &str, method: &str, path: &str) -> Request {
         Request::new(method, path).header("Authorization", &self.proxy.bearer(pvc))
     }

@@ -1,18 +1,19 @@
-//! Waiting for what other threads and processes do, no longer than it takes.
+//! Waits until other threads and processes have done something, but no longer than necessary.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// The time between two looks.
+/// Interval between two checks.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Looks until `is_so`. Fails the test with `complaint` after `patience`.
+/// Polls until `is_so` returns true. Fails the test with `complaint` after `patience`.
 #[track_caller]
 pub fn until<D: Display>(patience: Duration, complaint: impl Fn() -> D, mut is_so: impl FnMut() -> bool) {
     find(patience, complaint, || is_so().then_some(()));
 }
 
-/// Looks until `probe` finds something, and returns it. Fails the test with `complaint` after `patience`.
+/// Polls until `probe` returns something, and returns that. Fails the test with `complaint` after
+/// `patience`.
 #[track_caller]
 pub fn find<T, D: Display>(
     patience: Duration,

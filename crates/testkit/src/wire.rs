@@ -1,5 +1,6 @@
-//! The little of HTTP/1.1 that the test servers need, written by hand because a fault server must be able
-//! to say what a correct server library never would: wrong lengths, cuts, silence, no framing at all.
+//! The parts of HTTP/1.1 that the test servers need. They are written by hand because a fault
+//! server must be able to send what a correct library never would: wrong lengths, truncated
+//! bodies, silence, no framing at all.
 
 use std::io;
 
@@ -9,9 +10,9 @@ use tokio::net::TcpStream;
 /// Longest request head that is read.
 const HEAD_LIMIT_BYTES: usize = 64 * 1024;
 
-/// A byte stream in both directions: TCP, or TLS above it.
+/// A byte stream in both directions: TCP, or TLS over TCP.
 pub trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {
-    /// The TCP connection below.
+    /// The underlying TCP connection.
     fn tcp(&self) -> &TcpStream;
 }
 
@@ -27,19 +28,19 @@ impl Stream for tokio_rustls::server::TlsStream<TcpStream> {
     }
 }
 
-/// The head of a request; requests of our clients have no body.
+/// The head of a request. A body is read separately.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// `GET`, `HEAD`, `CONNECT`, …
     pub method: String,
-    /// The target in the request line: a path with query, an absolute URL, or an authority.
+    /// The request target: a path with query, an absolute URL, or an authority.
     pub target: String,
-    /// Names in lower case, with values, in order.
+    /// Headers in order, with names in lower case.
     pub headers: Vec<(String, String)>,
 }
 
 impl Request {
-    /// Reads one head; `None` when the peer closed the connection between two requests.
+    /// Reads one head, or returns `None` if the peer closed the connection between two requests.
     pub async fn read(stream: &mut dyn Stream) -> io::Result<Option<Self>> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
@@ -51,7 +52,8 @@ impl Request {
             if head.len() > HEAD_LIMIT_BYTES {
                 return Err(io::Error::other("the request head is too long"));
             }
-            // A client that tries TLS first must not wait for the answer to a request that never comes.
+            // Malformed bytes are refused at once: a client that tries TLS first would wait for a
+            // response forever.
             if !head[0].is_ascii_alphabetic() {
                 return Err(io::Error::other("not HTTP"));
             }
@@ -72,7 +74,8 @@ impl Request {
         }
     }
 
-    /// The path without query; also of an absolute URL, as a proxy gets it.
+    /// The path without the query, also if the target is an absolute URL, as in requests to a
+    /// proxy.
     pub fn path(&self) -> &str {
         let target = self.target.split('?').next().unwrap_or_default();
         match target.strip_prefix("http://") {
@@ -81,12 +84,13 @@ impl Request {
         }
     }
 
-    /// The value of the first header of this (lower-case) name.
+    /// The value of the first header with this (lower-case) name.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    /// `Range: bytes=FIRST-[LAST]` as half-open bounds within `total`; `None` without such a header.
+    /// Parses `Range: bytes=FIRST-[LAST]` to half-open bounds within `total`; `None` without such
+    /// a header.
     pub fn range(&self, total: u64) -> Option<std::ops::Range<u64>> {
         let (first, last) = self.header("range")?.strip_prefix("bytes=")?.split_once('-')?;
         let end = last.parse::<u64>().map_or(total, |last| total.min(last.saturating_add(1)));
@@ -109,7 +113,7 @@ pub async fn write_head(
     stream.write_all(head.as_bytes()).await
 }
 
-/// Now, as an HTTP date.
+/// The current time as an HTTP date.
 pub fn now() -> String {
     httpdate::fmt_http_date(std::time::SystemTime::now())
 }

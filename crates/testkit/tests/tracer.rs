@@ -1,7 +1,7 @@
-//! `failing` fails the call that it was asked to fail, and no other.
+//! Tests that `failing` makes the chosen call fail, and no other.
 //!
-//! This file also makes `cargo test --workspace` build the program, which the tests of other
-//! packages run.
+//! This file also makes `cargo test --workspace` build `failing`, which tests of other packages
+//! run.
 #![cfg(target_arch = "x86_64")]
 
 use testkit::fail::OrFail;
@@ -10,11 +10,11 @@ use testkit::process::Program;
 
 const FAILING: &str = env!("CARGO_BIN_EXE_failing");
 
-/// Directories that the program makes, by a call for each.
+/// Directories that the program makes, with one call each.
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// A program that begins as the main function of a Rust program does, with poll(2), and makes its
-/// arguments as directories. Its exit code is the number of those that it cannot make.
+/// A program that begins with poll(2) like the `main` of a Rust program, and then makes its
+/// arguments as directories. Its exit code is the number of directories that it could not make.
 const PROGRAM: &str = "
 import os, select, sys
 select.poll().poll(0)
@@ -27,7 +27,7 @@ for path in sys.argv[1:]:
 sys.exit(failed)
 ";
 
-/// The exit code of the program and the directories that it made, if its call number `nth` fails.
+/// Returns the program's exit code and the directories that it made if call number `nth` fails.
 fn made(nth: u64, effect: Effect) -> (i32, Vec<&'static str>) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let report = folder.path().join("report");

@@ -1,7 +1,8 @@
-//! An oVirt engine with one disk, and its image server: what a client of oVirt's API needs to download that disk.
+//! An oVirt engine with one disk, and its image server: everything that a client of oVirt's API
+//! needs to download that disk.
 //!
-//! The engine is strict where a real one is, and both fail on request. The images can be served by the real daemon
-//! instead ([`Daemon`]).
+//! The engine is as strict as a real one, and both servers fail on request. Images can also be
+//! served by the real daemon instead ([`Daemon`]).
 
 mod api;
 mod daemon;
@@ -30,25 +31,25 @@ pub use daemon::Daemon;
 pub use script::{Contents, DISK_ID, Extents, Fault, IMAGE_ID, PASSWORD, Script, USER};
 pub use transfers::Transfer;
 
-/// The words of an engine for a disk that something else is done with.
+/// The engine's message if a disk is locked by another operation.
 pub const DISK_IS_LOCKED: &str = "[Cannot transfer Virtual Disk. Disk is locked. Please try again later.]";
 
-/// Its words for several.
+/// The engine's message if several disks may be locked.
 pub const DISKS_ARE_LOCKED: &str = "[Cannot transfer Virtual Disk: The following disks are locked: disk. Please try again in a few minutes.]";
 
-/// Longest body of a request that is read.
+/// Longest request body that is read.
 const BODY_LIMIT_BYTES: u64 = 64 * 1024;
 
-/// A request that the engine answered.
+/// A request to which the engine responded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
     /// `METHOD path`.
     pub line: String,
-    /// The status of the answer.
+    /// The status of the response.
     pub status: u16,
 }
 
-/// An engine and an image server on loopback ports of their own; they stop when dropped.
+/// An engine and an image server on free loopback ports. They stop when dropped.
 pub struct Engine {
     state: Arc<State>,
     _servers: [ScriptedServer; 2],
@@ -66,25 +67,25 @@ struct State {
 #[derive(Default)]
 struct Log {
     calls: Vec<Call>,
-    /// Tokens that were not logged out, and the uses of each.
+    /// Tokens that have not been logged out, and how often each was used.
     tokens: BTreeMap<String, usize>,
     transfers: Vec<Transfer>,
-    /// Requests for a transfer.
+    /// Number of requests that start a transfer.
     posted: usize,
     log_ins: usize,
-    /// GETs of an image.
+    /// Number of GETs of an image.
     reads: usize,
     body_bytes: u64,
     leaked: bool,
 }
 
 impl Engine {
-    /// An engine over plain HTTP.
+    /// Starts an engine over plain HTTP.
     pub fn start(script: Script) -> Self {
         Self::spawn(script, None)
     }
 
-    /// An engine over HTTPS (see [`crate::certs`]).
+    /// Starts an engine over HTTPS (see [`crate::certs`]).
     pub fn start_tls(script: Script, tls: Arc<rustls::ServerConfig>) -> Self {
         Self::spawn(script, Some(tls.into()))
     }
@@ -102,7 +103,7 @@ impl Engine {
         Self { state, _servers: servers }
     }
 
-    /// The URL of the API, without a slash at its end.
+    /// The URL of the API, without a trailing slash.
     pub fn api_url(&self) -> String {
         format!("{}://{}{}", self.state.scheme(), self.state.engine, api::API)
     }
@@ -112,12 +113,12 @@ impl Engine {
         [self.state.engine, self.state.images]
     }
 
-    /// Everything that the engine was asked, in order.
+    /// All requests to the engine, in order.
     pub fn calls(&self) -> Vec<Call> {
         self.state.log().calls.clone()
     }
 
-    /// The number of times that the engine was asked for what `line` names.
+    /// How often the engine received the request `line` (`METHOD path`).
     pub fn count(&self, line: &str) -> usize {
         self.calls().iter().filter(|call| call.line == line).count()
     }
@@ -132,19 +133,19 @@ impl Engine {
         self.transfers().into_iter().map(|transfer| transfer.phase).collect()
     }
 
-    /// True if a client logged in and none is logged in any more.
+    /// True if a client logged in and all clients have logged out.
     pub fn is_logged_out(&self) -> bool {
         let log = self.state.log();
         log.tokens.is_empty()
             && log.calls.iter().any(|call| call.line.ends_with("/sso-logout") && call.status == 200)
     }
 
-    /// Bytes of images that were sent.
+    /// Bytes of images sent so far.
     pub fn body_bytes(&self) -> u64 {
         self.state.log().body_bytes
     }
 
-    /// True if the image server was ever told a secret of the engine.
+    /// True if the image server ever received the engine's credentials.
     pub fn leaked(&self) -> bool {
         self.state.log().leaked
     }
@@ -159,7 +160,7 @@ impl State {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The address where tickets are good.
+    /// The address of the image server, at which tickets are valid.
     fn image_server(&self) -> String {
         match &self.script.daemon {
             Some(daemon) => daemon.url(),
@@ -171,7 +172,7 @@ impl State {
         }
     }
 
-    /// Bytes were read, which keeps their ticket alive.
+    /// Records that bytes were read, which keeps their ticket alive.
     fn sent(&self, ticket: &str, bytes: usize) {
         let mut log = self.log();
         log.body_bytes += bytes as u64;
@@ -180,7 +181,7 @@ impl State {
         }
     }
 
-    /// The fault that the next GET of an image meets.
+    /// The fault of the next GET of an image.
     fn next_fault(&self, has_secret: bool) -> Fault {
         let mut log = self.log();
         log.leaked |= has_secret;
@@ -190,7 +191,8 @@ impl State {
 }
 
 impl Log {
-    /// True if the token is good once more. One that is used up is forgotten.
+    /// Counts a use of the token and returns whether it is valid. A token used too often is
+    /// removed.
     fn admits(&mut self, token: Option<&str>, most: usize) -> bool {
         let Some(token) = token else {
             return false;
@@ -212,7 +214,8 @@ impl Log {
     }
 }
 
-/// Serves one connection until the peer or a fault ends it; errors are the business of the peer.
+/// Serves one connection until the peer or a fault ends it. Errors are ignored here: the peer
+/// notices them.
 async fn connection(state: Arc<State>, tcp: TcpStream, is_engine: bool) -> io::Result<()> {
     let mut stream = serving::accept(state.tls.as_ref(), tcp).await?;
     while let Some(request) = Request::read(&mut *stream).await? {
@@ -232,7 +235,7 @@ async fn engine(state: &State, stream: &mut dyn Stream, request: &Request) -> io
     let length: u64 = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = Vec::new();
     (&mut *stream).take(length.min(BODY_LIMIT_BYTES)).read_to_end(&mut body).await?;
-    // A real daemon is asked inside: that takes a moment, in which other connections wait.
+    // This may call the real daemon and so block for a moment, in which other connections wait.
     let answer = api::answer(state, request, &String::from_utf8_lossy(&body));
     state
         .log()

@@ -1,4 +1,4 @@
-//! The disks that an [`Engine`](super::Engine) knows, and its misbehaviour.
+//! The disks of an [`Engine`](super::Engine), and how the engine misbehaves.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,50 +9,55 @@ use bytes::Bytes;
 use super::daemon::Daemon;
 pub use crate::origin::Fault;
 
-/// The user that may log in.
+/// The only user.
 pub const USER: &str = "admin@internal";
-/// With this password; a client has to escape it in a form.
+/// The user's password, which contains characters that a form must escape.
 pub const PASSWORD: &str = "s3cret & more=%";
-/// The only disk.
+/// The ID of the only disk.
 pub const DISK_ID: &str = "4a7e3b7c-5f54-4c1e-9d2c-0d1f3c6d9b11";
-/// The image that the disk's guest writes to.
+/// The ID of the disk's active image, to which the guest writes.
 pub const IMAGE_ID: &str = "b9d1c2f0-7f0a-4f43-8a55-6f2b5e0e7a22";
 
-/// An engine with one disk, and the faults that happen meanwhile.
+/// An engine with one disk, and its faults.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The content of the disk now.
+    /// The current content of the disk.
     pub disk: Contents,
-    /// The content of its snapshots, by their ids.
+    /// The contents of the disk's snapshots, by ID.
     pub snapshots: BTreeMap<String, Contents>,
-    /// The texts with which requests for a transfer find the disk locked, one request each.
+    /// Error messages for the first requests that start a transfer, one each, as if the disk were
+    /// locked.
     pub locked: Vec<&'static str>,
-    /// Looks at a transfer that find it initializing: the first one is the answer to the request for it.
+    /// How often a transfer is reported as initializing. The response to the request that starts
+    /// it counts as the first time.
     pub initializing: usize,
-    /// The phase after that.
+    /// The phase that follows.
     pub phase: &'static str,
-    /// Requests for which a token is good.
+    /// Number of requests for which a token is valid.
     pub token_uses: usize,
-    /// A transfer that ended is forgotten at once: 404.
+    /// True if a transfer that has ended is forgotten at once, so that requests for it get 404.
     pub forgetful: bool,
-    /// Method and path (of the engine) → what is answered instead, with status 200.
+    /// Maps `METHOD path` of the engine to a document that replaces the normal response, with
+    /// status 200.
     pub documents: BTreeMap<String, Bytes>,
-    /// The image server's answer about extents.
+    /// How the image server responds to requests for extents.
     pub extents: Extents,
-    /// A ticket that was neither read nor extended for so long is refused (403), and the transfer is paused.
+    /// A ticket that was neither read nor extended for this time is refused (403), and its
+    /// transfer is paused.
     pub ticket_life: Duration,
-    /// Bytes per second of every body of the image server; unlimited when `None`.
+    /// Rate of every body from the image server in bytes per second; unlimited if `None`.
     pub rate: Option<u64>,
-    /// The n-th GET of an image meets the n-th fault; later ones meet none.
+    /// The n-th GET of an image gets the n-th fault; later ones get none.
     pub faults: Vec<Fault>,
-    /// The host by which clients find the image server, instead of its address.
+    /// The host name of the image server in URLs, instead of its address.
     pub host: Option<String>,
-    /// Serves the images instead, while everything about the image server here is unused.
+    /// The real daemon that serves the images. The settings of the image server above are then
+    /// unused.
     pub daemon: Option<Arc<Daemon>>,
 }
 
 impl Script {
-    /// An engine without a fault.
+    /// An engine without faults.
     pub fn new(disk: Contents) -> Self {
         Self {
             disk,
@@ -73,22 +78,22 @@ impl Script {
     }
 }
 
-/// A disk or a snapshot of it, in both formats that a transfer can have.
+/// The content of a disk or snapshot, in both formats of a transfer.
 #[derive(Debug, Clone, Default)]
 pub struct Contents {
-    /// The whole disk.
+    /// The complete disk as a raw image.
     pub raw: Bytes,
-    /// The qcow2 that the storage holds: the whole disk, or what is new since the snapshot before.
+    /// The stored qcow2 image: the complete disk, or its changes since the previous snapshot.
     pub cow: Bytes,
 }
 
-/// The image server's answer about the extents of a raw image.
+/// How the image server responds to requests for the extents of a raw image.
 #[derive(Debug, Clone)]
 pub enum Extents {
-    /// The truth, in steps of 64 KiB.
+    /// With the real extents, in steps of 64 KiB.
     Served,
-    /// It knows nothing of extents, and does not claim to.
+    /// With an error: the server does not announce extents.
     Unsupported,
-    /// This, whatever it is.
+    /// With this text.
     Said(Bytes),
 }

@@ -1,4 +1,4 @@
-//! The engine as a client sees it, with curl as the client.
+//! Tests of the engine from a client's side, with curl as the client.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ impl Client {
         curl(&args)
     }
 
-    /// Starts a transfer and returns its id and the URL of its image.
+    /// Starts a transfer and returns its ID and the URL of its image.
     fn transfer(&self) -> (String, String) {
         let body = format!("{TRANSFER}<disk id=\"{DISK_ID}\"/></image_transfer>");
         let answer = self.ask("/imagetransfers", Some(&body));
@@ -58,7 +58,7 @@ fn curl(args: &[String]) -> String {
     tools::run("curl", [&["-sS".to_owned()], args].concat())
 }
 
-/// Head lines that a client looks at, and the body.
+/// Requests a range and returns the status line, the headers about the length, and the body.
 fn range(url: &str, range: &str) -> (Vec<String>, String) {
     let answer = curl(&["-i".into(), "-r".into(), range.into(), url.into()]);
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -78,7 +78,8 @@ fn sparse_text(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The places of data. Neighbours are joined: how a server cuts them is its own business.
+/// Returns the ranges with data. Adjacent ones are joined, because servers may divide them
+/// differently.
 fn data_runs(extents: &str) -> Vec<(u64, u64)> {
     let extents: Vec<Value> = serde_json::from_str(extents).expect(extents);
     let mut runs: Vec<(u64, u64)> = Vec::new();
@@ -117,14 +118,14 @@ fn the_image_server_answers_as_the_real_one_does() {
 }
 
 #[test]
-fn only_who_logged_in_is_served_and_a_disk_is_transferred_once_at_a_time() {
+fn strangers_are_refused_and_a_disk_has_one_transfer_at_a_time() {
     let contents = Contents { raw: disk::content(1, 1 << 20).into(), cow: Bytes::new() };
     let engine =
         Engine::start(Script { initializing: 1, locked: vec![DISK_IS_LOCKED], ..Script::new(contents) });
     let stranger = Client { api: engine.api_url(), token: "guessed".into() };
     assert!(stranger.ask("", None).contains("Unauthorized"));
     let client = Client::log_in(&engine);
-    // The root of the API, which CDI's own stand-in does not have either.
+    // The root of the API, which is missing in CDI's own fake engine too.
     assert!(client.ask("", None).contains("Entity not found"));
     let body = format!("{TRANSFER}<disk id=\"{DISK_ID}\"/></image_transfer>");
     let start = || client.ask("/imagetransfers", Some(&body));

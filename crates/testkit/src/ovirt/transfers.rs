@@ -1,22 +1,22 @@
-//! The image transfers of an engine: what was asked for, and how far each one got.
+//! The image transfers of an engine: what was requested, and their progress.
 
 use std::time::Instant;
 
 use super::script::{Contents, DISK_ID, Script};
 use super::xml;
 
-/// A transfer, as the engine sees it.
+/// A transfer as the engine sees it.
 #[derive(Clone)]
 pub struct Transfer {
-    /// Its id; that of its ticket is the same.
+    /// The ID of the transfer and of its ticket.
     pub id: String,
-    /// The phase that a client would be told.
+    /// The phase that the engine reports to clients.
     pub phase: String,
     /// `raw` or `cow`.
     pub format: String,
-    /// `disk`, or the id of a snapshot.
+    /// What is transferred: `disk`, or the ID of a snapshot.
     pub subject: String,
-    /// The number of times that it was extended.
+    /// How often the transfer was extended.
     pub extended: usize,
     pub(super) looks: usize,
     pub(super) active: Instant,
@@ -30,11 +30,11 @@ impl std::fmt::Debug for Transfer {
     }
 }
 
-/// Phases in which nothing can be changed any more.
+/// Phases in which a transfer can no longer be changed.
 const ENDED: [&str; 4] = ["finished_success", "finished_failure", "cancelled_user", "cancelled_system"];
 
 impl Transfer {
-    /// The transfer that `body` asks for, or what is wrong with it.
+    /// Parses the transfer requested by `body`. The error says what is wrong with the request.
     pub(super) fn requested(script: &Script, body: &str, number: usize) -> Result<Self, String> {
         let expect = |name: &str, value: &str| match xml::text(body, name) {
             Some(found) if found == value => Ok(()),
@@ -62,12 +62,12 @@ impl Transfer {
         })
     }
 
-    /// The format that goes over the wire.
+    /// The bytes of the requested format.
     pub(super) fn bytes(&self) -> &bytes::Bytes {
         if self.format == "cow" { &self.contents.cow } else { &self.contents.raw }
     }
 
-    /// A client looks at the transfer: time goes by.
+    /// Records that a client polls the transfer, which may end the initialization.
     pub(super) fn look(&mut self, script: &Script) {
         self.looks += 1;
         if self.phase == "initializing" && self.looks > script.initializing {
@@ -80,7 +80,7 @@ impl Transfer {
         ENDED.contains(&self.phase.as_str())
     }
 
-    /// Ends the transfer in `phase`, unless it has ended.
+    /// Ends the transfer in `phase`, unless it has already ended.
     pub(super) fn end(&mut self, phase: &str) -> Result<(), String> {
         if self.has_ended() {
             return Err(format!("[Cannot change a transfer in phase {}]", self.phase));
@@ -89,7 +89,8 @@ impl Transfer {
         Ok(())
     }
 
-    /// True if the ticket still opens the image. One that was idle for too long pauses the transfer.
+    /// Returns whether the ticket is still valid. If it was idle for too long, the transfer is
+    /// paused.
     pub(super) fn is_open(&mut self, script: &Script) -> bool {
         if self.phase == "transferring" && self.active.elapsed() > script.ticket_life {
             "paused_system".clone_into(&mut self.phase);
@@ -98,7 +99,8 @@ impl Transfer {
     }
 }
 
-/// The disk or snapshot that is to be transferred. Engines know the disk as `disk` or, from times before 4.0, `image`.
+/// Returns the requested disk or snapshot. Clients name the disk in `disk` or, in the style before
+/// oVirt 4.0, in `image`.
 fn subject(script: &Script, body: &str) -> Result<(String, Contents), String> {
     if let Some(snapshot) = xml::id(body, "snapshot") {
         let contents = script.snapshots.get(&snapshot).cloned();

@@ -1,13 +1,14 @@
-//! The little XML that clients of an engine send: flat elements with an id or a text.
+//! A minimal parser for the XML that clients send to an engine: flat elements with an ID or a
+//! text.
 
-/// The text of the first element `name`.
+/// Returns the text of the first element `name`.
 pub(super) fn text(document: &str, name: &str) -> Option<String> {
     let (_, rest) = document.split_once(&format!("<{name}>"))?;
     let (text, _) = rest.split_once(&format!("</{name}>"))?;
     Some(text.to_owned())
 }
 
-/// The attribute `id` of the first element `name`.
+/// Returns the attribute `id` of the first element `name`.
 pub(super) fn id(document: &str, name: &str) -> Option<String> {
     let (_, rest) = document.split_once(&format!("<{name} "))?;
     let (attributes, _) = rest.split_once('>')?;
@@ -16,7 +17,7 @@ pub(super) fn id(document: &str, name: &str) -> Option<String> {
     value.split(quote).nth(1).map(str::to_owned)
 }
 
-/// An error, as an engine puts it.
+/// Formats an error as an engine does.
 pub(super) fn fault(detail: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\" standalone=\"yes\"?>\n\

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-/// The end of a program, and what it took.
+/// The result of a program and the resources it used.
 #[derive(Debug)]
 pub struct Finished {
     /// The command line, for messages.
@@ -16,21 +16,22 @@ pub struct Finished {
     pub stdout: String,
     /// Everything on standard error.
     pub stderr: String,
-    /// From start to end.
+    /// Time from start to end.
     pub wall: Duration,
-    /// Bytes that the program passed to `write` and its relatives: to the target, and the few of its log.
+    /// Bytes that the program passed to `write` and similar calls: the target's data, and the few
+    /// of its log.
     pub written_bytes: u64,
     /// The largest resident set of the program, if it was [measured](super::Program::measured).
     pub peak_rss_bytes: Option<u64>,
 }
 
 impl Finished {
-    /// The exit code as a shell shows it: 128 + the signal's number for a program that was killed.
+    /// The exit code as a shell reports it: 128 + the signal's number if the program was killed.
     pub fn code(&self) -> i32 {
         self.status.code().or_else(|| self.status.signal().map(|signal| 128 + signal)).unwrap_or(-1)
     }
 
-    /// True if the program panicked or died of a fault instead of saying what was wrong.
+    /// True if the program panicked or was killed by a fault instead of reporting an error.
     pub fn crashed(&self) -> bool {
         const RUST_PANIC: i32 = 101;
         const FAULTS: [Signal; 4] = [Signal::ABORT, Signal::SEGV, Signal::BUS, Signal::ILL];
@@ -45,7 +46,7 @@ impl Finished {
         assert!(self.code() == 0, "{case}: exit code {}\n{}\n{}", self.code(), self.name, self.stderr);
     }
 
-    /// Fails the test unless the program ended with `code` and said `sentence` on standard error.
+    /// Fails the test unless the program ended with `code` and standard error contains `sentence`.
     #[track_caller]
     pub fn assert_failure(&self, code: i32, sentence: &str) {
         assert!(

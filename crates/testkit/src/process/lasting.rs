@@ -1,4 +1,5 @@
-//! Programs that last as long as this process, for what a `static` holds: that is never dropped.
+//! Programs that run as long as this process. A `static` may hold them, although it is never
+//! dropped.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Sender};
@@ -8,23 +9,24 @@ use super::{Program, Running};
 use crate::fail::OrFail;
 use crate::wait;
 
-/// More than any test takes.
+/// A time limit that no test reaches.
 const LIFE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A program to start, and who waits for it.
+/// A program to start, and the channel to the caller that waits for it.
 type Order = (Program, Sender<Running>);
 
-/// Starts `program` so that the kernel kills it when this process ends, however it ends.
+/// Starts `program` so that the kernel kills it when this process ends for any reason.
 ///
-/// The kernel does so when the *thread* ends that started the program (PR_SET_PDEATHSIG, prctl(2)), and the threads of tests
-/// end early. Hence one that never does.
+/// The kernel does so when the *thread* that started the program ends (PR_SET_PDEATHSIG,
+/// prctl(2)). Threads of tests end early, so a thread that never ends starts the program.
 pub fn start(program: Program) -> Running {
     static STARTER: OnceLock<Sender<Order>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (starter, orders) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
             for (program, waiting) in orders {
-                // The order's sender waits: a program that does not start fails its test by the lost channel.
+                // If the program does not start, the channel is dropped, and that fails the
+                // caller's test.
                 let start = std::panic::AssertUnwindSafe(|| program.start());
                 if let Ok(running) = std::panic::catch_unwind(start) {
                     waiting.send(running).ok();
@@ -39,8 +41,8 @@ pub fn start(program: Program) -> Running {
     started.recv().or_fail("a program that lasts did not start")
 }
 
-/// Starts `program` and waits until `probe`, which gets its log, finds that it serves: what it found. Fails the test with the log when
-/// the program ends before, or takes longer than `patience`.
+/// Starts `program` and waits until `probe`, which gets the program's log, returns something.
+/// Fails the test with the log if the program ends first or takes longer than `patience`.
 pub fn start_server<T>(
     program: Program,
     patience: Duration,
@@ -61,7 +63,7 @@ mod tests {
 
     use super::*;
 
-    /// The variable that tells the test below that it is the process that ends.
+    /// Set in the inner process, which the test below starts and which ends at once.
     const INNER: &str = "TESTKIT_LASTING_INNER";
 
     #[test]

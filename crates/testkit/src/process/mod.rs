@@ -1,4 +1,5 @@
-//! Runs the binary under test as a user's shell would, with a time limit, and measures it from outside.
+//! Runs the binary under test as a user's shell would, with a time limit, and measures it from the
+//! outside.
 
 mod finished;
 pub mod lasting;
@@ -20,26 +21,28 @@ use crate::{tools, wait};
 
 pub use finished::Finished;
 
-/// Bytes that a worker may have in memory at most (ARCHITECTURE.md, "Memory"): 64 MiB, the pages of its code included, and 12 more
-/// in a debug build, which the gate runs.
-// A debug build has 17 MB of code resident and a release build 9, and its allocations vary more: beside three busy test programs
-// its peak was 4 MB above that of a quiet machine (xz of many blocks, slow target: 69 MiB).
+/// Most memory that a worker may use (ARCHITECTURE.md, "Memory"): 64 MiB including the pages of
+/// its code, and 12 MiB more in a debug build, which CI runs.
+// A debug build has 17 MB of resident code, a release build 9 MB, and its memory use varies more:
+// beside three busy test programs its peak was 4 MB higher than on an idle machine (xz with many
+// blocks and a slow target: 69 MiB).
 pub const PEAK_RSS_BYTES: u64 = (64 << 20) + if cfg!(debug_assertions) { 12 << 20 } else { 0 };
 
-/// The beginning of the names of variables to which release builds are deaf (`program::env`).
+/// Prefix of the variables that release builds ignore (`program::env`).
 const OF_TESTS: &str = "CDI_WORKERS_TEST_";
 
-/// The variable with a folder of programs that run instead of those beside the tests, by name: of another architecture (`ci/emulated`), or
-/// of another version (`ci/versions`).
+/// The variable that names a folder of programs to run instead of those built with the tests, if
+/// they have the same name: for another architecture (`ci/emulated`) or of another version
+/// (`ci/versions`).
 pub const INSTEAD: &str = "CDI_TEST_PROGRAMS";
 
-/// Time between two looks at a running program.
+/// Interval at which a running program is checked.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Time for which a line of a log is waited for.
+/// Time limit for a line to appear in a log.
 const LINE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A number of `/proc/PID/status` (proc(5)), in bytes.
+/// Returns a field of `/proc/PID/status` (proc(5)) in bytes.
 pub fn memory(process: u32, field: &str) -> u64 {
     let file = format!("/proc/{process}/status");
     let status = std::fs::read_to_string(&file).or_fail(&file);
@@ -49,7 +52,7 @@ pub fn memory(process: u32, field: &str) -> u64 {
     kib.parse::<u64>().or_fail(field) * 1024
 }
 
-/// CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
+/// The CPU time of a process so far (proc(5), fields 14 and 15 of `stat`, in ticks of 10 ms).
 pub fn cpu(process: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).or_fail("/proc");
     let fields = stat.rsplit_once(')').map(|(_, fields)| fields).or_fail("fields");
@@ -58,10 +61,10 @@ pub fn cpu(process: u32) -> Duration {
     Duration::from_millis(ticks * 10)
 }
 
-/// The writer of a program's standard input.
+/// Writes a program's standard input.
 type Feed = Box<dyn FnOnce(&mut dyn Write) -> std::io::Result<()> + Send>;
 
-/// A program that is about to run.
+/// A program that has not started yet.
 pub struct Program {
     path: PathBuf,
     args: Vec<OsString>,
@@ -73,7 +76,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// The program at `path`, or the one that runs instead, with no arguments, nothing on standard input and one minute to finish.
+    /// The program `path`, or its replacement from [`INSTEAD`], without arguments and standard
+    /// input, and with a time limit of one minute.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         let other = std::env::var_os(INSTEAD).zip(path.file_name());
@@ -101,8 +105,9 @@ impl Program {
         self
     }
 
-    /// Sets an environment variable. Fails the test if a release build would not hear it, and take the paths and ports of
-    /// this machine for those of its pod.
+    /// Sets an environment variable. Fails the test if this is a release build that ignores the
+    /// variable: the program would then use real paths and ports of this machine instead of those
+    /// of the test.
     #[track_caller]
     pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
         assert!(
@@ -113,14 +118,15 @@ impl Program {
         self
     }
 
-    /// Runs the program as the last arguments of another one, such as `strace -f`.
+    /// Runs the program as the last arguments of another program, such as `strace -f`.
     pub fn under<A: Into<OsString>>(mut self, wrapper: &str, args: impl IntoIterator<Item = A>) -> Self {
         self.wrapper.push(tools::find(wrapper).into());
         self.wrapper.extend(args.into_iter().map(Into::into));
         self
     }
 
-    /// Gives it what `feed` writes on standard input, through a pipe. A program that stops reading is no error.
+    /// Lets `feed` write the program's standard input through a pipe. It is no error if the
+    /// program stops reading.
     pub fn stdin(
         mut self,
         feed: impl FnOnce(&mut dyn Write) -> std::io::Result<()> + Send + 'static,
@@ -129,29 +135,31 @@ impl Program {
         self
     }
 
-    /// The content of `file` comes in on standard input, through a pipe: nothing can seek in it.
+    /// Sends the content of `file` to standard input through a pipe, in which the program cannot
+    /// seek.
     pub fn stdin_file(self, file: &Path) -> Self {
         let mut file = std::fs::File::open(file).or_fail(file.display());
         self.stdin(move |pipe| std::io::copy(&mut file, pipe).map(drop))
     }
 
-    /// `bytes` come in on standard input, through a pipe.
+    /// Sends `bytes` to standard input through a pipe.
     pub fn stdin_bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
         let bytes = bytes.into();
         self.stdin(move |pipe| pipe.write_all(&bytes))
     }
 
-    /// Sets the time that the program may run before it is killed.
+    /// Sets the time after which the program is killed.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Measures the memory of the program. What measures it passes no signals on.
+    /// Measures the memory of the program. The measuring wrapper does not pass signals on.
     pub fn measured(mut self) -> Self {
         let report = NamedTempFile::new().or_fail("a file for the report of `time`");
-        // GNU time forks before it executes the program, so the peak is the program's own; the peak of a
-        // direct child would contain that of this process, from which it was forked.
+        // GNU time forks before it executes the program, so the measured peak is the program's
+        // own. The peak of a direct child would include the memory of this process, from which it
+        // was forked.
         self.wrapper.push(tools::find("time").into());
         self.wrapper.extend(["-q", "-f", "%M", "-o"].map(OsString::from));
         self.wrapper.push(report.path().into());
@@ -164,15 +172,16 @@ impl Program {
         self.measured().start().wait()
     }
 
-    /// Starts the program and leaves it running, for a test that sends signals or talks to it.
+    /// Starts the program and leaves it running, for tests that send signals or communicate with
+    /// it.
     pub fn start(self) -> Running {
         self.start_with(None)
     }
 
-    /// The same on `terminal`, of which its standard output has all that is written.
+    /// Like [`start`](Self::start), on `terminal`. All output is then read as standard output.
     pub fn start_on(self, terminal: &Terminal) -> Running {
         let mut program = self;
-        // In front: a test may have set another one.
+        // In front, so that a value set by the test takes precedence.
         program.env.insert(0, ("TERM".to_owned(), "xterm".into()));
         program.start_with(Some(terminal))
     }
@@ -186,7 +195,7 @@ impl Program {
         let mut child = Command::new(first)
             .args(rest)
             .envs(self.env)
-            // A signal to the group stops the wrapper and the program.
+            // A signal to the group reaches both the wrapper and the program.
             .process_group(0)
             .stdin(if self.feed.is_some() { Stdio::piped() } else { Stdio::null() })
             .stdout(output())
@@ -194,7 +203,8 @@ impl Program {
             .spawn()
             .or_fail(&name);
         if let (Some(feed), Some(mut pipe)) = (self.feed, child.stdin.take()) {
-            // EPIPE is the program's right; whether it should have read on shows in its exit code.
+            // EPIPE is ignored: if the program stopped reading too early, its exit code shows
+            // that.
             std::thread::spawn(move || feed(&mut pipe).ok());
         }
         let (stdout, stderr) = match (terminal, child.stdout.take(), child.stderr.take()) {
@@ -214,7 +224,7 @@ impl Program {
     }
 }
 
-/// A program that runs.
+/// A running program.
 pub struct Running {
     name: String,
     child: Child,
@@ -226,17 +236,18 @@ pub struct Running {
 }
 
 impl Running {
-    /// Sends a signal to the program (and to what wraps it). One that has ended is left alone.
+    /// Sends a signal to the program and its wrapper. A program that has ended is ignored.
     pub fn signal(&self, signal: Signal) {
         rustix::process::kill_process_group(self.pid(), signal).ok();
     }
 
-    /// The process; the wrapper's, if there is one.
+    /// The process ID of the program, or of its wrapper if there is one.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Waits until the program catches signals. The handler of SIGINT is the last that ours install (proc(5), `SigCgt`).
+    /// Waits until the program handles signals. Our programs install the handler of SIGINT last
+    /// (proc(5), `SigCgt`).
     #[track_caller]
     pub fn wait_for_handlers(&self) {
         let file = format!("/proc/{}/status", self.id());
@@ -249,25 +260,26 @@ impl Running {
         });
     }
 
-    /// Waits for a line with `needle` in it on standard error and returns the line. Fails the test when the program
-    /// ends before, or half a minute does.
+    /// Waits for a line on standard error that contains `needle` and returns it. Fails the test if
+    /// the program ends first or after half a minute.
     #[track_caller]
     pub fn wait_for_line(&self, needle: &str) -> String {
         self.stderr.wait_for(needle, LINE_PATIENCE)
     }
 
-    /// The same, but nothing when the program ends before.
+    /// Like [`wait_for_line`](Self::wait_for_line), but returns `None` if the program ends first.
     #[track_caller]
     pub fn wait_for_line_or_end(&self, needle: &str) -> Option<String> {
         self.stderr.wait_for_or_end(needle, LINE_PATIENCE)
     }
 
-    /// The text on standard error until now.
+    /// The text on standard error so far.
     pub fn stderr_so_far(&self) -> String {
         self.stderr.so_far()
     }
 
-    /// Waits for the end. A program that exceeds its time is killed and the test fails.
+    /// Waits until the program ends. If it exceeds its time limit, it is killed and the test
+    /// fails.
     pub fn wait(mut self) -> Finished {
         while !self.has_ended() {
             if self.started.elapsed() > self.timeout {
@@ -290,7 +302,8 @@ impl Running {
         }
     }
 
-    /// True if the program has ended, without reaping it: its accounts are still needed.
+    /// True if the program has ended. It is not reaped, because its entry in `/proc` is still
+    /// needed.
     pub(crate) fn has_ended(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         rustix::process::waitid(WaitId::Pid(self.pid()), options).or_fail(&self.name).is_some()
@@ -301,13 +314,14 @@ impl Running {
     }
 }
 
-/// The memory that GNU time reported, in KiB; it says nothing of a program that was killed with it.
+/// The peak that GNU time reported in KiB; `None` if the program and `time` were killed.
 fn peak_rss_bytes(report: &NamedTempFile) -> Option<u64> {
     let report = std::fs::read_to_string(report.path()).or_fail("the report of `time`");
     report.trim().parse::<u64>().ok().map(|kib| kib * 1024)
 }
 
-/// `wchar` of proc(5): bytes that an ended, not yet reaped process and the children it waited for have written.
+/// `wchar` of proc(5): bytes written by an ended process that is not yet reaped, and by the
+/// children it waited for.
 fn written_bytes(pid: u32) -> u64 {
     let file = format!("/proc/{pid}/io");
     let accounts = std::fs::read_to_string(&file).or_fail(&file);

@@ -1,4 +1,4 @@
-//! Completion as shells offer it at the Tab key, by the script that a program prints for them.
+//! Shell completion as users get it with the Tab key, through the script that a program prints.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use crate::fail::OrFail;
 use crate::process::Program;
 use crate::tools;
 
-/// Longest time for a shell to start and to complete one word.
+/// Time limit for a shell to start and complete one word.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A shell that completes.
+/// A shell with completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shell {
     /// bash.
@@ -22,11 +22,12 @@ pub enum Shell {
 }
 
 impl Shell {
-    /// All of them.
+    /// All shells.
     pub const ALL: [Self; 3] = [Self::Bash, Self::Fish, Self::Zsh];
 
-    /// What it offers for the last of `words`, arguments of `program`: in alphabetical order, without descriptions, folders without a
-    /// slash. Words need no quotes. Files are those of the test's own folder.
+    /// Returns the candidates for the last of `words`, the arguments of `program`, in alphabetical
+    /// order, without descriptions and without the slash after folders. Words must not need
+    /// quotes. Files are those of the test's working directory.
     pub fn candidates(self, program: &Path, words: &[&str]) -> Vec<String> {
         let name = program.file_name().and_then(|name| name.to_str()).or_fail("a name");
         let folder = program.parent().or_fail("a folder");
@@ -36,13 +37,13 @@ impl Shell {
             Self::Fish => ("fish", include_str!("complete.fish"), vec![line()]),
             Self::Zsh => ("zsh", include_str!("complete.zsh"), vec![line()]),
         };
-        // None reads the settings of who runs the test.
+        // No shell reads the settings of the user who runs the test.
         let start: &[&str] = match self {
             Self::Bash => &["--norc", "-c", script, "bash"],
             Self::Fish => &["--no-config", "-c", script],
             Self::Zsh => &["-f", "-c", script, "zsh"],
         };
-        // fish makes folders in its home.
+        // fish creates folders in its home directory.
         let home = tempfile::tempdir().or_fail("a folder");
         let finished = Program::new(tools::find(shell))
             .args(start.iter().copied())
@@ -61,7 +62,8 @@ impl Shell {
     }
 }
 
-/// Fails the test unless each shell offers exactly `expected`, in alphabetical order, for the last of `words`.
+/// Fails the test unless each shell offers exactly `expected`, in alphabetical order, for the last
+/// of `words`.
 #[track_caller]
 pub fn assert_completion(program: impl AsRef<Path>, words: &[&str], expected: &[&str]) {
     for shell in Shell::ALL {
@@ -69,7 +71,7 @@ pub fn assert_completion(program: impl AsRef<Path>, words: &[&str], expected: &[
     }
 }
 
-/// `words` as bash breaks them: at `:` and `=`, which are words of their own.
+/// Splits `words` as bash does: `:` and `=` become words of their own.
 fn break_words(words: &[&str]) -> Vec<String> {
     let is_break = |letter: char| matches!(letter, ':' | '=');
     let mut pieces = Vec::new();

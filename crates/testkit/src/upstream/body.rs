@@ -1,4 +1,4 @@
-//! The body of a request, read by its framing (RFC 9112 §6.3) and in no other way.
+//! Reads the body of a request strictly by its framing (RFC 9112 §6.3).
 
 use std::io;
 
@@ -6,16 +6,17 @@ use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt};
 
 use super::{End, Seen};
 
-/// The rest of a body.
+/// The part of a body that has not been read yet.
 pub(super) enum Body {
     /// This number of bytes.
     Length(u64),
-    /// Chunks.
+    /// Chunks up to the last one.
     Chunked,
 }
 
 impl Body {
-    /// The body that follows, as the head says. A head that says two things is an error: a proxy must not have let it through.
+    /// Determines the body's framing from the head. An ambiguous head is an error: a proxy must
+    /// not pass it on.
     pub(super) fn of(seen: &Seen) -> io::Result<Self> {
         let lengths = seen.headers("content-length");
         let codings = seen.headers("transfer-encoding");
@@ -27,7 +28,7 @@ impl Body {
         }
     }
 
-    /// Reads until the end of the body, or until `enough` of it have come.
+    /// Reads until the end of the body or until `enough` bytes have arrived.
     pub(super) async fn read(
         &mut self,
         stream: &mut (impl AsyncBufRead + Unpin),
@@ -54,7 +55,8 @@ impl Body {
     }
 }
 
-/// Reads whole chunks until there are enough; tells whether the last one was among them.
+/// Reads whole chunks until there are `enough` bytes. Returns whether the last chunk was among
+/// them.
 async fn chunks(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, enough: u64) -> io::Result<bool> {
     while seen.body_bytes() < enough {
         let size = line(stream).await?;
@@ -73,7 +75,7 @@ async fn chunks(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, enough: u
     Ok(false)
 }
 
-/// Takes what has arrived, at most `most`.
+/// Takes up to `most` of the bytes that have arrived.
 async fn take(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, most: u64) -> io::Result<u64> {
     let arrived = stream.fill_buf().await?;
     if arrived.is_empty() {
@@ -85,7 +87,7 @@ async fn take(stream: &mut (impl AsyncBufRead + Unpin), seen: &Seen, most: u64) 
     Ok(length as u64)
 }
 
-/// A line without its end.
+/// Reads a line and returns it without its end.
 async fn line(stream: &mut (impl AsyncBufRead + Unpin)) -> io::Result<String> {
     let mut line = Vec::new();
     (&mut *stream).take(4096).read_until(b'\n', &mut line).await?;

@@ -1,6 +1,8 @@
-//! An upload server that does what it is told: it answers early, late, wrongly or never, and tells what it was sent.
+//! A scripted upload server: it responds early, late, wrongly or never, and records the requests
+//! it receives.
 //!
-//! It reads requests as strictly as it can, so that what a proxy lets through twice or in pieces shows as one request more.
+//! It parses requests as strictly as it can. If a proxy passes a request on twice or in pieces,
+//! this shows as an additional request.
 
 mod body;
 mod script;
@@ -27,7 +29,7 @@ use body::Body;
 pub use script::{Reads, Says, Script, Then, answer};
 pub use seen::{End, Seen};
 
-/// Time for which [`Upstream::wait_for`] waits.
+/// Time limit of [`Upstream::wait_for`].
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Longest head that is read.
@@ -41,15 +43,16 @@ struct Shared {
     open: AtomicUsize,
 }
 
-/// A running upstream on a loopback port of its own; stops when dropped.
+/// A running upstream on a free loopback port. It stops when dropped.
 pub struct Upstream {
     shared: Arc<Shared>,
     server: ScriptedServer,
 }
 
 impl Upstream {
-    /// Starts a server that `authority` vouches for and that takes its clients only. Every request gets a script; the
-    /// last one serves all that follow. `names` are names of the server.
+    /// Starts a server whose certificate for `names` is signed by `authority` and that only
+    /// accepts clients of that authority. Each request uses up one script, and the last script is
+    /// used for all further requests.
     pub fn start(authority: &Authority, names: &[String], scripts: Vec<Script>) -> Self {
         assert!(!scripts.is_empty(), "an upstream does something");
         let identity = authority.server_named(names, KeyKind::Ecdsa).or_fail("a certificate");
@@ -70,27 +73,27 @@ impl Upstream {
         self.server.address()
     }
 
-    /// All requests so far, in the order in which their heads came.
+    /// All requests so far, in the order in which their heads arrived.
     pub fn seen(&self) -> Vec<Arc<Seen>> {
         lock(&self.shared.seen).clone()
     }
 
-    /// Connections whose handshake succeeded.
+    /// Number of connections whose handshake succeeded.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::Relaxed)
     }
 
-    /// Connections that are open now.
+    /// Number of currently open connections.
     pub fn open_connections(&self) -> usize {
         self.shared.open.load(Ordering::Relaxed)
     }
 
-    /// From now on, this is done with every request.
+    /// Uses this script for all requests from now on.
     pub fn follow(&self, script: Script) {
         *lock(&self.shared.scripts) = VecDeque::from([script]);
     }
 
-    /// The only request so far. Fails the test if there were none or more.
+    /// The only request so far. Fails the test if there is none or more than one.
     #[track_caller]
     pub fn only(&self) -> Arc<Seen> {
         let seen = self.seen();
@@ -98,7 +101,8 @@ impl Upstream {
         Arc::clone(&seen[0])
     }
 
-    /// Waits until the requests are as wanted. Fails the test after ten seconds.
+    /// Waits until `wanted` accepts the list of requests, and returns the list. Fails the test
+    /// after ten seconds.
     #[track_caller]
     pub fn wait_for(&self, what: &str, wanted: impl Fn(&[Arc<Seen>]) -> bool) -> Vec<Arc<Seen>> {
         let complaint = || format!("{what}: {:?}", self.seen());
@@ -168,13 +172,14 @@ async fn follow(
         Then::Close | Then::Reset | Then::Hang => {}
     }
     if script.then == Then::ReadOn {
-        // The end of the connection is waited for, whatever else comes.
+        // Waits for the end of the connection and ignores further bytes.
         tokio::io::copy(stream, &mut tokio::io::sink()).await?;
     }
     Ok(())
 }
 
-/// One head; `None` at the end of the connection. Bytes that are no head at all count as one: they were sent.
+/// Reads one head, or returns `None` at the end of the connection. Malformed bytes count as a head
+/// too, because they were sent.
 async fn read_head(stream: &mut BufReader<TlsStream<TcpStream>>) -> io::Result<Option<String>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {

@@ -1,86 +1,86 @@
-//! The behaviour of an upstream.
+//! How an upstream behaves.
 
-/// The treatment of one request: some of it is read, something is said, and then?
+/// How one request is treated: how much of it is read, the response, and what happens then.
 #[derive(Debug, Clone)]
 pub struct Script {
-    /// The part that is read before something is said.
+    /// The part of the request that is read before the response is sent.
     pub reads: Reads,
-    /// The answer.
+    /// The response.
     pub says: Says,
-    /// The fate of the connection.
+    /// What happens to the connection then.
     pub then: Then,
 }
 
 /// The part of a request that is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reads {
-    /// The head.
+    /// Only the head.
     Head,
     /// The head and this number of bytes of the body.
     Part(u64),
-    /// All.
+    /// The complete request.
     Everything,
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug, Clone)]
 pub enum Says {
-    /// Nothing.
+    /// No response.
     Nothing,
-    /// 200 with the head of the request as the body, byte for byte.
+    /// Status 200 with the unchanged head of the request as the body.
     Head,
     /// These bytes.
     Bytes(Vec<u8>),
 }
 
-/// The fate of the connection after the answer.
+/// What happens to the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
-    /// The rest of this request is read, then the next one.
+    /// The rest of this request is read, then the next request.
     NextRequest,
-    /// The rest of this request is read.
+    /// The rest of this request and everything after it is read and ignored.
     ReadOn,
-    /// The connection is closed, with a word (`close_notify`).
+    /// The connection is closed with a `close_notify`.
     Close,
     /// The connection is reset.
     Reset,
-    /// Nothing: the connection stays open and is not read from.
+    /// The connection stays open but is not read from.
     Hang,
 }
 
 impl Script {
-    /// Answers the whole request with its own head.
+    /// Responds to the complete request with the request's head.
     pub fn echo() -> Self {
         Self { reads: Reads::Everything, says: Says::Head, then: Then::NextRequest }
     }
 
-    /// Answers the whole request with these bytes.
+    /// Responds to the complete request with these bytes.
     pub fn answer(bytes: impl Into<Vec<u8>>) -> Self {
         Self { says: Says::Bytes(bytes.into()), ..Self::echo() }
     }
 
-    /// Answers the whole request with this status and body.
+    /// Responds to the complete request with this status and body.
     pub fn status(status: u16, body: &str) -> Self {
         Self::answer(answer(status, body))
     }
 
-    /// Answers with these bytes before a byte of the body is read, and reads on.
+    /// Responds with these bytes before any byte of the body is read, and then reads the body.
     pub fn early(bytes: impl Into<Vec<u8>>) -> Self {
         Self { reads: Reads::Head, ..Self::answer(bytes) }
     }
 
-    /// Reads all of it and never answers.
+    /// Reads the complete request and never responds.
     pub fn silent() -> Self {
         Self { reads: Reads::Everything, says: Says::Nothing, then: Then::ReadOn }
     }
 
-    /// Reads so much, says nothing, and then.
+    /// Reads this part of the request, sends nothing, and then does this to the connection.
     pub fn stop(reads: Reads, then: Then) -> Self {
         Self { reads, says: Says::Nothing, then }
     }
 }
 
-/// A plain answer as bytes.
+/// The bytes of a simple response.
 pub fn answer(status: u16, body: &str) -> Vec<u8> {
     format!(
         "HTTP/1.1 {status} Scripted\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",

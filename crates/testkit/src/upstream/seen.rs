@@ -1,28 +1,28 @@
-//! The requests that an upstream was sent.
+//! The requests that an upstream has received.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::lock;
 
-/// The part of a body that is kept.
+/// The length of the part of a body that is kept.
 const KEPT_BYTES: usize = 64 * 1024;
 
-/// The end of the sending of a request.
+/// How the transmission of a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {
-    /// It was complete.
+    /// The request was complete.
     Complete,
-    /// The connection ended before, or what came was no HTTP.
+    /// The connection ended early, or the bytes were not valid HTTP.
     Aborted,
 }
 
-/// A request that arrived.
+/// A request that has arrived.
 #[derive(Debug)]
 pub struct Seen {
-    /// The head with its empty line, as it came.
+    /// The head exactly as received, with its empty line.
     pub head: String,
-    /// On which connection it came, counted from zero.
+    /// The number of its connection, counted from zero.
     pub connection: usize,
     body_bytes: AtomicU64,
     state: Mutex<State>,
@@ -39,7 +39,7 @@ impl Seen {
         Self { head, connection, body_bytes: AtomicU64::new(0), state: Mutex::default() }
     }
 
-    /// Bytes of the body so far, without framing.
+    /// Bytes of the body received so far, without framing.
     pub fn body_bytes(&self) -> u64 {
         self.body_bytes.load(Ordering::Relaxed)
     }
@@ -49,7 +49,7 @@ impl Seen {
         lock(&self.state).body.clone()
     }
 
-    /// The end of the request, if it came.
+    /// How the request ended, if it has ended.
     pub fn end(&self) -> Option<End> {
         lock(&self.state).end
     }
@@ -59,7 +59,7 @@ impl Seen {
         self.head.lines().next().unwrap_or_default()
     }
 
-    /// All values of the header with this name in lower case, in order.
+    /// All values of the header with this (lower-case) name, in order.
     pub fn headers(&self, name: &str) -> Vec<&str> {
         let fields = self.head.lines().skip(1).filter_map(|line| line.split_once(':'));
         fields.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).collect()

@@ -1,4 +1,5 @@
-//! vSphere, simulated by VMware's own library or scripted, and a plugin of nbdkit that stands in for the library that reads its disks.
+//! vSphere, simulated by VMware's own library or scripted, and an nbdkit plugin that replaces
+//! VMware's library for reading disks.
 
 pub mod tracked;
 
@@ -11,22 +12,22 @@ use serde::Deserialize;
 use crate::fail::OrFail;
 use crate::tools;
 
-/// A virtual machine with one disk and two snapshots, "first" and below it "second".
+/// A virtual machine with one disk and two snapshots: "first", and its child "second".
 #[derive(Debug, Clone, Deserialize)]
 pub struct Machine {
-    /// The name of its object.
+    /// The ID of the machine's managed object.
     pub moref: String,
-    /// The uuid of its BIOS.
+    /// The UUID of the machine's BIOS.
     pub uuid: String,
-    /// The uuid of its instance.
+    /// The instance UUID of the machine.
     pub instance_uuid: String,
-    /// The file of its disk.
+    /// The file of the machine's disk.
     pub disk: String,
-    /// The object of the snapshot "second".
+    /// The ID of the managed object of the snapshot "second".
     pub snapshot: String,
 }
 
-/// A running vSphere that knows the user `user` with the password `secret`; ends when dropped.
+/// A running vSphere whose only user is `user` with the password `secret`. It ends when dropped.
 pub struct Vsphere {
     child: Child,
     url: String,
@@ -34,17 +35,17 @@ pub struct Vsphere {
     machines: Vec<Machine>,
 }
 
-/// Machines in its two data centres.
+/// Number of machines in the two data centres.
 const MACHINES: usize = 8;
 
 impl Vsphere {
-    /// Starts it; builds it first, if it was never built on this machine.
+    /// Starts the simulator. It is built first if that has not been done on this machine.
     pub fn start() -> Self {
         Self::start_with(&[])
     }
 
-    /// The same with the certificate of the program `vcsim`, as in CDI's tests: an RSA key of
-    /// 1024 bits.
+    /// Like [`start`](Self::start), with the certificate of the program `vcsim`, as in CDI's
+    /// tests: an RSA key of 1024 bits.
     pub fn start_as_vcsim() -> Self {
         Self::start_with(&["own-certificate"])
     }
@@ -70,17 +71,17 @@ impl Vsphere {
         Self { child, url, thumbprint, machines }
     }
 
-    /// `https://127.0.0.1:port`.
+    /// `https://127.0.0.1:PORT`.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The SHA-1 thumbprint of its certificate, with colons.
+    /// The SHA-1 thumbprint of the server's certificate, with colons.
     pub fn thumbprint(&self) -> &str {
         &self.thumbprint
     }
 
-    /// All machines: the first half lies in the first data centre.
+    /// All machines. The first half is in the first data centre.
     pub fn machines(&self) -> &[Machine] {
         &self.machines
     }
@@ -88,20 +89,20 @@ impl Vsphere {
 
 impl Drop for Vsphere {
     fn drop(&mut self) {
-        // At the end of its input it ends, and leaves no files.
+        // The simulator ends at the end of its input, and removes its files.
         drop(self.child.stdin.take());
         drop(self.child.wait());
     }
 }
 
-/// Builds the plugin in `folder`.
+/// Builds the plugin in `folder` and returns its path.
 pub fn build_plugin(folder: &Path) -> PathBuf {
     let plugin = folder.join("nbdkit-vddk-plugin.so");
     compile("plugin.c", &plugin);
     plugin
 }
 
-/// Compiles a plugin of `crates/testkit/vddk`.
+/// Compiles a plugin from `crates/testkit/vddk`.
 fn compile(source: &str, plugin: &Path) {
     let header = Path::new("/usr/include/nbdkit-plugin.h");
     assert!(header.exists(), "this test needs {}: apt-get install nbdkit-plugin-dev", header.display());
@@ -110,8 +111,8 @@ fn compile(source: &str, plugin: &Path) {
     tools::run("gcc", args.into_iter().chain([plugin.to_owned(), source]));
 }
 
-/// Puts the plugin below `root` where a side-car image for tests brings it, and `config`, which
-/// is for the plugin. VMware's library is not there, as it is not in CDI's image for tests.
+/// Installs the plugin below `root`, where a side-car image for tests puts it, together with its
+/// configuration `config`. VMware's library is missing, as in CDI's image for tests.
 pub fn bring_library(root: &Path, config: &str) {
     for folder in ["opt/testing", "vddk-args"] {
         std::fs::create_dir_all(root.join(folder)).or_fail(folder);
@@ -120,20 +121,20 @@ pub fn bring_library(root: &Path, config: &str) {
     std::fs::write(root.join("vddk-args/vddk-config-file"), config).or_fail("the configuration");
 }
 
-/// Puts below `root` what CDI's image for tests (`vddk-test`) copies to the volume of the
-/// side-car, and nothing else: a plugin that insists on the arguments of CDI's importer, and the
-/// only disk that it serves.
+/// Installs below `root` what CDI's image for tests (`vddk-test`) copies to the side-car's volume,
+/// and nothing else: a plugin that requires the arguments of CDI's importer, and the only disk
+/// that it serves.
 pub fn bring_test_image(root: &Path, disk: &Path) {
     std::fs::create_dir_all(root.join("opt/testing")).or_fail("a folder");
     compile("bare.c", &root.join(TEST_PLUGIN));
     std::fs::copy(disk, root.join(TEST_DISK)).or_fail("the disk of the side-car");
 }
 
-/// The plugin of a side-car image for tests, below its root.
+/// The path of the plugin in a side-car image for tests.
 pub const TEST_PLUGIN: &str = "opt/testing/libvddk-test-plugin.so";
 
-/// The disk of CDI's image for tests.
+/// The path of the disk in CDI's image for tests.
 pub const TEST_DISK: &str = "opt/testing/nbdtest.img";
 
-/// What the plugin of [`bring_test_image`] says about the library and the host.
+/// The versions of the library and of the host that the plugin of [`bring_test_image`] reports.
 pub const TEST_INFO: [&str; 2] = ["1.2.3", "esx.test"];

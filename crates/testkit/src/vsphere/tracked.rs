@@ -1,5 +1,6 @@
-//! A vSphere that tracks what changes on a disk. VMware's simulator does not ([`super::Vsphere`]), so this one is scripted: it knows
-//! one machine with one disk, whose states are raw files of the test, and finds out what changed by comparing them.
+//! A scripted vSphere with changed block tracking, which VMware's simulator ([`super::Vsphere`])
+//! does not support. It has one machine with one disk. The states of the disk are raw files of the
+//! test, and the changes are found by comparing them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,59 +12,60 @@ use crate::adversary::{Adversary, Reply};
 use crate::fail::OrFail;
 use crate::wire::Request;
 
-/// Bytes of a block of the tracking.
+/// Size of a tracked block.
 pub const BLOCK_BYTES: u64 = 64 << 10;
 
-/// The uuid of the machine.
+/// The UUID of the machine.
 pub const UUID: &str = "502a1c2e-0000-4000-8000-000000000001";
 
-/// The file by which users know the disk.
+/// The file name by which users identify the disk.
 pub const DISK: &str = "[ds] guest/disk.vmdk";
 
-/// Areas of one answer, as many as a real vSphere gives.
+/// Most areas in one response, as in a real vSphere.
 const AREAS: usize = 2000;
 
 const COOKIE: &str = "vmware_soap_session=tracked";
 
-/// A state of the disk.
+/// A state of the disk, with its snapshot.
 #[derive(Debug, Clone)]
 pub struct Checkpoint {
-    /// The name of its snapshot.
+    /// The name of the snapshot.
     pub name: String,
-    /// The name of the snapshot's object.
+    /// The ID of the snapshot's managed object.
     pub object: String,
-    /// The change id of the disk in it.
+    /// The disk's change ID in the snapshot.
     pub change_id: String,
     raw: PathBuf,
 }
 
-/// Particulars of the server, which a test changes.
+/// Settings of the server that a test can change.
 #[derive(Debug, Clone)]
 pub struct Habits {
-    /// False if changes are not tracked: disks have no change ids.
+    /// False if changes are not tracked, so that disks have no change IDs.
     pub is_tracking: bool,
-    /// Bytes of the disk, instead of those of the file of a snapshot.
+    /// The reported size of the disk, if not that of the snapshot's file.
     pub capacity: Option<u64>,
-    /// Snapshots that were removed, by their objects.
+    /// The object IDs of snapshots that were removed.
     pub removed: Vec<String>,
-    /// The next call finds the session expired.
+    /// True if the next call fails because the session has expired.
     pub expires: bool,
-    /// Answers in place of the honest one: the method, and the answer.
+    /// Responses that replace the normal ones, by method.
     pub instead: Vec<(&'static str, Reply)>,
 }
 
-/// A call for what changed.
+/// A call that asks for changed areas.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// The offset that was asked from.
+    /// The offset at which the reply is to start.
     pub offset: u64,
-    /// The earlier state.
+    /// The change ID of the earlier state.
     pub change_id: String,
 }
 
 struct State {
     checkpoints: Vec<Checkpoint>,
-    /// Areas that differ between two checkpoints, by their numbers. Found out when the later one is taken, for a real vSphere knows them.
+    /// Areas that differ between two checkpoints, by the checkpoints' numbers. They are computed
+    /// when the later checkpoint is taken, because a real vSphere responds without delay.
     areas: HashMap<(usize, usize), Vec<(u64, u64)>>,
     habits: Habits,
     queries: Vec<Query>,
@@ -77,12 +79,12 @@ pub struct Tracked {
 }
 
 impl Tracked {
-    /// A vSphere whose disk has no state yet.
+    /// Starts a vSphere whose disk has no states yet.
     pub fn start() -> Self {
         Self::serve(|answer| Adversary::start(answer))
     }
 
-    /// The same over HTTPS (see [`crate::certs`]).
+    /// Like [`start`](Self::start), but over HTTPS (see [`crate::certs`]).
     pub fn start_tls(tls: Arc<rustls::ServerConfig>) -> Self {
         Self::serve(|answer| Adversary::start_tls(answer, tls))
     }
@@ -105,12 +107,12 @@ impl Tracked {
         Self { server: start(Box::new(move |_, body| lock(&shared).answer(body))), state }
     }
 
-    /// `http://127.0.0.1:port`, or `https://…`.
+    /// `http://127.0.0.1:PORT`, or `https://…`.
     pub fn url(&self) -> String {
         self.server.url("")
     }
 
-    /// Takes a snapshot: the disk is what `raw` is, which must not change any more.
+    /// Takes a snapshot whose disk has the content of `raw`. That file must not change afterwards.
     pub fn checkpoint(&self, raw: &Path) -> Checkpoint {
         let mut state = lock(&self.state);
         let number = state.checkpoints.len() + 1;
@@ -128,17 +130,17 @@ impl Tracked {
         checkpoint
     }
 
-    /// Changes the habits.
+    /// Changes the settings.
     pub fn habits(&self, change: impl FnOnce(&mut Habits)) {
         change(&mut lock(&self.state).habits);
     }
 
-    /// All calls for what changed, in order; forgotten then.
+    /// Returns all calls for changed areas in order, and clears the list.
     pub fn take_queries(&self) -> Vec<Query> {
         std::mem::take(&mut lock(&self.state).queries)
     }
 
-    /// Logins so far.
+    /// Number of logins so far.
     pub fn logins(&self) -> usize {
         lock(&self.state).logins
     }
@@ -194,7 +196,7 @@ impl State {
         self.checkpoints.iter().find(is_there)
     }
 
-    /// The properties of the machine, or of a snapshot.
+    /// The properties of the machine or of a snapshot.
     fn properties(&self, object: &str) -> Option<String> {
         let checkpoint = match object {
             "vm-1" => self.checkpoints.last(),
@@ -232,7 +234,7 @@ impl State {
         )
     }
 
-    /// A page of areas, in no order.
+    /// A page of changed areas, in descending order, since a real vSphere does not sort them.
     fn changed(&mut self, body: &str) -> Result<String, Reply> {
         let offset: u64 = text_of(body, "startOffset").parse().or_fail("an offset");
         let change_id = text_of(body, "changeId").to_owned();
@@ -284,8 +286,8 @@ pub fn fault(kind: &str, text: &str) -> Reply {
     )
 }
 
-/// Blocks that differ, joined where they touch: start and length. Behind the end of a disk that
-/// grew, it was zero.
+/// Returns start and length of the areas that differ, with adjacent blocks joined. If the disk
+/// grew, the new part counts as zero before.
 fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     let (old, new) = (open(before), open(now));
     let (old_end, end) = (length(before), length(now));
@@ -314,7 +316,7 @@ fn differences(before: &Path, now: &Path) -> Vec<(u64, u64)> {
     areas
 }
 
-/// Bytes of the blocks in which the two disks differ.
+/// Total size of the blocks in which the two disks differ.
 pub fn changed_bytes(before: &Path, now: &Path) -> u64 {
     differences(before, now).iter().map(|(_, length)| length).sum()
 }
@@ -327,7 +329,7 @@ fn length(path: &Path) -> u64 {
     std::fs::metadata(path).or_fail(path.display()).len()
 }
 
-/// The text of the first element `name` of a call.
+/// Returns the text of the first element `name` in a call.
 fn text_of<'a>(body: &'a str, name: &str) -> &'a str {
     let elements = body.split('<');
     let mut texts = elements.filter_map(|element| {
