@@ -1,9 +1,9 @@
-//! Memory that direct I/O takes.
+//! Memory that is aligned for direct I/O.
 
 use bytes::Bytes;
 use datapath::buffer::PAGE;
 
-/// A copy of `bytes` that begins at a multiple of a page in memory.
+/// Returns a copy of `bytes` that begins at a page boundary in memory.
 pub fn aligned(bytes: &[u8]) -> Bytes {
     let mut memory = Vec::<u8>::with_capacity(bytes.len() + PAGE);
     let skew = memory.as_ptr().align_offset(PAGE).min(PAGE);

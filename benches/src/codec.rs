@@ -1,13 +1,13 @@
-//! The codecs of whole streams, as encoders.
+//! Encoders for the codecs of whole streams.
 
 use std::io::{Read, Result};
 
 use bytes::Bytes;
 
-/// Data in a block of [`Codec::XzBlocks`].
+/// Uncompressed size of a block of [`Codec::XzBlocks`].
 const XZ_BLOCK_BYTES: usize = 1 << 20;
 
-/// A codec that the data path undoes.
+/// A codec that the data path can decode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Codec {
     /// gzip, level 6.
@@ -23,10 +23,10 @@ pub enum Codec {
 }
 
 impl Codec {
-    /// Those that differ in more than the block size.
+    /// All codecs, with one variant of xz.
     pub const ALL: [Self; 4] = [Self::Gzip, Self::Xz, Self::Zstd, Self::Bzip2];
 
-    /// As it appears in the names of benches.
+    /// The codec's name in benchmark names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",
@@ -37,7 +37,7 @@ impl Codec {
         }
     }
 
-    /// `data` compressed with the defaults of the codec's own program.
+    /// Compresses `data` with the default settings of the codec's own program.
     pub fn compress(self, data: &[u8]) -> Result<Bytes> {
         let mut packed = Vec::new();
         match self {
@@ -45,7 +45,8 @@ impl Codec {
                 flate2::read::GzEncoder::new(data, flate2::Compression::new(6)).read_to_end(&mut packed)
             }
             Self::Xz => liblzma::read::XzEncoder::new(data, 6).read_to_end(&mut packed),
-            // Each block in a stream of its own: a file may have any number of those (.xz file format 1.2, §2).
+            // Each block is a stream of its own; a file may contain any number of streams (.xz
+            // file format 1.2, §2).
             Self::XzBlocks => data
                 .chunks(XZ_BLOCK_BYTES)
                 .map(|block| liblzma::read::XzEncoder::new(block, 6).read_to_end(&mut packed))

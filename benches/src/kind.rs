@@ -1,25 +1,25 @@
-//! Kinds of data.
+//! Kinds of disk content.
 
 use bytes::Bytes;
 
 use crate::aligned;
 
-/// What a disk holds, as far as speed cares.
+/// The kind of content of a disk, as far as it affects speed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing but zeros.
+    /// Only zeros.
     Zeros,
-    /// Lines of a log: compress about five times.
+    /// Lines of a log, which compress by a factor of about five.
     Text,
-    /// Bytes that do not compress.
+    /// Random bytes, which do not compress.
     Noise,
 }
 
 impl Kind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Zeros, Self::Text, Self::Noise];
 
-    /// As it appears in the names of benches.
+    /// The kind's name in benchmark names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Zeros => "zeros",
@@ -28,7 +28,7 @@ impl Kind {
         }
     }
 
-    /// `length` bytes of this kind, aligned for direct I/O.
+    /// Returns `length` bytes of this kind, aligned for direct I/O.
     pub fn data(self, length: usize) -> Bytes {
         let mut random = XorShift(0x9E37_79B9_7F4A_7C15);
         let mut bytes = Vec::with_capacity(length + 128);
@@ -64,7 +64,7 @@ fn line(random: &mut XorShift) -> String {
     )
 }
 
-/// Marsaglia's generator ("Xorshift RNGs", 2003) with the shifts 13, 7, 17.
+/// Marsaglia's random number generator ("Xorshift RNGs", 2003) with the shifts 13, 7, 17.
 struct XorShift(u64);
 
 impl XorShift {

@@ -1,5 +1,6 @@
-//! What the benches feed to the stages: data of three kinds, compressed by four codecs, as raw and as qcow2.
-//! Everything is made here, from fixed seeds: a run needs no other program and gives the same bytes everywhere.
+//! The inputs of the benchmarks: data of three kinds, compressed by four codecs, as raw disks and
+//! as qcow2 images. Everything is generated from fixed seeds, so that a run needs no other program
+//! and uses the same bytes everywhere.
 
 mod aligned;
 mod codec;

@@ -1,4 +1,4 @@
-//! A source without a network.
+//! A source in memory.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use datapath::source::{Source, SourceBody};
 
 use crate::aligned;
 
-/// An object in memory, in aligned chunks, as the sources of the importer give them.
+/// An object in memory that is read in aligned chunks, like those of the importer's sources.
 pub struct Memory {
     bytes: Bytes,
     ranged: bool,
@@ -18,12 +18,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An object that can be read at random if `ranged`, else once in order.
+    /// An object that can be read at random offsets if `ranged`, and otherwise once, in order.
     pub fn new(bytes: &[u8], ranged: bool) -> Self {
         Self { bytes: aligned(bytes), ranged, changes: None }
     }
 
-    /// The ranges of a disk that changed, one after the other.
+    /// The concatenated changed ranges of a disk.
     pub fn changed(bytes: &[u8], changes: ChangedRanges) -> Self {
         Self { changes: Some(changes), ..Self::new(bytes, false) }
     }

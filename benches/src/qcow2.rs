@@ -1,44 +1,45 @@
-//! A writer of qcow2 images, laid out as `qemu-img convert` does: all metadata in front (QEMU `docs/interop/qcow2.rst`).
+//! Writes qcow2 images with the layout of `qemu-img convert`, in which all metadata comes first
+//! (QEMU `docs/interop/qcow2.rst`).
 
 use std::io::{Error, Result};
 
 use bytes::Bytes;
 
-/// Bytes of a cluster: QEMU's default.
+/// Size of a cluster in bytes: QEMU's default.
 pub const CLUSTER_BYTES: usize = 64 << 10;
 
-/// Entries of an L2 table.
+/// Number of entries in an L2 table.
 const L2_ENTRIES: usize = CLUSTER_BYTES / 8;
 
-/// Where the tables are, in clusters; the L2 tables and the data follow.
+/// Positions of the tables, in clusters. The data follows the L2 tables.
 const REFCOUNT_TABLE: u64 = 1;
 const REFCOUNT_BLOCK: u64 = 2;
 const L1_TABLE: u64 = 3;
 const L2_TABLES: usize = 4;
 
-/// Bit 63 of L1 and L2 entries: the refcount is one.
+/// Bit 63 of L1 and L2 entries: the reference count is one.
 const COPIED: u64 = 1 << 63;
 /// Bit 62 of an L2 entry: the cluster is compressed.
 const COMPRESSED: u64 = 1 << 62;
-/// Bits of the host offset of a compressed cluster: 62 - (cluster_bits - 8).
+/// Number of bits of a compressed cluster's offset: 62 - (cluster_bits - 8).
 const OFFSET_BITS: u32 = 54;
 
 /// How the clusters are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clusters {
-    /// As they are.
+    /// Uncompressed.
     Plain,
-    /// Each deflated.
+    /// Each cluster is deflated.
     Deflate,
-    /// Each a Zstandard frame.
+    /// Each cluster is a Zstandard frame.
     Zstd,
 }
 
 impl Clusters {
-    /// All of them.
+    /// All variants.
     pub const ALL: [Self; 3] = [Self::Plain, Self::Deflate, Self::Zstd];
 
-    /// As it appears in the names of benches.
+    /// The variant's name in benchmark names.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
@@ -47,7 +48,8 @@ impl Clusters {
         }
     }
 
-    /// A compressed cluster; `None` if it is stored plain, also because it would not get smaller.
+    /// Compresses a cluster. Returns `None` if it is stored uncompressed, perhaps because it would
+    /// not get smaller.
     pub fn compress(self, cluster: &[u8]) -> Result<Option<Vec<u8>>> {
         let packed = match self {
             Self::Plain => return Ok(None),
@@ -64,11 +66,12 @@ impl Clusters {
     }
 }
 
-/// An image of a disk of whole clusters, all of them allocated.
+/// Returns an image of a disk that consists of whole clusters. All of them are allocated.
 pub fn qcow2(disk: &[u8], clusters: Clusters) -> Result<Bytes> {
     let tables = disk.len().div_ceil(CLUSTER_BYTES).div_ceil(L2_ENTRIES);
     let mut image = vec![0; (L2_TABLES + tables) * CLUSTER_BYTES];
-    // Tables are referred to once; a host cluster as often as there are compressed clusters in it.
+    // Each table is referenced once, and each host cluster as often as there are compressed
+    // clusters in it.
     let mut refcounts = vec![1u16; L2_TABLES + tables];
     for (index, cluster) in disk.chunks(CLUSTER_BYTES).enumerate() {
         let packed = clusters.compress(cluster)?;
@@ -120,7 +123,7 @@ fn write_header(image: &mut [u8], disk_bytes: u64, tables: usize, clusters: Clus
     put(image, 24, &disk_bytes.to_be_bytes());
     put(image, 40, &cluster_offset(L1_TABLE).to_be_bytes());
     put(image, 48, &cluster_offset(REFCOUNT_TABLE).to_be_bytes());
-    // Incompatible feature "compression type", and the type.
+    // The incompatible feature "compression type", and the type itself.
     put(image, 72, &(u64::from(zstd) << 3).to_be_bytes());
     put(image, 104, &[u8::from(zstd)]);
 }

@@ -1,4 +1,5 @@
-//! Unpacking a tar into a directory in memory: few large files, and many small ones; figures are bytes of the files.
+//! Unpacks a tar to a directory in memory, with a few large files or many small ones. Throughput
+//! counts the bytes of the files.
 
 use std::cell::LazyCell;
 
@@ -12,7 +13,7 @@ use crate::{Result, done, group, place};
 const DATA_BYTES: usize = 16 << 20;
 const BLOCK_BYTES: usize = 512;
 
-/// How large the files are.
+/// Sizes of the files.
 const SIZES: [(&str, usize); 2] = [("large", 4 << 20), ("small", 8 << 10)];
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
@@ -21,7 +22,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let options = ReadOptions::default();
     let mut group = group(criterion, "archive", DATA_BYTES);
     for (name, bytes) in SIZES {
-        // Made only if the bench is asked for.
+        // Made only if this benchmark is selected.
         let source = LazyCell::new(|| Memory::new(&tar(&Kind::Text.data(DATA_BYTES), bytes), false));
         group.bench_function(format!("{name}-files/{}", Kind::Text.name()), |bencher| {
             let source = LazyCell::force(&source);
@@ -32,7 +33,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-/// `data` cut into files of so many bytes.
+/// Returns a tar of `data`, cut into files of `file_bytes`.
 fn tar(data: &[u8], file_bytes: usize) -> Vec<u8> {
     let mut tar = Vec::new();
     for (number, file) in data.chunks(file_bytes).enumerate() {
@@ -44,7 +45,7 @@ fn tar(data: &[u8], file_bytes: usize) -> Vec<u8> {
     tar
 }
 
-/// Name, mode, size, time and checksum of a regular file, where ustar has them.
+/// Returns a ustar header of a regular file: name, mode, size, time and checksum.
 fn header(name: &str, size: usize) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
     let mut put = |at: usize, text: &str| block[at..at + text.len()].copy_from_slice(text.as_bytes());

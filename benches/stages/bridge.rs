@@ -1,4 +1,4 @@
-//! Handing chunks from a task to a thread: a cost for each chunk, whatever its size.
+//! Passes chunks from a task to a thread. The cost is per chunk, whatever its size.
 
 use bytes::Bytes;
 use criterion::Criterion;
@@ -15,7 +15,7 @@ const BUDGET_BYTES: usize = 4 << 20;
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let runtime = network_runtime()?;
     let mut group = group(criterion, "bridge", DATA_BYTES);
-    // What one read of a fast socket gives, and what the packer makes of it.
+    // The size of one read from a fast socket, and that of the packer's chunks.
     for kib in [64, 256] {
         let chunk = Bytes::from(vec![0; kib << 10]);
         group.bench_function(format!("{kib}-kib"), |bencher| {

@@ -1,4 +1,4 @@
-//! Undoing one layer of compression; figures are decompressed bytes.
+//! Decodes one layer of compression. Throughput counts decompressed bytes.
 
 use std::cell::LazyCell;
 use std::num::NonZeroUsize;
@@ -12,7 +12,7 @@ use datapath::decode::{self, DecodeLimits};
 use crate::{ONE_AND_TWO, Result, done, group};
 
 const DATA_BYTES: usize = 8 << 20;
-/// What one read of a fast socket gives.
+/// The size of one read from a fast socket.
 const CHUNK_BYTES: usize = 64 << 10;
 
 struct Pieces(Bytes);
@@ -28,7 +28,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "decode", DATA_BYTES);
     for codec in Codec::ALL {
         for kind in Kind::ALL {
-            // Made only if the bench is asked for.
+            // Made only if this benchmark is selected.
             let packed = LazyCell::new(|| done(pack(codec, kind)));
             group.bench_function(format!("{}/{}", codec.name(), kind.name()), |bencher| {
                 let packed = LazyCell::force(&packed);
@@ -52,7 +52,7 @@ fn pack(codec: Codec, kind: Kind) -> Result<Bytes> {
     Ok(codec.compress(&kind.data(DATA_BYTES))?)
 }
 
-/// In any order, as the writer takes it.
+/// Decodes everything, with chunks in any order, as the writer accepts them.
 fn decode_all(packed: &Bytes, threads: NonZeroUsize) -> Result<()> {
     let limits = DecodeLimits { threads, ..DecodeLimits::default() };
     let mut decoded = decode::open_layers(Box::new(Pieces(packed.clone())), &limits)?;

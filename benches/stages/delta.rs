@@ -1,4 +1,5 @@
-//! Ranges that changed, from memory onto a disk that is there; figures are bytes of the ranges.
+//! Applies changed ranges from memory to an existing disk. Throughput counts the bytes of the
+//! ranges.
 
 use benches::{Kind, Memory};
 use criterion::Criterion;
@@ -15,7 +16,7 @@ const DISK_BYTES: u64 = 1 << 30;
 /// One percent of the disk.
 const CHANGED_BYTES: usize = 10 << 20;
 
-/// `bytes` in ranges of `length`, all over the disk.
+/// Divides `bytes` into ranges of `length` that are spread over the disk.
 fn scattered(bytes: &[u8], length: usize) -> Result<Memory> {
     let count = (bytes.len() / length) as u64;
     let (step, length) = (DISK_BYTES / count / 4096 * 4096, length as u64);
@@ -36,7 +37,8 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     std::fs::File::create(&base.path)?.set_len(DISK_BYTES)?;
     let (reading, writing) = (ReadOptions::default(), writing());
     let mut group = group(criterion, "delta", CHANGED_BYTES);
-    // A block of the guest's file system, of VMware's tracking, and the longest read of a vCenter.
+    // A block of the guest's file system, a block of VMware's tracking, and the longest read from
+    // a vCenter.
     for kib in [4, 64, 2048] {
         for kind in [Kind::Noise, Kind::Zeros] {
             let source = scattered(&kind.data(CHANGED_BYTES), kib << 10)?;

@@ -1,4 +1,4 @@
-//! Digests of what arrives.
+//! Digests of received data.
 
 use benches::Kind;
 use criterion::Criterion;

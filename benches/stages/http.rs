@@ -1,6 +1,7 @@
-//! End to end: from a server on loopback to a file in memory, so that the disk does not hide the rest; figures are bytes
-//! of the disk. The server is a part of the program and shares its cores: these are for comparing with themselves,
-//! `side-by-side` compares with others.
+//! The whole import, from a server on loopback to a file in memory, where no slow disk hides the
+//! other costs. Throughput counts the bytes of the disk. The server is a part of this program and
+//! shares its cores, so compare the results only with each other. `side-by-side` compares with
+//! other programs.
 
 use std::cell::LazyCell;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::{Result, done, group, network_runtime, place};
 
 const DISK_BYTES: usize = 64 << 20;
 
-/// What is served, and what the disk holds.
+/// The served objects, and the content of their disks.
 const CASES: [(Case, Kind); 7] = [
     (Case::Raw, Kind::Zeros),
     (Case::Raw, Kind::Text),
@@ -34,7 +35,7 @@ const CASES: [(Case, Kind); 7] = [
     (Case::Image(Clusters::Zstd), Kind::Text),
 ];
 
-/// How the disk is served.
+/// The form in which the disk is served.
 #[derive(Clone, Copy)]
 enum Case {
     Raw,
@@ -67,7 +68,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let writing = writing();
     let mut group = group(criterion, "http", DISK_BYTES);
     for (case, kind) in CASES {
-        // Made only if the bench is asked for.
+        // Made only if this benchmark is selected.
         let origin = LazyCell::new(|| done(serve(case, kind)));
         group.bench_function(format!("{}/{}", case.name(), kind.name()), |bencher| {
             let url = origin.url("/disk");

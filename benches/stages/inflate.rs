@@ -1,4 +1,5 @@
-//! Inflating clusters in one thread and in two, on their way into a file in memory; figures are bytes of the disk.
+//! Inflates clusters with one and with two threads while they are written to a file in memory.
+//! Throughput counts the bytes of the disk.
 
 use std::cell::LazyCell;
 use std::num::NonZeroUsize;
@@ -21,7 +22,8 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     for (clusters, compression) in
         [(Clusters::Deflate, ClusterCompression::Deflate), (Clusters::Zstd, ClusterCompression::Zstd)]
     {
-        // Zeros are not stored in images and noise is not compressed. Made only if the bench is asked for.
+        // Only text: images do not store zeros and do not compress noise. Made only if this
+        // benchmark is selected.
         let packed = LazyCell::new(|| done(pack(&Kind::Text.data(DISK_BYTES), clusters)));
         for threads in ONE_AND_TWO {
             let name = format!("{}-{threads}-threads/text", clusters.name());
@@ -44,7 +46,7 @@ fn pack(disk: &[u8], clusters: Clusters) -> Result<Vec<Bytes>> {
         .collect()
 }
 
-/// The disk is dropped uncommitted, which removes the file.
+/// Inflates all clusters to a new disk. The disk is dropped uncommitted, which removes its file.
 fn inflate(
     target: &disk::DiskOptions,
     compression: ClusterCompression,

@@ -1,4 +1,5 @@
-//! How fast each stage of the data path is, and all of them together. Names are `stage/what/kind of data`.
+//! Measures the speed of each stage of the data path, and of all of them together. Benchmark names
+//! are `stage/what/kind of data`.
 
 mod archive;
 mod bridge;
@@ -22,20 +23,22 @@ use std::time::Duration;
 use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
 use tokio::runtime::{self, Runtime};
 
-/// What a step of a bench cannot go on without.
+/// The result of a benchmark's preparation or step.
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// How many threads a stage is measured with if it can use several; more cores are not to be had everywhere.
+/// Numbers of threads for stages that can use several. More than two cores are not available
+/// everywhere.
 const ONE_AND_TWO: [NonZeroUsize; 2] = [NonZeroUsize::MIN, NonZeroUsize::MIN.saturating_add(1)];
 
-/// A group whose figures are bytes a second of `bytes`.
+/// Makes a group whose throughput counts `bytes` per iteration.
 fn group<'c>(criterion: &'c mut Criterion, stage: &str, bytes: usize) -> BenchmarkGroup<'c, WallTime> {
     let mut group = criterion.benchmark_group(stage);
     group.throughput(Throughput::Bytes(bytes as u64));
     group
 }
 
-/// Ends the program with a sentence: a figure of something that failed would be worse than none.
+/// Returns the value, or ends the program with an error message, because the result of a failed
+/// step would be misleading.
 #[track_caller]
 fn done<T>(result: Result<T>) -> T {
     match result {
@@ -44,19 +47,19 @@ fn done<T>(result: Result<T>) -> T {
     }
 }
 
-/// As many threads as the importer uses here.
+/// The number of threads that the importer would use on this machine.
 fn threads() -> NonZeroUsize {
     std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Where sources read the network: one thread, as in the importer.
+/// The runtime on which sources read from the network: one thread, as in the importer.
 fn network_runtime() -> Result<Runtime> {
     let mut builder = runtime::Builder::new_multi_thread();
     Ok(builder.worker_threads(1).enable_all().build()?)
 }
 
 fn main() {
-    // Short: the spread between machines is larger than what more samples would tell.
+    // Short runs suffice: machines differ by more than further samples would reveal.
     let mut criterion = Criterion::default()
         .sample_size(10)
         .warm_up_time(Duration::from_millis(300))

@@ -1,4 +1,4 @@
-//! From the pieces of a network library to aligned chunks, without their zeros.
+//! Turns the pieces of a network library into aligned chunks without their zeros.
 
 use benches::Kind;
 use bytes::Bytes;
@@ -7,9 +7,9 @@ use datapath::pack::ChunkPacker;
 
 use crate::{Result, group};
 
-/// Less than a cache: what comes from a socket was just copied there by the kernel.
+/// Smaller than a cache, because the kernel has just copied data that comes from a socket.
 const DATA_BYTES: usize = 4 << 20;
-/// What one read of a fast socket gives.
+/// The size of one read from a fast socket.
 const PIECE_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
@@ -22,7 +22,8 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     Ok(())
 }
 
-/// Chunks are dropped at once, so that their buffers are used again, as when the target keeps up.
+/// Packs all data. Chunks are dropped at once, so that their buffers are reused, as they are when
+/// the target keeps up.
 fn pack(data: &Bytes) {
     let mut packer = ChunkPacker::new(0);
     let mut bytes = 0;

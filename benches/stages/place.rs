@@ -1,4 +1,4 @@
-//! Where benches write to.
+//! Where the benchmarks write.
 
 use std::path::{Path, PathBuf};
 
@@ -7,20 +7,20 @@ use tempfile::TempDir;
 
 use crate::Result;
 
-/// A folder on the disk that the project is built on. `/tmp` is memory on many machines, where direct I/O and syncing
-/// mean nothing.
+/// A folder on the disk that contains the build. `/tmp` is in memory on many machines, where
+/// direct I/O and syncing have no effect.
 pub(crate) fn on_disk() -> Result<TempDir> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::create_dir_all(folder)?;
     Ok(tempfile::tempdir_in(folder)?)
 }
 
-/// A folder in memory where there is one, so that figures are those of the processor.
+/// A folder in memory if there is one, so that only the processor is measured.
 pub(crate) fn in_memory() -> Result<TempDir> {
     tempfile::tempdir_in("/dev/shm").or_else(|_| on_disk())
 }
 
-/// A file that is replaced by each iteration, or a device.
+/// Options for writing to a device, or to a file that each iteration replaces.
 pub(crate) fn target(path: PathBuf, cache: CacheMode) -> DiskOptions {
     DiskOptions {
         path,

@@ -1,4 +1,5 @@
-//! From the bytes of an image to extents, without inflating or writing them; figures are bytes of the disk.
+//! Turns an image's bytes into extents without inflating or writing them. Throughput counts the
+//! bytes of the disk.
 
 use std::cell::LazyCell;
 
@@ -12,11 +13,11 @@ use diskimage::{
 
 use crate::{Result, done, group};
 
-/// Small, as the cost is one per cluster.
+/// Small, because the cost is per cluster.
 const DISK_BYTES: usize = 64 << 20;
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Counts what it is given.
+/// A sink that only counts the bytes.
 #[derive(Default)]
 struct Count(usize);
 
@@ -38,7 +39,7 @@ impl GuestSink for Count {
     }
 
     fn read_parked(&mut self, offset: Host) -> std::result::Result<Bytes, Error> {
-        // In an image whose tables are in front nobody asks.
+        // Never called: in an image that begins with its tables nothing is read back.
         let what = "a cluster";
         Err(Error::RefcountContradiction { what, offset })
     }
@@ -51,7 +52,7 @@ impl GuestSink for Count {
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "qcow2", DISK_BYTES);
     for clusters in Clusters::ALL {
-        // Made only if a bench of it is asked for.
+        // Made only if one of its benchmarks is selected.
         let image = LazyCell::new(|| done(qcow2(&Kind::Text.data(DISK_BYTES), clusters).map_err(Into::into)));
         group.bench_function(format!("one-pass-{}/text", clusters.name()), |bencher| {
             let image = LazyCell::force(&image);

@@ -1,4 +1,5 @@
-//! Clones of devices: undoing framed snappy, alone and on the way to a disk in memory; figures are bytes of the disk.
+//! Clones of devices: decodes framed snappy, alone and while it is written to a disk in memory.
+//! Throughput counts the bytes of the disk.
 
 use std::cell::LazyCell;
 use std::io::Write;
@@ -31,7 +32,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let writing = whole::writing();
     let mut group = group(criterion, "snappy", DISK_BYTES);
     for kind in Kind::ALL {
-        // Made only if the bench is asked for.
+        // Made only if one of its benchmarks is selected.
         let packed = LazyCell::new(|| done(pack(&kind.data(DISK_BYTES))));
         group.bench_function(format!("decode/{}", kind.name()), |bencher| {
             let packed = LazyCell::force(&packed);

@@ -1,4 +1,5 @@
-//! Looking at the head of a source: paid once, so this is about not being silly.
+//! Detects the codec and format of a source. This happens once per import, so it only must not be
+//! absurdly slow.
 
 use std::hint::black_box;
 

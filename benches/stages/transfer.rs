@@ -1,5 +1,5 @@
-//! The whole data path without network and disk, from an object in memory to a file in memory; figures are bytes of the
-//! disk.
+//! The whole data path without network and disk, from an object in memory to a file in memory.
+//! Throughput counts the bytes of the disk.
 
 use std::cell::LazyCell;
 
@@ -14,7 +14,7 @@ use crate::{Result, done, group, place, threads};
 
 const DISK_BYTES: usize = 16 << 20;
 
-/// How the object is stored and read.
+/// The form in which the object is stored and read.
 #[derive(Clone, Copy)]
 enum Case {
     Raw,
@@ -24,7 +24,7 @@ enum Case {
 
 impl Case {
     fn all() -> Vec<Self> {
-        // The fast ones: how fast xz and bzip2 are is how fast their decoders are.
+        // Only fast codecs: with xz and bzip2 this would only measure their decoders.
         let packed = [Codec::Gzip, Codec::Zstd].map(Self::Packed);
         let one_pass = Clusters::ALL.map(|clusters| Self::Image { clusters, ranged: false });
         let ranged = Clusters::ALL.map(|clusters| Self::Image { clusters, ranged: true });
@@ -51,7 +51,7 @@ impl Case {
     }
 }
 
-/// What the importer does unless it is told otherwise.
+/// The importer's default settings.
 pub(crate) fn writing() -> WriteOptions {
     WriteOptions { workers: threads(), ..WriteOptions::default() }
 }
@@ -64,7 +64,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     for kind in Kind::ALL {
         let disk = kind.data(DISK_BYTES);
         for case in Case::all() {
-            // Made only if the bench is asked for.
+            // Made only if this benchmark is selected.
             let source = LazyCell::new(|| done(case.source(&disk)));
             group.bench_function(format!("{}/{}", case.name(), kind.name()), |bencher| {
                 let source = LazyCell::force(&source);

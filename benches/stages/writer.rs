@@ -1,4 +1,5 @@
-//! Writing a disk to a file and to a loop device, past the page cache and through it, until it is synced.
+//! Writes a disk to a file and to a loop device, with and without the page cache, including the
+//! final sync.
 
 use std::cell::LazyCell;
 use std::fs::File;
@@ -15,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{Result, done, group, place, threads};
 
-/// Twice what the page cache may hold before it is flushed.
+/// Twice the amount that the page cache may hold before it is flushed.
 const DISK_BYTES: usize = 64 << 20;
-/// What most devices pretend to have.
+/// The logical sector size of most devices.
 const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
@@ -26,7 +27,7 @@ pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let file = || folder.path().join("disk");
     write_kinds(&mut group, "file", &file);
     if has_loop_devices() {
-        // Made only if a bench of it is asked for.
+        // Made only if one of its benchmarks is selected.
         let device = LazyCell::new(|| LoopDevice::new(folder.path(), DISK_BYTES as u64, SECTOR_BYTES));
         write_kinds(&mut group, "device", &|| device.path().to_owned());
     } else {
@@ -41,7 +42,7 @@ fn has_loop_devices() -> bool {
 }
 
 fn write_kinds(group: &mut BenchmarkGroup<'_, WallTime>, place: &str, path: &dyn Fn() -> PathBuf) {
-    // The writer sees no difference between text and noise.
+    // Text would give the same result as noise, because the writer does not distinguish them.
     for kind in [Kind::Zeros, Kind::Noise] {
         let disk = LazyCell::new(|| kind.data(DISK_BYTES));
         for (cache, cache_name) in

@@ -1,4 +1,4 @@
-//! Looking for zeros in what is to be written.
+//! Finds zeros in the data that is to be written.
 
 use std::hint::black_box;
 
@@ -14,7 +14,7 @@ const PIECE_BYTES: usize = 64 << 10;
 
 pub(crate) fn run(criterion: &mut Criterion) -> Result<()> {
     let mut group = group(criterion, "zero", DATA_BYTES);
-    // Of anything else it looks at the first block only.
+    // Only zeros: for other data, `is_zero` stops at the first block.
     let zeros = Kind::Zeros.data(DATA_BYTES);
     group.bench_function("is-zero/zeros", |bencher| {
         bencher.iter(|| is_zero(black_box(&zeros)));

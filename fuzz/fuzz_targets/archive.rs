@@ -1,5 +1,6 @@
-//! Any tar: unpacked, it is in its directory or nowhere; as the clone of a volume, it is a disk or nothing. Behind it, the
-//! same bytes as a framed snappy stream.
+//! Unpacks any tar. Files appear only in the target directory; as the clone of a volume, the tar
+//! becomes a disk or fails without a trace. The same bytes are also decoded as a framed snappy
+//! stream.
 
 #![no_main]
 
@@ -20,10 +21,10 @@ use datapath::transfer::transfer_image;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes that the target may hold; also what ends bombs.
+/// Space on the target. This limit also stops bombs.
 const AVAILABLE: u64 = 1 << 20;
 
-/// Bytes of a tar's block, and where its checksum is.
+/// Size of a tar's block, and the position of the checksum in a header.
 const BLOCK: usize = 512;
 const CHECKSUM: Range<usize> = 148..156;
 
@@ -63,7 +64,8 @@ impl SourceBody for MemoryBody {
     }
 }
 
-/// In memory where that exists: the fuzzer makes thousands of files a second.
+/// The folder to work in, in memory if possible, because the fuzzer makes thousands of files a
+/// second.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let shared_memory = PathBuf::from("/dev/shm");
     let parent = if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() };
@@ -72,7 +74,8 @@ static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     folder
 });
 
-/// Headers whose checksum is blank get a right one: the fuzzer would never find it.
+/// Fills in the checksum of headers in which it is blank, because the fuzzer would never find a
+/// correct one.
 fn sealed(input: &[u8]) -> Vec<u8> {
     let mut tar = input.to_vec();
     for block in tar.chunks_exact_mut(BLOCK) {
@@ -91,16 +94,16 @@ fn run_unpack(pieces: &Pieces) {
     let left = fs::read_dir(&dir).expect("the directory").count();
     match outcome {
         Ok(report) => assert!(report.written_bytes <= AVAILABLE),
-        Err(_) => assert_eq!(left, 0, "a failure left something"),
+        Err(_) => assert_eq!(left, 0, "a failure left files behind"),
     }
     let beside = fs::read_dir(&*FOLDER).expect("the folder").count();
-    assert_eq!(beside, 1, "something came beside the directory");
+    assert_eq!(beside, 1, "a file appeared outside of the directory");
     if left > 0 {
         clear(&dir);
     }
 }
 
-/// An archive may make directories that only root can look into.
+/// Empties the directory. An archive may contain directories that only root can read.
 fn clear(dir: &Path) {
     fs::remove_dir_all(dir).expect("what was unpacked; run this as root");
     fs::create_dir(dir).expect("the directory again");
@@ -124,7 +127,7 @@ fn run_transfer(pieces: &Pieces, content: PayloadKind) {
         assert!(report.virtual_size <= AVAILABLE);
         fs::remove_file(&target.path).expect("the target of a success");
     }
-    assert!(!target.path.exists(), "a failure left its target");
+    assert!(!target.path.exists(), "a failure left the target behind");
 }
 
 fn framed(tar: &[u8]) -> Vec<u8> {

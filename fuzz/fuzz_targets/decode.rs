@@ -1,4 +1,4 @@
-//! Any bytes, in chunks of any size, through the decode stack: it ends, in bounded memory, without a panic.
+//! Decodes any bytes, in chunks of any size: decoding ends, in bounded memory and without a panic.
 
 #![no_main]
 
@@ -11,10 +11,10 @@ use datapath::decode::{self, DecodeLimits};
 use datapath::memory::MemoryBudget;
 use libfuzzer_sys::fuzz_target;
 
-/// Output after which a stream counts as endless, as a full target would end it.
+/// Amount of output after which a stream counts as endless; a full target would stop it too.
 const ENOUGH_BYTES: usize = 8 << 20;
 
-/// Small, so that a window that gets past the check shows in the fuzzer's memory limit.
+/// Small, so that a window that passes the check unnoticed exceeds the fuzzer's memory limit.
 const MEMORY_BYTES: u64 = 16 << 20;
 
 struct Pieces {

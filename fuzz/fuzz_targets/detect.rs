@@ -1,4 +1,5 @@
-//! Any head of an image: a format or two names, and a header whose numbers keep their promises or a sentence.
+//! Detects the format of any image head: the result is a format or two candidates. A parsed qcow2
+//! header satisfies its limits, and errors are printable messages.
 
 #![no_main]
 
@@ -11,10 +12,14 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(
         format,
         Format::detect(&data[..data.len().min(DETECT_BYTES)]),
-        "more bytes than are asked for change the answer"
+        "bytes beyond DETECT_BYTES change the result"
     );
     if let Ok(format) = format {
-        assert_eq!(Format::resolve_wanted(data, Some(format)), Ok(format), "it is not what it is");
+        assert_eq!(
+            Format::resolve_wanted(data, Some(format)),
+            Ok(format),
+            "the detected format does not resolve to itself"
+        );
     }
     match Qcow2Header::parse(data) {
         Ok(header) => {
@@ -28,7 +33,7 @@ fuzz_target!(|data: &[u8]| {
         Err(error) => {
             let sentence = error.to_string();
             assert!(sentence.chars().all(printable::is_printable), "{sentence:?}");
-            assert!(sentence.len() < 20_000, "{} bytes of sentence", sentence.len());
+            assert!(sentence.len() < 20_000, "an error message of {} bytes", sentence.len());
         }
     }
 });

@@ -1,4 +1,4 @@
-//! Any form: the file in it is the same however its bytes arrive, and ends where the boundary stands.
+//! Parses any form: its file is the same however its bytes arrive, and ends where the boundary is.
 
 #![no_main]
 
@@ -8,7 +8,7 @@ use fuzz::upload::form::file;
 use fuzz::{Pieces, Script, assert_sentence, serve};
 use libfuzzer_sys::fuzz_target;
 
-/// What became of the requests in these bytes.
+/// Returns the file, or the error, of each request in these bytes.
 fn files(pieces: Pieces) -> Vec<Result<Vec<u8>, String>> {
     let files = RefCell::new(Vec::new());
     serve(Script::new(pieces), async |request| {
@@ -22,7 +22,7 @@ fuzz_target!(|data: &[u8]| {
     let Some((sizes, form)) = data.split_first_chunk::<{ Pieces::CUTS }>() else {
         return;
     };
-    // The first line is the rest of the header, the others are the body.
+    // The first line is the rest of the `Content-Type` header; the others are the body.
     let Some(end) = form.iter().position(|byte| *byte == b'\n') else {
         return;
     };
@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
         match result {
             Ok(file) => assert!(
                 file.is_empty() || body.windows(file.len()).any(|part| part == file),
-                "a file that was not sent"
+                "a file that is not a part of the body"
             ),
             Err(sentence) => assert_sentence(sentence),
         }
@@ -43,5 +43,9 @@ fuzz_target!(|data: &[u8]| {
     let good = |results: &[Result<Vec<u8>, String>]| -> Vec<Option<Vec<u8>>> {
         results.iter().map(|result| result.clone().ok()).collect()
     };
-    assert_eq!(good(&in_pieces), good(&whole), "it matters how bytes arrive: {in_pieces:?}, {whole:?}");
+    assert_eq!(
+        good(&in_pieces),
+        good(&whole),
+        "the result depends on how the bytes arrive: {in_pieces:?}, {whole:?}"
+    );
 });

@@ -1,5 +1,5 @@
-//! Any bytes of a client through the guard below hyper: what it lets pass does not depend on how they arrive, and hyper never takes for
-//! a request what the guard takes for a body, or the other way round.
+//! Sends a client's bytes through the guard below hyper: what the guard passes on does not depend
+//! on how the bytes arrive, and hyper and the guard agree on where requests and bodies begin.
 
 #![no_main]
 
@@ -11,16 +11,16 @@ use http_body_util::BodyExt;
 use libfuzzer_sys::fuzz_target;
 use tokio::io::AsyncReadExt;
 
-/// Behind all that the fuzzer sends: a request with two lengths, which the guard must keep from hyper. Whoever is out of step with
-/// hyper does not see it.
+/// Appended to the fuzzer's bytes: a request with two lengths, which the guard must hide from
+/// hyper. If the guard loses track of the requests, hyper sees it.
 const LAST: &str =
     "\r\n\r\nPOST /two-lengths HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n";
 const LAST_PATH: &str = "/two-lengths";
 
-/// A request that hyper has handed out: its target, and its body if that is whole.
+/// A request that hyper has handed out: its target, and its body if it is complete.
 type Handed = (String, Option<Vec<u8>>);
 
-/// What hyper gets to see.
+/// Returns the bytes that hyper gets to see.
 fn seen(pieces: Pieces) -> Vec<u8> {
     let mut seen = Vec::new();
     let mut stream = watched(Script::new(pieces));
@@ -32,7 +32,8 @@ fn seen(pieces: Pieces) -> Vec<u8> {
 fn handed_out(pieces: Pieces) -> Vec<Handed> {
     let requests = RefCell::new(Vec::new());
     serve(watched(Script::new(pieces)), async |request| {
-        // Before its body: hyper may hang up on a client that has said all before that is read.
+        // Recorded before its body is read: hyper may close a connection whose client has finished
+        // sending.
         requests.borrow_mut().push((request.uri().to_string(), None));
         if let Ok(body) = request.into_body().collect().await
             && let Some((_, whole)) = requests.borrow_mut().last_mut()
@@ -52,16 +53,16 @@ fuzz_target!(|data: &[u8]| {
     };
     let sent = pieces.rest();
     let seen_of_pieces = seen(pieces.clone());
-    assert_eq!(seen_of_pieces, seen(pieces.in_large()), "it matters how bytes arrive");
+    assert_eq!(seen_of_pieces, seen(pieces.in_large()), "the guard's output depends on how the bytes arrive");
     assert!(seen_of_pieces.len() <= sent.len());
     let spoiled: Vec<u8> =
         seen_of_pieces.iter().zip(sent).filter(|(seen, sent)| seen != sent).map(|(seen, _)| *seen).collect();
-    assert!(spoiled.is_empty() || spoiled == [0], "spoiled with {spoiled:?}");
+    assert!(spoiled.is_empty() || spoiled == [0], "the guard changed bytes to {spoiled:?}");
 
     let requests = handed_out(pieces.clone());
     assert!(
         requests.iter().all(|(target, _)| !target.contains(LAST_PATH)),
         "hyper and the guard disagree on where requests begin: {requests:?}"
     );
-    assert_eq!(requests, handed_out(pieces.in_large()), "it matters to hyper how bytes arrive");
+    assert_eq!(requests, handed_out(pieces.in_large()), "hyper's requests depend on how the bytes arrive");
 });

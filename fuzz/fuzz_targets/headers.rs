@@ -1,5 +1,6 @@
-//! Any headers, as hyper reads them: checksums of uploads, what resumable uploads ask for, ranges that are asked for and ranges that are answered, challenges of
-//! registries. What is accepted stands there and lies within the object; what is refused is refused with a sentence.
+//! Parses any headers, as hyper reads them: checksums of uploads, headers of resumable uploads,
+//! `Range`, `Content-Range`, and challenges of registries. Accepted values are stated in the
+//! header and lie within the object, and errors are printable messages.
 
 #![no_main]
 
@@ -21,7 +22,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 fn check_promises(headers: &HeaderMap) {
     for promise in [promise(headers, false), promise(headers, true), promise_of_parts(headers)] {
         match promise {
-            // One that looks for damage only cannot be asked for anywhere else.
+            // CRC-64/NVME only detects damage, so users cannot request it elsewhere and it does
+            // not parse.
             Ok(Some(checksum)) if checksum.algorithm() == DigestAlgorithm::Crc64Nvme => {}
             Ok(Some(checksum)) => assert_eq!(checksum.to_string().parse(), Ok(checksum)),
             Ok(None) => {}

@@ -1,5 +1,6 @@
-//! Any document of a registry, of an OCI layout, of oVirt's image server and of an OVF package: digests become paths that lead nowhere
-//! else, extents lie behind each other, checksums stand in the manifest, and errors are sentences.
+//! Parses any document of a registry, an OCI layout, oVirt's image server or an OVF package:
+//! digests become paths of blobs only, extents follow each other, checksums occur in the manifest,
+//! and errors are printable messages.
 
 #![no_main]
 
@@ -13,7 +14,7 @@ use libfuzzer_sys::fuzz_target;
 const MEDIA_TYPES: [Option<&str>; 2] =
     [None, Some("application/vnd.docker.distribution.manifest.list.v2+json")];
 
-/// A blob of an OCI layout.
+/// Returns whether the path is that of a blob in an OCI layout.
 fn is_path_of_blob(path: &str) -> bool {
     let [Some("blobs"), Some(algorithm), Some(hex), None] = ({
         let mut parts = path.split('/');
@@ -29,7 +30,7 @@ fn is_path_of_blob(path: &str) -> bool {
     hex.len() == length && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// What the importer makes of a reason.
+/// Checks a reason as a part of the importer's error message.
 fn assert_reason(reason: String) {
     assert_sentence(&SourceError::new(SourceErrorKind::Invalid, reason).to_string());
 }

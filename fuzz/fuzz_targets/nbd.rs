@@ -1,5 +1,6 @@
-//! Anything that an NBD server may say to some requests: what comes of it does not depend on how it arrives, lies where it was asked for, and
-//! is all of it or an error. Messages of the handshake keep to their limits.
+//! Parses anything that an NBD server may reply to some requests: the result does not depend on
+//! how the bytes arrive, lies within the requested ranges, and is complete or an error. Handshake
+//! messages respect their limits.
 
 #![no_main]
 
@@ -9,11 +10,12 @@ use fuzz::source::nbd::{Reply, ask, handshake};
 use fuzz::{Pieces, Script, assert_sentence, runtime};
 use libfuzzer_sys::fuzz_target;
 
-/// What is asked for. The status comes first if there is one, so that the reads have the numbers 2 and 3, or else 1 and 2.
+/// The requested ranges. If block status is supported, it is requested first, so the reads have
+/// the cookies 2 and 3, otherwise 1 and 2.
 const STATUS: Range<u64> = 0..1024;
 const READS: [Range<u64>; 2] = [0..256, 256..1024];
 
-/// All that came, and why no more did.
+/// Returns all replies, and the error that ended them.
 fn talk(pieces: Pieces, is_structured: bool) -> (Vec<Reply>, Result<(), String>) {
     let talking = ask(Script::new(pieces), is_structured, STATUS, &READS);
     let (replies, outcome) = runtime().block_on(talking);
@@ -57,7 +59,10 @@ fuzz_target!(|data: &[u8]| {
     if let Err(sentence) = &outcome {
         assert_sentence(sentence);
     }
-    assert!((replies, outcome) == talk(pieces.in_large(), is_structured), "it matters how bytes arrive");
+    assert!(
+        (replies, outcome) == talk(pieces.in_large(), is_structured),
+        "the result depends on how the bytes arrive"
+    );
     for sentence in handshake(pieces.rest()) {
         assert_sentence(&sentence);
     }

@@ -1,4 +1,4 @@
-//! Any qcow2 image, by every route; see `fuzz::image`.
+//! Reads any qcow2 image in every way; see `fuzz::image`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Checksums and sizes, as people write them in variables and flags.
+//! Parses checksums and sizes as users write them in variables and flags.
 
 #![no_main]
 
@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
         assert_eq!(checksum.to_string().parse(), Ok(checksum));
     }
     if let Ok(bytes) = quantity::parse_bytes(text) {
-        assert!(i64::try_from(bytes).is_ok(), "no file can have {bytes} bytes");
+        assert!(i64::try_from(bytes).is_ok(), "{bytes} bytes are more than a file can have");
         assert_eq!(quantity::parse_bytes(&bytes.to_string()), Ok(bytes));
     }
 });

@@ -1,5 +1,5 @@
-//! Any object through the whole data path, once with ranges and once without: a disk that fits, or an error and no
-//! file; and the same disk on both ways.
+//! Sends any object through the whole data path, with and without ranges. The result is a disk
+//! that fits, or an error and no file. If both ways succeed, the disks are equal.
 
 #![no_main]
 
@@ -18,7 +18,7 @@ use datapath::transfer::transfer_image;
 use fuzz::Pieces;
 use libfuzzer_sys::fuzz_target;
 
-/// Bytes that the target may hold; also what ends bombs.
+/// Space on the target. This limit also stops bombs.
 const AVAILABLE: u64 = 1 << 20;
 
 struct Memory {
@@ -67,14 +67,14 @@ impl SourceBody for MemoryBody {
     }
 }
 
-/// In memory where that exists: the fuzzer makes thousands of files a second.
+/// The target, in memory if possible, because the fuzzer makes thousands of files a second.
 static TARGET: LazyLock<PathBuf> = LazyLock::new(|| {
     let shared_memory = PathBuf::from("/dev/shm");
     let folder = if shared_memory.is_dir() { shared_memory } else { std::env::temp_dir() };
     folder.join(format!("cdi-fuzz-{}", std::process::id()))
 });
 
-/// The disk, if there is one.
+/// Imports the object and returns the disk if that succeeds.
 fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
     let source = Memory { pieces: pieces.clone(), ranged };
     let target = disk::DiskOptions {
@@ -87,7 +87,8 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
         mode: None,
     };
     let reading = ReadOptions {
-        // Small, so that a window that gets past the check shows in the fuzzer's memory limit.
+        // Small, so that a window that passes the check unnoticed exceeds the fuzzer's memory
+        // limit.
         limits: DecodeLimits { memory: MemoryBudget::new(8 << 20), ..DecodeLimits::default() },
         ..ReadOptions::default()
     };
@@ -100,7 +101,7 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
             Some(disk)
         }
         Err(_) => {
-            assert!(!target.path.exists(), "a failure left its target");
+            assert!(!target.path.exists(), "a failure left the target behind");
             None
         }
     }
@@ -109,6 +110,6 @@ fn import(pieces: &Pieces, ranged: bool) -> Option<Vec<u8>> {
 fuzz_target!(|data: &[u8]| {
     let Some(pieces) = Pieces::new(data) else { return };
     if let (Some(ranged), Some(passed)) = (import(&pieces, true), import(&pieces, false)) {
-        assert!(ranged == passed, "the routes lead to different disks");
+        assert!(ranged == passed, "reading with and without ranges gives different disks");
     }
 });

@@ -1,4 +1,4 @@
-//! Any VDI image, by every route; see `fuzz::image`.
+//! Reads any VDI image in every way; see `fuzz::image`.
 
 #![no_main]
 

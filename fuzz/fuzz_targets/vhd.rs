@@ -1,4 +1,4 @@
-//! Any dynamic VHD image, its checksums made right, by every route; see `fuzz::image`.
+//! Reads any dynamic VHD image, with corrected checksums, in every way; see `fuzz::image`.
 
 #![no_main]
 

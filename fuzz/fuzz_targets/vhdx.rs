@@ -1,4 +1,4 @@
-//! Any VHDX image, its checksums made right, by every route; see `fuzz::image`.
+//! Reads any VHDX image, with corrected checksums, in every way; see `fuzz::image`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Any VMDK image, by every route; see `fuzz::image`.
+//! Reads any VMDK image in every way; see `fuzz::image`.
 
 #![no_main]
 

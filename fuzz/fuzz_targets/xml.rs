@@ -1,5 +1,6 @@
-//! Any XML of an engine, of vSphere and of object stores: what is understood means the same when it is written again, names that become
-//! arguments are names, and errors are sentences.
+//! Parses any XML of an oVirt engine, of vSphere and of object stores: a parsed document means the
+//! same when it is written and parsed again, object names are safe as arguments, and errors are
+//! printable messages.
 
 #![no_main]
 
@@ -9,10 +10,10 @@ use fuzz::source::{document, vddk};
 use http::StatusCode;
 use libfuzzer_sys::fuzz_target;
 
-/// The disk of which changed areas are told.
+/// Size of the disk whose changed areas are parsed.
 const DISK_BYTES: u64 = 1 << 40;
 
-/// What may be an argument of nbdkit.
+/// Returns whether the name may be passed to nbdkit as an argument.
 fn is_object(name: &str) -> bool {
     let is_usual = |char: char| char.is_ascii_alphanumeric() || "-_.".contains(char);
     name.starts_with(|char: char| char.is_ascii_alphanumeric())

@@ -1,4 +1,4 @@
-//! A sink that is an array, and checks what a sink may rely on.
+//! A sink that stores the disk in memory, and checks everything that a sink may rely on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,13 +11,15 @@ use diskimage::{
 
 use crate::Pieces;
 
-/// Larger disks only make the fuzzer slow.
+/// Largest disk. Larger ones would only slow the fuzzer down.
 const MAX_DISK_BYTES: u64 = 1 << 20;
 
-/// Memory of a map; small, so that what is taken without being granted shows in the fuzzer's memory limit.
+/// Memory limit for a map. It is small, so that memory taken without permission exceeds the
+/// fuzzer's limit.
 const MEMORY: ImageMemoryLimit = ImageMemoryLimit(64 << 20);
 
-/// The guest's disk. Compressed clusters are kept as they are: inflating is another stage's business.
+/// The guest's disk. Compressed clusters are stored as they are, because another stage inflates
+/// them.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Array {
     cluster: u64,
@@ -29,7 +31,8 @@ pub struct Array {
 }
 
 impl Array {
-    /// An empty disk for an image of which `facts` are known; `None` if it would be larger than is worth the time.
+    /// Makes an empty disk for an image with these `facts`, or `None` if the disk would be too
+    /// large.
     fn new(facts: &HeadFacts) -> Option<Self> {
         let size = usize::try_from(facts.virtual_size.min(MAX_DISK_BYTES + 1)).ok()?;
         (facts.virtual_size <= MAX_DISK_BYTES).then(|| Self {
@@ -42,7 +45,8 @@ impl Array {
         })
     }
 
-    /// An image of `format`, and a disk for it; `None` if it is refused, or not worth the time.
+    /// Opens an image of `format` and makes a disk for it. Returns `None` if the image is refused
+    /// or its disk too large.
     fn open(format: Format, pieces: &Pieces) -> Option<(Image, Self)> {
         let head = pieces.rest();
         let image = Image::open(format, &head[..head.len().min(MAX_HEAD_BYTES)]).ok()?;
@@ -66,7 +70,7 @@ impl Array {
         Ok(())
     }
 
-    /// Reads the map of the image first, then what it maps.
+    /// Reads the map of the image first, and then the data that it refers to.
     pub fn map_first(format: Format, pieces: Pieces) -> Option<Result<Self, Error>> {
         let (image, mut array) = Self::open(format, &pieces)?;
         Some(array.read_map_first(image, pieces).map(|()| array))
@@ -94,7 +98,8 @@ impl Array {
         stream.finish(self)
     }
 
-    /// Every guest byte comes at most once, and lies on the disk.
+    /// Marks a range as written. Every guest byte must be written at most once, and must lie on
+    /// the disk.
     fn write(&mut self, at: Range<u64>) -> Range<usize> {
         assert!(at.end <= self.disk.len() as u64, "{at:?} is beyond the disk of {} bytes", self.disk.len());
         let at = range(at);
@@ -104,7 +109,7 @@ impl Array {
     }
 }
 
-/// Offsets that were checked against something in memory.
+/// Converts offsets that were already checked against an object in memory.
 fn range(range: Range<u64>) -> Range<usize> {
     usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
 }

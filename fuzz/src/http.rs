@@ -1,4 +1,4 @@
-//! A server of HTTP/1.1 on a stream.
+//! An HTTP/1.1 server on any stream.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -13,14 +13,15 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::runtime::{Builder, Runtime};
 
-/// What runs everything that is asynchronous.
+/// The runtime for all asynchronous code.
 pub fn runtime() -> &'static Runtime {
     static RUNTIME: LazyLock<Runtime> =
         LazyLock::new(|| Builder::new_current_thread().enable_all().build().expect("a runtime"));
     &RUNTIME
 }
 
-/// Has hyper read `stream` to its end, as our listeners do. `handle` gets every request; the answers are lost.
+/// Lets hyper read `stream` to its end, as our listeners do. `handle` gets every request; the
+/// responses are discarded.
 pub fn serve<F: Future<Output = ()>>(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     handle: impl Fn(Request<Incoming>) -> F,
@@ -33,9 +34,10 @@ pub fn serve<F: Future<Output = ()>>(
         }
     });
     let serving = http1::Builder::new()
-        // A client that has said all before the first answer still gets all answers: what it has said is what is tested.
+        // A client may close its side before the first response. Without this, hyper would drop
+        // requests that it has not handled yet.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    // What is no HTTP is an error like any other.
+    // Malformed requests are errors like any other.
     runtime().block_on(serving).ok();
 }

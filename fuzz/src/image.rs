@@ -1,4 +1,5 @@
-//! An image of a format with a map: extents on the disk, each byte once, and one disk, by whatever route.
+//! Checks an image of a format with a map: extents lie on the disk, each byte is written once, and
+//! every way of reading gives the same disk.
 
 use diskimage::{
     Error, Findings, Format, Host, Image, ImageChecker, ImageMemoryLimit, MAX_HEAD_BYTES, TableConsumer,
@@ -6,7 +7,8 @@ use diskimage::{
 
 use crate::{Array, Pieces};
 
-/// Reads the image in one pass, once as it is cut and once in large chunks, and with its map first.
+/// Reads the image in one pass, in the given chunks and in large ones, and once more with its map
+/// first.
 pub fn check(format: Format, pieces: &Pieces) {
     if let Ok(findings) = look_at_tables(format, pieces) {
         assert!(findings.unknown_to_qemu <= findings.error_count);
@@ -16,21 +18,22 @@ pub fn check(format: Format, pieces: &Pieces) {
         return;
     };
     if let Some(whole) = Array::one_pass(format, pieces.in_large()) {
-        assert_eq!(passed.is_ok(), whole.is_ok(), "cutting decides over success");
+        assert_eq!(passed.is_ok(), whole.is_ok(), "chunk sizes decide whether the image is accepted");
         if let (Ok(passed), Ok(whole)) = (&passed, &whole) {
-            assert!(passed == whole, "cutting changes the disk");
+            assert!(passed == whole, "chunk sizes change the disk");
         }
     }
     if let (Ok(passed), Some(Ok(mapped))) = (&passed, Array::map_first(format, pieces.clone())) {
-        assert!(*passed == mapped, "the routes lead to different disks");
+        assert!(*passed == mapped, "reading in one pass and map first gives different disks");
     }
 }
 
-/// Whether the tables agree with each other, whatever they say.
+/// Checks whether the image's tables agree with each other.
 fn look_at_tables(format: Format, pieces: &Pieces) -> Result<Findings, Error> {
     let image = pieces.rest();
     let head = &image[..image.len().min(MAX_HEAD_BYTES)];
-    // More would let a VDI of 177 bytes have a map of 2 GiB, all zeros, which takes a sanitizer six seconds.
+    // With a higher limit, a VDI of 177 bytes could have a map of 2 GiB of zeros, which takes six
+    // seconds with a sanitizer.
     let memory = ImageMemoryLimit(8 << 20);
     let mut checker = ImageChecker::new(Image::open(format, head)?, image.len() as u64, memory);
     loop {

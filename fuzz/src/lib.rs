@@ -1,7 +1,8 @@
-//! What the fuzz targets share.
+//! Code that the fuzz targets share.
 //!
-//! `delegate`, `listener`, `node_pull`, `source` and `upload` are single files of other crates, which lie in folders of these names by links: the
-//! crates themselves would bring a TLS stack into the build with sanitizers.
+//! `delegate`, `listener`, `node_pull`, `source` and `upload` contain single files of other
+//! crates, as symbolic links in folders of these names. Depending on the crates themselves would
+//! add a TLS stack to the build with sanitizers.
 
 mod array;
 mod delegate;
@@ -20,7 +21,7 @@ pub mod spread;
 #[allow(dead_code)]
 pub mod upload;
 
-// Where the linked files look for them: at the root of their own crate.
+// The linked files expect these names at the root of their crate.
 #[allow(unused_imports)]
 use source::{messages, retry, xml};
 
@@ -29,10 +30,11 @@ pub use http::{runtime, serve};
 pub use pieces::Pieces;
 pub use script::Script;
 
-/// Fails unless `text` may be repeated in logs: on one line, without characters that draw, and of bounded length.
+/// Fails unless `text` is safe in logs: one line, without control characters, and of bounded
+/// length.
 #[track_caller]
 pub fn assert_sentence(text: &str) {
     const MAX_CHARS: usize = 2100;
     assert_eq!(text, printable::escape_text(text));
-    assert!(text.chars().count() <= MAX_CHARS, "{} bytes of sentence", text.len());
+    assert!(text.chars().count() <= MAX_CHARS, "a message of {} bytes", text.len());
 }

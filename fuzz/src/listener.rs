@@ -4,7 +4,7 @@ mod framing;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// `stream` behind the guard, as hyper sees it.
+/// Returns `stream` behind the guard, as hyper sees it.
 pub fn watched<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> impl AsyncRead + AsyncWrite + Unpin {
     framing::FramingGuard::new(stream)
 }

@@ -1,4 +1,4 @@
-//! The ranges that the server of a node pull is asked for.
+//! The `Range` headers of requests to the server of a node pull.
 
 mod range;
 
@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use self::range::RequestedRange;
 
-/// The bytes that are sent of a file of `length` bytes to who asks with this `Range` header; none if it has not got them.
+/// Returns the range to send from a file of `length` bytes for this `Range` header, or `None` if
+/// it cannot be satisfied.
 pub fn wanted(header: &str, length: u64) -> Option<Range<u64>> {
     match RequestedRange::from_header(header, length) {
         RequestedRange::Whole => Some(0..length),

@@ -1,13 +1,14 @@
-//! Input that arrives as the fuzzer cuts it.
+//! Input that arrives in chunks chosen by the fuzzer.
 
 use bytes::Bytes;
 
-/// Chunks of larger objects are larger, in proportion: millions of them would only make the fuzzer slow.
+/// Objects above this size get proportionally larger chunks, because millions of chunks would only
+/// slow the fuzzer down.
 const LARGE_BYTES: usize = 64 << 10;
 
-/// The chunks of an object. Their sizes come from the first four bytes of the fuzzer's input, over and over again:
-/// size byte `n` is a chunk of `n²/4 + 1` bytes, 1 to 16 KiB,
-/// and as much more as the object is larger than 64 KiB.
+/// The chunks of an object. Their sizes come from the first four bytes of the fuzzer's input,
+/// which are used in turn: byte `n` stands for a chunk of `n²/4 + 1` bytes, 1 to 16 KiB. Objects
+/// larger than 64 KiB get proportionally larger chunks.
 #[derive(Clone)]
 pub struct Pieces {
     sizes: [u8; Self::CUTS],
@@ -17,10 +18,10 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Bytes at the front of an input that say how the rest is cut.
+    /// Number of bytes at the start of an input that determine the chunk sizes.
     pub const CUTS: usize = 4;
 
-    /// Splits the fuzzer's input into how to cut and what; `None` if it is too short for that.
+    /// Splits the fuzzer's input into chunk sizes and object. Returns `None` if it is too short.
     pub fn new(input: &[u8]) -> Option<Self> {
         let (sizes, object) = input.split_first_chunk::<{ Self::CUTS }>()?;
         Some(Self::of(*sizes, object.to_vec()))
@@ -36,12 +37,12 @@ impl Pieces {
         Self { sizes: [u8::MAX; Self::CUTS], ..self.clone() }
     }
 
-    /// What has not been taken yet.
+    /// The bytes that have not been taken yet.
     pub fn rest(&self) -> &Bytes {
         &self.rest
     }
 
-    /// Leaves the next bytes out.
+    /// Skips the next bytes.
     pub fn advance(&mut self, bytes: usize) {
         self.rest = self.rest.slice(bytes.min(self.rest.len())..);
     }

@@ -9,15 +9,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::Pieces;
 
-/// Somebody who says what they have to say in pieces and then hangs up, whatever they are told.
+/// A peer that sends its bytes in pieces and then closes the connection. It ignores everything it
+/// receives.
 pub struct Script {
     pieces: Pieces,
-    /// What is left of a piece that was too large for the reader.
+    /// The rest of a piece that was too large for the reader.
     left: Bytes,
 }
 
 impl Script {
-    /// These pieces.
+    /// Makes a peer that sends these pieces.
     pub fn new(pieces: Pieces) -> Self {
         Self { pieces, left: Bytes::new() }
     }

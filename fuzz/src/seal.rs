@@ -1,10 +1,12 @@
-//! Checksums made right: no fuzzer guesses them, and what they cover is what matters.
+//! Corrects checksums. The fuzzer cannot guess them, and the checked content is what is to be
+//! tested.
 
 use std::ops::Range;
 
 use diskimage::bytes_at::be64;
 
-/// The footer and the header of a dynamic VHD: the complement of the sum of all other bytes (VHD 1.0, "Checksum").
+/// Corrects the footer and the header of a dynamic VHD: the complement of the sum of all other
+/// bytes (VHD 1.0, "Checksum").
 pub fn vhd(image: &mut [u8]) {
     let header = be64(image, 16).and_then(|offset| usize::try_from(offset).ok());
     sum(image, 0..512, 64);
@@ -22,7 +24,8 @@ fn sum(image: &mut [u8], range: Range<usize>, at: usize) {
     structure[at..at + 4].copy_from_slice(&(!sum).to_be_bytes());
 }
 
-/// The headers and region tables of a VHDX: CRC-32C over all of them with zeros in its place (MS-VHDX 2.2.2, 2.2.3.1).
+/// Corrects the headers and region tables of a VHDX: a CRC-32C of the structure with zeros in the
+/// checksum's place (MS-VHDX 2.2.2, 2.2.3.1).
 pub fn vhdx(image: &mut [u8]) {
     const KIB: usize = 1 << 10;
     for (start, length) in [(64, 4), (128, 4), (192, 64), (256, 64)] {

@@ -1,4 +1,4 @@
-//! Readers of `sources`, of what servers send.
+//! The parsers of the crate `sources` for what servers send.
 
 pub(crate) mod messages;
 pub(crate) mod retry;
@@ -14,7 +14,7 @@ pub mod http {
 
     use self::identity::ContentRange;
 
-    /// The part that follows and the length of the whole, if `Content-Range` can be read.
+    /// Returns the part and the total length that `Content-Range` states, if it can be parsed.
     pub fn content_range(headers: &HeaderMap) -> Option<(Option<Range<u64>>, Option<u64>)> {
         ContentRange::from_headers(headers).map(|ContentRange { part, total }| (part, total))
     }
@@ -28,7 +28,7 @@ pub mod imageio {
 
     use datapath::error::SourceError;
 
-    /// The extents of a disk, and whether each reads as zeros.
+    /// Returns the extents of a disk, and whether each reads as zeros.
     pub fn extents(text: &[u8]) -> Result<Vec<(Range<u64>, bool)>, SourceError> {
         let extents = extents::parse_extents(text)?;
         let runs = extents.iter().map(|extent| (extent.start..extent.end_offset(), extent.zero));
@@ -45,7 +45,8 @@ pub mod nbd {
     mod stream;
     mod wire;
 
-    /// Where `stream` connects to. The real one reads URLs, which is another build of half a minute.
+    /// Replaces the module that parses addresses. The real one depends on a URL parser, which
+    /// would add half a minute to the build.
     mod uri {
         use std::path::PathBuf;
 
@@ -66,22 +67,23 @@ pub mod nbd {
     use crate::Script;
     use crate::retry::AttemptError;
 
-    /// Longest wait for the server, which never lets wait here.
+    /// Time limit for a reply. The scripted server never waits.
     const LIMIT: Duration = Duration::from_secs(10);
 
-    /// What came of a request.
+    /// A reply to a request.
     #[derive(Debug, PartialEq, Eq)]
     pub enum Reply {
         /// Bytes at an offset.
         Data(u64, Vec<u8>),
-        /// Ends of extents from an offset on, and whether each reads as zeros.
+        /// Ends of extents after an offset, and whether each reads as zeros.
         Extents(u64, Vec<(u64, bool)>),
-        /// A sentence.
+        /// An error message.
         Refused(String),
     }
 
-    /// Asks the server behind `stream` for the status of `asked` if that is to be had, then for the bytes of `reads`, all at
-    /// once: the replies in the order of the requests, and why there are no more of them.
+    /// Requests the block status of `asked` from the server behind `stream`, if supported, and
+    /// then the bytes of all `reads` without waiting. Returns the replies in order of arrival, and
+    /// the error that ended them.
     pub async fn ask(
         stream: Script,
         is_structured: bool,
@@ -135,7 +137,8 @@ pub mod nbd {
         Ok(())
     }
 
-    /// Sentences about `bytes` as each kind of message of the handshake, which they are not; what they are lies within the limits.
+    /// Parses `bytes` as each kind of handshake message. Returns the error messages, and checks
+    /// the limits of what could be parsed.
     pub fn handshake(bytes: &[u8]) -> Vec<String> {
         let mut sentences = Vec::new();
         if let Some(head) = bytes.first_chunk::<{ OptionReply::BYTES }>()
@@ -165,7 +168,7 @@ pub mod nbd {
 pub mod objects {
     mod document;
 
-    /// The sentence and the region in the document with which a store says no.
+    /// Returns the message and the region in a store's error document.
     pub fn store_error(body: &[u8]) -> Option<(String, String)> {
         document::StoreError::parse(body).map(|error| (error.error_message(), error.region))
     }
@@ -187,8 +190,8 @@ pub mod registry {
     use self::manifest::{ImageConfig, ParsedManifest, ServedManifest};
     use self::platform::WantedPlatforms;
 
-    /// The paths of all that a manifest names, in a layout: of its configuration and layers, or of the one image of an index that
-    /// is for `architecture`.
+    /// Returns the paths in a layout of everything that a manifest refers to: configuration and
+    /// layers, or the one image in an index for `architecture`.
     pub fn manifest(
         text: &[u8],
         media_type: Option<&str>,
@@ -208,17 +211,17 @@ pub mod registry {
         Ok(named.iter().map(|descriptor| descriptor.digest.blob_path()).collect())
     }
 
-    /// The variables of an image's configuration.
+    /// Returns the environment variables in an image's configuration.
     pub fn configuration(text: &[u8]) -> Result<Vec<String>, String> {
         ImageConfig::parse(text).map(|config| config.env_variables().to_owned())
     }
 
-    /// A registry's own words in an error.
+    /// Returns a registry's own text in an error.
     pub fn refusal(body: &[u8]) -> String {
         refusal::error_summary(body)
     }
 
-    /// The URL of the token service that an answer names.
+    /// Returns the URL of the token service in a challenge.
     pub fn challenge(headers: &HeaderMap) -> Option<String> {
         match challenge::choose_challenge(headers)? {
             AuthChallenge::Basic => None,
@@ -238,7 +241,8 @@ pub mod vddk {
 
     use crate::xml::XmlElement;
 
-    /// What changed on a disk of `disk_bytes`, as its first page tells.
+    /// Returns the changed ranges of a disk of `disk_bytes` according to the first page of a
+    /// reply.
     pub fn changes(page: &[u8], disk_bytes: u64) -> Option<Result<ChangedRanges, SourceError>> {
         let page = XmlElement::parse(page).ok()?;
         let mut areas = areas::ChangedAreas::default();
@@ -246,7 +250,7 @@ pub mod vddk {
         Some(added.and_then(|_| areas.into_changes(disk_bytes)))
     }
 
-    /// The name of the object that `envelope` answers with.
+    /// Returns the name of the object in the reply `envelope`.
     pub fn object(status: StatusCode, envelope: &[u8]) -> Result<Option<String>, SourceError> {
         let response = answer::parse_response("FindByUuid", status, envelope)?;
         answer::first_child(response)
@@ -258,8 +262,8 @@ pub mod vddk {
 
 use self::xml::{XmlElement, escape_text};
 
-/// `document` as it was understood, written again. Names that are not plain are replaced: not all that the parser lets pass can be
-/// written as it was.
+/// Parses `document` and writes it again. Names that are not plain are replaced, because the
+/// parser accepts some that cannot be written unchanged.
 pub fn document(document: &[u8]) -> Result<String, String> {
     let root = XmlElement::parse(document).map_err(|error| error.to_string())?;
     let mut text = String::new();

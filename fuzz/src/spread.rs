@@ -1,11 +1,12 @@
-//! Images of which little is not zero, said in few bytes: blocks of 1 and 2 MiB, and tables at multiples of 64 KiB, would leave
-//! the fuzzer nothing but zeros to play with.
+//! A compact form of images that are mostly zero. With blocks of 1 and 2 MiB and tables at
+//! multiples of 64 KiB, the fuzzer would otherwise mutate little but zeros.
 
-/// Bytes of a record's offset and length.
+/// Size of a record's offset and length.
 const RECORD_BYTES: usize = 6;
 
-/// An image from its length (three bytes, little-endian), and records of an offset (four bytes), a length (two) and as many
-/// bytes. What lies behind the length, or behind `limit`, is left out.
+/// Builds an image from its length (three bytes, little-endian) and records of an offset (four
+/// bytes), a length (two bytes) and that many bytes. Bytes beyond the length or beyond `limit` are
+/// dropped.
 pub fn read(input: &[u8], limit: usize) -> Option<Vec<u8>> {
     let (length, mut records) = input.split_first_chunk::<3>()?;
     let [low, middle, high] = *length;

@@ -1,4 +1,4 @@
-//! What clients say of uploads: checksums, resumable uploads, forms.
+//! The parsers for what clients send in uploads: checksums, resumable uploads, forms.
 
 mod checksum;
 mod tus;
@@ -8,12 +8,13 @@ use http::HeaderMap;
 
 use self::checksum::{AnnouncedChecksum, AnnouncedChecksumError, promised, promised_of_parts};
 
-/// The checksum that `headers` promise, if it is known already, or why the promise cannot be understood.
+/// Returns the checksum that `headers` announce, if its value is already known, or the reason why
+/// they cannot be parsed.
 pub fn promise(headers: &HeaderMap, is_form: bool) -> Result<Option<Checksum>, String> {
     known(promised(headers, is_form))
 }
 
-/// The same of a request that begins a resumable upload.
+/// Like [`promise`], for a request that begins a resumable upload.
 pub fn promise_of_parts(headers: &HeaderMap) -> Result<Option<Checksum>, String> {
     known(promised_of_parts(headers))
 }
@@ -33,8 +34,8 @@ pub mod resumable {
 
     use super::tus;
 
-    /// Where the bytes of a request that begins or continues an upload belong, and how long that is to be; or why the request makes
-    /// no sense.
+    /// Returns the offset of a request that begins or continues an upload, and the upload's total
+    /// length; or the reason why the request is invalid.
     pub fn asked(headers: &HeaderMap, begins: bool) -> Result<(u64, Option<u64>), String> {
         let asked = match begins {
             true => tus::length_at_creation(headers).map(|length| (0, length)),
@@ -43,7 +44,8 @@ pub mod resumable {
         asked.map_err(|error| error.to_string())
     }
 
-    /// The marks of what an earlier upload may have left, in a request that begins one.
+    /// Returns the checksums of prefixes that an earlier upload may have left, from a request that
+    /// begins an upload.
     pub fn marks(headers: &HeaderMap) -> Result<Vec<PrefixCrc>, String> {
         let length = tus::length_at_creation(headers).map_err(|error| error.to_string())?;
         tus::marks(headers, length).map_err(|error| error.to_string())
@@ -60,7 +62,7 @@ pub mod form {
     use hyper::body::Incoming;
     use tokio::sync::Mutex;
 
-    /// The file in the form that `request` brings.
+    /// Returns the file in the form that `request` carries.
     pub async fn file(request: Request<Incoming>) -> Result<Vec<u8>, String> {
         let boundary = parts::form_boundary(request.headers()).map_err(|error| error.to_string())?;
         let body = Arc::new(Mutex::new(request.into_body()));

@@ -1,5 +1,5 @@
-//! The pods that CDI's controllers make (contract §5), with everything that reaches the containers. What only the scheduler sees
-//! (labels, annotations, placement) is left out.
+//! Makes the pods that CDI's controllers make (contract §5), with everything that affects the
+//! containers. Fields that only the scheduler uses (labels, annotations, placement) are left out.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
@@ -8,39 +8,40 @@ use testkit::fail::OrFail;
 use crate::images::Image;
 use crate::volumes::{Claim, QEMU};
 
-/// The UID of the object that owns a claim: the label of its progress.
+/// The UID of the claim's owner, which is a label of the progress metric.
 pub const OWNER: &str = "9f6b1f4e-2c5f-4d53-9a4c-4a2c3c1c3a11";
 
-/// The name by which pods mount the claim that is written, or cloned.
+/// The name by which pods mount the claim that they write or clone.
 pub const CLAIM: &str = "disk";
 
-/// A DNS name under which pods find a server: the name, and its address.
+/// A DNS name by which pods reach a server, and the server's address.
 pub type Host<'a> = (&'a str, std::net::Ipv4Addr);
 
-/// The differences between import pods.
+/// The settings in which import pods differ.
 #[derive(Default)]
 pub struct Import<'a> {
-    /// Environment on top of what every import pod has.
+    /// Environment variables in addition to, or instead of, those of every import pod.
     pub env: &'a [(&'a str, &'a str)],
     /// A Secret with `accessKeyId` and `secretKey`.
     pub secret: Option<&'a str>,
-    /// A ConfigMap with certificates, for `/certs`.
+    /// A ConfigMap with certificates, mounted at `/certs`.
     pub certificates: Option<&'a str>,
-    /// A ConfigMap with certificates, for `/proxycerts`.
+    /// A ConfigMap with certificates, mounted at `/proxycerts`.
     pub proxy_certificates: Option<&'a str>,
-    /// Names of servers.
+    /// Host names of servers.
     pub hosts: &'a [Host<'a>],
-    /// For `/scratch`: a claim of this name, where the controller makes one up front.
+    /// The name of a scratch claim, mounted at `/scratch`, for imports in which the controller
+    /// makes one in advance.
     pub scratch: Option<&'a str>,
-    /// Node pull: the user's image.
+    /// For a node pull: the user's image.
     pub node_pull: Option<&'a str>,
-    /// VMware: the user's image with the library.
+    /// For VMware: the user's image with VMware's library.
     pub side_car: Option<&'a str>,
-    /// A ConfigMap with options of that library, for `/vddk-args`.
+    /// A ConfigMap with options of that library, mounted at `/vddk-args`.
     pub library_options: Option<&'a str>,
 }
 
-/// `importer-<pvc>` (contract §5.2).
+/// The import pod, `importer-<pvc>` (contract §5.2).
 pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     let mut volumes = vec![volume_of_claim("cdi-data-vol", CLAIM)];
     let mut mounts = Vec::new();
@@ -50,7 +51,7 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
         variable("IMPORTER_CONTENTTYPE", "kubevirt"),
         variable("IMPORTER_IMAGE_SIZE", &claim.bytes().to_string()),
         variable("OWNER_UID", OWNER),
-        // A filesystem needs part of its disk for itself.
+        // A file system needs a part of its disk for itself.
         variable("FILESYSTEM_OVERHEAD", if claim.is_block() { "0" } else { "0.06" }),
         variable("INSECURE_TLS", "false"),
         variable("IMPORTER_DISK_ID", ""),
@@ -117,7 +118,8 @@ pub fn importer(claim: &Claim, import: &Import<'_>) -> Pod {
     pod(&spec)
 }
 
-/// The init container that brings VMware's library along: the entry point of the user's image copies it.
+/// The init container that provides VMware's library: the entry point of the user's image copies
+/// it.
 fn library_bringer(image: &str) -> Value {
     let mut container = worker("vddk-side-car", Image::Importer);
     container["image"] = json!(image);
@@ -129,7 +131,7 @@ fn library_mount() -> Value {
     json!({ "name": "vddk-vol-mount", "mountPath": "/opt" })
 }
 
-/// The init container of a node pull: brings the server along.
+/// The init container of a node pull, which copies the server to the shared volume.
 fn server_bringer() -> Value {
     let mut container = worker("init", Image::Importer);
     container["command"] = json!(["sh", "-c", "cp /usr/bin/cdi-containerimage-server /shared/server"]);
@@ -137,7 +139,7 @@ fn server_bringer() -> Value {
     container
 }
 
-/// The container of a node pull that is the user's image.
+/// The container of a node pull that runs the user's image.
 fn image_server(image: &str) -> Value {
     let mut container = worker("server", Image::Importer);
     container["image"] = json!(image);
@@ -156,7 +158,8 @@ fn image_server(image: &str) -> Value {
     container
 }
 
-/// `cdi-upload-<pvc>` (contract §5.4). The certificates are in the Secret `secret`; `client` is whom it listens to.
+/// The upload pod, `cdi-upload-<pvc>` (contract §5.4). Its certificates are in the Secret
+/// `secret`, and it accepts the client named `client`.
 pub fn upload_server(claim: &Claim, secret: &str, client: &str, env: &[(&str, &str)]) -> Pod {
     let volumes = vec![
         volume_of_claim("cdi-data-vol", CLAIM),
@@ -185,7 +188,8 @@ pub fn upload_server(claim: &Claim, secret: &str, client: &str, env: &[(&str, &s
     pod(&spec(&[container], &volumes, &[]))
 }
 
-/// `<uid>-source-pod` (contract §5.5): clones `claim` to `url`. The Secret `secret` has the client's certificate.
+/// The source pod of a clone, `<uid>-source-pod` (contract §5.5), which clones `claim` to `url`.
+/// The client's certificate is in the Secret `secret`.
 pub fn clone_source(
     claim: &Claim,
     secret: &str,
@@ -218,7 +222,7 @@ pub fn clone_source(
     pod(&spec(&[container], &volumes, hosts))
 }
 
-/// The pod that finds out how large a disk of a claim is (contract §7.4, Appendix B).
+/// The pod that determines the virtual size of a claim's disk (contract §7.4, Appendix B).
 pub fn size_detection(claim: &Claim) -> Pod {
     let mut container = worker("size-detection", Image::Importer);
     container["command"] = json!(["/usr/bin/cdi-image-size-detection"]);
@@ -227,8 +231,9 @@ pub fn size_detection(claim: &Claim) -> Pod {
     pod(&spec(&[container], &[volume_of_claim("cdi-data-vol", CLAIM)], &[]))
 }
 
-/// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). Its ServiceAccount's token is in the Secret
-/// `account`; the API server is `server`.
+/// The pod of a DataImportCron's poller, which asks `url` for its digest (Appendix B). The token
+/// of its ServiceAccount is in the Secret `account`, and `server` is the address of the API
+/// server.
 pub fn poller(
     cron: &str,
     url: &str,
@@ -241,7 +246,7 @@ pub fn poller(
     container["command"] =
         json!(["/usr/bin/cdi-source-update-poller", "-ns", "default", "-cron", cron, "-url", url]);
     let mut variables = vec![
-        // As every container gets them.
+        // Kubernetes sets these variables in every container.
         variable("KUBERNETES_SERVICE_HOST", server.0),
         variable("KUBERNETES_SERVICE_PORT", &server.1.to_string()),
     ];
@@ -253,7 +258,8 @@ pub fn poller(
     pod(&spec(&[container], &volumes, hosts))
 }
 
-/// A container of a worker with what all of them have: the restricted security context (§5.2) and the default resources (§0.6).
+/// A worker's container with the settings that all workers share: the restricted security context
+/// (§5.2) and the default resources (§0.6).
 pub fn worker(name: &str, image: Image) -> Value {
     json!({
         "name": name,
@@ -274,7 +280,7 @@ pub fn worker(name: &str, image: Image) -> Value {
     })
 }
 
-/// A pod of one container without volumes.
+/// A pod with one container and no volumes.
 pub fn bare(container: Value) -> Pod {
     pod(&spec(&[container], &[], &[]))
 }
@@ -318,7 +324,7 @@ fn variable_of_secret(name: &str, secret: &str, key: &str) -> Value {
     json!({ "name": name, "valueFrom": { "secretKeyRef": { "name": secret, "key": key } } })
 }
 
-/// Gives variables other values, or adds them.
+/// Replaces or adds variables.
 fn override_with(variables: &mut Vec<Value>, with: &[(&str, &str)]) {
     for (name, value) in with {
         variables.retain(|known| known.get("name").and_then(Value::as_str) != Some(name));

@@ -1,4 +1,4 @@
-//! Archives of images, in podman's storage.
+//! The images' archives, loaded into podman's storage.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -19,16 +19,16 @@ pub enum Image {
     UploadProxy,
     /// `cdi-cloner`.
     Cloner,
-    /// `cdi-importer-vddk`: the importer's, with nbdkit.
+    /// `cdi-importer-vddk`: the importer with nbdkit.
     ImporterVddk,
 }
 
 impl Image {
-    /// All of them.
+    /// All images.
     pub const ALL: [Self; 5] =
         [Self::Importer, Self::UploadServer, Self::UploadProxy, Self::Cloner, Self::ImporterVddk];
 
-    /// As in the name of its archive.
+    /// The image's name, also used in the name of its archive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Importer => "cdi-importer",
@@ -39,7 +39,7 @@ impl Image {
         }
     }
 
-    /// The program behind its entry point.
+    /// The program that its entry point runs.
     pub fn program(self) -> &'static str {
         match self {
             Self::ImporterVddk => Self::Importer.name(),
@@ -47,7 +47,8 @@ impl Image {
         }
     }
 
-    /// The archive that `images/build.sh` made for this machine. Fails the test if there is none.
+    /// The archive that `images/build.sh` made for this machine's architecture. Fails the test if
+    /// it is missing.
     pub fn archive(self) -> PathBuf {
         let architecture = match std::env::consts::ARCH {
             "x86_64" => "amd64",
@@ -60,7 +61,7 @@ impl Image {
         archive
     }
 
-    /// The name that podman has for it.
+    /// The image's ID in podman.
     pub fn id(self) -> &'static str {
         static IDS: [OnceLock<String>; Image::ALL.len()] = [const { OnceLock::new() }; Image::ALL.len()];
         let place = Self::ALL.iter().position(|image| *image == self).or_fail("an image");
@@ -68,16 +69,17 @@ impl Image {
     }
 }
 
-/// Builds an image from the Containerfile in `folder`, which may name ours; returns what podman calls it.
+/// Builds an image from the Containerfile in `folder`, which may be based on our images. Returns
+/// the image's ID.
 pub fn build(folder: &Path) -> String {
     let folder = folder.display().to_string();
-    // The same files are the same image, which is kept once.
+    // With a fixed time stamp, the same files give the same image, which is stored only once.
     let words = ["build", "--quiet", "--pull-never", "--timestamp=0", &folder];
     let printed = tools::run("podman", podman::words(&words));
     printed.trim().to_owned()
 }
 
-/// Takes an OCI archive into podman's storage; returns what podman calls the image.
+/// Loads an OCI archive into podman's storage and returns the image's ID.
 pub fn load(archive: &Path) -> String {
     let source = format!("oci-archive:{}", archive.display());
     let printed = tools::run("podman", podman::words(&["pull", "--quiet", &source]));

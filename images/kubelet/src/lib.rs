@@ -1,6 +1,8 @@
-//! Plays kubelet: runs the images that `images/build.sh` built as the pods that CDI's controllers make, and looks at what they leave
-//! as the controllers do. No cluster, but real containers: podman with runc, a network for each pod, limits of memory and CPU, a user
-//! without capabilities, seccomp's default profile, ext4 and block devices as volumes. Needs root.
+//! Acts as kubelet: runs the images that `images/build.sh` built as the pods that CDI's
+//! controllers make, and judges the results as the controllers do. There is no cluster, but the
+//! containers are real: podman with runc, a network for each pod, limits on memory and CPU, a user
+//! without capabilities, the default seccomp profile, and ext4 file systems and block devices as
+//! volumes. Needs root.
 //!
 //! ```text
 //!  controller   what CDI's controllers ask for: pods (contract §5)

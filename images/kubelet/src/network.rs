@@ -1,4 +1,5 @@
-//! The network of a node: pods have addresses of their own, and nothing leads out of it but what a test opens.
+//! The network of a node. Each pod has its own address, and pods reach only the servers that a
+//! test opens.
 
 use std::fs::File;
 use std::io;
@@ -12,21 +13,22 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use testkit::fail::OrFail;
 use testkit::tools;
 
-/// The address under which pods find servers of this machine, once they are opened.
+/// The address at which pods reach servers on this machine, once these are opened.
 pub const NODE: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 
-/// The address from which the node connects to pods. It is another one, since a server's port may be that of such a connection.
+/// The address from which the node connects to pods. It differs from [`NODE`], because the local
+/// port of such a connection may equal a server's port.
 const PROBER: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 254);
 
 const BRIDGE: &str = "cdi0";
 
-/// A network namespace with a bridge that pods are plugged into. Gone when dropped.
+/// A network namespace with a bridge for the pods. It is removed when dropped.
 pub struct Network {
     name: String,
     pods: AtomicU8,
 }
 
-/// A pod's place in the network. Gone when dropped.
+/// A pod's network namespace. It is removed when dropped.
 pub struct Sandbox {
     name: String,
     address: Ipv4Addr,
@@ -42,7 +44,7 @@ impl Network {
         let network = Self { name, pods: AtomicU8::new(1) };
         network.ip(&["link", "set", "lo", "up"]);
         network.ip(&["link", "add", BRIDGE, "type", "bridge"]);
-        // The first one is where connections come from.
+        // The first address is the source of the node's connections.
         for address in [PROBER, NODE] {
             network.ip(&["address", "add", &format!("{address}/24"), "dev", BRIDGE]);
         }
@@ -50,7 +52,7 @@ impl Network {
         network
     }
 
-    /// A pod's network namespace with the next address.
+    /// Makes a pod's network namespace with the next free address.
     pub fn sandbox(&self) -> Sandbox {
         let last = self.pods.fetch_add(1, Ordering::Relaxed) + 1;
         let [a, b, c, _] = NODE.octets();
@@ -67,11 +69,13 @@ impl Network {
         sandbox
     }
 
-    /// Lets pods reach a server on this machine's loopback: at [`NODE`] and the same port.
+    /// Makes a server on this machine's loopback reachable for pods, at [`NODE`] and the same
+    /// port.
     pub fn open(&self, server: SocketAddr) {
         let address = SocketAddr::from((NODE, server.port()));
         let listener = self.inside(|| TcpListener::bind(address)).or_fail(address);
-        // A socket stays in the namespace where it was made: here it is only accepted from.
+        // A socket stays in the network namespace in which it was made, so this thread can accept
+        // connections outside of it.
         thread::spawn(move || {
             for pod in listener.incoming() {
                 if let (Ok(pod), Ok(server)) = (pod, TcpStream::connect(server)) {
@@ -81,7 +85,7 @@ impl Network {
         });
     }
 
-    /// A connection from the node to a pod, as probes and scrapes are made.
+    /// Connects from the node to a pod, as probes and scrapes do.
     pub fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
         self.inside(|| TcpStream::connect(address))
     }
@@ -90,7 +94,7 @@ impl Network {
         ip(&[&["-n", &self.name], words].concat());
     }
 
-    /// Runs `work` on a thread in this network.
+    /// Runs `work` on a thread in this network namespace.
     fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let namespace = File::open(path(&self.name)).or_fail(&self.name);
         let thread = || {
@@ -109,12 +113,12 @@ impl Default for Network {
 }
 
 impl Sandbox {
-    /// The pod's address.
+    /// The address of the pod.
     pub fn address(&self) -> Ipv4Addr {
         self.address
     }
 
-    /// The namespace's file.
+    /// The file of the network namespace.
     pub fn path(&self) -> PathBuf {
         path(&self.name)
     }
@@ -136,7 +140,7 @@ impl Drop for Sandbox {
     }
 }
 
-/// The file in which ip(8) keeps the namespace of this name.
+/// The file in which ip(8) keeps the namespace with this name.
 fn path(name: &str) -> PathBuf {
     PathBuf::from("/run/netns").join(name)
 }
@@ -145,12 +149,12 @@ fn ip(words: &[&str]) {
     tools::run("ip", words);
 }
 
-/// Carries bytes both ways until each end has closed its side.
+/// Relays bytes in both directions until both sides have closed.
 fn join(left: &TcpStream, right: &TcpStream) {
     for (from, to) in [(left, right), (right, left)] {
         if let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) {
             thread::spawn(move || {
-                // A connection that breaks is the test's business at its ends.
+                // Errors are ignored: the test's client or server notices a broken connection.
                 io::copy(&mut from, &mut to).ok();
                 to.shutdown(Shutdown::Write).ok();
             });

@@ -1,9 +1,10 @@
-//! podman's command line.
+//! The command line of podman.
 
-/// Options before every command: control groups without systemd, and no daemon for events.
+/// Options for every command: control groups without systemd, and events in a file instead of the
+/// journal.
 const GLOBAL: [&str; 3] = ["--runtime=runc", "--cgroup-manager=cgroupfs", "--events-backend=file"];
 
-/// The words of a command, without the name of the program.
+/// Returns the arguments of a command, without the program's name.
 pub(crate) fn words<'a>(command: &[&'a str]) -> Vec<&'a str> {
     GLOBAL.iter().chain(command).copied().collect()
 }

@@ -1,4 +1,4 @@
-//! The pods that CDI's controller of Forklift's populators makes, `populate-<PVC UID>`.
+//! The pods that CDI's controller makes for Forklift's populators, `populate-<PVC UID>`.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
@@ -7,13 +7,13 @@ use crate::controller::{CLAIM, Host, OWNER, pod, spec, volume_of_claim, worker};
 use crate::images::Image;
 use crate::volumes::Claim;
 
-/// The Secret whose keys are the variables of the container.
+/// The Secret whose keys become environment variables of the container.
 pub const SECRET: &str = "secret";
 
-/// The container.
+/// The name of the container.
 pub const CONTAINER: &str = "populate";
 
-/// A pod that runs the program of this name, with flags on top of those that all have.
+/// Makes a pod that runs this program with these additional flags.
 pub fn populator(program: &str, claim: &Claim, flags: &[&str], hosts: &[Host<'_>]) -> Pod {
     let mut container = worker(CONTAINER, Image::Importer);
     container["command"] = json!([program]);

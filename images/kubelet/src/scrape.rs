@@ -1,4 +1,5 @@
-//! Requests from the node to a pod, as kubelet's probes and CDI's controllers make them: HTTPS, no certificate verified.
+//! HTTPS requests from the node to a pod, as kubelet's probes and CDI's controllers send them:
+//! without verifying certificates.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,10 +10,10 @@ use testkit::https::{Connection, Request, Response};
 
 use crate::network::Network;
 
-/// The port where pods serve metrics, and upload servers everything (contract §0.7, §5.4).
+/// The port of the pods' metrics, and of everything on upload servers (contract §0.7, §5.4).
 pub const PORT: u16 = 8443;
 
-/// GET `path` from the pod at `pod`.
+/// Sends GET `path` to the pod with the address `pod`.
 pub fn get(network: &Network, pod: Ipv4Addr, path: &str) -> io::Result<Response> {
     let config = https::tls::insecure_client_config().or_fail("TLS without verification");
     let tcp = network.connect(SocketAddr::from((pod, PORT)))?;
@@ -20,8 +21,9 @@ pub fn get(network: &Network, pod: Ipv4Addr, path: &str) -> io::Result<Response>
     connection.exchange(&Request::new("GET", path), &[])
 }
 
-/// The progress in percent that the controllers find in a scrape: the text behind the name, the one label and one space, as far as
-/// their regular expression `\d{1,3}\.?\d*` takes it (contract §0.7). `None` where they find nothing.
+/// Returns the progress in percent that the controllers find in a scrape. They use the text after
+/// the metric's name, its only label and one space, as far as the regular expression
+/// `\d{1,3}\.?\d*` matches it (contract §0.7). Returns `None` if they find nothing.
 pub fn progress(scrape: &str, metric: &str, owner: &str) -> Option<f64> {
     let series = format!("{metric}{{ownerUID=\"{owner}\"}} ");
     let number = scrape.split(&series).nth(1)?;
@@ -41,7 +43,8 @@ mod tests {
         let found = |scrape| progress(scrape, "m", "u");
         assert_eq!(found("# HELP m x\nm{ownerUID=\"u\"} 37.25\n"), Some(37.25));
         assert_eq!(found("m{ownerUID=\"u\"} 100\n"), Some(100.0));
-        // An exponent is misread, a further label not found: neither may be printed.
+        // Controllers misread exponents and do not find series with further labels, so workers
+        // must print neither.
         assert_eq!(found("m{ownerUID=\"u\"} 5e-05\n"), Some(5.0));
         assert_eq!(found("m{ownerUID=\"u\",pod=\"p\"} 5\n"), None);
         assert_eq!(found("m{ownerUID=\"other\"} 5\n"), None);

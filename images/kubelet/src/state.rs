@@ -1,31 +1,33 @@
-//! The end of a container, and the verdict of CDI's controllers on it.
+//! The end of a container, and how CDI's controllers judge it.
 
 use serde_json::Value;
 
-/// Bytes, and lines, of a log that kubelet takes for a termination message (Kubernetes: `TerminationMessagePolicy`).
+/// Most bytes and lines of a log that kubelet uses as the termination message (Kubernetes:
+/// `TerminationMessagePolicy`).
 const FALLBACK: (usize, usize) = (2048, 80);
 
-/// A terminated container, as its pod's status has it.
+/// A terminated container, as in its pod's status.
 #[derive(Debug, Clone)]
 pub struct Terminated {
-    /// Exit code; 137 after a kill.
+    /// The exit code: 137 after a SIGKILL.
     pub code: i32,
-    /// Killed for memory.
+    /// True if the container was killed for lack of memory.
     pub out_of_memory: bool,
-    /// The termination message; of a failure that left none, the end of the log.
+    /// The termination message. If a failed container left none, the end of its log.
     pub message: String,
-    /// All of the log.
+    /// The complete log.
     pub log: String,
 }
 
 impl Terminated {
-    /// With what it left in `/dev/termination-log`, by the policy `FallbackToLogsOnError`.
+    /// Applies the policy `FallbackToLogsOnError` to what the container left in
+    /// `/dev/termination-log`.
     pub(crate) fn new(code: i32, out_of_memory: bool, left: String, log: String) -> Self {
         let message = if left.is_empty() && code != 0 { end_of(&log) } else { left };
         Self { code, out_of_memory, message, log }
     }
 
-    /// The import controller's verdict on the importer's end (contract §5.3). Fails the test where the controller would get stuck.
+    /// How the import controller judges the importer's end (contract §5.3).
     pub fn import(&self) -> Verdict {
         if self.code != 0 {
             return Verdict::Failed(self.message.clone());
@@ -41,7 +43,8 @@ impl Terminated {
         }
     }
 
-    /// The upload controller's verdict on the upload server's end (contract §5.4): without a JSON message it never gets on.
+    /// How the upload controller judges the upload server's end (contract §5.4). Without a JSON
+    /// message that controller would get stuck, so the test fails.
     pub fn upload(&self) -> Verdict {
         if self.code != 0 {
             return Verdict::Failed(self.message.clone());
@@ -52,7 +55,8 @@ impl Terminated {
         }
     }
 
-    /// VMware: the version of the library and the host that it reads from, which the import controller makes annotations of.
+    /// For VMware: the library's version and the host, which the import controller writes to
+    /// annotations.
     pub fn vddk(&self) -> Option<(String, String)> {
         let report = self.report()?;
         let info = report.get("vddkInfo")?;
@@ -64,23 +68,23 @@ impl Terminated {
     }
 }
 
-/// A controller's conclusion.
+/// A controller's judgement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// Phase Succeeded.
+    /// The claim's phase becomes Succeeded.
     Succeeded {
-        /// The running condition's message.
+        /// The message of the running condition.
         message: String,
-        /// Annotation `storage.preallocation`.
+        /// The annotation `storage.preallocation`.
         preallocated: bool,
-        /// Added to the claim.
+        /// Labels that are added to the claim.
         labels: Vec<(String, String)>,
     },
-    /// The pod is made anew with a scratch claim.
+    /// The controller makes a new pod with a scratch claim.
     NeedsScratch,
-    /// Phase Failed, never tried again.
+    /// The claim's phase becomes Failed, and the import is never retried.
     ChecksumMismatch(String),
-    /// The container is started again; what the user is shown.
+    /// The container is restarted. The text is shown to the user.
     Failed(String),
 }
 

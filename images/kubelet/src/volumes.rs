@@ -1,4 +1,4 @@
-//! Volumes that pods mount: claims, secrets, config maps and empty folders.
+//! The volumes of pods: claims, Secrets, ConfigMaps and empty folders.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -12,26 +12,27 @@ use testkit::loopdev::LoopDevice;
 use testkit::secret_volume::SecretVolume;
 use testkit::tools;
 
-/// User and group of CDI's worker pods, and the `fsGroup` of their volumes (contract §5.2).
+/// User ID and group ID of CDI's worker pods, and the `fsGroup` of their volumes (contract §5.2).
 pub const QEMU: u32 = 107;
 
-/// A bound PersistentVolumeClaim on a disk of its own. Gone when dropped.
+/// A bound PersistentVolumeClaim on a disk of its own. It is removed when dropped.
 pub struct Claim {
     kind: Kind,
-    // Fields are dropped in order: what lies on the disk comes before it.
+    // Fields are dropped in order: the device must be detached before its backing file's folder is
+    // removed.
     device: LoopDevice,
     folder: TempDir,
 }
 
 enum Kind {
-    /// ext4, mounted in `folder/mount`, with the folder `lost+found` that ext4 has.
+    /// An ext4 file system mounted at `folder/mount`. It contains the folder `lost+found`.
     Filesystem,
-    /// The node `folder/device`.
+    /// The device node `folder/device`.
     Block,
 }
 
 impl Claim {
-    /// volumeMode Filesystem on a disk of `bytes`.
+    /// A claim with volumeMode Filesystem on a disk of `bytes`.
     pub fn filesystem(bytes: u64) -> Self {
         let claim = Self::new(Kind::Filesystem, bytes);
         tools::run("mkfs.ext4", ["-q".as_ref(), claim.device.path()]);
@@ -42,11 +43,12 @@ impl Claim {
         claim
     }
 
-    /// volumeMode Block of `bytes`, which hold 0xFF.
+    /// A claim with volumeMode Block of `bytes`, filled with 0xFF.
     pub fn block(bytes: u64) -> Self {
         let claim = Self::new(Kind::Block, bytes);
-        // The runtime makes the node in the container belong to the user of the pod (containerd's and CRI-O's
-        // `device_ownership_from_security_context`); podman takes over that of the node that it is given.
+        // In clusters the container runtime gives the device node to the pod's user
+        // (`device_ownership_from_security_context` of containerd and CRI-O). podman copies the
+        // owner of the node on the host, so this node gets that owner.
         let node = claim.path();
         let number = claim.device.path().metadata().or_fail("a device").rdev();
         let number = makedev(rustix::fs::major(number), rustix::fs::minor(number));
@@ -61,12 +63,12 @@ impl Claim {
         Self { kind, device: LoopDevice::new(folder.path(), bytes, 512), folder }
     }
 
-    /// True for a device.
+    /// True for volumeMode Block.
     pub fn is_block(&self) -> bool {
         matches!(self.kind, Kind::Block)
     }
 
-    /// Bytes of the disk below.
+    /// Size of the disk in bytes.
     pub fn bytes(&self) -> u64 {
         self.device.bytes()
     }
@@ -80,7 +82,7 @@ impl Claim {
         self.folder.path().join(name)
     }
 
-    /// The disk as CDI keeps it: `disk.img`, or the device.
+    /// The disk in the place where CDI keeps it: `disk.img`, or the device.
     pub fn disk(&self) -> PathBuf {
         match self.kind {
             Kind::Filesystem => self.path().join("disk.img"),
@@ -88,7 +90,7 @@ impl Claim {
         }
     }
 
-    /// Names in the folder, sorted, without `lost+found`.
+    /// Names of the files in the folder, sorted, without `lost+found`.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path()).or_fail("the folder of a claim");
         let names = entries.map(|entry| entry.or_fail("an entry").file_name().to_string_lossy().into_owned());
@@ -106,17 +108,17 @@ impl Drop for Claim {
     }
 }
 
-/// The objects of a namespace that pods mount, by name.
+/// The objects in a namespace that pods mount, by name.
 #[derive(Default)]
 pub struct Objects<'a> {
-    /// PersistentVolumeClaims.
+    /// The PersistentVolumeClaims.
     pub claims: BTreeMap<&'a str, &'a Claim>,
-    /// Secrets and ConfigMaps: files and their content.
+    /// Secrets and ConfigMaps, with the names and contents of their files.
     pub files: BTreeMap<&'a str, Vec<(&'a str, String)>>,
 }
 
 impl Objects<'_> {
-    /// The file `key` of the Secret or ConfigMap `name`.
+    /// The content of the file `key` in the Secret or ConfigMap `name`.
     pub fn file(&self, name: &str, key: &str) -> &str {
         let files = self.files.get(name).or_fail(format!("no object {name}"));
         let file = files.iter().find(|(known, _)| *known == key);
@@ -124,43 +126,44 @@ impl Objects<'_> {
     }
 }
 
-/// A volume of a pod, as long as the pod is there.
+/// A mounted volume. It exists as long as its pod.
 pub(crate) enum Mounted {
-    /// A claim's folder or device.
+    /// The folder or device of a claim.
     Claim(PathBuf),
-    /// Of a Secret or ConfigMap.
+    /// The files of a Secret or ConfigMap.
     Files(SecretVolume),
     /// An emptyDir.
     Empty(TempDir),
 }
 
 impl Mounted {
-    /// Files of the object `name`.
+    /// Mounts the files of the object `name`.
     pub(crate) fn files(objects: &Objects<'_>, name: &str) -> Self {
         let files = objects.files.get(name).or_fail(format!("no object {name}"));
         let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         Self::Files(SecretVolume::new(&files))
     }
 
-    /// An empty folder.
+    /// Makes an empty folder.
     pub(crate) fn empty() -> Self {
         let folder = tempfile::tempdir().or_fail("an empty folder");
         own_by_group(folder.path());
         Self::Empty(folder)
     }
 
-    /// Its path on the node.
+    /// The path of the volume on the node.
     pub(crate) fn path(&self) -> PathBuf {
         match self {
             Self::Claim(path) => path.clone(),
-            // The links in it are relative, so the folder is what is mounted.
+            // The folder is mounted as a whole, because the links in it are relative.
             Self::Files(volume) => volume.path(""),
             Self::Empty(folder) => folder.path().to_owned(),
         }
     }
 }
 
-/// Prepares a volume for a pod's `fsGroup` as kubelet does: the group owns it, and everything new in it.
+/// Prepares a volume for a pod's `fsGroup` as kubelet does: the group owns the folder and
+/// everything created in it.
 fn own_by_group(folder: &Path) {
     chown(folder, None, Some(QEMU)).or_fail(folder.display());
     fs::set_permissions(folder, Permissions::from_mode(0o2775)).or_fail(folder.display());

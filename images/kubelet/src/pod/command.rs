@@ -1,4 +1,4 @@
-//! A container's spec as a command line of podman.
+//! Translates a container's spec to a command line of podman.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,7 +12,8 @@ use crate::network::Sandbox;
 use crate::podman;
 use crate::volumes::{Mounted, Objects, QEMU};
 
-/// The words of `podman run` for `container`, in the foreground under this `name`. It leaves its termination message in the file `message`.
+/// Returns the arguments of `podman run` for `container`, in the foreground and with this `name`.
+/// The container writes its termination message to the file `message`.
 pub(super) fn run(
     name: &str,
     spec: &PodSpec,
@@ -22,7 +23,7 @@ pub(super) fn run(
     objects: &Objects<'_>,
     message: &Path,
 ) -> Vec<OsString> {
-    // A runtime inside another container may not raise these, and podman tries to.
+    // podman tries to raise these limits, which a runtime inside another container may not do.
     let basic =
         ["run", "--name", name, "--log-driver=none", "--ulimit=nofile=1024:1024", "--ulimit=nproc=1024:1024"];
     let mut words: Vec<OsString> = podman::words(&basic).iter().map(Into::into).collect();
@@ -47,7 +48,7 @@ pub(super) fn run(
     let mut rest = container.command.clone().unwrap_or_default();
     rest.extend(container.args.iter().flatten().cloned());
     if container.command.is_some() {
-        // Without the image's entry point.
+        // `command` replaces the image's entry point.
         words.push("--entrypoint=[]".into());
     }
     let image = container.image.as_deref().or_fail("a container has an image");
@@ -73,7 +74,7 @@ fn security(spec: &PodSpec, container: &Container) -> Vec<String> {
         words.push("--security-opt=no-new-privileges".to_owned());
     }
     if context.read_only_root_filesystem == Some(true) {
-        // Else podman mounts writable folders where Kubernetes has none.
+        // Otherwise podman mounts writable folders that Kubernetes does not have.
         words.extend(["--read-only", "--read-only-tmpfs=false"].map(str::to_owned));
     }
     words
@@ -85,7 +86,7 @@ fn limits(container: &Container) -> Vec<String> {
     let mut words = Vec::new();
     if let Some(memory) = limits.get("memory") {
         let bytes = program::quantity::parse_bytes(&memory.0).or_fail(&memory.0);
-        // No swap: both together.
+        // This value limits the sum of memory and swap, so that no swap is used.
         words.extend([format!("--memory={bytes}b"), format!("--memory-swap={bytes}b")]);
     }
     if let Some(cpu) = limits.get("cpu") {

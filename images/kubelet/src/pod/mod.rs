@@ -1,4 +1,4 @@
-//! A pod, run as kubelet runs it.
+//! Runs a pod as kubelet does.
 
 mod command;
 
@@ -21,23 +21,24 @@ use crate::scrape;
 use crate::state::Terminated;
 use crate::volumes::{Mounted, Objects};
 
-/// Time that a container may run, and for which one is waited for that should become ready.
+/// Time limit for a container to end or to become ready.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Time after a look at a pod in vain, beside that of `wait`: each is a TLS handshake in the pod's namespace, beside tests that
-/// measure time.
+/// Additional pause after an unsuccessful check of a pod. Each check is a TLS handshake, which
+/// would disturb concurrent tests that measure time.
 const PAUSE: Duration = Duration::from_millis(40);
 
-/// A pod with its containers. Whatever still runs is killed when it is dropped.
+/// A running pod with its containers. Containers that still run are killed when it is dropped.
 pub struct RunningPod<'a> {
     network: &'a Network,
     containers: BTreeMap<String, RunningContainer>,
-    // Kept for as long as containers use them.
+    // Kept while the containers use them.
     _volumes: BTreeMap<String, Mounted>,
     sandbox: Sandbox,
 }
 
-/// Starts a pod: its init containers, one after the other, then all of its containers. Fails the test if an init container fails.
+/// Starts a pod: first its init containers, one after another, then all its containers together.
+/// Fails the test if an init container fails.
 pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> RunningPod<'a> {
     let spec = pod.spec.as_ref().or_fail("a pod has a spec");
     let sandbox = network.sandbox();
@@ -54,12 +55,12 @@ pub fn start<'a>(network: &'a Network, pod: &Pod, objects: &Objects<'_>) -> Runn
 }
 
 impl RunningPod<'_> {
-    /// The pod's address.
+    /// The address of the pod.
     pub fn address(&self) -> Ipv4Addr {
         self.sandbox.address()
     }
 
-    /// Waits for the end of a container, which is then no longer part of the pod.
+    /// Waits until a container ends, and removes it from the pod.
     #[track_caller]
     pub fn wait(&mut self, container: &str) -> Terminated {
         self.containers.remove(container).or_fail(container).wait()
@@ -75,7 +76,8 @@ impl RunningPod<'_> {
         self.wait_for("is not ready", ready);
     }
 
-    /// Waits for the first scrape that has the progress `metric` of `owner` with at least `percent`, and returns it.
+    /// Waits for the first scrape in which the progress `metric` of `owner` is at least `at_least`
+    /// percent, and returns it.
     #[track_caller]
     pub fn wait_for_progress(&self, metric: &str, owner: &str, at_least: f64) -> f64 {
         let mut percent = None;
@@ -90,7 +92,7 @@ impl RunningPod<'_> {
         percent.or_fail(metric)
     }
 
-    /// Runs a command as `kubectl exec` does; returns the exit code and the output.
+    /// Runs a command as `kubectl exec` does. Returns the exit code and the output.
     pub fn exec(&self, container: &str, words: &[&str]) -> (i32, String) {
         let name = &self.containers.get(container).or_fail(container).name;
         let words = podman::words(&[&["exec", name], words].concat());
@@ -118,9 +120,9 @@ impl RunningPod<'_> {
     }
 }
 
-/// A container that runs.
+/// A running container.
 struct RunningContainer {
-    /// podman's.
+    /// The name of the container in podman.
     name: String,
     process: Running,
     message: NamedTempFile,
@@ -137,7 +139,7 @@ impl RunningContainer {
         static CONTAINERS: AtomicUsize = AtomicUsize::new(0);
         let number = CONTAINERS.fetch_add(1, Ordering::Relaxed);
         let name = format!("cdi-{}-{number}", std::process::id());
-        // As kubelet makes it: there, empty, and open to all.
+        // As kubelet makes it: an empty file that everybody may write.
         let message = NamedTempFile::new().or_fail("a termination log");
         let everybody = std::fs::Permissions::from_mode(0o666);
         std::fs::set_permissions(message.path(), everybody).or_fail("a termination log");
@@ -153,7 +155,7 @@ impl RunningContainer {
         let out_of_memory = tools::run("podman", podman::words(&out_of_memory)).trim() == "true";
         remove(&self.name);
         let message = std::fs::read_to_string(self.message.path()).or_fail("a termination log");
-        // Standard output comes first: what a container says there, it says before it begins.
+        // Standard output comes first, because containers write to it only at their start.
         let log = finished.stdout.clone() + &finished.stderr;
         Terminated::new(finished.code(), out_of_memory, message, log)
     }

@@ -10,7 +10,7 @@ use testkit::fail::OrFail;
 
 use super::scene::{CLAIM_BYTES, allocated_bytes, import, success};
 
-/// The environment of a blank disk, `PREALLOCATION` being this word.
+/// The environment for a blank disk with this value of `PREALLOCATION`.
 fn blank(preallocate: bool) -> [(&'static str, &'static str); 2] {
     let word = if preallocate { "true" } else { "false" };
     [("IMPORTER_SOURCE", "none"), ("PREALLOCATION", word)]
@@ -39,7 +39,8 @@ fn a_blank_device_is_left_alone_unless_it_is_preallocated() {
         let claim = Claim::block(CLAIM_BYTES);
         let pod = Import { env: &blank(preallocate), ..Import::default() };
         let ended = import(&network, &claim, &pod, &[]);
-        // Upstream says nothing of a device that it did nothing to (contract §1.3).
+        // Like upstream, the importer writes no message if it did nothing to a device (contract
+        // §1.3).
         let message = if preallocate { "Import Complete" } else { "" };
         assert_eq!(ended.import(), success(message, preallocate), "{}", ended.log);
         assert_eq!(ended.message.is_empty(), !preallocate, "{}", ended.message);

@@ -1,4 +1,4 @@
-//! Clone pods: the source reads one claim and sends it to an upload pod with another one.
+//! Clone pods: a source pod reads one claim and sends it to the upload pod of another claim.
 
 use std::fs::{File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown};
@@ -16,12 +16,12 @@ use super::scene::{CLAIM_BYTES, Certificates, MIB, assert_disk, with_claim};
 
 const SOURCE: &str = "cdi-clone-source";
 
-/// Longer than a common name may be by X.520, as in clusters.
+/// Longer than X.520 allows for a common name, as happens in clusters.
 const CLIENT: &str =
     "a-namespace-with-a-long-name/a-claim-with-a-long-name-another-namespace/another-claim-with-a-long-name";
 const SERVICE: &str = "cdi-upload-target.ns.svc";
 
-/// The upload pod of a clone, ready, and all that its source needs to know.
+/// The ready upload pod of a clone, and the certificates for its source.
 struct Target<'a> {
     server: RunningPod<'a>,
     certificates: Certificates,
@@ -38,7 +38,7 @@ impl<'a> Target<'a> {
         Self { server, certificates }
     }
 
-    /// Starts the source pod of `claim`.
+    /// Starts the source pod for `claim`.
     fn clone_from(&self, network: &'a Network, claim: &Claim, preallocate: bool) -> RunningPod<'a> {
         let url = format!("https://{SERVICE}:{PORT}/v1beta1/upload");
         let hosts = [(SERVICE, self.server.address())];
@@ -64,14 +64,15 @@ fn word(preallocate: bool) -> &'static str {
     if preallocate { "true" } else { "false" }
 }
 
-/// Clones `source` to `target`; fails the test unless both pods end as CDI's controllers want it.
+/// Clones `source` to `target`. Fails the test unless both pods end as CDI's controllers expect.
 #[track_caller]
 fn clone(source: &Claim, target: &Claim, preallocate: bool) {
     let network = Network::new();
     let mut pods = Target::start(&network, target, preallocate);
     let ended = pods.clone_from(&network, source, preallocate).wait(SOURCE);
     assert_eq!(ended.code, 0, "{}", ended.log);
-    // Plain text, and these words for a clone that is preallocated (contract §4.4).
+    // The message is plain text. For a preallocated clone CDI requires exactly these words
+    // (contract §4.4).
     let message = if preallocate { "Clone Complete, Preallocation applied" } else { "Clone Complete" };
     assert_eq!(ended.message, message);
     let ended = pods.server.wait("cdi-upload-server");
@@ -80,17 +81,18 @@ fn clone(source: &Claim, target: &Claim, preallocate: bool) {
         panic!("{verdict:?}: {}", ended.log)
     };
     assert_eq!(message, "Clone Complete");
-    // Between files it is always said to be applied, else never (contract §2.7): the controller goes by what the source said.
+    // The upload server reports preallocation always for clones between files, and never for
+    // others (contract §2.7). CDI's controller relies on the source's message instead.
     let files = !source.is_block() && !target.is_block();
     assert_eq!(*preallocated, files, "{}", ended.log);
 }
 
-/// A claim of `bytes`, a device or a filesystem.
+/// Makes a claim of `bytes`: a device or a file system.
 fn claim(block: bool, bytes: u64) -> Claim {
     if block { Claim::block(bytes) } else { Claim::filesystem(bytes) }
 }
 
-/// A claim of [`CLAIM_BYTES`] with the disk `content`.
+/// Makes a claim of [`CLAIM_BYTES`] that contains the disk `content`.
 fn source(block: bool, content: &[u8]) -> Claim {
     let claim = claim(block, CLAIM_BYTES);
     if block {
@@ -105,7 +107,7 @@ fn source(block: bool, content: &[u8]) -> Claim {
     claim
 }
 
-/// An eighth of it is data.
+/// A disk of which an eighth is data.
 fn sparse_disk() -> Vec<u8> {
     disk::sparse_content(5, 24 * MIB, 8)
 }
@@ -165,7 +167,7 @@ fn a_device_is_cloned_to_a_device() {
 #[test]
 fn a_device_is_cloned_to_a_file_of_its_size() {
     let mut content = sparse_disk();
-    // Nothing of the dirt of a new device: holes are to be seen.
+    // Zeros replace the 0xFF of a new device, so that holes can be checked.
     content.resize(usize::try_from(CLAIM_BYTES).or_fail("a size"), 0);
     let source = source(true, &content);
     for preallocate in [false, true] {
@@ -201,7 +203,7 @@ fn a_source_fails_with_its_upload_pod_and_succeeds_with_the_next() {
     let target = Claim::filesystem(CLAIM_BYTES);
     let network = Network::new();
     let pods = Target::start(&network, &target, false);
-    // Gone before the source is there, as after `kill 1`.
+    // The upload pod ends before the source starts, as after `kill 1`.
     let mut running = {
         let url = format!("https://{SERVICE}:{PORT}/v1beta1/upload");
         let hosts = [(SERVICE, pods.server.address())];
@@ -216,11 +218,12 @@ fn a_source_fails_with_its_upload_pod_and_succeeds_with_the_next() {
 }
 
 #[test]
-fn progress_of_a_clone_is_scraped() {
+fn a_clone_reports_progress_to_scrapes() {
     let source = source(false, &disk::content(5, 24 * MIB));
     let network = Network::new();
     let certificates = Certificates::new(SERVICE, CLIENT);
-    // An address where nothing answers: the source waits for it while it is looked at.
+    // This server accepts connections but never responds, so the source keeps waiting while its
+    // metrics are scraped.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").or_fail("a port");
     let address = listener.local_addr().or_fail("a port");
     network.open(address);

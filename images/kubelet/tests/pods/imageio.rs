@@ -1,4 +1,4 @@
-//! Import pods of oVirt's disks: an engine with its image server, over TLS.
+//! Import pods for disks of oVirt, with an engine and an image server over TLS.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;
@@ -14,7 +14,7 @@ use super::scene::{
     success,
 };
 
-/// An engine that pods can reach.
+/// An engine that pods can reach, and the network.
 struct Scene {
     network: Network,
     authority: Authority,
@@ -54,7 +54,7 @@ impl Scene {
 }
 
 #[test]
-fn a_disk_of_ovirt_comes_onto_files_and_devices() {
+fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let scene = Scene::new(Script::new(Contents {
@@ -71,7 +71,7 @@ fn a_disk_of_ovirt_comes_onto_files_and_devices() {
 }
 
 #[test]
-fn a_disk_of_ovirt_comes_in_stages_onto_files_and_devices() {
+fn a_disk_of_ovirt_is_imported_in_stages_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let bytes = 8 * MIB;
     let spec = Spec { virtual_size: bytes, ..Spec::new(Content::Empty) };

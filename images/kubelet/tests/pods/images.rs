@@ -1,4 +1,5 @@
-//! The images: their configuration, their programs, and that they run with nothing but what a pod gives them.
+//! The images: their configurations and programs, and whether they run with only what a pod
+//! provides.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ use serde_json::{Value, json};
 use testkit::fail::OrFail;
 use testkit::tools;
 
-/// Runs these words in the image, or its entry point with these arguments, as a worker with a root that it cannot write to.
+/// Runs `command`, or the image's entry point with `arguments`, as a worker with a read-only root
+/// file system.
 fn run(image: Image, command: Option<&[&str]>, arguments: &[&str]) -> Terminated {
     let mut container = worker("main", image);
     container["securityContext"]["readOnlyRootFilesystem"] = json!(true);
@@ -25,9 +27,9 @@ fn run(image: Image, command: Option<&[&str]>, arguments: &[&str]) -> Terminated
 }
 
 #[test]
-fn every_image_tells_its_version() {
+fn every_image_prints_its_version() {
     for image in Image::ALL {
-        // The cloner's entry point stands for a script, which knows no flags.
+        // The cloner's entry point replaces a script and does not support flags of Go programs.
         let arguments: &[_] = if image == Image::Cloner { &["--version"] } else { &["-v=1", "-version"] };
         let ended = run(image, None, arguments);
         let version = format!("{} {} (", image.program(), env!("CARGO_PKG_VERSION"));
@@ -37,7 +39,7 @@ fn every_image_tells_its_version() {
 }
 
 #[test]
-fn configurations_are_those_that_controllers_count_on() {
+fn image_configurations_are_those_that_controllers_rely_on() {
     for (image, entry_point) in [
         (Image::Importer, vec!["/usr/bin/cdi-importer", "-alsologtostderr"]),
         (Image::UploadServer, vec!["/usr/bin/cdi-uploadserver", "-alsologtostderr"]),
@@ -50,7 +52,8 @@ fn configurations_are_those_that_controllers_count_on() {
         let config: Value = serde_json::from_str(&printed).or_fail("a configuration");
         let config = config.get("config").or_fail("a configuration");
         assert_eq!(config.get("Entrypoint"), Some(&json!(entry_point)));
-        // A number that is not 0: the proxy's Deployment has runAsNonRoot without a user.
+        // The user must be a number other than 0: the proxy's Deployment sets runAsNonRoot without
+        // a user.
         assert_eq!(config.get("User"), Some(&json!("1001")));
         let labels = config.get("Labels").or_fail("labels");
         let label =
@@ -60,7 +63,7 @@ fn configurations_are_those_that_controllers_count_on() {
         let bill = image.archive().with_file_name(format!("{}-{}.cdx.json", image.name(), architecture()));
         let bill = std::fs::read_to_string(&bill).or_fail(bill.display());
         assert!(bill.contains("pkg:cargo/rustls@"), "the bill of materials names what is linked");
-        // What is taken from Debian, as it is or compiled.
+        // Packages that are taken from Debian as binaries or compiled from source.
         let has_nbdkit =
             bill.matches("pkg:deb/debian/nbdkit@").count() == 2 && bill.contains("?arch=source\"");
         assert_eq!(has_nbdkit, image == Image::ImporterVddk);
@@ -74,7 +77,7 @@ fn architecture() -> &'static str {
 }
 
 #[test]
-fn importers_have_what_cdi_runs_in_them_besides() {
+fn importer_images_have_the_other_programs_that_cdi_runs() {
     for image in [Image::Importer, Image::ImporterVddk] {
         assert_has_what_cdi_runs(image);
     }
@@ -104,8 +107,9 @@ fn assert_has_what_cdi_runs(importer: Image) {
 }
 
 #[test]
-fn the_importer_answers_how_cdis_tests_look_at_disks() {
-    // As GNU's du and ls answer, by which those tests were written (tests/utils, `VerifySparse`; import_test.go, upload_test.go).
+fn the_importer_image_supports_the_commands_with_which_cdis_tests_inspect_disks() {
+    // The output must equal that of GNU du and ls, for which those tests were written
+    // (tests/utils, `VerifySparse`; import_test.go, upload_test.go).
     let script = "set -e
         cd /dev/shm && mkdir pvc pvc/lost+found && dd if=/dev/zero of=pvc/disk.img bs=1 count=0 seek=1234567 2>/dev/null && echo 4567890 >pvc/other
         du -s --apparent-size -B 1 /dev/shm/pvc/disk.img | cut -f 1
@@ -124,7 +128,7 @@ fn the_importer_answers_how_cdis_tests_look_at_disks() {
 
 #[test]
 fn the_prep_pod_of_clones_finds_its_shell() {
-    // Contract §4.5, word by word.
+    // Exactly the commands of contract §4.5.
     let ended = run(Image::Cloner, Some(&["/bin/bash"]), &["-c", "echo", "'hello cdi'"]);
     assert_eq!(ended.code, 0, "{}", ended.log);
     let ended = run(Image::Cloner, Some(&["/bin/sh", "-c", "command -v tar du cut blockdev"]), &[]);
@@ -132,11 +136,11 @@ fn the_prep_pod_of_clones_finds_its_shell() {
 }
 
 #[test]
-fn the_upload_proxy_is_the_one_without_a_shell() {
+fn only_the_upload_proxy_image_has_no_shell() {
     for image in Image::ALL {
         for shell in ["/bin/sh", "/bin/bash"] {
             let ended = run(image, Some(&[shell, "-c", "exit 3"]), &[]);
-            // As of a command that is not found.
+            // 127 is the exit code for a command that is not found.
             let code = if image == Image::UploadProxy { 127 } else { 3 };
             assert_eq!(ended.code, code, "{shell} of {}: {}", image.name(), ended.log);
         }
@@ -144,7 +148,7 @@ fn the_upload_proxy_is_the_one_without_a_shell() {
 }
 
 #[test]
-fn a_worker_has_no_rights() {
+fn a_worker_has_no_capabilities_and_a_read_only_root() {
     let script =
         "id -u; grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status; touch /x || echo read-only";
     let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
@@ -163,17 +167,17 @@ fn a_worker_has_no_rights() {
 
 #[test]
 fn a_worker_has_the_limits_of_its_pod() {
-    // Of the control groups of either version, seen from inside.
+    // The limits in control groups of either version, as seen from inside the container.
     let script = "cd /sys/fs/cgroup
         cat memory/memory.limit_in_bytes memory.max 2>/dev/null
         cat cpu/cpu.cfs_quota_us cpu/cpu.cfs_period_us cpu.max 2>/dev/null | tr '\\n' ' '";
     let ended = run(Image::Importer, Some(&["/bin/sh", "-c", script]), &[]);
-    // 600M in whole pages, and 750m of a second's tenth.
+    // 600M rounded down to whole pages, and 750m of a period of 100 ms.
     assert_eq!(ended.log, "599998464\n75000 100000 ", "{}", ended.code);
 }
 
-/// Programs that do nothing: the cloner takes more than its image may have, the proxy needs
-/// libraries.
+/// Writes two dummy programs: the cloner is larger than its image's limit, and the proxy is linked
+/// dynamically.
 fn write_programs(folder: &Path) {
     for (name, bytes, link) in [("cdi-cloner", 25_000_000, "-static"), ("cdi-uploadproxy", 1, "-rdynamic")] {
         let source = folder.join(name).with_extension("c");
@@ -186,7 +190,7 @@ fn write_programs(folder: &Path) {
 }
 
 #[test]
-fn a_build_tells_of_images_above_their_limit_and_of_programs_that_need_libraries() {
+fn a_build_reports_images_above_their_limit_and_dynamically_linked_programs() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let programs = folder.path().join("release");
     std::fs::create_dir(&programs).or_fail("a folder");

@@ -1,4 +1,4 @@
-//! Import pods: every source that a cluster without a hypervisor has, to ext4 and to a device.
+//! Import pods: every source that needs no hypervisor, imported to ext4 and to a device.
 
 use kubelet::controller::{self, Import};
 use kubelet::network::Network;
@@ -19,7 +19,7 @@ use super::scene::{
 
 const COMPLETE: &str = "Import Complete";
 
-/// Imports to a claim of each kind and compares the disk.
+/// Imports to a claim of each kind and compares the disks.
 fn import_to_each(network: &Network, image: &Image, pod: &Import<'_>, files: &[Files]) {
     for claim in claims() {
         let ended = import(network, &claim, pod, files);
@@ -29,7 +29,7 @@ fn import_to_each(network: &Network, image: &Image, pod: &Import<'_>, files: &[F
 }
 
 #[test]
-fn an_image_comes_over_https_with_a_private_authority() {
+fn an_image_is_imported_over_https_with_a_private_authority() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let network = Network::new();
@@ -41,7 +41,7 @@ fn an_image_comes_over_https_with_a_private_authority() {
 }
 
 #[test]
-fn an_image_comes_from_a_registry() {
+fn an_image_is_imported_from_a_registry() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let content = std::fs::read(&image.qcow2).or_fail("the image");
@@ -69,7 +69,7 @@ fn an_image_comes_from_a_registry() {
 }
 
 #[test]
-fn an_image_comes_from_an_object_store() {
+fn an_image_is_imported_from_an_object_store() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let store = Store::start(Kind::S3s);
@@ -88,11 +88,11 @@ fn an_image_comes_from_an_object_store() {
 }
 
 #[test]
-fn a_node_pulls_the_image() {
+fn an_image_pulled_by_the_node_is_imported() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let content = std::fs::read(&image.qcow2).or_fail("the image");
-    // Nothing else is in it: no shell, no library, no user.
+    // The user's image contains nothing else: no shell, no library, no user.
     let tar = oci::tar(&[("disk/fedora 40.qcow2", &content)]);
     let mut container_disk = oci::Image::new(vec![(tar, oci::Compression::None)]);
     container_disk.env.push("KUBEVIRT_IO_X=1");
@@ -127,7 +127,7 @@ fn a_node_pulls_the_image() {
     }
 }
 
-/// The image in podman's storage.
+/// Loads the image into podman's storage and returns its ID.
 fn scratch_image(folder: &std::path::Path, image: &oci::Image) -> String {
     let layout = folder.join("layout");
     oci::write_layout(&layout, std::slice::from_ref(image));
@@ -137,7 +137,7 @@ fn scratch_image(folder: &std::path::Path, image: &oci::Image) -> String {
 }
 
 #[test]
-fn an_archive_becomes_files() {
+fn an_archive_is_unpacked_to_files() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let tar = oci::tar(&[("one.txt", b"1"), ("folder/two.txt", b"2")]);
     std::fs::write(folder.path().join("files.tar"), tar).or_fail("a tar");
@@ -148,7 +148,7 @@ fn an_archive_becomes_files() {
     let import = Import {
         env: &[("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", &url), ("IMPORTER_CONTENTTYPE", "archive")],
         hosts: &[SERVER],
-        // The controller makes one for every archive.
+        // The controller makes a scratch claim for every archive.
         scratch: Some("scratch"),
         ..Import::default()
     };

@@ -1,5 +1,6 @@
-//! The built images as the pods of CDI, one test for each kind of pod: with the controllers' environment, volumes, limits (600 MB,
-//! 750m), user and capabilities; ended and judged as the controllers do.
+//! Runs the built images as CDI's pods, with at least one test for each kind of pod. The pods get
+//! the controllers' environment, volumes, limits (600 MB, 750m), user and capabilities, and their
+//! ends are judged as the controllers do it.
 
 mod blank;
 mod clone;

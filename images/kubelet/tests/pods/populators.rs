@@ -1,4 +1,5 @@
-//! The pods of Forklift's populators: the real Keystone and Glance, and an engine of oVirt over TLS.
+//! The pods of Forklift's populators, with the real Keystone and Glance, and with an engine of
+//! oVirt over TLS.
 
 use std::path::Path;
 
@@ -15,7 +16,7 @@ use testkit::ovirt::{self, Contents, DISK_ID, Engine, Script};
 
 use super::scene::{MIB, SERVER, assert_disk, claims, disk_image, url, with_claim};
 
-/// Fills the claim while the controller looks at the progress, and compares the disk.
+/// Fills the claim while the progress is scraped, and compares the disk.
 #[track_caller]
 fn fill(
     network: &Network,
@@ -38,7 +39,7 @@ fn fill(
 }
 
 #[test]
-fn an_image_of_openstack_comes_onto_files_and_devices() {
+fn an_image_of_openstack_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let cloud = Cloud::get();
@@ -74,7 +75,7 @@ fn an_image_of_openstack_comes_onto_files_and_devices() {
 }
 
 #[test]
-fn a_disk_of_ovirt_comes_onto_files_and_devices() {
+fn a_disk_of_ovirt_is_imported_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let authority = Authority::new().or_fail("an authority");

@@ -1,4 +1,4 @@
-//! Imports by way of a forward proxy, as CDI's configuration names one for the whole cluster.
+//! Imports through a forward proxy, which CDI's configuration can set for the whole cluster.
 
 use std::net::SocketAddr;
 
@@ -19,14 +19,14 @@ use super::scene::{
     CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, http, import, serve, url,
 };
 
-/// User and password in a URL, and in `Proxy-Authorization` (RFC 7617).
+/// User and password, in the form for a URL and in that for `Proxy-Authorization` (RFC 7617).
 const PASSWORD: (&str, &str) = ("joe:hunter2@", "Basic am9lOmh1bnRlcjI=");
 
-/// The word that the proxies of CDI's tests look for, besides the method (contract §1.8, §1.10).
+/// The user agent that the proxies of CDI's tests look for (contract §1.8, §1.10).
 const IMPORTER: &str = "cdi-golang-importer";
 const GO: &str = "Go-http-client/1.1";
 
-/// Servers that pods reach through a proxy and in no other way.
+/// Servers that pods can reach only through a proxy.
 struct Scene {
     network: Network,
     authority: Authority,
@@ -42,7 +42,7 @@ impl Scene {
         }
     }
 
-    /// A proxy that pods can reach, to `server`.
+    /// Starts a proxy in front of `server` that pods can reach.
     fn proxy(&self, server: SocketAddr, tls: bool) -> ForwardProxy {
         let proxy = if tls {
             let config = self.authority.server_config().or_fail("a certificate");
@@ -55,7 +55,8 @@ impl Scene {
         proxy
     }
 
-    /// Imports with these variables, and the authority where CDI puts that of its proxy.
+    /// Imports with these variables. The CA certificate is mounted where CDI puts that of its
+    /// proxy.
     fn import(&self, env: &[(&str, &str)], expected: &str) {
         let pod = Import { env, proxy_certificates: Some("ca"), hosts: &[SERVER], ..Import::default() };
         let claim = Claim::filesystem(CLAIM_BYTES);
@@ -68,7 +69,7 @@ impl Scene {
     }
 }
 
-/// Fails the test unless all that came by way of the proxy is like this.
+/// Fails the test unless all requests through the proxy have this method, user agent and password.
 #[track_caller]
 fn assert_seen(proxy: &ForwardProxy, method: &str, agent: &str, password: Option<&str>) {
     let requests = proxy.requests();
@@ -82,7 +83,7 @@ fn assert_seen(proxy: &ForwardProxy, method: &str, agent: &str, password: Option
 }
 
 #[test]
-fn objects_come_through_a_proxy_with_and_without_a_password() {
+fn objects_are_imported_through_a_proxy_with_and_without_a_password() {
     let scene = Scene::new();
     let folder = scene.folder.path();
     disk_image(folder);
@@ -108,10 +109,10 @@ fn objects_come_through_a_proxy_with_and_without_a_password() {
 }
 
 #[test]
-fn objects_come_over_https_through_a_proxy_that_speaks_tls() {
+fn objects_are_imported_over_https_through_a_tls_proxy() {
     let scene = Scene::new();
     disk_image(scene.folder.path());
-    // Its port is opened for the last import, which goes past the proxy.
+    // This server is opened to pods only for the last import, which bypasses the proxy.
     let unreachable = Network::new();
     let nginx = serve(&unreachable, scene.folder.path(), &scene.authority);
     let url_of_image = url("https", nginx.address(), "image.qcow2");
@@ -130,11 +131,11 @@ fn objects_come_over_https_through_a_proxy_that_speaks_tls() {
     let proxy_url = url("https", proxy.address(), "");
     let variables = [("https_proxy", proxy_url.as_str()), ("no_proxy", "*")];
     scene.import(&[&http(&url_of_image)[..], &variables].concat(), "image.raw");
-    assert!(proxy.requests().is_empty(), "the proxy was asked");
+    assert!(proxy.requests().is_empty(), "the proxy received a request");
 }
 
 #[test]
-fn container_disks_come_through_proxies_of_both_kinds() {
+fn container_disks_are_imported_through_http_and_https_proxies() {
     let scene = Scene::new();
     let image = disk_image(scene.folder.path());
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");

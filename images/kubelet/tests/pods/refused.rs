@@ -1,4 +1,5 @@
-//! Imports that no retry helps: exit 1 with the sentence that users read, and nothing left on the volume.
+//! Imports that no retry can fix: exit code 1 with the message that users read, and nothing left
+//! on the volume.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;
@@ -10,11 +11,11 @@ use testkit::tools;
 
 use super::scene::{CLAIM_BYTES, MIB, SERVER, http, import, serve_plainly, url};
 
-/// The answer of a server for a folder: upstream's test 3996 imports that.
+/// A server's response for a folder, which upstream's test 3996 tries to import.
 const LISTING: &str =
     r#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
-/// Imports `url` to a claim of `bytes`, on which nothing is left.
+/// Imports `url` to a claim of `bytes`. Fails the test unless nothing is left on it.
 fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Terminated {
     let claim = Claim::filesystem(bytes);
     let pod = Import { env: &[&http(url), env].concat(), hosts: &[SERVER], ..Import::default() };
@@ -24,10 +25,10 @@ fn refused(network: &Network, bytes: u64, url: &str, env: &[(&str, &str)]) -> Te
 }
 
 #[test]
-fn images_too_large_for_the_volume_are_told_so() {
+fn images_larger_than_the_volume_are_refused_with_that_reason() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name);
-    // One is large for a reader of its header, the other one in itself.
+    // The first image is too large by the size in its header, the second one by its data.
     std::fs::write(path("virtual"), disk::content(1, MIB)).or_fail("a disk");
     tools::run("truncate", ["--size=12M".as_ref(), path("virtual").as_os_str()]);
     std::fs::write(path("physical"), disk::content(1, 12 * MIB)).or_fail("a disk");
@@ -44,14 +45,15 @@ fn images_too_large_for_the_volume_are_told_so() {
     for name in ["virtual.raw.xz", "virtual.qcow2", "physical.raw.xz", "physical.qcow2"] {
         let ended = refused(&network, 8 * MIB, &url("http", nginx.address(), name), &[]);
         assert_eq!(ended.code, 1, "{name}: {}", ended.log);
-        // The controllers look for these words and tell the user that the volume is too small.
+        // CDI's controllers look for these words and then tell the user that the volume is too
+        // small.
         let words = "is larger than the reported available storage";
         assert!(ended.message.contains(words), "{name}: {}", ended.message);
     }
 }
 
 #[test]
-fn a_listing_is_no_image() {
+fn a_directory_listing_is_refused() {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("index.json"), LISTING).or_fail("a listing");
     let network = Network::new();
@@ -66,7 +68,7 @@ fn a_listing_is_no_image() {
 }
 
 #[test]
-fn a_name_that_does_not_resolve_is_told_so() {
+fn a_host_name_that_does_not_resolve_is_reported() {
     let network = Network::new();
     let ended = refused(&network, CLAIM_BYTES, "http://nobody.invalid/disk.img", &[]);
     assert_eq!(ended.code, 1, "{}", ended.log);
@@ -77,7 +79,7 @@ fn a_name_that_does_not_resolve_is_told_so() {
 }
 
 #[test]
-fn a_wrong_checksum_is_never_tried_again() {
+fn an_import_with_a_wrong_checksum_is_not_retried() {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("disk.img"), disk::content(3, MIB)).or_fail("the disk");
     let network = Network::new();
@@ -91,11 +93,12 @@ fn a_wrong_checksum_is_never_tried_again() {
 }
 
 #[test]
-fn the_answer_of_a_mesh_whose_server_is_not_up_is_told() {
+fn the_response_of_a_service_mesh_without_its_server_is_reported() {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::write(folder.path().join("disk.raw"), disk::content(1, MIB)).or_fail("a disk");
     let network = Network::new();
-    // A proxy in front of a server that refuses connections: what a sidecar answers to a pod that is faster than the mesh.
+    // A proxy in front of a server that refuses connections, like a sidecar when a pod starts
+    // before the service mesh is ready.
     let mesh = serve_plainly(&network, folder.path(), "location / { proxy_pass http://127.0.0.1:1; }");
     let url = url("http", mesh.address(), "disk.raw");
     let ended = refused(&network, CLAIM_BYTES, &url, &[]);

@@ -1,4 +1,4 @@
-//! Containers that end badly, and are started again on the same volumes.
+//! Containers that fail and are restarted on the same volumes.
 
 use kubelet::controller::{self, Import};
 use kubelet::network::Network;
@@ -12,7 +12,7 @@ use testkit::nginx::Nginx;
 use super::scene::{CLAIM_BYTES, Certificates, MIB, SERVER, assert_disk, assert_succeeded, with_claim};
 
 #[test]
-fn an_import_fails_with_a_sentence_until_the_image_is_there() {
+fn an_import_fails_with_a_message_until_the_image_exists() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let network = Network::new();
     let nginx = Nginx::start(folder.path(), false, "root .;");
@@ -39,7 +39,7 @@ fn an_import_fails_with_a_sentence_until_the_image_is_there() {
 }
 
 #[test]
-fn a_killed_upload_pod_leaves_nothing_and_serves_again() {
+fn an_upload_succeeds_after_the_upload_pod_was_killed() {
     let network = Network::new();
     let certificates = Certificates::new("cdi-upload-disk", "client");
     let claim = Claim::filesystem(CLAIM_BYTES);
@@ -48,11 +48,11 @@ fn a_killed_upload_pod_leaves_nothing_and_serves_again() {
     let pod = controller::upload_server(&claim, "certificates", "client", &[]);
     let mut running = pod::start(&network, &pod, &objects);
     running.wait_until_ready();
-    // As CDI's tests do it: the first process of the container, by the shell in the image.
+    // As CDI's tests do it: the image's shell kills the first process of the container.
     let (code, printed) = running.exec("cdi-upload-server", &["/bin/sh", "-c", "kill 1"]);
     assert_eq!(code, 0, "{printed}");
     let ended = running.wait("cdi-upload-server");
-    // Not 0: then the container would not be started again.
+    // With exit code 0 the container would not be restarted.
     assert_ne!(ended.code, 0, "{}", ended.log);
 
     let folder = tempfile::tempdir().or_fail("a folder");

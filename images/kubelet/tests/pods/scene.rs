@@ -1,4 +1,4 @@
-//! The surroundings of the pods.
+//! What the pods of several tests need: servers, claims, images and certificates.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -19,35 +19,35 @@ use testkit::nginx::Nginx;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Bytes of a claim: enough for the disk of [`disk_image`] and the filesystem around it.
+/// Size of a claim: enough for the disk of [`disk_image`] and the file system around it.
 pub(crate) const CLAIM_BYTES: u64 = 64 * MIB;
 
-/// Under this name the servers of this machine are known to pods.
+/// The name and address of this machine's servers for pods.
 pub(crate) const SERVER: (&str, std::net::Ipv4Addr) = (testkit::certs::PROXIED_NAME, NODE);
 
-/// A claim of each kind.
+/// Makes a claim of each kind.
 pub(crate) fn claims() -> [Claim; 2] {
     [Claim::filesystem(CLAIM_BYTES), Claim::block(CLAIM_BYTES)]
 }
 
-/// A claim of each kind, for a disk that is allocated as it comes and for one that is allocated before.
+/// Makes a claim of each kind, once without and once with preallocation.
 pub(crate) fn claims_and_preallocation() -> impl Iterator<Item = (Claim, bool)> {
     let with = |preallocate| claims().map(|claim| (claim, preallocate));
     [false, true].into_iter().flat_map(with)
 }
 
-/// Objects of a namespace with the claim `claim`.
+/// The objects of a namespace that contains only the claim `claim`.
 pub(crate) fn with_claim(claim: &Claim) -> Objects<'_> {
     Objects { claims: [(CLAIM, claim)].into(), files: Default::default() }
 }
 
-/// A compressed qcow2 of 24 MiB, and the raw disk that it must become.
+/// Makes a compressed qcow2 image of 24 MiB, and its disk as a raw file.
 pub(crate) fn disk_image(folder: &Path) -> Image {
     let spec = Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) };
     spec.build(folder, "image")
 }
 
-/// A Secret or ConfigMap: its name, and its files with their content.
+/// A Secret or ConfigMap: its name, and the names and contents of its files.
 pub(crate) type Files = (&'static str, Vec<(&'static str, String)>);
 
 /// Runs an import pod on `claim` to its end.
@@ -56,24 +56,25 @@ pub(crate) fn import(network: &Network, claim: &Claim, import: &Import<'_>, file
     pod::start(network, &controller::importer(claim, import), &objects).wait("importer")
 }
 
-/// The environment of an import of `url`.
+/// The environment for importing `url`.
 pub(crate) fn http(url: &str) -> [(&'static str, &str); 2] {
     [("IMPORTER_SOURCE", "http"), ("IMPORTER_ENDPOINT", url)]
 }
 
-/// `SCHEME://SERVER:PORT/PATH`, as pods find it.
+/// The URL `SCHEME://SERVER:PORT/PATH` for pods.
 pub(crate) fn url(scheme: &str, server: SocketAddr, path: &str) -> String {
     format!("{scheme}://{}:{}/{path}", SERVER.0, server.port())
 }
 
-/// nginx without TLS, with these directives, that pods can reach.
+/// Starts nginx without TLS, with these directives, for pods to reach.
 pub(crate) fn serve_plainly(network: &Network, folder: &Path, directives: &str) -> Nginx {
     let nginx = Nginx::start(folder, false, directives);
     network.open(nginx.address());
     nginx
 }
 
-/// nginx that serves `folder` with TLS of `authority`, and pods can reach.
+/// Starts nginx that serves `folder` over TLS with a certificate of `authority`, for pods to
+/// reach.
 pub(crate) fn serve(network: &Network, folder: &Path, authority: &Authority) -> Nginx {
     let (certificate, key) = authority.leaf_pem().or_fail("a certificate");
     std::fs::write(folder.join("server.crt"), certificate).or_fail("a certificate");
@@ -83,7 +84,8 @@ pub(crate) fn serve(network: &Network, folder: &Path, authority: &Authority) -> 
     nginx
 }
 
-/// Fails the test unless the claim holds this disk, with the mode and group that CDI expects of a file.
+/// Fails the test unless the claim contains this disk; a file must have the mode and group that
+/// CDI expects.
 #[track_caller]
 pub(crate) fn assert_disk(claim: &Claim, expected: &Path, bytes: u64) {
     disk::assert_same(&claim.disk(), expected, bytes, "the disk of the claim");
@@ -94,25 +96,25 @@ pub(crate) fn assert_disk(claim: &Claim, expected: &Path, bytes: u64) {
     }
 }
 
-/// Fails the test unless a container ended with success, without any of what runs against its limits.
+/// Fails the test unless the container ended with success and was not killed for lack of memory.
 #[track_caller]
 pub(crate) fn assert_succeeded(verdict: &Verdict, ended: &Terminated, message: &str) {
     assert_eq!(*verdict, Verdict::success(message), "{}", ended.log);
     assert!(!ended.out_of_memory, "{}", ended.log);
 }
 
-/// The conclusion of a controller from a success with this message, preallocated or not.
+/// The judgement of a controller on a success with this message.
 pub(crate) fn success(message: &str, preallocated: bool) -> Verdict {
     Verdict::Succeeded { message: message.to_owned(), preallocated, labels: Vec::new() }
 }
 
-/// Bytes that the disk of a claim takes on its filesystem.
+/// Bytes that the disk of a claim occupies on its file system.
 pub(crate) fn allocated_bytes(claim: &Claim) -> u64 {
-    // In units of 512 bytes, whatever the blocks of the filesystem (inode(7)).
     disk::allocated_bytes(&claim.disk())
 }
 
-/// Fails the test unless a file has all of its bytes allocated exactly if it was preallocated. Devices have no holes.
+/// Fails the test unless a file is fully allocated exactly if it was preallocated. Devices are not
+/// checked, since they have no holes.
 #[track_caller]
 pub(crate) fn assert_allocation(claim: &Claim, is_preallocated: bool) {
     if !claim.is_block() {
@@ -121,7 +123,7 @@ pub(crate) fn assert_allocation(claim: &Claim, is_preallocated: bool) {
     }
 }
 
-/// Certificates of upload servers and their clients.
+/// Certificates of an upload server and its client.
 pub(crate) struct Certificates {
     pub(crate) authority: Authority,
     server: Identity,
@@ -129,7 +131,8 @@ pub(crate) struct Certificates {
 }
 
 impl Certificates {
-    /// For a server behind the Service `service`, and a client of this name.
+    /// Makes certificates for a server behind the Service `service` and for a client named
+    /// `client`.
     pub(crate) fn new(service: &str, client: &str) -> Self {
         let authority = Authority::new().or_fail("an authority");
         Self {
@@ -148,17 +151,17 @@ impl Certificates {
         ]
     }
 
-    /// The Secret that a clone source has its certificate from.
+    /// The Secret with the certificate of a clone source.
     pub(crate) fn client_secret(&self) -> Vec<(&'static str, String)> {
         vec![("tls.crt", self.client.certificate_pem.clone()), ("tls.key", self.client.key_pem())]
     }
 
-    /// A request to an upload pod, as the upload proxy makes it.
+    /// Posts `body` to an upload pod as the upload proxy does.
     pub(crate) fn send(&self, network: &Network, pod: &RunningPod<'_>, path: &str, body: &[u8]) -> Response {
         self.exchange(network, pod, Request::post(path), body)
     }
 
-    /// The same with other headers than those that every request has.
+    /// Like [`send`](Self::send), with another request that may have more headers.
     pub(crate) fn exchange(
         &self,
         network: &Network,
@@ -170,7 +173,8 @@ impl Certificates {
         let config = self.authority.client_config_for(&offer).or_fail("a client");
         let address = (pod.address(), kubelet::scrape::PORT).into();
         let tcp = network.connect(address).or_fail("the upload pod");
-        // By its address, for which it has no certificate in a cluster; ours are for loopback.
+        // TLS verifies a loopback address, because the certificate is not valid for the pod's
+        // address.
         let mut connection =
             Connection::over(tcp, [127, 0, 0, 1].into(), &Arc::clone(&config)).or_fail("TLS");
         let request = request.length(body.len());

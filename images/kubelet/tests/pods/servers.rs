@@ -1,4 +1,4 @@
-//! Servers that are slow, forget an object, or leave out parts of HTTP.
+//! Servers that are slow, lose an object, or lack parts of HTTP.
 
 use kubelet::controller::{self, Import, OWNER};
 use kubelet::network::Network;
@@ -21,17 +21,17 @@ use super::scene::{
 
 const COMPLETE: &str = "Import Complete";
 
-/// The metric of importers (contract §0.7).
+/// The progress metric of importers (contract §0.7).
 const METRIC: &str = "kubevirt_cdi_import_progress_total";
 
 #[test]
-fn progress_is_scraped_while_an_image_comes() {
+fn an_import_reports_progress_to_scrapes() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let spec = Spec { virtual_size: 12 * MIB, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
     let gzip = tools::filter("gzip", ["-c", "-1"], &qcow2);
-    // As slow for the packed one as for the others.
+    // The rate is low enough that even the compressed image takes three seconds.
     let rate = gzip.len() / 3;
     std::fs::write(folder.path().join("image.qcow2.gz"), gzip).or_fail("the image");
     let network = Network::new();
@@ -119,7 +119,7 @@ fn servers_need_neither_head_requests_nor_ranges() {
 }
 
 #[test]
-fn a_container_disk_may_be_exactly_as_large_as_wanted() {
+fn a_container_disk_may_have_exactly_the_requested_size() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");

@@ -1,4 +1,4 @@
-//! Pods that run the importer image's other programs.
+//! Pods that run the other programs of the importer image.
 
 use kubelet::controller;
 use kubelet::network::Network;
@@ -29,12 +29,12 @@ fn the_size_of_a_disk_is_detected() {
     std::fs::remove_file(claim.disk()).or_fail("a disk");
     let ended =
         pod::start(&network, &controller::size_detection(&claim), &with_claim(&claim)).wait("size-detection");
-    // Appendix B: an invalid path.
+    // The exit code for an invalid path (Appendix B).
     assert_eq!(ended.code, 3, "{}", ended.log);
 }
 
 #[test]
-fn a_poller_notes_what_a_registry_has() {
+fn a_poller_records_the_digest_of_an_image_in_a_registry() {
     let cluster = Cluster::start();
     cluster.install_data_import_crons();
     cluster.create_data_import_cron("default", "news", None);

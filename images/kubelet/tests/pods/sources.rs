@@ -1,4 +1,4 @@
-//! The sources of CDI's tests, in what they have in common: onto files and devices, with and without preallocation.
+//! The sources of CDI's tests, imported to files and to devices, with and without preallocation.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;
@@ -13,7 +13,7 @@ use super::scene::{
     CLAIM_BYTES, MIB, SERVER, assert_allocation, assert_disk, disk_image, import, serve_plainly, success, url,
 };
 
-/// Every kind of object, and the disks that they must become.
+/// Servers with every kind of object, and the disks that these must become.
 struct Sources {
     network: Network,
     folder: tempfile::TempDir,
@@ -50,7 +50,8 @@ impl Sources {
         }
     }
 
-    /// Imports `source`, an address without its beginning, and compares every byte with that of the file `expected`.
+    /// Imports the object `name` from the server of this kind, and compares every byte with the
+    /// file `expected`.
     fn import(&self, claim: &Claim, source: (&str, &str), expected: &str, preallocate: bool) {
         let (kind, name) = source;
         let server = if kind == "http" { &self.http } else { &self.docker };
@@ -78,20 +79,20 @@ impl Sources {
         assert_allocation(claim, preallocate);
     }
 
-    /// With preallocation, onto a file and a device.
+    /// Imports to a file and to a device, with preallocation.
     fn import_preallocated(&self, source: (&str, &str), expected: &str) {
         self.import(&Claim::filesystem(CLAIM_BYTES), source, expected, true);
         self.import(&Claim::block(CLAIM_BYTES), source, expected, true);
     }
 
-    /// Without, onto a device: files without are looked at everywhere else.
+    /// Imports to a device without preallocation. Other tests cover files without preallocation.
     fn import_to_device(&self, source: (&str, &str), expected: &str) {
         self.import(&Claim::block(CLAIM_BYTES), source, expected, false);
     }
 }
 
 #[test]
-fn every_kind_of_object_comes_over_http_onto_files_and_devices() {
+fn every_kind_of_object_is_imported_over_http_to_files_and_devices() {
     let sources = Sources::new();
     sources.import_preallocated(("http", "image.qcow2"), "image.raw");
     sources.import_to_device(("http", "image.qcow2"), "image.raw");
@@ -101,14 +102,14 @@ fn every_kind_of_object_comes_over_http_onto_files_and_devices() {
 }
 
 #[test]
-fn a_container_disk_comes_onto_files_and_devices() {
+fn a_container_disk_is_imported_to_files_and_devices() {
     let sources = Sources::new();
     sources.import_preallocated(("registry", "qcow2:1"), "image.raw");
     sources.import_to_device(("registry", "qcow2:1"), "image.raw");
 }
 
 #[test]
-fn a_tar_that_is_a_disk_stays_a_tar() {
+fn a_tar_imported_as_a_disk_is_not_unpacked() {
     let sources = Sources::new();
     for source in [("http", "disk.tar"), ("registry", "tar:1")] {
         sources.import_preallocated(source, "disk.tar");

@@ -1,4 +1,5 @@
-//! The certificates that an import pod trusts: those that CDI mounts, under whichever name, and no others.
+//! The certificates that an import pod trusts: those that CDI mounts, under any file name, and no
+//! others.
 
 use kubelet::controller::Import;
 use kubelet::network::Network;
@@ -10,7 +11,7 @@ use testkit::oci;
 
 use super::scene::{CLAIM_BYTES, SERVER, assert_disk, assert_succeeded, disk_image, import, serve, url};
 
-/// The places where a certificate may be mounted.
+/// Where a certificate is mounted.
 #[derive(Debug, Clone, Copy)]
 enum Mount {
     Certs,
@@ -18,7 +19,7 @@ enum Mount {
 }
 
 #[test]
-fn servers_are_known_by_their_authority_wherever_it_is_mounted() {
+fn servers_are_trusted_through_their_authority_wherever_it_is_mounted() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let network = Network::new();

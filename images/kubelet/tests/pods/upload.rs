@@ -20,7 +20,7 @@ pub(crate) const SERVICE: &str = "cdi-upload-disk";
 const CLIENT: &str = "client.upload-server.cdi.kubevirt.io";
 const COMPLETE: &str = "Upload Complete";
 
-/// An upload pod that gets ready, and a client that may send to it.
+/// A network for an upload pod, and the certificates of its server and client.
 struct Upload {
     network: Network,
     certificates: Certificates,
@@ -31,12 +31,12 @@ impl Upload {
         Self::of(CLIENT)
     }
 
-    /// The sender is called `client`; the pod listens to [`CLIENT`].
+    /// The client's certificate is for the name `client`, while the pod accepts only [`CLIENT`].
     fn of(client: &str) -> Self {
         Self { network: Network::new(), certificates: Certificates::new(SERVICE, client) }
     }
 
-    /// The pod, ready.
+    /// Starts a pod and waits until it is ready.
     fn start(&self, claim: &Claim, env: &[(&str, &str)]) -> RunningPod<'_> {
         let objects =
             Objects { files: [(SERVICE, self.certificates.server_secret())].into(), ..with_claim(claim) };
@@ -46,7 +46,8 @@ impl Upload {
         running
     }
 
-    /// Sends `content` to `path` of a pod with these variables: as a form, if the path is that of one.
+    /// Sends `content` to `path` of a pod with these variables, as a form if the path is one for
+    /// forms.
     fn send(&self, claim: &Claim, env: &[(&str, &str)], path: &str, content: &[u8]) -> Terminated {
         let mut running = self.start(claim, env);
         let request = Request::post(path);
@@ -77,7 +78,8 @@ fn an_image_is_uploaded() {
             assert_succeeded(&ended.upload(), &ended, COMPLETE);
             assert_disk(&claim, &image.raw, image.virtual_size);
             if !claim.is_block() {
-                // Holes stay holes. Upstream's tests allow for a MiB of what the filesystem needs besides.
+                // Holes are kept. Like upstream's tests, this allows 1 MiB for the file system's
+                // own data.
                 let data = disk::data_bytes(&image.raw);
                 assert!(data + MIB < image.virtual_size, "there are no holes to look at");
                 assert!(allocated_bytes(&claim) < data + MIB, "{}", allocated_bytes(&claim));
@@ -104,7 +106,7 @@ fn uploads_by_every_path_are_preallocated() {
 }
 
 #[test]
-fn a_qcow2_may_be_exactly_as_large_as_wanted() {
+fn a_qcow2_may_have_exactly_the_requested_size() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = disk_image(folder.path());
     let content = std::fs::read(&image.qcow2).or_fail("the image");
@@ -119,7 +121,7 @@ fn a_qcow2_may_be_exactly_as_large_as_wanted() {
 }
 
 #[test]
-fn files_are_uploaded() {
+fn an_archive_of_files_is_uploaded() {
     let tar = oci::tar(&[("one.txt", b"1"), ("folder/two.txt", b"2")]);
     let claim = Claim::filesystem(CLAIM_BYTES);
     let ended = Upload::new().send(&claim, &[], "/v1beta1/upload-archive", &tar);
@@ -128,7 +130,7 @@ fn files_are_uploaded() {
 }
 
 #[test]
-fn nobody_else_may_upload_and_what_is_too_large_is_refused() {
+fn strangers_and_disks_that_are_too_large_are_refused() {
     let claim = Claim::filesystem(CLAIM_BYTES);
     for (client, content, status, sentence) in [
         ("somebody.else", vec![1], 401, ""),

@@ -1,5 +1,5 @@
-//! Import pods of VMware disks: the image with nbdkit, a side-car that brings a stand-in for VMware's library, and vSphere's simulator,
-//! or a scripted vSphere where changes are tracked.
+//! Import pods for VMware disks: the importer's image with nbdkit, a side-car with a replacement
+//! for VMware's library, and vSphere's simulator, or a scripted vSphere for tracked changes.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -24,14 +24,14 @@ use super::scene::{
     success, with_claim,
 };
 
-/// Options of the library that CDI's tests look for in the log.
+/// Options of VMware's library that CDI's tests look for in the log.
 const OPTIONS: [&str; 2] =
     ["VixDiskLib.nfcAio.Session.BufSizeIn64KB=16", "vixDiskLib.nfcAio.Session.BufCount=4"];
 
-/// The folder of the library, in a side-car image and below `/opt`.
+/// The folder of the library in a side-car image, and below `/opt`.
 const LIBRARY: &str = "vmware-vix-disklib-distrib/lib64";
 
-/// A network, and a user's image with what reads disks of VMware.
+/// A network, and a user's image with everything needed to read VMware disks.
 struct Scene {
     network: Network,
     folder: tempfile::TempDir,
@@ -40,7 +40,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// The plugin that stands in for the library finds these files of the folder in `/opt/testing`, and has these options.
+    /// Makes a side-car with a replacement plugin that has these options. The plugin finds these
+    /// files of `folder` in `/opt/testing`.
     fn new(folder: tempfile::TempDir, disks: &[&str], options: String) -> Self {
         bring_library(folder.path(), "");
         let brought = folder.path().join("opt/testing");
@@ -50,12 +51,12 @@ impl Scene {
         Self::of(folder, Some(options))
     }
 
-    /// The side-car brings what is in `opt` of the folder.
+    /// Makes a side-car from the files in `folder/opt`.
     fn of(folder: tempfile::TempDir, options: Option<String>) -> Self {
         Self { network: Network::new(), side_car: side_car(folder.path()), folder, options }
     }
 
-    /// VMware's simulator, and every machine's disk is that of `disk_image`.
+    /// Starts VMware's simulator, in which every machine has the disk of `disk_image`.
     fn with_simulator() -> (Self, Vsphere) {
         let folder = tempfile::tempdir().or_fail("a folder");
         disk_image(folder.path());
@@ -66,7 +67,7 @@ impl Scene {
         (scene, vsphere)
     }
 
-    /// Imports a disk of the vSphere at `url` as `import` has it.
+    /// Imports a disk from the vSphere at `url` with the settings of `import`.
     fn import(
         &self,
         url: &str,
@@ -93,7 +94,7 @@ impl Scene {
         pod::start(&self.network, &pod, &objects).wait("importer")
     }
 
-    /// Fails the test unless the claim holds the disk `expected` of the folder.
+    /// Fails the test unless the claim contains the disk `expected`, a file in the scene's folder.
     #[track_caller]
     fn assert_imported(&self, claim: &Claim, ended: &Terminated, expected: &str, preallocated: bool) {
         assert_eq!(ended.import(), success("Import Complete", preallocated), "{}", ended.log);
@@ -109,12 +110,13 @@ fn address(url: &str) -> SocketAddr {
     address.parse().or_fail(address)
 }
 
-/// The variables that name the disk of a machine.
+/// The variables that select the disk of a machine.
 fn disk_of(machine: &Machine) -> [(&str, &str); 2] {
     [("IMPORTER_UUID", &machine.uuid), ("IMPORTER_BACKING_FILE", &machine.disk)]
 }
 
-/// A user's image that has `opt` of this folder, and copies it to where the importer looks for it.
+/// Builds a user's image that contains `opt` of this folder and copies it to where the importer
+/// looks for it.
 fn side_car(folder: &Path) -> String {
     let base = Image::ImporterVddk.id();
     let lines = format!(
@@ -135,7 +137,7 @@ fn with_read_only_root(container: &mut Container) {
 }
 
 #[test]
-fn a_vmware_disk_comes_onto_files_and_devices() {
+fn a_vmware_disk_is_imported_to_files_and_devices() {
     let (scene, vsphere) = Scene::with_simulator();
     let disk = disk_of(&vsphere.machines()[0]);
     for (claim, preallocate) in claims_and_preallocation() {
@@ -158,13 +160,13 @@ fn a_vmware_disk_comes_onto_files_and_devices() {
 }
 
 #[test]
-fn a_vmware_server_is_verified_with_the_certificates_that_are_given() {
+fn a_vmware_server_is_verified_with_the_given_certificates() {
     let (scene, vsphere) = Scene::with_simulator();
     let disk = disk_of(&vsphere.machines()[0]);
     let claim = Claim::filesystem(CLAIM_BYTES);
     let authority = Authority::new().or_fail("an authority");
     let import = Import {
-        // As CDI's tests have it, of no certificate.
+        // The thumbprint in CDI's tests, which matches no certificate.
         env: &[&disk[..], &[("IMPORTER_THUMBPRINT", "testprint")]].concat(),
         certificates: Some("ca"),
         ..Import::default()
@@ -178,16 +180,16 @@ fn a_vmware_server_is_verified_with_the_certificates_that_are_given() {
     assert!(message.contains(connect), "{message}");
     assert!(message.contains("certificate"), "{message}");
 
-    // Without any, and with nothing to write to but what every container has.
+    // Without a CA certificate, and with only the writable places that every container has.
     let import = Import { certificates: None, ..import };
     let ended = scene.import(vsphere.url(), &claim, &import, &[], with_read_only_root);
     scene.assert_imported(&claim, &ended, "image.raw", false);
     assert!(ended.log.contains("the vSphere server is not verified"), "{}", ended.log);
 }
 
-/// CDI's own tests, whose side-car has no library, and whose vSphere is VMware's simulator.
+/// Like CDI's own tests, whose side-car has no library and whose vSphere is VMware's simulator.
 #[test]
-fn the_test_image_of_cdi_is_enough_for_whole_disks_and_for_stages() {
+fn the_test_image_of_cdi_works_for_whole_disks_and_for_stages() {
     let folder = tempfile::tempdir().or_fail("a folder");
     disk_image(folder.path());
     bring_test_image(folder.path(), &folder.path().join("image.raw"));
@@ -197,7 +199,7 @@ fn the_test_image_of_cdi_is_enough_for_whole_disks_and_for_stages() {
     let disk = disk_of(&vsphere.machines()[0]);
     for claim in claims() {
         for (current, previous) in [("", ""), ("first", ""), ("second", "first")] {
-            // Its plugin takes either options for the library or a snapshot.
+            // The plugin of that image accepts either library options or a snapshot.
             scene.options = current.is_empty().then(|| OPTIONS.join("\n"));
             let particulars = [
                 ("IMPORTER_THUMBPRINT", "testprint"),
@@ -215,7 +217,8 @@ fn the_test_image_of_cdi_is_enough_for_whole_disks_and_for_stages() {
     }
 }
 
-/// Writes the states of a guest's disk into `folder`: data, some of which is overwritten, and then zeroed.
+/// Writes three states of a guest's disk to `folder`: data, then a part of it overwritten, then a
+/// part of it zeroed.
 fn write_states(folder: &Path) -> [&'static str; 3] {
     let names = ["first.raw", "second.raw", "third.raw"];
     let mut disk = disk::sparse_content(1, 24 * MIB, 4);
@@ -233,7 +236,7 @@ fn write_states(folder: &Path) -> [&'static str; 3] {
 }
 
 #[test]
-fn a_vmware_disk_comes_in_stages_onto_files_and_devices() {
+fn a_vmware_disk_is_imported_in_stages_to_files_and_devices() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let names = write_states(folder.path());
     let vsphere = Tracked::start();
@@ -243,7 +246,7 @@ fn a_vmware_disk_comes_in_stages_onto_files_and_devices() {
     let scene = Scene::new(folder, &names, options.collect());
     scene.network.open(address(&vsphere.url()));
     for claim in claims() {
-        // A stage names the one before by its snapshot, or by its change id.
+        // A stage names the previous one by its snapshot or by its change ID.
         for (number, previous) in [(0, ""), (1, &states[0].object), (2, &states[1].change_id)] {
             let import = Import {
                 env: &[
@@ -261,9 +264,9 @@ fn a_vmware_disk_comes_in_stages_onto_files_and_devices() {
     }
 }
 
-/// A library that links what VMware's does, and does nothing.
+/// Builds a library that is linked like VMware's and does nothing.
 fn build_library(path: &Path) {
-    // Symbols that nbdkit's plugin looks up.
+    // The symbols that nbdkit's plugin looks up.
     let functions = [
         "InitEx",
         "Exit",
@@ -302,7 +305,7 @@ fn build_library(path: &Path) {
 }
 
 #[test]
-fn nbdkits_own_plugin_loads_the_library_that_the_side_car_brings() {
+fn nbdkits_vddk_plugin_loads_the_library_of_the_side_car() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let library = folder.path().join("opt").join(LIBRARY);
     fs::create_dir_all(&library).or_fail("a folder");
@@ -330,7 +333,8 @@ fn nbdkits_own_plugin_loads_the_library_that_the_side_car_brings() {
     for line in [
         "vddk_library_version=7".to_owned(),
         format!("vddk_dll=/opt/{LIBRARY}/libvixDiskLib.so.7"),
-        // Found by what it starts anew with, as VMware's needs it for its own libraries.
+        // VMware's library needs LD_LIBRARY_PATH for its own libraries, so nbdkit restarts itself
+        // with it.
         format!("re-executing with updated LD_LIBRARY_PATH=/opt/{LIBRARY}"),
     ] {
         assert!(ended.log.contains(&line), "{line}: {}", ended.log);
