@@ -1,16 +1,21 @@
 #!/usr/bin/env bash
-# Builds the container images as OCI archives, with a bill of materials each, and prints their digests and sizes.
+# Builds the container images as OCI archives with a bill of materials each, and prints their
+# digests and sizes.
 #
-#   images/build.sh [OPTION…] [IMAGE…]       IMAGE: importer uploadserver uploadproxy cloner importer-vddk; all without one
+#   images/build.sh [OPTION…] [IMAGE…]
 #
-#   --profile NAME     of cargo: dist by default, whose programs fit into the images; dev is quick to compile
-#   --programs FOLDER  takes programs from there that are linked statically, as CI does with those that its tests have run
-#   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or s390x-unknown-linux-gnu; this machine's by default
+# IMAGE is importer, uploadserver, uploadproxy, cloner or importer-vddk; without one, all are built.
+#
+#   --profile NAME     cargo's profile: dist (default) makes small programs, dev compiles fast
+#   --programs FOLDER  use these statically linked programs, as CI does with those it has tested
+#   --target TRIPLE    x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu or
+#                      s390x-unknown-linux-gnu; this machine's by default
 #   --output FOLDER    target/images by default
 #
-# Writes cdi-IMAGE-ARCH.oci.tar (for podman, skopeo, ctr) and cdi-IMAGE-ARCH.cdx.json (CycloneDX). The same sources, toolchain
-# and Debian packages give the same bytes. Needs cargo; on Debian it installs buildah and a linker with apt-get (as root, or with
-# sudo) if they are missing. Building itself needs no root.
+# Writes cdi-IMAGE-ARCH.oci.tar (for podman, skopeo, ctr) and cdi-IMAGE-ARCH.cdx.json (CycloneDX).
+# The same sources, toolchain and Debian packages give the same bytes. Needs cargo. On Debian,
+# missing tools (buildah, a linker) are installed with apt-get, as root or with sudo; building
+# needs no root.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . ci/steps.sh
@@ -41,14 +46,15 @@ while [ $# != 0 ]; do
 done
 . images/compile.sh
 work=$PWD/target/images/stage/$architecture
-# VMware's library exists for one architecture, and nbdkit's plugin for it is compiled for this machine.
+# VMware's library exists only for amd64, and nbdkit's plugin for it is not cross-compiled.
 if [ "$architecture$cross" != amd64 ]; then
     [[ " ${chosen[*]} " != *' importer-vddk '* ]] || complain 'importer-vddk can only be built on and for amd64'
     unset 'all[-1]'
 fi
 [ ${#chosen[@]} != 0 ] || chosen=("${all[@]}")
 
-# contents IMAGE: the lines of its `contents`, and of the one that it is like.
+# contents IMAGE: prints the image's `contents`, with `like` lines replaced by the contents of that
+# image.
 contents() {
     local kind words
     while read -r kind words; do
@@ -56,14 +62,14 @@ contents() {
     done <"images/$1/contents"
 }
 
-# The programs of the chosen images.
+# Compiles the programs of the chosen images.
 compile_chosen() {
     local wanted
     mapfile -t wanted < <(for image in "${chosen[@]}"; do contents "$image"; done | sed -n 's/^program //p' | sort --unique)
     compile "$profile" "${wanted[@]}"
 }
 
-# The packages that the images take files from.
+# Downloads and unpacks the Debian packages from which images take files.
 unpack_packages() {
     local name
     download "$work/deb" busybox-static bash-static ca-certificates
@@ -71,20 +77,22 @@ unpack_packages() {
     for name in "$work"/deb/*.deb; do dpkg-deb --extract "$name" "$work/debian"; done
 }
 
-# in_debian NAME: a program of the unpacked packages. Newer ones have moved theirs from /bin to /usr/bin.
+# in_debian NAME: finds a program in the unpacked packages: in /bin or, in newer packages, in
+# /usr/bin.
 in_debian() { find "$work/debian" -path "*/bin/$1" -type f; }
 
-# add_package NAME: the licence of a package that an image takes a file from.
+# add_package NAME: adds the licence of a package from which the image takes a file.
 add_package() {
     install -D -m 644 "$work/debian/usr/share/doc/$1/copyright" "$root/usr/share/doc/$1/copyright"
     echo "$1" >>"$root.packages"
 }
 
-# The file system of an image, from its `contents`; sets `packages` to those of the workspace that are in it.
+# lay_out IMAGE: makes the image's file system from its `contents`, and sets `packages` to the
+# workspace's packages in it.
 lay_out() {
     local image=$1 root=$work/$1/root kind words taken
     rm -rf "${work:?}/$image"
-    # As distributions have it now: one folder for all programs.
+    # Like current distributions, with a single folder for all programs.
     install -d "$root/usr/bin" "$root/etc" "$root/proc" "$root/sys" "$root/dev"
     install -d -m 1777 "$root/tmp"
     ln -s usr/bin "$root/bin"
@@ -97,7 +105,8 @@ lay_out() {
         case $kind in
             '' | '#'*) ;;
             program)
-                # It would not start in an image without libraries, nor in a user's image, where a node pull runs one of them.
+                # A dynamically linked program would not start: this image has no libraries, and
+                # neither may a user's image, in which a node pull runs one of the programs.
                 if grep --quiet INTERP <<<"$(readelf --program-headers --wide "$programs/$words")"; then
                     echo "images/build.sh: warning: $programs/$words is linked dynamically; compile as .cargo/config.toml says" >&2
                 fi
@@ -138,10 +147,10 @@ lay_out() {
     chmod 1777 "$root/tmp"
 }
 
-# Bytes in millions, with one digit behind the point.
+# mega BYTES: prints bytes as millions, with one decimal.
 mega() { awk "BEGIN { printf \"%.1f\", $1 / 1000000 }"; }
 
-# What may be in an image, in millions of bytes.
+# limit IMAGE: the largest size of an image in millions of bytes.
 limit() {
     case $1 in
         importer) echo 40 ;;
@@ -150,18 +159,18 @@ limit() {
     esac
 }
 
-# The image that was laid out, its bill of materials, and a line about it.
+# pack IMAGE: makes the archive and the bill of materials of the image, and prints a line about it.
 pack() {
     local image=$1 name=cdi-$1 archive=$output/cdi-$1-$architecture.oci.tar version size
     version=$(sed -n '/^\[workspace.package\]/,/^$/s/^version = "\(.*\)"/\1/p' Cargo.toml)
     mkdir -p "$output"
-    # No time of the build is in it: what is the same has the same digest.
+    # A fixed time stamp, so that the same content has the same digest.
     buildah build --quiet --isolation chroot --arch "$architecture" --timestamp "${SOURCE_DATE_EPOCH:-0}" --format oci \
         --label "org.opencontainers.image.title=$name" --label "org.opencontainers.image.version=$version" \
         --label org.opencontainers.image.licenses=Apache-2.0 \
         --label "org.opencontainers.image.description=$(sed -n '1s/^# //p' "images/$image/Containerfile")" \
         --tag "localhost/$name:$version" --file "images/$image/Containerfile" "$work/$image" >/dev/null
-    # skopeo and buildah would write the time into an archive.
+    # skopeo and buildah would write the current time into an archive, so tar makes it.
     rm -rf "$work/$image/layout" "$archive"
     buildah push --quiet "localhost/$name:$version" "oci:$work/$image/layout:$name:$version"
     same_tar "$archive" -C "$work/$image/layout" .
@@ -170,13 +179,13 @@ pack() {
     size=$(du --apparent-size --bytes --summarize "$work/$image/root" | cut --fields=1)
     printf '%-20s %s  %5s MB, compressed %5s MB\n' "$name" "$(skopeo inspect --format '{{.Digest}}' "oci-archive:$archive")" \
         "$(mega "$size")" "$(mega "$(stat --format %s "$archive")")"
-    # Those of unoptimised programs may be larger.
+    # Unoptimised programs may be larger.
     if [ "$(basename "$programs")" != debug ] && [ "$size" -gt "$(limit "$image")000000" ]; then
         too_large+=("$name has $size bytes, which is more than $(limit "$image") MB")
     fi
 }
 
-# What an archive is made with: buildah, and what looks into the archive afterwards.
+# The tools for making archives and for reading them afterwards.
 needs buildah skopeo python3 binutils dpkg-dev make "${compiler[@]}"
 if [ -z "$programs" ]; then
     step compile compile_chosen
@@ -186,12 +195,12 @@ step packages unpack_packages
 nbdkit=''
 if [[ " ${chosen[*]} " == *' importer-vddk '* ]]; then nbdkit=$(images/nbdkit); fi
 printf '\n=== images\n'
-# All are packed before one is complained about: a compilation takes minutes.
+# All images are packed before a size limit is reported, because compiling takes minutes.
 too_large=()
 for image in "${chosen[@]}"; do
     lay_out "$image"
     pack "$image"
 done
 printf '\nArchives and bills of materials are in %s\n' "$output"
-# With thin LTO, which is the profile release, the importer's image had 40.1 MB.
+# With thin LTO, as in the profile release, the importer's image has 40.1 MB.
 [ ${#too_large[@]} = 0 ] || complain "$(printf '%s; ' "${too_large[@]}")use programs of --profile dist, other profiles make larger ones"

@@ -1,10 +1,12 @@
 # shellcheck shell=bash
-# Debian's packages for the architecture that is compiled for, without installing them; for images/compile.sh.
+# Downloads Debian packages for the target architecture without installing them; for
+# images/compile.sh.
 
 apt_folder=$PWD/target/apt-$architecture
 
-# As who calls it: apt's own user may not write here. For another architecture by an apt that knows no other, with lists of its own: this
-# machine's stay as they are.
+# Runs apt-get as the calling user, because apt's own user may not write here. For another
+# architecture, apt gets a configuration that knows only that one, with its own package lists, so
+# that this machine's stay unchanged.
 apt_get() {
     local options=(-qq -o "APT::Sandbox::User=$(id -un)") own=$apt_folder
     if [ -n "$cross" ]; then
@@ -18,7 +20,7 @@ apt_get() {
     fi
 }
 
-# download FOLDER PACKAGE…: those that are not there yet.
+# download FOLDER PACKAGE…: downloads those that are missing.
 download() {
     local folder=$1 name missing=()
     shift
@@ -27,6 +29,7 @@ download() {
     done
     [ ${#missing[@]} != 0 ] || return 0
     mkdir -p "$folder"
-    # apt-get leaves them in the current folder. The lists may be older than what the mirror has, or not there.
+    # apt-get downloads to the current folder. The package lists may be missing or older than the
+    # mirror.
     (cd "$folder" && apt_get download "${missing[@]}") || { apt_get update && (cd "$folder" && apt_get download "${missing[@]}"); }
 }

@@ -1,8 +1,8 @@
-"""gcp-storage-emulator on PORT of loopback, with what the real service says about versions of objects.
+"""Runs gcp-storage-emulator on PORT of loopback, with object versions as in the real service.
 
-From the reference of the XML API: every answer names the generation and a strong ETag, another generation than the one that
-is asked for is not found, If-Match is obeyed, and a refusal is an XML document. Objects in the bucket "private" are for those
-who send a token.
+As the reference of the XML API says, every response contains the generation and a strong ETag, a
+generation other than the requested one is not found, If-Match is respected, and error responses
+are XML documents. Objects in the bucket "private" require a token.
 """
 
 import sys

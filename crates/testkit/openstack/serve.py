@@ -1,6 +1,7 @@
-"""Serves Keystone or Glance on a port of loopback, which it prints: serve.py keystone|glance FOLDER
+"""Serves Keystone or Glance on a loopback port and prints its URL: serve.py keystone|glance FOLDER
 
-The folder has their configuration and data. Both are WSGI applications, which want a web server to run them.
+The folder contains the configuration and data. Both are WSGI applications, which need a web
+server.
 """
 
 import os

@@ -1,5 +1,5 @@
-// Uploads a file with tus-js-client: node upload.cjs FOLDER URL TOKEN FILE [deferred], where FOLDER is what `build` prints.
-// Prints the offset at which it goes on after each failure.
+// Uploads a file with tus-js-client: node upload.cjs FOLDER URL TOKEN FILE [deferred]
+// FOLDER is what `build` prints. Prints the offset at which it resumes after each failure.
 
 const { createReadStream, statSync } = require("node:fs");
 const { createRequire } = require("node:module");

@@ -1,4 +1,4 @@
-"""Uploads a file with tuspy: upload.py URL TOKEN FILE. Prints the offset at which it goes on after each failure."""
+"""Uploads a file with tuspy: upload.py URL TOKEN FILE. Prints the offset at which it resumes after each failure."""
 
 import sys
 

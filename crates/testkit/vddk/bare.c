@@ -1,6 +1,7 @@
-/* A stand-in for nbdkit's plugin of VMware's library that is as bare as the one of CDI's image vddk-test: it accepts any
- * arguments and counts them, says the options of config=FILE again, tells no holes, and serves nbdtest.img, which lies beside it, through one descriptor that all
- * connections share: the end of one connection takes the disk from the others.
+/* A replacement for nbdkit's vddk plugin that is as simple as the one in CDI's image vddk-test: it accepts
+ * any arguments and counts them, prints the options of config=FILE, and reports no holes. It serves
+ * nbdtest.img, which lies beside it, through one descriptor that all connections share: when one connection
+ * ends, the others lose the disk.
  */
 #include <dlfcn.h>
 #include <fcntl.h>

@@ -1,12 +1,12 @@
-/* A stand-in for nbdkit's plugin of VMware's library: it takes the same arguments, says the same things and serves the
- * disk and checks the arguments that the file config=FILE names. It has lines of name=value:
+/* A replacement for nbdkit's vddk plugin: it accepts the same arguments and prints the same messages. The file
+ * config=FILE names the disk to serve and the expected arguments, in lines of name=value:
  *
  *   disk           path of a raw disk
- *   disk.SNAPSHOT  the same, when snapshot=SNAPSHOT is given
+ *   disk.SNAPSHOT  the same, if snapshot=SNAPSHOT is given
  *   reads          path of a file that gets a line for each read: offset and bytes
- *   pause          microseconds that each read takes
- *   vixDiskLib.*   for the library; these lines are said again, as the real one does
- *   any other      what an argument has to be ("password" what the password has to be)
+ *   pause          duration of each read in microseconds
+ *   vixDiskLib.*   options of the library; these lines are printed, as the real plugin does
+ *   any other      the expected value of an argument ("password": the expected password)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -129,7 +129,7 @@ static int64_t vddk_get_size(void *handle)
     return fstat(*(int *)handle, &status) == -1 ? -1 : status.st_size;
 }
 
-/* The library reads no more than that at a time. */
+/* The largest read of VMware's library. */
 static int vddk_pread(void *handle, void *buffer, uint32_t bytes, uint64_t offset, uint32_t flags)
 {
     if (bytes > 2 << 20) {

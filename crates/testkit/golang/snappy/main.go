@@ -1,4 +1,4 @@
-// Undoes the snappy framing format with the library by which CDI's upload server does.
+// Decodes framed snappy with the library that CDI's upload server uses.
 package main
 
 import (

@@ -1,5 +1,8 @@
-// A peer for a TLS connection: `tls client ADDRESS` sends its standard input and prints what comes back; `tls server CERTIFICATE KEY`
-// prints its address, and sends back what the first client has said when that has said goodbye.
+// A peer for a TLS connection.
+//
+// `tls client ADDRESS` sends its standard input and prints what it receives.
+// `tls server CERTIFICATE KEY` prints its address. When its first client has sent a close_notify, it
+// returns everything that it received.
 package main
 
 import (

@@ -1,4 +1,5 @@
-# complete.bash PROGRAM WORD…: what bash offers for the last word of a line; the words are those into which readline breaks it.
+# complete.bash PROGRAM WORD…: prints bash's candidates for the last word of a line. The words are
+# split as readline does it.
 program=$1
 shift
 source <("$program" completions bash)
@@ -6,7 +7,8 @@ registered=$(complete -p "$program")
 function=${registered##* -F }
 COMP_WORDS=("$program" "$@")
 COMP_CWORD=$#
-# The real one needs a line that is being edited. What it asks for is what readline would do when there are no candidates.
+# The real `compopt` works only while a line is edited. It would set what readline does if there
+# are no candidates.
 kind=none
 [[ $registered != *'-o default'* ]] || kind=file
 compopt() {

@@ -1,5 +1,6 @@
-# complete.zsh PROGRAM LINE: what zsh offers for the last word of a line. Its completion works only in an editor, so a second shell
-# gets the line typed into a terminal, and writes into a file what it would show.
+# complete.zsh PROGRAM LINE: prints zsh's candidates for the last word of a line. Completion works
+# only in the line editor, so a second shell gets the line typed into a terminal and writes the
+# candidates to a file.
 zmodload zsh/zpty
 zmodload zsh/datetime
 export SHOWN=$(mktemp) PROGRAM=$1
@@ -9,7 +10,7 @@ PROMPT=
 autoload -Uz compinit && compinit -u -D
 source <($PROGRAM completions zsh)
 compadd() {
-    # With these options it fills arrays for its caller instead of offering something.
+    # With these options `compadd` fills arrays for its caller instead of offering candidates.
     if [[ ${@[1,(i)(-|--)]} == *-(O|A|D)\ * ]]; then
         builtin compadd "$@"
         return
