@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests that ci/compatibility sees each mistake in the table, and complains of nothing else."""
+"""Tests that ci/compatibility finds each mistake in the table and reports nothing else."""
 
 import sys
 import tempfile
@@ -9,7 +9,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-# A program has no suffix by which `import` would find it.
+# ci/compatibility has no suffix, so `import` would not find it.
 loader = SourceFileLoader("compatibility", str(Path(__file__).with_name("compatibility")))
 compatibility = module_from_spec(spec_from_loader(loader.name, loader))
 loader.exec_module(compatibility)

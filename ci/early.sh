@@ -1,10 +1,11 @@
 # shellcheck shell=bash
-# Steps that begin ahead of their turn, in the background; to be sourced.
+# Starts steps ahead of their turn, in the background. To be sourced.
 
-# begin NAME: starts the step NAME ahead of its turn. What it says, and its end, come when `begun NAME` is called.
+# begin NAME: starts the step NAME ahead of its turn. `begun NAME` later prints its output and
+# returns its exit code.
 begun_folder=$(mktemp -d)
 begin() {
-    # A process group of its own, which ends with this script.
+    # A separate process group, which is killed at the end of this script.
     set -m
     (
         set +e

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# Programs of other machines; to be sourced after ci/steps.sh.
+# Runs programs of other architectures. To be sourced after ci/steps.sh.
 
-# emulate MACHINE (as `uname` has it): has the kernel hand its programs to qemu's user-mode emulation, also in containers and other
-# roots, for it is opened now (F in the line of Debian's package). The machine itself needs nothing.
+# emulate MACHINE (as printed by `uname`): lets the kernel run this architecture's programs with
+# qemu's user-mode emulation, also in containers and other roots, because the emulator is opened at
+# registration (flag F in Debian's file). Does nothing on such a machine.
 emulate() {
     local folder=/proc/sys/fs/binfmt_misc
     [ "$(uname -m)" != "$1" ] || return 0

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# Steps with a heading and the time that they took; to be sourced.
+# Runs steps with a heading and prints the time that each took. To be sourced.
 
 # shellcheck disable=SC2034 # not everyone who sources this says how long all of it took
 started=$SECONDS
 
 as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
-# needs PACKAGE…: installs those of Debian's packages that are missing.
+# needs PACKAGE…: installs the missing ones of these Debian packages.
 needs() {
     local missing=() package
     for package in "$@"; do
@@ -14,16 +14,16 @@ needs() {
     done
     [ ${#missing[@]} != 0 ] || return 0
     as_root apt-get update -qq
-    # RUNLEVEL=1: a web server that is installed for tests must not start serving.
+    # RUNLEVEL=1 prevents a web server that is installed for tests from starting.
     as_root env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-# step NAME COMMAND…: runs the command; a failure ends the script and says in which step.
+# step NAME COMMAND…: runs the command. A failure ends the script and names the step.
 step() {
     local name=$1 from=$SECONDS code=0
     shift
     printf '\n=== %s\n' "$name"
-    # In a subshell of its own, where `set -e` holds also for functions.
+    # In a subshell of its own, in which `set -e` also applies inside functions.
     set +e
     (
         set -e

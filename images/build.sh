@@ -4,7 +4,7 @@
 #
 #   images/build.sh [OPTION…] [IMAGE…]
 #
-# IMAGE is importer, uploadserver, uploadproxy, cloner or importer-vddk; without one, all are built.
+# IMAGE is importer, uploadserver, uploadproxy, cloner or importer-vddk; all by default.
 #
 #   --profile NAME     cargo's profile: dist (default) makes small programs, dev compiles fast
 #   --programs FOLDER  use these statically linked programs, as CI does with those it has tested

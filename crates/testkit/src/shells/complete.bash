@@ -1,5 +1,5 @@
-# complete.bash PROGRAM WORD…: prints bash's candidates for the last word of a line. The words are
-# split as readline does it.
+# complete.bash PROGRAM WORD…: prints bash's candidates for the last word of a line, whose words
+# are split as by readline.
 program=$1
 shift
 source <("$program" completions bash)
