@@ -1,4 +1,4 @@
-"""Our programs as a release has them."""
+"""Builds our programs as they are in a release."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def built(*packages: str, example: str = "") -> Path:
-    """Compiles their programs, or an example; returns the folder."""
+    """Compiles the programs of these packages, or an example, and returns the folder."""
     chosen = [word for package in packages for word in ("--package", package)]
     if example:
         chosen += ["--example", example]

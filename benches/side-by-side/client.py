@@ -1,7 +1,8 @@
-"""What kubectl-cdi makes of an upload: against curl, through the same proxy to the same upload server.
+"""Compares kubectl-cdi with curl: uploads through the same proxy to the same upload server.
 
-Over loopback, and over a wire of 200 Mbit/s with 20 ms there and back, which is a relay here, since not every kernel can shape traffic.
-The API server is a stand-in that knows one claim; tokens are the proxy's own.
+The uploads go over loopback, and over a link of 200 Mbit/s with a round trip of 20 ms. A relay
+simulates that link, because not every kernel can shape traffic. The API server is a fake with one
+claim; the tokens are the proxy's own.
 """
 
 import argparse
@@ -22,13 +23,13 @@ from upload_proxy import free_port, start
 
 RATE = 200e6 / 8
 DELAY = 0.01
-"""Of the slow wire: bytes a second, and seconds of each direction."""
+"""The slow link: bytes per second, and delay in seconds in each direction."""
 
 PVC = "disk"
 
 
 class Wire:
-    """A way to the proxy that counts the bytes of clients, and takes its time if it is slow."""
+    """A relay to the proxy that counts the clients' bytes, and can be slow."""
 
     def __init__(self, server: int, is_slow: bool) -> None:
         self.server, self.is_slow, self.sent, self.free = server, is_slow, 0, time.monotonic()
@@ -60,7 +61,7 @@ class Wire:
 
 
 def serve_api(token: str) -> int:
-    """The API server's stand-in."""
+    """A fake API server."""
     claim = {
         "metadata": {"name": PVC, "uid": str(os.getpid()), "annotations": {
             "cdi.kubevirt.io/storage.upload.target": "", "cdi.kubevirt.io/storage.pod.ready": "true",
@@ -78,7 +79,7 @@ def serve_api(token: str) -> int:
             answer, status = {}, 200
             if self.path.startswith("/apis/upload.cdi"):
                 answer = {"status": {"token": token}}
-                # Sent next, and then the pod has ended.
+                # The client uploads next. Half a second later, the pod is reported as ended.
                 threading.Timer(0.5, lambda: claim["metadata"]["annotations"].update(DONE)).start()
             elif "/persistentvolumeclaims/" in self.path:
                 answer = claim
@@ -121,7 +122,7 @@ def main() -> None:
 
 
 def measure(way, programs: Path, image: Path, work: Path, is_slow: bool) -> tuple[float, int]:
-    """Seconds, and bytes of one upload; its disk is compared."""
+    """Returns the duration and the bytes of one upload, and compares its disk."""
     with tempfile.TemporaryDirectory(dir=work) as name:
         tmp = Path(name)
         certs, (upload, front) = tmp / "certs", (free_port(), free_port())

@@ -1,8 +1,8 @@
-"""What a clone costs: cdi-cloner to cdi-uploadserver, as CDI's own programs would understand it and in zstd.
+"""Measures clones from cdi-cloner to cdi-uploadserver, in the encoding of CDI's own programs and in zstd.
 
-A disk of 8 GiB (`--gib`) with the files of the benchmarks' disk goes over mutual TLS on loopback, from a device to a file and from a
-directory to a directory. GNU tar with snappy through a pipe shows what the first half of upstream's way costs. As root, for
-the loop device.
+A disk of 8 GiB (`--gib`) with the files of the benchmarks' disk is sent over mutual TLS on
+loopback, from a device to a file and from a directory to a directory. GNU tar with snappy through
+a pipe shows the cost of upstream's first half. Needs root for the loop device.
 """
 
 import argparse
@@ -25,7 +25,7 @@ WAYS = ["snappy", "zstd"]
 
 @dataclass
 class Cost:
-    """Of one clone, both ends. Seconds, MiB, bytes on the wire per byte of data."""
+    """Costs of one clone at both ends, in seconds, MiB, and bytes on the wire per byte of data."""
 
     wall: float
     cloner_cpu: float
@@ -52,7 +52,8 @@ def main() -> None:
         volume.mkdir()
         disk = volume / "disk.img"
         sh(f"cp --sparse=always {folder}/disk.raw {disk} && truncate -s {options.gib}G {disk} && sync {disk}")
-        # A device has all its zeros, and one below which there are holes gives them from memory: `dd` took 0.8 s instead of 1.9.
+        # On a real device zeros must be read. A device over a sparse file would return them from
+        # memory: `dd` took 0.8 s instead of 1.9 s.
         sh(f"cp --sparse=never {disk} {work}/device.img && sync {work}/device.img")
         device = attach(work / "device.img")
         try:
@@ -84,20 +85,20 @@ def arguments() -> argparse.Namespace:
 
 
 def attach(disk: Path) -> Path:
-    # Not through the page cache, which would have all of it after the first clone.
+    # Bypasses the page cache, which would contain everything after the first clone.
     command = ["losetup", "--find", "--show", "--read-only", "--direct-io=on", str(disk)]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def read_directly(device: Path) -> float:
-    """Seconds that the device takes to give its bytes."""
+    """Returns the seconds for reading the device."""
     begin = time.monotonic()
     sh(f"dd if={device} of=/dev/null iflag=direct bs=4M status=none")
     return time.monotonic() - begin
 
 
 def copy_directly(device: Path, file: Path, gib: int) -> float:
-    """Seconds that qemu-img takes to copy the device to a file, eight requests under way: what a clone would take without a network."""
+    """Returns the seconds for qemu-img to copy the device to a file with eight parallel requests: a clone without a network."""
     sh(f"truncate -s {gib}G {file}")
     begin = time.monotonic()
     sh(f"qemu-img convert -n -f raw -O raw -T none -t none -W -m 8 {device} {file} && sync {file}")
@@ -107,7 +108,7 @@ def copy_directly(device: Path, file: Path, gib: int) -> float:
 
 
 def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk: Path, folder: Path) -> Cost:
-    """One run, onto a fresh target; the disk is compared."""
+    """Makes one run to a fresh target and compares the disk."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         target = Path(name)
         serving = start_ours(server, certs, ["--dir", str(target)])
@@ -120,7 +121,7 @@ def clone(cloner: Path, server: Path, certs: Path, source: Path, way: str, disk:
 
 
 def send(cloner: Path, certs: Path, source: Path, way: str):
-    """Clones to the server that listens; what the cloner used."""
+    """Clones to the listening server. Returns what the cloner used."""
     url = f"https://localhost:{PORT}/v1beta1/upload"
     client = ["--ca", certs / "ca.crt", "--cert", certs / "client.crt", "--key", certs / "client.key"]
     sending = subprocess.Popen([cloner, "clone", source, url, "--encoding", way, "--quiet", *client])
@@ -132,7 +133,7 @@ def send(cloner: Path, certs: Path, source: Path, way: str):
 
 
 def packing(cloner: Path, volume: Path, disk: Path) -> None:
-    """How large the streams are, and what GNU tar takes to make the bytes that we wrap."""
+    """Returns the sizes of the streams, and the time of GNU tar for the bytes that we wrap."""
     data = disk.stat().st_blocks * 512
     for what, command in [
         ("cdi-cloner pack, snappy", f"{cloner} pack {volume}"),

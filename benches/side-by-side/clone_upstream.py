@@ -1,8 +1,9 @@
-"""What a clone in CDI's encoding costs either end, beside upstream's own programs: every sender to every receiver.
+"""Measures clones in CDI's encoding between our programs and upstream's: every sender to every receiver.
 
-A disk of 4 GiB with the files of the benchmarks' disk, from a device and from a directory, over mutual TLS on loopback to a file.
-`--upstream` has upstream's programs, made as ci/versions says. As root, for the loop device, and with a network and mounts of its own
-(upstream's server listens on all addresses, and writes to /data).
+A disk of 4 GiB with the files of the benchmarks' disk is sent from a device and from a directory,
+over mutual TLS on loopback, to a file. `--upstream` names the folder of upstream's programs, built
+as ci/versions describes. Needs root for the loop device and for a network and mounts of its own
+(upstream's server listens on all addresses and writes to /data).
 """
 
 import argparse
@@ -25,15 +26,15 @@ URL = f"https://localhost:{PORT}/v1beta1/upload"
 SOURCES = ["device", "files"]
 
 DATA = Path("/data")
-"""Where upstream's server puts files, whatever it is told."""
+"""Upstream's server always puts files here."""
 
 CIPHERS = "TLS_AES_128_GCM_SHA256,ECDHE-RSA-AES128-GCM-SHA256,ECDHE-ECDSA-AES128-GCM-SHA256"
-"""Upstream's server serves no other suites than it is given."""
+"""The cipher suites for upstream's server, which offers only those that it is given."""
 
 
 @dataclass
 class Cost:
-    """Of one clone. Seconds."""
+    """Costs of one clone in seconds."""
 
     wall: float
     cloner_cpu: float
@@ -42,7 +43,7 @@ class Cost:
 
 @dataclass
 class Setting:
-    """What every clone is given."""
+    """The inputs of every clone."""
 
     programs: dict[str, Path]
     certs: Path
@@ -112,7 +113,7 @@ def client_of(certs: Path) -> str:
 
 
 def clone(setting: Setting, sender: str, receiver: str, source: Path, folder: Path) -> Cost:
-    """One run, onto a fresh target; the disk is compared."""
+    """Makes one run to a fresh target and compares the disk."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-clone-") as name:
         target = Path(name)
         serving = start(setting, receiver, target)
@@ -153,7 +154,7 @@ def start(setting: Setting, receiver: str, target: Path) -> subprocess.Popen:
 
 
 def send(setting: Setting, sender: str, source: Path) -> float:
-    """Clones to the server that listens; CPU seconds of the cloner."""
+    """Clones to the listening server. Returns the CPU seconds of the cloner."""
     cloner = setting.programs[sender] / "cdi-cloner"
     if sender == "ours":
         client = ["--ca", setting.certs / "ca.crt", "--cert", setting.certs / "client.crt", "--key", setting.certs / "client.key"]
@@ -178,8 +179,8 @@ def send(setting: Setting, sender: str, source: Path) -> float:
 
 
 def end(serving: subprocess.Popen) -> float:
-    """Waits for a server, which ends by itself when it has a disk, or ends it; the CPU seconds that it took."""
-    # Not by its own method, which would take the figures of one that has ended.
+    """Waits until a server ends, as it does when it has a disk, or ends it. Returns its CPU seconds."""
+    # Popen.wait would lose the resource usage of a process that has ended.
     os.kill(serving.pid, signal.SIGTERM)
     _, status, usage = os.wait4(serving.pid, 0)
     serving.returncode = os.waitstatus_to_exitcode(status)

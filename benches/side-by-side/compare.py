@@ -1,4 +1,4 @@
-"""Runs every case as alternating rounds and writes what it measured as JSON."""
+"""Runs every case in alternating rounds and writes the measurements as JSON."""
 
 import argparse
 import datetime
@@ -62,7 +62,7 @@ class Bench:
         self.results: dict[str, dict[str, list[dict]]] = {}
 
     def round(self, case: ways.Case, pair: int) -> None:
-        """Us and each peer once; every other round the other way round."""
+        """Runs our importer and each peer once, in reverse order in every other round."""
         order = [case.us, *case.peers, *case.limits]
         results = self.results.setdefault(f"{case.target}: {case.name}", {})
         for way in reversed(order) if pair % 2 else order:
@@ -86,7 +86,7 @@ class Bench:
                 tmp=temporary,
             ).replace("$uri", '"$uri"')
             warm(self.folder / case.image)
-            # What earlier runs left to be written is not this one's business.
+            # Writes back dirty pages of earlier runs, so that this run does not pay for them.
             os.sync()
             cost = measure.run(command, temporary)
             if self.verify and not way.name.startswith("limit"):
@@ -96,7 +96,7 @@ class Bench:
 
 
 class Target:
-    """A file that does not exist yet, or a loop device over an empty file."""
+    """Yields a file that does not exist yet, or a loop device over an empty file."""
 
     def __init__(self, file: Path, kind: str):
         self.file, self.kind, self.device = file, kind, None
@@ -117,7 +117,7 @@ class Target:
 
 
 def machine() -> dict:
-    """What the figures depend on."""
+    """Returns the facts about the machine on which the figures depend."""
     cpu = next(line.split(": ")[1] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)

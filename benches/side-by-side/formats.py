@@ -1,7 +1,7 @@
-"""What each image format costs: cdi-importer from a file and from a pipe, and qemu-img from a file.
+"""Measures each image format: cdi-importer from a file and from a pipe, and qemu-img from a file.
 
-The images hold the disk of the other benches, written by qemu-img. `qemu-img convert -W -m 16` is its fastest way; it cannot read a
-pipe. Everything ends with the disk on the disk.
+The images contain the disk of the other benchmarks, written by qemu-img. `qemu-img convert -W -m
+16` is its fastest mode; it cannot read a pipe. Every command ends when the data is synced.
 """
 
 import statistics
@@ -12,7 +12,7 @@ from measure import Cost, become_subreaper
 from whole import arguments, importer, measure
 
 FORMATS = {
-    # Name of the image: what qemu-img makes it with, and what it reads it as.
+    # The image's name, qemu-img's options for making it, and the format for reading it.
     "disk.sparse.vmdk": ("vmdk", "-o subformat=monolithicSparse"),
     "disk.stream.vmdk": ("vmdk", "-o subformat=streamOptimized"),
     "disk.vdi": ("vdi", ""),

@@ -1,7 +1,8 @@
-"""The guest disk and every way in which people wrap it.
+"""Makes the guest disk in every format and compression in which people distribute disks.
 
-The disk is what a cloud image is: a partition table and an ext4 file system of real files (those of this machine's
-/usr), two thirds of it unused. Everything is made once and kept, since packing takes minutes.
+The disk resembles a cloud image: a partition table and an ext4 file system of real files (from
+this machine's /usr), two thirds of which are unused. Everything is made once and kept, because
+packing takes minutes.
 """
 
 import os
@@ -13,13 +14,13 @@ DISK_BYTES = 4 << 30
 """Size of the virtual disk."""
 
 DATA_BYTES = 1350 << 20
-"""Bytes of files on it."""
+"""Size of the files on the disk."""
 
 FILES_FROM = ["/usr", "/opt", "/root/.rustup", "/root/.cargo/registry"]
-"""Where the files are taken from, in this order, until there are enough."""
+"""The folders from which files are taken, in this order, until there are enough."""
 
 PARTITION_OFFSET = 1 << 20
-"""Where the partition begins: what partitioning programs have agreed on."""
+"""Offset of the partition: the usual value of partitioning programs."""
 
 RAW = "disk.raw"
 
@@ -29,10 +30,10 @@ PACKED = {
     "disk.zstd.qcow2": "qemu-img convert -c -o compression_type=zstd -O qcow2 {raw} {out}",
     "disk.raw.gz": "gzip -6 -c {raw} > {out}",
     "disk.raw.zst": "zstd -q -3 {raw} -o {out}",
-    # Blocks of 24 MiB, three dictionaries: what `xz -6 -T` does by itself.
+    # Blocks of 24 MiB, three times the dictionary, as `xz -6 -T` uses by default.
     "disk.raw.xz": "xz -6 -T2 -c {raw} > {out}",
 }
-"""File: the command that makes it of the raw disk."""
+"""Maps each file to the command that makes it from the raw disk."""
 
 
 def sh(command: str) -> None:
@@ -41,7 +42,7 @@ def sh(command: str) -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Makes what is not there yet."""
+    """Makes the missing images."""
     folder.mkdir(parents=True, exist_ok=True)
     raw = folder / RAW
     if not raw.exists():
@@ -57,7 +58,7 @@ def prepare(folder: Path) -> None:
 
 
 def warm(image: Path) -> None:
-    """Reads an image, so that no way waits for the disk that it lies on.
+    """Reads an image into the page cache, so that no measurement waits for its disk.
 
     Some machines take memory back from the page cache while most of it is free: with 15 of 24 GiB free, an import of the
     raw disk, 4 GiB, took 6.7 s in one round and 2.2 in the next.
@@ -68,7 +69,7 @@ def warm(image: Path) -> None:
 
 
 def make_disk(raw: Path) -> None:
-    """A partition with an ext4 file system of real files."""
+    """Makes a partition with an ext4 file system of real files."""
     print(f"making {raw.name}", flush=True)
     tree = raw.parent / "tree"
     partial = raw.with_suffix(".partial")
@@ -80,7 +81,7 @@ def make_disk(raw: Path) -> None:
     sh(f"echo 'start={PARTITION_OFFSET // 512}, type=83' | sfdisk --quiet {partial}")
     kib = (DISK_BYTES - PARTITION_OFFSET) // 1024
     sh(f"mke2fs -q -t ext4 -d {tree} -E offset={PARTITION_OFFSET} {partial} {kib}k")
-    # Blocks that were written as zeros become holes, as in an image that a distribution ships.
+    # Turns blocks of zeros into holes, as in images of distributions.
     sh(f"fallocate --dig-holes {partial}")
     shutil.rmtree(tree)
     partial.rename(raw)

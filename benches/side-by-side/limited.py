@@ -1,6 +1,6 @@
-"""What CDI's default limit of 750m of a CPU makes of imports and uploads: our programs and two phases, both under it.
+"""Measures imports and uploads under CDI's default limit of 750m of a CPU: our programs, and two separate phases.
 
-The web server, and the client of an upload, are outside of the limit. As root, for the control group.
+The web server and the client of an upload are not limited. Needs root for the control group.
 """
 
 import argparse
@@ -17,10 +17,10 @@ from server import Server
 from ways import OVER_HTTP, TWO_PHASES
 
 CPUS = 0.75
-"""The limit that CDI sets for its workers' pods where the cluster's administrator sets none."""
+"""CDI's default limit for its workers' pods."""
 
 PERIOD_US = 100_000
-"""That of the kernel, in which a pod gets its share."""
+"""The kernel's period, in which a pod gets its share."""
 
 GZIP_PHASES = "curl -sS -o {tmp}/image {url} && sync {tmp}/image && pigz -dc {tmp}/image | dd of={out} bs=1M iflag=fullblock conv=sparse,fsync status=none"
 
@@ -30,7 +30,7 @@ UPLOADS = ["disk.zlib.qcow2"]
 
 
 class Limit:
-    """A control group, of version 1 or 2, for as long as its block runs."""
+    """A control group of version 1 or 2, which exists while the block runs."""
 
     def __enter__(self) -> "Limit":
         quota = int(CPUS * PERIOD_US)

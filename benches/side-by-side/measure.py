@@ -1,4 +1,4 @@
-"""What one command costs: the whole tree of its processes, from the start to the end of its last write."""
+"""Measures one command with all its descendants, from its start to the end of its last write."""
 
 import ctypes
 import os
@@ -9,15 +9,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): orphaned descendants become our children, so that their CPU time is counted too."""
+"""prctl(2): makes orphaned descendants our children, so that their CPU time is counted too."""
 
 POLL_SECONDS = 0.05
-"""Between two looks at the memory of a tree of processes: a hundredth of most runs, and cheap."""
+"""Interval of the memory checks: a hundredth of most runs, and cheap."""
 
 
 @dataclass
 class Cost:
-    """Of one run. Bytes, seconds."""
+    """Costs of one run in bytes and seconds."""
 
     wall: float
     cpu: float
@@ -30,7 +30,7 @@ class Cost:
 
 
 def become_subreaper() -> None:
-    """Once, before the first `run`."""
+    """Must be called once, before the first `run`."""
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -46,7 +46,7 @@ def run(command: str, temporary: Path) -> Cost:
     cpu = usage.ru_utime + usage.ru_stime
     for orphan in reap_orphans(shell.pid):
         cpu += orphan.ru_utime + orphan.ru_stime
-    # Its bookkeeping must not wait for a process that is gone.
+    # The bookkeeping below must not wait for a process that has ended.
     shell.returncode = os.waitstatus_to_exitcode(status)
     if shell.returncode != 0:
         raise SystemExit(f"exit status {shell.returncode} of: {command}")
@@ -60,7 +60,7 @@ def run(command: str, temporary: Path) -> Cost:
 
 
 def reap_orphans(group: int):
-    """What ended without its parent noticing. Servers that we keep running are not among them."""
+    """Reaps orphaned descendants that have ended, except our own servers, and yields their resource usage."""
     while True:
         try:
             pid, _, usage = os.wait4(-1, os.WNOHANG)
@@ -72,13 +72,13 @@ def reap_orphans(group: int):
 
 
 def written_bytes() -> int:
-    """Bytes that our ended children caused to be written: the kernel adds theirs to ours when we wait for them."""
+    """Returns the bytes written by our ended children, which the kernel adds to ours when we wait for them."""
     fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
     return int(fields["write_bytes"])
 
 
 class PeakMemory:
-    """Watches the memory of a process and its descendants: the sum of the most that each of them had resident."""
+    """Watches the memory of a process and its descendants: the sum of their resident peaks."""
 
     def __init__(self, pid: int):
         self.pid = pid
@@ -92,13 +92,14 @@ class PeakMemory:
             self.look_at(self.pid)
 
     def look_at(self, pid: int) -> None:
-        """The kernel remembers the peak; what grows after the last look is missed, which is a twentieth of a second."""
+        """Reads the peaks that the kernel has recorded. Growth after the last check, up to a twentieth of a second, is missed."""
         try:
             status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         except OSError:
             return
-        # The shell is the same for everybody, and a child that is one still has not become its program.
+        # The shell is the same for all candidates, and a child that is still a shell has not
+        # executed its program yet.
         if status["Name"] != "bash" and "VmHWM" in status:
             self.peaks[pid] = int(status["VmHWM"].split()[0]) << 10
         for child in children:

@@ -1,4 +1,4 @@
-"""A network of this process and those that it starts: a loopback, with a congestion control that is the same everywhere."""
+"""Gives this process and its children a private loopback network with a fixed congestion control."""
 
 import ctypes
 import os
@@ -6,16 +6,16 @@ import subprocess
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
-"""unshare(2): leave the network for an empty one."""
+"""unshare(2): moves to a new, empty network."""
 
 CONGESTION = "reno"
-"""What every Linux has and lets a container choose; on a loopback it costs what cubic costs. bbr sets a timer for each packet of a
-sender. On one machine the interrupts of curl's are charged to whoever runs then, 30,000 for 4 GiB, and each costs a virtual machine
-some 20 µs."""
+"""A congestion control that every Linux has and allows in containers. On a loopback it costs as much
+as cubic. bbr sets a timer for each packet of a sender. On one machine curl's timers caused 30,000
+interrupts for 4 GiB, which are charged to the running process; each costs a virtual machine some 20 µs."""
 
 
 def enter(congestion: str) -> None:
-    """To be called as root, before anything listens; nothing outside is reached from here on."""
+    """Enters the network. Needs root and must be called before anything listens. The outside is then unreachable."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         raise SystemExit(f"no network of its own: {os.strerror(ctypes.get_errno())}")
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)

@@ -1,8 +1,9 @@
-"""What an object of an S3 store costs: cdi-importer over one connection and over four, and a download that is converted then.
+"""Measures imports from an S3 store: cdi-importer over one connection and over four, and a download with a conversion.
 
-nginx on loopback stands in for the store: an anonymous GET of a path-style address is what it serves anyway, and it is no bottleneck.
-A second port gives each connection 50 MB/s at most, as object stores do. `curl` to a file, then `qemu-img convert`, is what
-`aws s3 cp` with one stream comes to, and the order of upstream's importer. nginx's CPU time is in no figure.
+nginx on loopback replaces the store: it can serve anonymous GETs of path-style addresses and is
+not a bottleneck. A second port limits each connection to 50 MB/s, as object stores do. `curl` to a
+file, followed by `qemu-img convert`, equals `aws s3 cp` with one stream and the order of
+upstream's importer. nginx's CPU time is not counted.
 """
 
 import statistics
@@ -15,10 +16,10 @@ from server import Server
 from whole import arguments, importer, measure
 
 LIMIT_BYTES = 50_000_000
-"""A second, of each connection."""
+"""Bytes per second of each connection."""
 
 CASES = [
-    # Image, bytes a second of each connection.
+    # The image, and the bytes per second of each connection.
     ("disk.qcow2", None),
     ("disk.zlib.qcow2", None),
     ("disk.zlib.qcow2", LIMIT_BYTES),

@@ -1,7 +1,8 @@
-"""What an image from a container registry costs: cdi-importer, and skopeo, tar and qemu-img in upstream's order.
+"""Measures imports from a container registry: cdi-importer, and skopeo, tar and qemu-img in upstream's order.
 
-docker-registry serves on loopback without TLS. Upstream's importer pulls with the library that skopeo is made of, writes the disk to
-scratch space and converts it from there. The registry's CPU time is in neither figure.
+docker-registry serves on loopback without TLS. Upstream's importer pulls with skopeo's library,
+writes the disk to scratch space and converts it from there. The registry's CPU time is not
+counted.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from measure import Cost, become_subreaper
 from whole import arguments, importer, measure
 
 PORT = 8745
-"""Of the registry, on loopback."""
+"""The port of the registry on loopback."""
 
 CASES = [
     # The file in the image, and the compression of its layer.
@@ -78,7 +79,7 @@ def reference(image: str, compression: str) -> str:
 
 
 def push(image: Path, compression: str, work: Path) -> None:
-    """Makes an image with one layer, which has the disk in /disk, and pushes it."""
+    """Makes an image whose only layer contains the disk in /disk, and pushes it."""
     layout = work / "layout"
     blobs = layout / "blobs/sha256"
     blobs.mkdir(parents=True)
@@ -104,7 +105,7 @@ def document(value: dict, work: Path) -> Path:
 
 
 def describe(file: Path, media_type: str, blobs: Path) -> dict:
-    """Moves a file to the blobs; what manifests say of it."""
+    """Moves a file to the blobs. Returns its descriptor for manifests."""
     with open(file, "rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     size = file.stat().st_size
@@ -117,7 +118,7 @@ def ours(binary: Path, image: str) -> str:
 
 
 def theirs(_binary: Path, image: str) -> str:
-    """The disk is the largest file after the layer was unpacked, as the layer was before."""
+    """Returns the command for upstream's phases. The largest file that skopeo writes is the layer."""
     largest = "$(ls -S {tmp} | head -1)"
     return (
         f"skopeo --insecure-policy copy --quiet --src-tls-verify=false {image} dir:{{tmp}}; "

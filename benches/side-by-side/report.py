@@ -1,4 +1,4 @@
-"""From the measurements to a table in Markdown and a chart in SVG."""
+"""Makes a Markdown table and an SVG chart of the measurements."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 
 US = "cdi-importer"
 BAR, GAP, LEFT, WIDTH = 18, 26, 330, 1000
-"""Of the chart, in pixels: height of a bar, space between cases, width of the names, width of all."""
+"""Sizes in the chart in pixels: height of a bar, space between cases, width of the names, total width."""
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def median(costs: list[dict], field: str) -> float:
 
 
 def table(cases: dict[str, dict[str, list[dict]]]) -> str:
-    """A row for each way; the ratios are ours to theirs, as medians of the rounds."""
+    """Returns a row for each program. The ratios are ours to theirs, as medians of the rounds."""
     lines = [
         "| image and target | way | wall s | CPU s | RSS MiB | written MB | temporary MB | our wall | our CPU |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -63,7 +63,7 @@ def table(cases: dict[str, dict[str, list[dict]]]) -> str:
 
 
 def summary(cases: dict[str, dict[str, list[dict]]]) -> str:
-    """A row for each case: us against whichever peer took the least time."""
+    """Returns a row for each case: our importer against the fastest peer."""
     lines = [
         "| image and target | cdi-importer | peak memory | fastest alternative | | ours to theirs |",
         "| --- | ---: | ---: | --- | ---: | ---: |",
@@ -85,12 +85,12 @@ def summary(cases: dict[str, dict[str, list[dict]]]) -> str:
 
 
 def ratio(ours: list[dict], theirs: list[dict], field: str) -> float:
-    """Median of the ratios within the rounds: what slows the machine for a while slows both."""
+    """Returns the median of the rounds' ratios: temporary slowness of the machine affects both sides of a round."""
     return statistics.median(a[field] / max(b[field], 0.01) for a, b in zip(ours, theirs))
 
 
 def chart(result: dict) -> str:
-    """Bars of wall time, CPU time in a second shade below each."""
+    """Returns bars of wall time, each with the CPU time below it in a second shade."""
     cases = result["cases"]
     longest = max(median(costs, field) for ways in cases.values() for costs in ways.values() for field in ("wall", "cpu"))
     scale = (WIDTH - LEFT - 60) / longest

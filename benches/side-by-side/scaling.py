@@ -1,6 +1,7 @@
-"""How an import scales: with threads, and with the size of sparse disks.
+"""Measures how an import scales with threads, and with the size of sparse disks.
 
-The images are qcow2 with zlib. Their data is that of the guest disk, spread evenly over disks of several sizes.
+The images are qcow2 with zlib. They contain the data of the guest disk, spread evenly over disks
+of several sizes.
 """
 
 import os
@@ -18,15 +19,15 @@ from whole import arguments, importer
 GIB = 1 << 30
 
 BLOCK_BYTES = 1 << 20
-"""The data is spread in blocks of this many bytes."""
+"""Size of the blocks in which the data is spread."""
 
 THREADS = [1, 2, 4]
-"""Tried on one of the disks; the others are imported with as many as the second says."""
+"""Numbers of threads tried on one of the disks. The others are imported with the second number."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A sparse disk. Bytes."""
+    """A sparse disk; sizes in bytes."""
 
     virtual: int
     data: int
@@ -65,7 +66,7 @@ def main() -> None:
 
 
 def prepare(folder: Path) -> None:
-    """Makes the images that are not there yet."""
+    """Makes the missing images."""
     folder.mkdir(parents=True, exist_ok=True)
     guest = folder / RAW
     if not guest.exists():
@@ -77,7 +78,7 @@ def prepare(folder: Path) -> None:
 
 
 def pack(image: Image, guest: Path, out: Path) -> None:
-    """Spreads as much of the guest's data as the image is to have, over again if there is not enough of it."""
+    """Spreads the guest's data over the image, repeating it if there is not enough."""
     count = image.data // BLOCK_BYTES
     stride = image.virtual // count
     partial = out.with_suffix(".partial")
@@ -92,7 +93,7 @@ def pack(image: Image, guest: Path, out: Path) -> None:
 
 
 def data_blocks(path: Path) -> Iterator[int]:
-    """Offsets of blocks of the file that are no holes."""
+    """Yields the offsets of the file's blocks that are not holes."""
     with open(path, "rb") as file:
         end = os.fstat(file.fileno()).st_size
         at = 0
@@ -106,7 +107,7 @@ def data_blocks(path: Path) -> Iterator[int]:
 
 
 def run(binary: Path, image: Path, threads: int) -> measure.Cost:
-    """One import to a fresh file, its fsync included."""
+    """Imports once to a fresh file, including its fsync."""
     with tempfile.TemporaryDirectory(dir=image.parent) as work:
         os.sync()
         return measure.run(f"{binary} import -q --threads {threads} {image} {work}/disk", Path(work))

@@ -1,4 +1,4 @@
-"""nginx on loopback, serving a folder."""
+"""Runs nginx on loopback, which serves a folder."""
 
 import socket
 import subprocess
@@ -26,10 +26,10 @@ http {{
 
 
 class Server:
-    """Runs while its block does."""
+    """A server that runs while its block does."""
 
     def __init__(self, folder: Path, limit: int | None = None):
-        """`limit` is how many bytes a second each connection gets."""
+        """`limit` is the rate of each connection in bytes per second."""
         self.folder = folder
         self.limit = f"limit_rate {limit};" if limit else ""
         with socket.socket() as free:

@@ -1,7 +1,8 @@
-"""What many slow uploads hold in a proxy: cdi-uploadproxy, nginx, and a stand-in for upstream's proxy.
+"""Measures the memory of proxies during many slow uploads: cdi-uploadproxy, nginx, and a replica of upstream's proxy.
 
-Clients over TLS send a piece each now and then, as those behind slow links do. The memory of the proxy is looked at before them,
-while all are under way, and two seconds after the last has its answer.
+Clients over TLS send a piece from time to time, like those behind slow links. The memory of the
+proxy is measured before they start, while all are sending, and two seconds after the last
+response.
 """
 
 import argparse
@@ -95,7 +96,7 @@ def connect(context: ssl.SSLContext, bearer: str) -> ssl.SSLSocket:
 
 
 def resident_mib(serving: subprocess.Popen) -> float:
-    """Of a server with its workers."""
+    """Returns the memory of a server with its workers."""
     children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
     files = [Path(f"/proc/{process}/status").read_text() for process in [str(serving.pid), *children]]
     lines = [line for file in files for line in file.splitlines() if line.startswith("VmRSS")]

@@ -1,6 +1,7 @@
-"""What holes cost: 10 GiB with 100 MiB of data, as a sparse file, as qcow2, and in a directory that is cloned.
+"""Measures the cost of holes: 10 GiB with 100 MiB of data, as a sparse file, as qcow2, and in a cloned directory.
 
-`qemu-img convert`, which asks the file system for the holes too, makes the same disk beside it. What each makes is compared.
+`qemu-img convert`, which also asks the file system for holes, makes the same disk for comparison.
+The results must be equal.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from images import sh
 DISK_BYTES = 10 << 30
 DATA_BYTES = 100 << 20
 PIECES = 100
-"""Places of the disk that have data, a hundredth of it each."""
+"""Number of areas with data, each of which has a hundredth of it."""
 
 
 def main() -> None:
@@ -44,10 +45,10 @@ def main() -> None:
                 ("directory, cloned", "qemu-img"): ["qemu-img", "convert", "-O", "raw", raw, out],
             }.items():
                 target.mkdir()
-                # What is still to be written is nobody's business but its writer's.
+                # Earlier writes must be finished, so that this run does not pay for them.
                 os.sync()
                 wall = timed(command) if command else cloned(options.programs, certs, volume, target)
-                # It asks for holes as well: cmp would read 20 GiB.
+                # qemu-img compares holes without reading them; cmp would read 20 GiB.
                 sh(f"qemu-img compare -q -f raw -F raw {raw} {out} && rm -r {target}")
                 walls.setdefault(case, []).append(wall)
                 print(f"{', '.join(case)}: {wall:.2f} s", flush=True)

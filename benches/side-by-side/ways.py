@@ -1,7 +1,8 @@
-"""What is compared: for every image our importer, and what a user would pick instead.
+"""The compared programs: for every image our importer, and what a user would choose instead.
 
-In the commands, {url} is the image on the web server, {file} the same as a file, {out} the target, {tmp} a folder for
-temporary files and {us} our importer. All of them end with the target's data on the disk.
+In the commands, {url} is the image on the web server, {file} the image as a file, {out} the
+target, {tmp} a folder for temporary files and {us} our importer. All commands end when the
+target's data is synced.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Way:
-    """One way to get an image onto a target."""
+    """A command that writes an image to a target."""
 
     name: str
     command: str
@@ -17,7 +18,7 @@ class Way:
 
 @dataclass(frozen=True)
 class Case:
-    """An image, us, and the peers. `limits` are not peers: they do less than the work."""
+    """An image, our importer, and its peers. `limits` are not peers, because they do only a part of the work."""
 
     name: str
     image: str
@@ -31,7 +32,7 @@ OVER_HTTP = Way("cdi-importer", "{us} import {url} {out}")
 DISCARD = Way("limit: curl to /dev/null", "curl -sS -o /dev/null {url}")
 DOWNLOAD = "curl -sS -o {tmp}/image {url}"
 
-# Large blocks are the fastest dd: measured against 512, 4k and 64k.
+# Large blocks are the fastest for dd, compared with 512, 4k and 64k.
 DD = "dd of={out} bs=1M iflag=fullblock conv=sparse,fsync status=none"
 DD_DEVICE = "dd of={out} bs=1M iflag=fullblock oflag=direct conv=fsync status=none"
 
@@ -41,7 +42,7 @@ def decoder_alone(command: str) -> Way:
 
 
 def through_nbdkit(name: str, client: str) -> Way:
-    """A client of an NBD server that fetches ranges from the web server. {uri} becomes its socket."""
+    """Runs a client with an NBD server that fetches ranges from the web server. {uri} becomes its socket."""
     return Way(
         name,
         "nbdkit --unix - --threads 16 curl {url} --run '" + client.replace("{uri}", "$uri") + "'",
@@ -61,7 +62,8 @@ CONVERT_UNORDERED = Way(
     DOWNLOAD + " && qemu-img convert -W -t none -O raw {tmp}/image {out} && sync {out}",
 )
 TWO_PHASES = Way(
-    # curl in place of upstream's Go client, and no restart between the phases: faster than upstream itself.
+    # curl replaces upstream's Go client, and nothing restarts between the phases, so this is
+    # faster than upstream itself.
     "upstream's two phases",
     DOWNLOAD
     + " && sync {tmp}/image && qemu-img info --output=json {tmp}/image > /dev/null"

@@ -1,4 +1,4 @@
-"""What the scripts that measure whole imports have in common: their options, our binary, one run."""
+"""Shared code of the scripts that measure whole imports: options, our binary, and one run."""
 
 import argparse
 import tempfile
@@ -18,14 +18,14 @@ def arguments(description: str) -> argparse.Namespace:
 
 
 def importer(options: argparse.Namespace) -> Path:
-    """The binary that is named, or a release build."""
+    """Returns the named binary, or builds a release."""
     if options.importer:
         return options.importer.resolve()
     return built("importer") / "cdi-importer"
 
 
 def measure(command: str, folder: Path) -> Cost:
-    """One run of `command`, which writes to `{out}` and may use `{tmp}`; the disk is compared with the raw one."""
+    """Runs `command` once, which writes to `{out}` and may use `{tmp}`, and compares the disk with the raw one."""
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix="cdi-whole-") as name:
         tmp, out = Path(name, "tmp"), Path(name, "disk.img")
         tmp.mkdir()

@@ -1,7 +1,8 @@
-// A stand-in for upstream's upload proxy, and the upload server behind all proxies that are measured.
+// A replica of upstream's upload proxy, and the upload server behind all measured proxies.
 //
-// Upstream's proxy is httputil.ReverseProxy with a new transport for every request (client certificate, own roots, HTTP/1.1);
-// so is this one. It leaves out what upstream does before: verifying the token, looking at the PVC, reading the ConfigMap.
+// Like upstream's proxy, it uses httputil.ReverseProxy with a new transport for every request
+// (client certificate, own roots, HTTP/1.1). It leaves out upstream's earlier steps: verifying the
+// token, reading the PVC and the ConfigMap.
 package main
 
 import (
@@ -22,7 +23,7 @@ func main() {
 	role, certs, address := os.Args[1], os.Args[2], os.Args[3]
 	server := &http.Server{
 		Addr: address,
-		// Without this, net/http offers HTTP/2.
+		// Without this, net/http would offer HTTP/2.
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
 		TLSConfig:    &tls.Config{},
 	}
@@ -65,7 +66,7 @@ func forward(certs string, upstream *url.URL, w http.ResponseWriter, r *http.Req
 		Director: func(r *http.Request) {
 			r.URL.Scheme, r.URL.Host, r.URL.RawQuery = upstream.Scheme, upstream.Host, ""
 			if _, ok := r.Header["User-Agent"]; !ok {
-				// Nobody's name is better than Go's.
+				// An empty value keeps Go from adding its own User-Agent.
 				r.Header.Set("User-Agent", "")
 			}
 		},
