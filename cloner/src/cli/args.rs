@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn the_command_line_definition_is_consistent() {
         ClonerCli::command().debug_assert();
     }
 }

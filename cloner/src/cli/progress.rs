@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_estimate_may_be_wrong() {
+    fn percentages_stay_between_0_and_100_whatever_the_estimate() {
         assert_eq!(format_progress(3 << 20, 1 << 20, 0), "0 %, 3.00 MiB read, 1.00 MiB sent");
         assert_eq!(format_progress(3 << 20, 1 << 20, 2 << 20), "100 %, 3.00 MiB read, 1.00 MiB sent");
     }

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn both_variables_are_needed_and_the_first_is_named_first() {
+    fn both_variables_are_required_and_volume_mode_is_reported_first() {
         for (pairs, sentence) in [
             (&[][..], "VOLUME_MODE missing"),
             (&[("VOLUME_MODE", ""), ("MOUNT_POINT", "/")], "VOLUME_MODE missing"),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_the_size_that_it_has() {
+    fn a_block_source_announces_its_size_as_upload_bytes() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(12_345).unwrap();
         let path = file.path().to_str().unwrap();

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_small_holes_become_data_where_a_map_would_be_too_long() {
+    fn small_holes_count_as_data_where_a_map_would_be_too_long() {
         let file = tempfile::tempfile().unwrap();
         file.set_len(1 << 20).unwrap();
         for offset in (0..1 << 20).step_by(64 << 10) {

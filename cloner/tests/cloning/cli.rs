@@ -1,4 +1,4 @@
-//! The command line: what shells complete.
+//! Shell completion of the command line.
 
 use testkit::shells::assert_completion;
 

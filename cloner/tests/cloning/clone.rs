@@ -1,4 +1,5 @@
-//! Clones from a cloner to a real upload server: every kind of source onto every kind of target, in both encodings.
+//! Clones by a cloner to a real upload server: every kind of source to every kind of target, in
+//! both encodings.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -24,7 +25,8 @@ use testkit::upload_proxy::beside;
 const MIB: u64 = 1 << 20;
 const DISK_BYTES: u64 = 12 * MIB;
 
-/// What our server unpacks: 128 directories deep at most, and no devices.
+/// Limits of random trees that our server can unpack: it supports 128 nested directories and no
+/// devices.
 const REACH: Reach = Reach {
     path_bytes: 1000,
     name_bytes: 255,
@@ -37,7 +39,8 @@ fn upload_pod() -> UploadPod {
     UploadPod::new(&beside(BINARY, "cdi-uploadserver"))
 }
 
-/// The command line, with an encoding; or the pod, which chooses.
+/// How a clone is started: on the command line with one of the encodings, or as a pod, which
+/// chooses the encoding itself.
 #[derive(Clone, Copy, PartialEq)]
 enum Way {
     Snappy,
@@ -119,7 +122,7 @@ fn content() -> Vec<u8> {
 }
 
 #[test]
-fn every_source_becomes_the_same_on_every_target() {
+fn every_source_arrives_unchanged_on_every_target() {
     let content = content();
     let folder = tempfile::tempdir().unwrap();
     check_all(cases(), |case| {
@@ -159,7 +162,8 @@ fn every_source_becomes_the_same_on_every_target() {
     });
 }
 
-/// What `find` says of all below `folder` but how much space directories take.
+/// Lists everything below `folder` by `find`: kinds, modes, sizes, times and links. The sizes of
+/// directories are left out, because they depend on the file system.
 fn listing(folder: &Path) -> String {
     let print = |words: &[&str]| {
         let words = words.iter().map(AsRef::as_ref);
@@ -218,7 +222,7 @@ fn an_empty_volume_becomes_an_empty_volume() {
 }
 
 #[test]
-fn a_server_that_cannot_take_it_says_why() {
+fn a_disk_larger_than_the_target_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let pod = upload_pod().block(device.path());
@@ -230,7 +234,7 @@ fn a_server_that_cannot_take_it_says_why() {
         finished.assert_failure(7, "Unexpected status code 400: Saving stream failed: ");
         assert!(finished.stderr.contains("larger"), "{}", finished.stderr);
     }
-    // It is ready for another one.
+    // The server accepts another clone afterwards.
     fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
     clone(Way::Zstd, &source, &pod, &server, false).assert_success("clone");
     server.wait().assert_success("upload");
@@ -241,7 +245,7 @@ fn the_bar_fits_its_terminal_and_ctrl_c_leaves_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("disk");
     fs::write(&source, disk::content(1, 4 * MIB)).unwrap();
-    // It takes a connection and says nothing.
+    // Accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("https://localhost:{}/v1beta1/upload", silent.local_addr().unwrap().port());
     let pod = upload_pod();
@@ -259,7 +263,7 @@ fn the_bar_fits_its_terminal_and_ctrl_c_leaves_one_sentence() {
 }
 
 #[test]
-fn programs_that_read_along_are_told_how_it_ended() {
+fn the_last_json_event_has_the_result() {
     let folder = tempfile::tempdir().unwrap();
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let pod = upload_pod().block(device.path());

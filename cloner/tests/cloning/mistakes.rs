@@ -1,4 +1,5 @@
-//! Typical mistakes on the command line: each is told by an exit code and a sentence with where, why and what to do.
+//! Typical mistakes on the command line. Each has an exit code and a sentence that says where it
+//! failed, why, and what to do.
 
 use std::path::Path;
 
@@ -13,7 +14,7 @@ use testkit::user_mistakes;
 
 use crate::BINARY;
 
-/// Certificates and keys, and files that are neither.
+/// Writes certificates and keys, and files that are neither.
 fn write_files(folder: &Path, authority: &Authority) {
     let other = Authority::new().or_fail("an authority");
     let identity =
@@ -35,7 +36,7 @@ fn write_files(folder: &Path, authority: &Authority) {
 }
 
 #[test]
-fn every_mistake_is_told() {
+fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let authority = Authority::new().or_fail("an authority");
     write_files(folder.path(), &authority);

@@ -1,4 +1,5 @@
-//! What is sent of a volume: the bytes that GNU tar would make, in the framing that another program undoes.
+//! The stream that is sent of a volume: the bytes that GNU tar would write, in a framing that
+//! another program decodes.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -20,10 +21,10 @@ use testkit::trees::{Reach, grow};
 
 const MIB: u64 = 1 << 20;
 
-/// A tar's last record.
+/// Size of a tar record, to a multiple of which archives are padded.
 const RECORD_BYTES: usize = 10_240;
 
-/// Random trees that are packed with and without holes.
+/// Number of random trees; each is packed with and without holes.
 const TREES: u64 = 150;
 
 fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
@@ -33,7 +34,8 @@ fn pack(source: &Path, options: &[&str]) -> Vec<u8> {
     output.stdout
 }
 
-/// What GNU tar makes of the top-level names of `folder`, in their order, with the options of CDI's cloner.
+/// The archive that GNU tar makes of the sorted top-level names of `folder`, with the options of
+/// CDI's cloner.
 fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
     let mut names: Vec<_> = fs::read_dir(folder)
         .or_fail(folder.display())
@@ -41,7 +43,8 @@ fn gnu_tar(folder: &Path, sparse: bool) -> Vec<u8> {
         .filter(|name| name != "lost+found")
         .collect();
     names.sort();
-    // As arguments, as CDI's cloner passes them, tar would not find names with a backslash in them.
+    // The names go into a list. As arguments, as CDI's cloner passes them, tar would not find
+    // names with a backslash.
     let list: Vec<u8> = names.iter().flat_map(|name| [name.as_bytes(), b"\0"].concat()).collect();
     let options = ["-c", "--format=gnu", "--numeric-owner", "--sort=name", "-f", "-"];
     let mut words: Vec<OsString> = options.map(Into::into).into();
@@ -60,7 +63,7 @@ fn assert_same(ours: &[u8], theirs: &[u8], case: &str) {
 }
 
 #[test]
-fn random_trees_become_the_bytes_that_gnu_tar_makes_of_them() {
+fn random_trees_are_packed_exactly_as_by_gnu_tar() {
     check_all(0..TREES, |seed| {
         let folder = tempfile::tempdir().or_fail("a folder");
         grow(folder.path(), &mut Random::new(*seed), Reach::ANY, 0);
@@ -74,7 +77,7 @@ fn random_trees_become_the_bytes_that_gnu_tar_makes_of_them() {
 }
 
 #[test]
-fn special_files_numbers_and_holes_are_those_of_gnu_tar() {
+fn special_files_numbers_and_holes_are_packed_as_by_gnu_tar() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     let word = |name: &str| path(name).to_string_lossy().into_owned();
@@ -86,7 +89,8 @@ fn special_files_numbers_and_holes_are_those_of_gnu_tar() {
     fs::hard_link(path("link"), path("same-link")).unwrap();
     fs::write(path("owned"), "x").unwrap();
     std::os::unix::fs::chown(path("owned"), Some(3_000_000_000), Some(2_097_151)).unwrap();
-    // Only a hole; more regions than a header holds; more bytes than eleven digits; a name that takes all of the header.
+    // A file that is only a hole; more regions than a header holds; a size of more than eleven
+    // octal digits; names as long as the field of the header.
     File::create(path("hole")).unwrap().set_len(5_000_001).unwrap();
     let many = File::create(path("many")).unwrap();
     for index in 0..60 {
@@ -106,7 +110,7 @@ fn special_files_numbers_and_holes_are_those_of_gnu_tar() {
 }
 
 #[test]
-fn an_empty_volume_is_the_end_of_an_archive() {
+fn an_empty_volume_becomes_an_archive_without_entries() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(pack(folder.path(), &["--encoding=plain"]), [0; RECORD_BYTES]);
     assert_same(&gnu_tar(folder.path(), true), &[0; RECORD_BYTES], "empty");
@@ -123,7 +127,7 @@ fn sockets_are_left_out_with_a_warning() {
 }
 
 #[test]
-fn cdis_library_undoes_the_snappy_framing() {
+fn cdis_snappy_library_decodes_our_stream() {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
     fs::create_dir(&volume).unwrap();
@@ -142,7 +146,7 @@ fn cdis_library_undoes_the_snappy_framing() {
         }
     }
     assert!(pack(&raw, &["--encoding=plain"]) == fs::read(&raw).unwrap());
-    // And GNU tar has the last word.
+    // The decoded stream must also extract with GNU tar to the same tree.
     let copy = folder.path().join("copy");
     fs::create_dir(&copy).unwrap();
     let tar = golang::undo_snappy(&pack(&volume, &[]));
@@ -151,7 +155,7 @@ fn cdis_library_undoes_the_snappy_framing() {
     assert_same(&gnu_tar(&copy, true), &gnu_tar(&volume, true), "the extracted tree");
 }
 
-/// Terabytes of holes take no time.
+/// The disk has 4 TiB, nearly all of them a hole: reading it would take hours.
 #[test]
 fn holes_are_not_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -159,7 +163,7 @@ fn holes_are_not_read() {
     let file = File::create(&image).unwrap();
     file.set_len(4 << 40).unwrap();
     file.write_all_at(b"data", 3 << 40).unwrap();
-    // Zeros take four bytes for 128 KiB.
+    // Where holes are sent as zeros, they take four bytes for each 128 KiB.
     let zeros = 130 << 20;
     for (source, options, most) in [
         (folder.path(), &["--encoding=snappy"][..], 20_000),
@@ -172,7 +176,8 @@ fn holes_are_not_read() {
     }
 }
 
-/// Starts to pack `source` and hands the pipe over once some of it has come.
+/// Packs `source`, and calls `change` once the first bytes have been read. Returns the exit code
+/// and stderr.
 fn pack_changed(source: &Path, change: impl FnOnce()) -> (i32, String) {
     let mut child = Command::new(BINARY)
         .arg("pack")
@@ -191,19 +196,19 @@ fn pack_changed(source: &Path, change: impl FnOnce()) -> (i32, String) {
     (output.status.code().or_fail("an exit code"), stderr)
 }
 
-/// More than is ever on its way.
+/// Size of a file that no buffers on the way can hold, so that its end is read after the change.
 const LONG_MIB: usize = 64;
 const LONG: u64 = LONG_MIB as u64 * MIB;
 
 #[test]
-fn a_file_that_becomes_shorter_is_never_padded() {
+fn a_file_that_shrinks_while_it_is_packed_is_an_error() {
     for (name, hole) in [("data", false), ("hole", true)] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         fs::write(&path, disk::content(1, MIB).repeat(LONG_MIB)).unwrap();
         let file = File::options().write(true).open(&path).unwrap();
         if hole {
-            // What is cut off is never read.
+            // Only a part of the final hole is cut off, which is never read.
             file.set_len(2 * LONG).unwrap();
         }
         let end = if hole { LONG + MIB } else { LONG - MIB };
@@ -224,7 +229,7 @@ fn a_file_that_becomes_shorter_is_never_padded() {
 }
 
 #[test]
-fn of_a_file_that_grows_the_announced_part_is_packed() {
+fn only_the_announced_part_of_a_growing_file_is_packed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     fs::write(&path, disk::content(1, MIB).repeat(LONG_MIB)).unwrap();
@@ -238,7 +243,7 @@ fn of_a_file_that_grows_the_announced_part_is_packed() {
 }
 
 #[test]
-fn what_is_no_volume_is_refused() {
+fn sources_that_are_not_volumes_are_refused() {
     for (source, sentence) in [
         ("/nowhere", "open /nowhere: no such file or directory"),
         ("/dev/null", "is neither a directory nor a block device"),

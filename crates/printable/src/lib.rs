@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_deceives_is_among_them() {
+    fn deceptive_characters_are_not_printable() {
         for c in "\u{202a}\u{202b}\u{202c}\u{202d}\u{202e}\u{2066}\u{2067}\u{2068}\u{2069}\u{200b}\u{200c}\u{200d}\u{200e}\u{200f}\
                   \u{61c}\u{2028}\u{2029}\u{85}\u{feff}\u{e0001}\u{e0041}\u{ad}\u{1b}\u{9b}\u{7f}\n\r\t\0"
             .chars()
@@ -149,14 +149,14 @@ mod tests {
     }
 
     #[test]
-    fn text_shows_its_numbers_once() {
+    fn escaping_twice_changes_nothing() {
         let shown = escape_text("a\u{1b}[2Jb\n\u{202e}ü").into_owned();
         assert_eq!(shown, r"a\u{1b}[2Jb\n\u{202e}ü");
         assert_eq!(escape_text(&shown), shown);
     }
 
     #[test]
-    fn the_start_is_short_whatever_it_holds() {
+    fn a_prefix_is_cut_to_its_length_and_escaped() {
         assert_eq!(escape_prefix("añ\u{2028}".as_bytes(), 3), r"añ\u{2028}");
         assert_eq!(escape_prefix("añ\u{2028}x".as_bytes(), 3), r"añ\u{2028}…");
         assert_eq!(escape_prefix(b"\xff\xfe\n", 9), "\u{fffd}\u{fffd}\\n");
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_one() {
+    fn a_text_of_several_lines_becomes_one_line() {
         assert_eq!(
             escape_line(" It\r\n does\u{2028}not\u{85}\tgo\u{1b}[2J. ", 99),
             r"It does not go\u{1b}[2J."
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn json_keeps_its_meaning() {
+    fn escaped_json_keeps_its_meaning() {
         let text = "{\n  \"name\": \"a\u{202e}b\u{e0041}\"\n}\n";
         assert_eq!(escape_json(text), "{\n  \"name\": \"a\\u202eb\\udb40\\udc41\"\n}\n");
     }

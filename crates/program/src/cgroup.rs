@@ -69,7 +69,7 @@ fn read_number(file: &Path) -> Option<u64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A directory with these files.
+    /// Creates a directory with these files.
     pub(crate) fn cgroups(files: &[(&str, &str)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -90,7 +90,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_tightest_parent_decides() {
+    fn the_tightest_limit_of_all_parents_applies() {
         let root = cgroups(&[
             ("pod/memory.max", "600000000\n"),
             ("pod/container/memory.max", "max\n"),
@@ -104,7 +104,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_memory_of_version_1_is_read_too() {
+    fn memory_limits_of_cgroup_version_1_are_read_too() {
         for (text, bytes) in [("268435456\n", Some(256 << 20)), ("9223372036854771712\n", None)] {
             let root = cgroups(&[("memory/memory.limit_in_bytes", text)]);
             let memberships = "4:cpu,cpuacct:/docker/x\n5:memory:/docker/x\n";
@@ -113,7 +113,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn nonsense_limits_nothing() {
+    fn malformed_memberships_give_no_limit() {
         let root = cgroups(&[]);
         for text in ["", "x", "0:", "0::relative", "::", "a:b:c:d"] {
             assert_eq!(limit_in(&MEMORY, &root, text), None, "{text}");

@@ -60,7 +60,7 @@ mod tests {
         PAUSES.store(0, Ordering::Relaxed);
         let runtime = builder.build().unwrap();
         for _ in 0..TURNS {
-            // The thread is asleep by then, unless the machine is busy.
+            // By then the worker thread is asleep, unless the machine is busy.
             thread::sleep(Duration::from_millis(1));
             let (worked, has_worked) = mpsc::channel();
             runtime.spawn(async move {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn who_had_much_to_do_pauses_and_who_had_little_does_not() {
+    fn a_thread_pauses_only_after_much_work() {
         let (little, much) = (pauses(Duration::ZERO), pauses(MUCH));
         assert!(little < 25 && much > 25, "{little}, {much} of 50");
     }

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn only_debug_builds_hear_the_variables_of_tests() {
+    fn only_debug_builds_read_the_variables_of_tests() {
         let of_tests = crate::paths::TEST_ROOT_VARIABLE;
         assert!(is_heard(of_tests, true) && !is_heard(of_tests, false));
         assert!(is_heard("OWNER_UID", true) && is_heard("OWNER_UID", false));

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn flag_errors_name_the_flag_and_its_value() {
         for (line, text) in [
             ("-nope", "flag provided but not defined: -nope"),
             ("--nope=1", "flag provided but not defined: -nope"),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_flags_of_its_own() {
+    fn a_programs_own_flags_are_read_beside_those_of_klog() {
         let flags = parsed("-server=a --server b -v 2").unwrap();
         assert_eq!((flags.own_value("server"), flags.verbosity), (Some("b"), 2));
         assert_eq!(parsed("-v=1").unwrap().own_value("server"), None);

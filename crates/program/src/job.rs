@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_becomes_a_sentence_with_its_place() {
+    fn a_panic_becomes_one_line_with_its_source_location() {
         crate::panics::install_hook();
         let ended = runtime().block_on(async {
             let shutdown = crate::signal::watch_signals().unwrap();
@@ -103,8 +103,7 @@ mod tests {
                 &shutdown,
                 Duration::from_millis(20),
                 || (),
-                // A thread does not follow tokio's paused clock, so it must really run longer than
-                // the grace time.
+                // A real thread, which must run for longer than the grace time.
                 || std::thread::sleep(Duration::from_secs(5)),
             )
             .await

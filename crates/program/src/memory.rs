@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_taken_is_told() {
+    fn allocated_memory_is_measured() {
         const BYTES: u64 = 64 << 20;
         let before = anonymous_bytes().unwrap();
         let taken = vec![1_u8; usize::try_from(BYTES).unwrap()];
@@ -31,7 +31,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_tells_nothing() {
+    fn a_malformed_rollup_is_ignored() {
         assert_eq!(in_rollup("Rss: 7 kB\nAnonymous:        12 kB\n"), Some(12 << 10));
         for text in ["", "Anonymous:", "Anonymous: x kB", "Anonymous: 18446744073709551615 kB"] {
             assert_eq!(in_rollup(text), None, "{text}");

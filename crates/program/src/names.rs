@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_could_lead_elsewhere_are_not_valid() {
+    fn only_lower_case_dns_names_are_valid() {
         for name in [
             "", "-a", "a-", "A", "a_b", "a/b", "a:1", "a@b", "a b", "a\u{e4}", "a.b.", ".a", "a..b", ".",
             "..", "a?b", "a%2fb",

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_prefix_paths_are_at_their_place() {
+    fn without_a_prefix_paths_are_unchanged() {
         for paths in [PodPaths::from_prefix(None), PodPaths::from_prefix(Some(""))] {
             assert_eq!(paths.disk_image(), Path::new(DISK_IMAGE));
             assert_eq!(paths.proxy_certs(), Path::new(PROXY_CERTS));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn klog_flags_or_a_bare_environment_are_a_pod() {
+    fn klog_flags_or_only_an_environment_select_pod_mode() {
         assert_eq!(face(&["-alsologtostderr", "-v=1"], Some("http")), ProgramMode::Pod);
         assert_eq!(face(&["--v=3"], None), ProgramMode::Pod);
         assert_eq!(face(&[], Some("http")), ProgramMode::Pod);
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subcommand_behind_options_is_for_people() {
+    fn a_subcommand_after_options_selects_the_command_line() {
         for line in
             [&["-v", "import", "a"][..], &["--memory", "1Gi", "import"], &["-log_dir", "-v", "import"]]
         {
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn subcommands_and_help_are_for_people_even_inside_a_pod() {
+    fn subcommands_and_help_select_the_command_line_even_in_a_pod() {
         for first in ["import", "info", "man", "--help", "-h", "--version", "-V", "nonsense"] {
             assert_eq!(face(&[first], Some("http")), ProgramMode::CommandLine, "{first}");
         }

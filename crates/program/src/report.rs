@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_text_keeps_its_step_and_its_cause() {
+    fn a_long_text_keeps_its_beginning_and_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("log");
         let middle = "é".repeat(MAX_LENGTH_BYTES);
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_says_every_cause_once() {
+    fn an_error_chain_states_every_cause_once() {
         #[derive(Debug, thiserror::Error)]
         #[error("unable to write to file")]
         struct Outer(#[source] Middle);

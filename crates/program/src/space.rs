@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn an_overhead_that_is_no_fraction_counts_as_none() {
+    fn a_malformed_overhead_counts_as_zero() {
         for text in ["", "six", "-0.5", "NaN", "inf"] {
             assert_eq!(parse_overhead(text), 0.0, "{text}");
         }

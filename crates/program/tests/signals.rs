@@ -9,7 +9,7 @@ use program::env::{NamedStrings, ProcessEnv};
 use program::signal;
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Says that this process is the child, and what it does after the first signal: `stop` or `hang`.
+/// Marks the child process; the value says what it does after the first signal: `stop` or `hang`.
 const CHILD_VARIABLE: &str = "DAEMON_TEST_SIGNAL_CHILD";
 
 /// Not a claim by itself: the body of the child process, which does nothing in the parent.
@@ -67,7 +67,7 @@ impl Running {
 }
 
 #[test]
-fn the_first_signal_stops_and_is_named_in_the_exit_code() {
+fn the_first_signal_stops_the_process_and_sets_its_exit_code() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let child = Running::start("stop");
         child.send(signal);

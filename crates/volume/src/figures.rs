@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn every_series_is_there_from_the_start_and_counts_its_own() {
+    fn every_error_series_starts_at_zero_and_counts_its_own_errors() {
         let registry = MetricsRegistry::default();
         let old_names = &[("errors", "cdi_x_errors_total")];
         let figures = TransferMetrics::new(&registry, "x", writer_troubles(), old_names);
@@ -250,7 +250,7 @@ mod tests {
         let all = registry.encode_text();
         figures.record_failure(Error::Stopped.stage_and_kind());
         figures.record_failure(source(SourceErrorKind::Stopped).stage_and_kind());
-        assert_eq!(registry.encode_text(), all, "a stop is no error");
+        assert_eq!(registry.encode_text(), all, "a stop is not an error");
     }
 
     #[test]

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_transfers_have_left_is_not_for_the_next_one() {
+    fn memory_held_by_earlier_transfers_is_not_available_to_the_next_one() {
         const LEFT_BYTES: u64 = 64 << 20;
         let limit = || {
             of_next_transfer();
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_has_at_least_the_memory_that_it_needs_itself() {
+    fn a_memory_limit_below_the_needs_of_the_process_is_refused() {
         assert_eq!(memory_limit("64Mi"), Ok(RESERVE_BYTES));
         assert_eq!(memory_limit("63Mi"), Err("the process itself needs 64Mi: give at least that".to_owned()));
         memory_limit("much").unwrap_err();
     }
 
     #[test]
-    fn a_pod_gives_up_on_senders_that_hardly_send() {
+    fn a_pod_has_a_minimum_speed_by_default() {
         assert_eq!(read(&[]), Ok(Some(SpeedLimit::POD)));
         assert_eq!(read(&[(SPEED_LIMIT, "0")]), Ok(None));
         let other = SpeedLimit { bytes_per_second: NonZeroU64::MIN, time: Duration::from_secs(7) };

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn every_stage_has_the_words_of_its_phase() {
+    fn every_error_has_the_wording_of_its_phase() {
         let cut = || SourceError::new(SourceErrorKind::Length, "cut");
         let corrupt = DecodeError::TrailingGarbage { codec: "gzip", offset: 9 };
         for (actual, expected) in [
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_space_is_a_matter_of_size_and_a_stop_is_no_failure() {
+    fn only_a_lack_of_space_means_too_small_and_a_stop_is_recognized() {
         assert!(is_too_small(&too_large().into()));
         assert!(is_too_small(&target(Errno::NOSPC).into()));
         assert!(!is_too_small(&target(Errno::IO).into()));

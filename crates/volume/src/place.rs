@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_blank_disk_is_what_was_asked_for_or_what_there_is() {
+    fn a_blank_disk_has_the_requested_size_or_that_of_the_volume() {
         assert_eq!(file(1 << 30, 1 << 40).blank_options(&WANTED).available, 1 << 30);
         assert_eq!(file(1 << 20, (1 << 20) + 5).blank_options(&WANTED).available, 1 << 20);
     }

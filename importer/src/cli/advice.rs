@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sentence_has_its_place_and_one_way_out() {
+    fn a_sentence_names_the_source_and_one_remedy() {
         let truncated = Error::from(DecodeError::Truncated { codec: "gzip", offset: 5 });
         let said = describe(&truncated, Some("disk.gz"));
         assert_eq!(said, "disk.gz: the gzip stream is truncated after 5 compressed bytes; fetch it again");
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_base_with_folders_is_told_from_another_one() {
+    fn a_base_that_is_given_with_its_folders_is_recognized() {
         for (path, is_so) in [("/a/base.img", true), ("base.img", false), ("/a/other.img", false)] {
             assert_eq!(is_path_of(path, "base.img"), is_so, "{path}");
         }

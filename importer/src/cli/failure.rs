@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn an_existing_target_tells_about_force() {
+    fn an_existing_target_suggests_force() {
         let sentence = ImporterCommandError::from(target(rustix::io::Errno::EXIST)).to_string();
         assert_eq!(sentence, "write /d: file exists: pass --force to replace it");
     }

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_of_the_size_named_holds_the_disk() {
+    fn a_volume_of_the_suggested_size_holds_the_disk() {
         for size in [0, 1, 1 << 20, (1 << 20) + 1, 5 << 30, 2_276_332_667, 1 << 44] {
             for overhead in [0.0, 0.055, 0.06, 0.5] {
                 assert!(usable_space(volume_size(size, overhead), overhead) >= size, "{size} {overhead}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn volume_sizes_are_those_of_the_controllers() {
+    fn volume_sizes_match_those_of_the_controllers() {
         assert_eq!(volume_size(1 << 30, 0.0), 1 << 30);
         assert_eq!(volume_size(1 << 30, 0.06), 1_138_166_334);
         assert_eq!(volume_size(1, 0.0), 1 << 20);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_without_items_says_so() {
+    fn an_empty_list_is_shown_as_none() {
         assert_eq!(list_text(["a", "b"].map(str::to_owned).into_iter()), "a, b");
         assert_eq!(list_text(std::iter::empty()), "none");
     }

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_is_known() {
+    fn a_progress_line_shows_only_known_values() {
         let watch = TransferWatch::default();
         watch.source_position(3 << 20, None);
         watch.record_bytes(ByteCount::Target, 1 << 20);
@@ -127,6 +127,6 @@ mod tests {
             progress_line(&watch, 1 << 20, Some(5)),
             "37.5 %, 3.00 MiB of 8.00 MiB read, 1.00 MiB written, 1.00 MiB/s, 5 s left"
         );
-        assert!(!progress_line(&watch, 0, None).contains("left"), "nothing moves, so nobody knows");
+        assert!(!progress_line(&watch, 0, None).contains("left"), "no remaining time while nothing moves");
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_wrong_checksum_is_final_and_a_stop_is_no_failure_of_the_data() {
+    fn a_wrong_checksum_is_final_and_a_stop_is_not_a_data_error() {
         let wrong = Error::Checksum { expected: "md5:a".to_owned(), calculated: "md5:b".to_owned() };
         let PodImportError::Final(text) =
             PodImportError::from_transfer(&wrong, TransferPhase::Transfer, ProductKind::Disk)

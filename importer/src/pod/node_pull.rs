@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_ends_with_the_file_or_in_time() {
+    fn waiting_for_the_ready_file_ends_with_the_file_or_a_timeout() {
         let folder = tempfile::tempdir().unwrap();
         let (file, stop) = (folder.path().join("ready"), CancellationToken::new());
         let Err(PodImportError::Text(text)) = wait_for_ready(&file, TICK, &stop) else { panic!("no file") };
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_done_file_is_not_replaced() {
+    fn an_existing_done_file_is_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("done");
         fs::write(&file, "old").unwrap();

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_name_of_the_program_tells_a_populator() {
+    fn the_program_name_selects_the_populator() {
         for (name, populator) in [
             ("openstack-populator", Some(Populator::OpenStack)),
             ("/usr/bin/ovirt-populator", Some(Populator::Ovirt)),

@@ -1,4 +1,5 @@
-//! Servers that break: what can be continued is continued, everything else is a sentence and leaves nothing behind.
+//! Servers that fail during an import: it resumes where it can. Otherwise it ends with an error
+//! and leaves no target.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const DISK_BYTES: u64 = 48 << 20;
 /// How often in a row each transfer is cut.
 const CUTS: u64 = 10;
 
-/// How much further each connection comes than the one before.
+/// Bytes by which each connection gets further than the one before.
 const STEP_BYTES: u64 = 8 << 10;
 
 fn importer(url: &str, target: &Path) -> Program {
@@ -28,7 +29,7 @@ fn start(script: Script) -> Origin {
     Origin::start(script).or_fail("start a server on loopback")
 }
 
-/// Objects and the disks they become: raw, and an image that is read by its own map.
+/// Two objects of the same disk: a raw one, and a qcow2 image, which is read by its own map.
 fn objects(folder: &Path) -> [Image; 2] {
     let spec = Spec { virtual_size: DISK_BYTES, ..Spec::new(Content::Dense) };
     let image = Spec { compression: Compression::Zstd, ..spec }.build(folder, "image");
@@ -37,7 +38,7 @@ fn objects(folder: &Path) -> [Image; 2] {
 }
 
 #[test]
-fn a_server_that_cuts_ten_times_in_a_row_costs_less_than_a_percent() {
+fn ten_cuts_in_a_row_cost_less_than_one_percent_of_the_object() {
     let folder = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
     for object in objects(folder.path()) {
@@ -94,7 +95,7 @@ fn resets_stalls_and_busy_servers_are_overcome() {
 }
 
 #[test]
-fn limits_that_are_given_hold_for_the_first_contact_too() {
+fn retry_limits_apply_to_the_first_connection_too() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
     let run = |options: &[&str]| {
@@ -111,7 +112,7 @@ fn limits_that_are_given_hold_for_the_first_contact_too() {
     assert!((5..20).contains(&refused.wall.as_secs()), "{:?}", refused.wall);
 }
 
-/// The transfer fails with exit code 3 and one of `sentences`, and leaves no target.
+/// Asserts that the transfer fails with exit code 3 and one of `sentences`, and leaves no target.
 fn fails(script: Script, path: &str, sentences: &[&str]) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
@@ -135,12 +136,13 @@ fn an_object_that_changed_in_the_middle_is_refused() {
 }
 
 #[test]
-fn a_cut_without_ranges_is_refused_when_it_cannot_be_started_again() {
+fn repeated_cuts_without_ranges_fail_and_leave_no_target() {
     let folder = tempfile::tempdir().unwrap();
     let body = disk::content(1, 8 << 20);
     let script = Script { ranges: Ranges::Refused, ..Script::new(body.clone()) };
     let target = folder.path().join("disk.img");
-    // Every GET is cut in its middle: a server that cannot continue can only fail, whatever is tried.
+    // Every GET is cut in its middle, and without ranges nothing can resume: no retry can
+    // succeed.
     let faults = vec![Fault::CutAt(4 << 20); 64];
     let origin = start(Script { faults, ..script });
     let finished = importer(&origin.url("/object"), &target).args(["--retries", "3"]).run();
@@ -156,7 +158,7 @@ fn a_body_that_is_shorter_than_announced_is_never_a_success() {
 }
 
 #[test]
-fn a_redirect_loop_ends() {
+fn a_redirect_loop_is_an_error() {
     let mut script = Script::new(b"x".to_vec());
     script.redirects.insert("/loop".into(), vec!["/loop".into()]);
     fails(script, "/loop", &["redirect"]);

@@ -16,7 +16,7 @@ use testkit::random::Random;
 
 const ROUNDS: u64 = 200;
 
-/// The target begins to look like a disk when these bytes are written, so they are written last.
+/// The beginning of a disk, which is written last: with it, a target begins to look like a disk.
 const FIRST_BYTES: u64 = 1 << 20;
 
 /// The signal comes at a random moment in this time; the whole transfer takes a little less.
@@ -37,7 +37,7 @@ struct Round {
 }
 
 impl Round {
-    /// Every combination in turn.
+    /// Goes through all combinations in turn, by the number of the round.
     fn new(number: u64) -> Self {
         let signal = if number.is_multiple_of(2) { Signal::KILL } else { Signal::TERM };
         Self { number, signal, to_device: number / 2 % 2 == 1, raw: number / 4 % 2 == 1 }
@@ -57,7 +57,7 @@ fn no_killed_transfer_looks_complete() {
     let image = spec.build(folder.path(), "image");
     assert!(
         !disk::begins_with_only(&[0, DIRT], &image.raw, FIRST_BYTES),
-        "the image must have something to look like"
+        "the first bytes of the image must not be empty"
     );
     check_all((0..ROUNDS).map(Round::new), |round| {
         let folder = tempfile::tempdir().or_fail("a folder");
@@ -79,7 +79,7 @@ fn kill(round: &Round, image: &Image, target: &Path) -> i32 {
     let moment = Random::new(round.number).below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
     let running =
         Program::new(crate::BINARY).args(["import", "-"]).arg(target).stdin(slowly(object.clone())).start();
-    // Another process is hit, wherever it is then.
+    // The signal hits the process wherever it is at that moment.
     std::thread::sleep(Duration::from_micros(moment));
     running.signal(round.signal);
     running.wait().code()
@@ -109,7 +109,8 @@ fn check_file(round: &Round, image: &Image, target: &Path, code: i32) {
     }
 }
 
-/// A device cannot be removed; one that was not touched yet is still full of dirt, which is no disk either.
+/// A device cannot be removed. Its beginning must be zero, or still the dirt from before the
+/// transfer.
 fn check_device(device: &LoopDevice, image: &Image, code: i32) {
     if code == 0 {
         return disk::assert_same(
@@ -122,8 +123,9 @@ fn check_device(device: &LoopDevice, image: &Image, code: i32) {
     assert_incomplete(device.path(), image, &[0, DIRT]);
 }
 
-/// Nothing of the image is in the first MiB. The last moments are an exception: once everything behind it is
-/// there, the first MiB is written, and its first block, with which every disk begins, is the last of all.
+/// Asserts that the first MiB has nothing of the image. The last moments are an exception: once
+/// everything behind it is written, the first MiB follows, except its first block, with which
+/// every disk begins. That block is the last of all.
 fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
     let rest_is_there = disk::first_difference(target, &image.raw, FIRST_BYTES..image.virtual_size).is_none();
     let hidden = if rest_is_there { disk::BLOCK_BYTES } else { FIRST_BYTES };
@@ -134,9 +136,10 @@ fn assert_incomplete(target: &Path, image: &Image, nothing: &[u8]) {
     );
 }
 
-/// Before each of the syncs of a commit: all behind the first MiB, all but the first block, all.
+/// strace kills the importer at the first and the second sync of the commit: of all behind the
+/// first MiB, and of all but the first block.
 #[test]
-fn what_a_kill_at_a_sync_leaves_shows_nothing_whose_rest_is_not_on_the_disk() {
+fn a_kill_at_a_sync_leaves_the_beginning_of_the_disk_hidden() {
     let folder = tempfile::tempdir().unwrap();
     let spec = Spec { virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     let image = spec.build(folder.path(), "image");
@@ -145,7 +148,7 @@ fn what_a_kill_at_a_sync_leaves_shows_nothing_whose_rest_is_not_on_the_disk() {
             let device = to_device.then(|| LoopDevice::new(folder.path(), image.virtual_size, 512));
             let file = folder.path().join(format!("{number}.img"));
             let target = device.as_ref().map_or(&*file, LoopDevice::path);
-            // The first one on a device is that of the zeros.
+            // On a device, the first sync is that of the zeros at its beginning.
             let when = number + i32::from(to_device);
             let fault = format!("inject=fsync:signal=KILL:when={when}");
             let options = ["-f", "-qq", "-o", "/dev/null", "-e", "trace=fsync", "-e", &fault];
@@ -181,12 +184,12 @@ fn sigterm_ends_a_transfer_that_waits_for_its_source() {
             Ok(())
         })
         .start();
-    // Time to read what has come: nothing tells that it waits for more.
+    // Gives the importer time to read what was sent; nothing shows when it waits for more.
     std::thread::sleep(Duration::from_millis(500));
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), TERMINATED, "{}", finished.stderr);
-    // Long before the pipe ends.
+    // Long before the pipe closes, after 30 s.
     assert!(finished.wall < Duration::from_secs(5), "it took {:?} to stop", finished.wall);
     assert!(!target.exists(), "a partial file was left behind");
 }

@@ -1,4 +1,5 @@
-//! The target: whose it is, what is written, and what is left of it when the importer is killed or the system fails.
+//! The target of an import: which process owns it, what is written to it, and what is left of it
+//! when the importer is killed or a system call fails.
 
 mod faults;
 mod kill;

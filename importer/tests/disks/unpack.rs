@@ -1,4 +1,4 @@
-//! `cdi-importer unpack`, as a person uses it.
+//! `cdi-importer unpack` on the command line.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ fn unpack(words: &[&str]) -> Finished {
     program.args(["unpack"]).args(words).run()
 }
 
-/// A small tree as a tar, packed by `codec`.
+/// A small tree as a tar, compressed by `codec`.
 fn archive(codec: &str) -> Vec<u8> {
     let tree = tempfile::tempdir().or_fail("a folder");
     std::fs::create_dir(tree.path().join("etc")).or_fail("etc");
@@ -47,7 +47,7 @@ fn a_file_and_an_object_on_a_server_become_the_same_tree() {
 }
 
 #[test]
-fn a_file_that_exists_is_replaced_by_overwrite_only() {
+fn an_existing_file_is_replaced_only_with_overwrite() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tree.tar.gz");
     std::fs::write(&file, archive("gzip")).unwrap();
@@ -64,7 +64,7 @@ fn a_file_that_exists_is_replaced_by_overwrite_only() {
 }
 
 #[test]
-fn what_cannot_be_unpacked_is_said_with_its_exit_code_and_leaves_nothing() {
+fn an_archive_that_cannot_be_unpacked_has_its_exit_code_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (file, noise) = (folder.path().join("tree.tar.gz"), folder.path().join("noise"));
     std::fs::write(&file, archive("gzip")).unwrap();

@@ -1,8 +1,9 @@
-//! Known attacks on programs that read disk images, by name: each ends in a sentence or in the disk that qemu-img reads, in
-//! bounded time and memory, and opens no other file.
+//! Known attacks on programs that read disk images, by name. Each ends in an error or in the disk
+//! that qemu-img reads, in bounded time and memory, and opens no other file.
 //!
-//! Those on qcow2 tables field by field are in `hostile.rs`, bombs of compressed layers in `oracle.rs`, archives in
-//! `crates/datapath/tests/transfers/archive/attacks.rs`; SECURITY.md has the table of all of them.
+//! Attacks on single fields of qcow2 tables are in `hostile.rs`, bombs of compressed layers in
+//! `oracle.rs`, and archives in `crates/datapath/tests/transfers/archive/attacks.rs`. SECURITY.md
+//! has a table of all of them.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,10 +18,10 @@ use testkit::images::{Compression, Content, Oracle, Spec, vhd};
 use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
-/// What an attack may take at most.
+/// Longest run of the importer on an attack.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// More than any file system here holds.
+/// Size of a disk that fits on no file system here.
 const HUGE: u64 = 1 << 50;
 
 /// An image in a folder of its own.
@@ -42,7 +43,7 @@ impl Attack {
         Self { folder, image }
     }
 
-    /// An image that qemu-img makes.
+    /// Creates an image by qemu-img.
     fn created(format: &str, options: &[&str], size: &str) -> Self {
         let attack = Self::empty();
         let words = ["create", "-q", "-u", "-f", format];
@@ -55,7 +56,8 @@ impl Attack {
         self.folder.path().join("disk.img")
     }
 
-    /// Imports the image by its map and from a pipe, within the bounds.
+    /// Imports the image as a file and from a pipe, in bounded time and memory, and calls `check`
+    /// with each result.
     fn run(&self, check: impl Fn(&Finished, &Path)) {
         self.run_with(&[], check);
     }
@@ -76,7 +78,7 @@ impl Attack {
         }
     }
 
-    /// The image is refused with this sentence, and nothing is left.
+    /// Asserts that the image is refused with this sentence, and that no target is left.
     fn refused(&self, sentence: &str) {
         self.run(|finished, target| {
             finished.assert_failure(4, sentence);
@@ -84,7 +86,8 @@ impl Attack {
         });
     }
 
-    /// The disk is larger than a volume of 1 GiB. (How large a sparse file may be differs between file systems.)
+    /// Asserts that the disk is refused as too large for a volume of 1 GiB. The size is given
+    /// because the largest sparse file differs between file systems.
     fn too_large(&self) {
         self.run_with(&["--size", "1Gi"], |finished, target| {
             finished.assert_failure(5, "bytes, and the target has room for ");
@@ -92,7 +95,7 @@ impl Attack {
         });
     }
 
-    /// The disk is what qemu-img makes of the image.
+    /// Asserts that the disk is the one that qemu-img makes of the image.
     fn harmless(&self, format: &str) {
         let raw = self.folder.path().join("raw");
         let oracle = Oracle::ask(format, &self.image, &raw);
@@ -103,12 +106,13 @@ impl Attack {
     }
 }
 
-/// The bytes of a small qcow2 image, and the number in `width` bytes at an offset of it.
+/// Returns the bytes of a qcow2 image.
 fn qcow2(spec: &Spec) -> Vec<u8> {
     let folder = tempfile::tempdir().or_fail("a folder");
     std::fs::read(spec.build(folder.path(), "image").qcow2).or_fail("the image")
 }
 
+/// Returns the offset in the table entry at `at`, without the flags of the entry.
 fn be64(image: &[u8], at: usize) -> usize {
     const OFFSET_BITS: u64 = 0x00ff_ffff_ffff_fe00;
     let bytes = image[at..at + 8].try_into().or_fail("eight bytes");
@@ -116,7 +120,7 @@ fn be64(image: &[u8], at: usize) -> usize {
 }
 
 #[test]
-fn backing_files_of_any_name_are_refused_by_it() {
+fn backing_files_are_refused_and_named() {
     for name in [
         "/etc/passwd",
         "../../secret.raw",
@@ -131,7 +135,7 @@ fn backing_files_of_any_name_are_refused_by_it() {
 }
 
 #[test]
-fn external_data_files_are_refused_by_name() {
+fn external_data_files_are_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("data").display().to_string();
     let attack = Attack::created("qcow2", &["-o", &format!("data_file={name},data_file_raw=on")], "1M");
@@ -139,7 +143,7 @@ fn external_data_files_are_refused_by_name() {
 }
 
 #[test]
-fn vmdk_descriptors_that_name_other_files_are_refused_by_their_names() {
+fn vmdk_descriptors_that_name_other_files_are_refused_and_the_files_named() {
     for (kind, extent, name) in [
         ("monolithicFlat", "RW 2048 FLAT \"/etc/passwd\" 0", "/etc/passwd"),
         ("twoGbMaxExtentSparse", "RW 2048 SPARSE \"../other-s001.vmdk\"", "../other-s001.vmdk"),
@@ -151,7 +155,7 @@ fn vmdk_descriptors_that_name_other_files_are_refused_by_their_names() {
 }
 
 #[test]
-fn l1_tables_beyond_reason_take_no_memory() {
+fn oversized_l1_tables_are_refused() {
     let mut image = qcow2(&Spec::new(Content::Sparse));
     image[36..40].copy_from_slice(&u32::MAX.to_be_bytes());
     Attack::new(&image).refused("L1 size too big");
@@ -164,7 +168,7 @@ fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
     vdi.patches.insert(0x170, (0x3fff_ffff_u64 << 20).to_le_bytes().into());
     vdi.patches.insert(0x180, 0x3fff_ffff_u32.to_le_bytes().into());
     Attack::new(&vdi.build()).run(|finished, target| {
-        // The map that such a disk needs is not there.
+        // The image lacks the map that such a disk needs, which may be noticed first.
         assert!([4, 5].contains(&finished.code()), "{}", finished.stderr);
         assert!(!target.exists(), "the target was left behind");
     });
@@ -177,11 +181,12 @@ fn disks_that_fit_nowhere_are_refused_before_anything_is_written() {
 }
 
 #[test]
-fn tables_that_refer_to_themselves_or_each_other_end() {
+fn tables_that_refer_to_themselves_or_each_other_do_not_loop() {
     let image = qcow2(&Spec { cluster_size: 512, virtual_size: 64 << 10, ..Spec::new(Content::Dense) });
     let l1 = be64(&image, 40);
     let table = |at: usize| u64::try_from(at).or_fail("an offset") | 1 << 63;
-    // Two entries with one table; a table that is the L1 table; one whose first entry is itself.
+    // Two L1 entries for one L2 table; an L1 entry for the L1 table; an L2 entry for its own
+    // table.
     let mut doubled = image.clone();
     doubled.copy_within(l1..l1 + 8, l1 + 8);
     Attack::new(&doubled).refused("share");
@@ -199,8 +204,8 @@ fn tables_that_refer_to_themselves_or_each_other_end() {
 }
 
 #[test]
-fn clusters_that_overlap_are_read_as_they_are() {
-    // A disk of 256 MiB that is one block of 1 MiB, over and over: as many bytes as the disk has, and not one more.
+fn overlapping_clusters_are_read_or_refused() {
+    // A disk of 256 MiB whose 256 blocks are all the same block of 1 MiB.
     let blocks = vec![disk::content(1, BLOCK_BYTES as u64)];
     let vdi = Vdi::new(256 << 20, vec![Block::At(0); 256], blocks);
     Attack::new(&vdi.build()).harmless("vdi");
@@ -212,7 +217,7 @@ fn clusters_that_overlap_are_read_as_they_are() {
 }
 
 #[test]
-fn refcounts_that_lie_never_make_another_disk() {
+fn wrong_refcounts_never_change_the_disk() {
     for content in [Content::Snapshots, Content::RandomOrder] {
         let folder = tempfile::tempdir().unwrap();
         let spec = Spec { cluster_size: 4096, virtual_size: 2 << 20, ..Spec::new(content) };
@@ -241,14 +246,16 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     image.resize(place, 0);
     image.extend_from_slice(deflate);
     image.resize(image.len().next_multiple_of(512), 0);
-    // qcow2.rst, "Compressed Clusters Descriptor": bit 62, 127 sectors behind the first, the offset.
+    // The entry by qcow2.rst, "Compressed Clusters Descriptor": bit 62, 127 additional sectors,
+    // the offset.
     let entry = 1 << 62 | 127 << 54 | u64::try_from(place).unwrap();
     image[l2..l2 + 8].copy_from_slice(&entry.to_be_bytes());
     Attack::new(&image).harmless_or_refused("qcow2", "does not inflate");
 
     let vmdk = Vmdk::small(Tables::Footer, true, vec![Grain::Data(1), Grain::Data(2)]);
     let mut image = vmdk.build();
-    // The first marker says how many bytes of zlib its grain has: 64 KiB of zeros fit into those of a grain of 4 KiB.
+    // The first marker has the number of bytes of its grain's zlib stream. The stream inflates to
+    // 64 KiB, and the grain has 4 KiB.
     let overhead = u64::from_le_bytes(image[64..72].try_into().unwrap());
     let marker = usize::try_from(overhead).unwrap() * 512;
     let mut bomb = zlib_bomb();
@@ -259,7 +266,8 @@ fn clusters_and_grains_that_inflate_beyond_their_size_are_refused() {
     Attack::new(&image).refused("does not inflate");
 }
 
-/// A zlib stream of 64 KiB of zeros (RFC 1950): a header, and blocks whose checksum nobody gets to.
+/// A zlib stream of 64 KiB of zeros (RFC 1950). Its checksum is wrong, but nothing reads that
+/// far.
 fn zlib_bomb() -> Vec<u8> {
     let gzip = tools::filter("gzip", ["-9nc"], &vec![0; 64 << 10]);
     let deflate = &gzip[10..gzip.len() - 8];
@@ -267,7 +275,8 @@ fn zlib_bomb() -> Vec<u8> {
 }
 
 impl Attack {
-    /// Either is right: qemu-img takes what fills the cluster and looks no further.
+    /// Asserts that the image is refused with this sentence, or becomes the disk that qemu-img
+    /// makes. Both are right: qemu-img stops inflating when the cluster is full.
     fn harmless_or_refused(&self, format: &str, sentence: &str) {
         let raw = self.folder.path().join("raw");
         let reads = tools::qemu_converts(format, &self.image, &raw);
@@ -283,8 +292,8 @@ impl Attack {
 }
 
 #[test]
-fn sparse_bombs_cost_what_their_data_costs() {
-    // 8 TiB of disk, of which a few KiB are data, onto a file: a hole.
+fn sparse_bombs_become_holes_or_are_refused_as_too_large() {
+    // A VMDK of 1 GiB without data becomes a hole; a VHDX of 64 TiB is larger than the volume.
     let attack = Attack::created("vmdk", &["-o", "subformat=monolithicSparse"], "1G");
     attack.harmless("vmdk");
     let vhdx = Vhdx::new(64 << 40, 256 << 20).bytes();
@@ -292,9 +301,9 @@ fn sparse_bombs_cost_what_their_data_costs() {
 }
 
 #[test]
-fn offsets_at_the_end_of_numbers_are_refused() {
+fn offsets_near_the_largest_number_do_not_overflow() {
     let max = u64::MAX.to_le_bytes();
-    // VMDK: capacity, grain size, descriptor, both directories, overhead.
+    // Fields of a VMDK header: capacity, grain size, descriptor, redundant directory, overhead.
     for at in [12, 20, 28, 48, 64] {
         let mut image = Vmdk::small(Tables::First, false, vec![Grain::Data(1)]).build();
         image[at..at + 8].copy_from_slice(&max);
@@ -303,7 +312,8 @@ fn offsets_at_the_end_of_numbers_are_refused() {
             assert_eq!(target.exists(), finished.code() == 0);
         });
     }
-    // VHD: the header, and the table in it; their checksums are right.
+    // VHD: the offset of the dynamic header, and the offset of the table in it, with valid
+    // checksums.
     let image = Dynamic::new(4 << 20, 2 << 20).bytes();
     let mut header = image.clone();
     header[16..24].copy_from_slice(&(u64::MAX - 1).to_be_bytes());

@@ -15,7 +15,7 @@ fn check(image: &Path, arguments: &[&str]) -> Finished {
     Program::new(crate::BINARY).arg("check").args(arguments).arg(image).run()
 }
 
-/// What `qemu-img check` exits with: 0 sound, 2 corrupt, 3 leaks.
+/// Exit code of `qemu-img check`: 0 sound, 2 corrupt, 3 leaks.
 fn qemu_check(image: &Path) -> i32 {
     let finished = Program::new("qemu-img").args(["check", "-f", "qcow2"]).arg(image).run();
     finished.code()
@@ -37,7 +37,7 @@ fn put(path: &Path, at: u64, bytes: &[u8]) {
     file.write_all_at(bytes, at).or_fail("damage the image");
 }
 
-/// An image whose tables the tests know, and where they are.
+/// An image, and the offsets of its tables.
 struct Scene {
     _folder: tempfile::TempDir,
     image: PathBuf,
@@ -91,20 +91,20 @@ fn sound_images_have_no_errors() {
 }
 
 #[test]
-fn a_reference_with_no_count_is_found() {
+fn a_reference_whose_refcount_is_0_is_found() {
     let scene = scene(Compression::Plain);
-    // 16-bit refcounts; cluster 6 is one with data.
+    // A refcount has 16 bits, so that this is that of cluster 6, which has data.
     put(&scene.image, scene.refcounts + 12, &[0, 0]);
     assert_eq!(qemu_check(&scene.image), 2);
     let finished = check(&scene.image, &[]);
-    // The count, and the flag of the entry that says it is one.
+    // The count is wrong, and so is the flag of the entry that claims a count of 1.
     finished.assert_failure(4, "2 error(s)");
     assert!(finished.stdout.contains("0x60000"), "{}", finished.stdout);
     assert!(finished.stdout.contains("a refcount of 0"), "{}", finished.stdout);
 }
 
 #[test]
-fn a_count_with_no_reference_is_a_leak_and_no_error() {
+fn a_refcount_without_a_reference_is_a_leak_but_not_an_error() {
     let scene = scene(Compression::Plain);
     put(&scene.image, scene.l2, &[0; 8]);
     assert_eq!(qemu_check(&scene.image), 3);
@@ -126,7 +126,7 @@ fn two_references_to_one_cluster_are_found() {
 }
 
 #[test]
-fn data_in_a_table_is_found() {
+fn a_reference_to_a_table_as_data_is_found() {
     let scene = scene(Compression::Plain);
     put(&scene.image, scene.l2, &(scene.l2 | 1 << 63).to_be_bytes());
     assert_eq!(qemu_check(&scene.image), 2);
@@ -146,8 +146,9 @@ fn a_reference_beyond_the_end_is_found() {
 }
 
 #[test]
-fn what_no_conversion_looks_at_is_found_as_by_qemu() {
-    // A zero cluster behind the end; reserved bits of an L1 entry; a dirty image whose counts are too low.
+fn damage_that_conversions_ignore_is_found_as_by_qemu() {
+    // A zero cluster beyond the end; reserved bits of an L1 entry; a dirty image whose counts are
+    // too low.
     type Damage = fn(&Scene);
     let damages: [Damage; 3] = [
         |scene| put(&scene.image, scene.l2, &(1u64 << 63 | 1 << 40 | 1).to_be_bytes()),
@@ -169,7 +170,7 @@ fn what_no_conversion_looks_at_is_found_as_by_qemu() {
 }
 
 #[test]
-fn clusters_may_have_as_many_references_as_they_are_counted() {
+fn clusters_with_several_counted_references_are_sound() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image.qcow2");
     let guest = |part| vec![Guest::Data(1), Guest::Compressed(2), Guest::Data(1), Guest::Compressed(2), part];
@@ -199,7 +200,7 @@ fn a_damaged_cluster_is_found_when_data_are_read() {
 }
 
 #[test]
-fn what_has_no_structure_or_no_ranges_is_refused_with_a_sentence() {
+fn raw_disks_and_pipes_cannot_be_checked() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let raw = folder.path().join("disk.raw");
     std::fs::write(&raw, vec![7; 4096]).or_fail("write a raw disk");

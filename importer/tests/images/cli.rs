@@ -1,4 +1,4 @@
-//! The command-line face: help, usage errors, exit codes, and the output that scripts read.
+//! The command line: help, usage errors, exit codes, and the output that scripts read.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().or_fail("a folder")
 }
 
-/// A file of 3 MiB without a format, and where to import it to.
+/// A raw disk of 3 MiB, and the target of its import.
 fn raw(folder: &Path) -> (PathBuf, PathBuf) {
     let source = folder.join("source.img");
     std::fs::write(&source, disk::content(7, 3 * MIB)).or_fail("write a source");
@@ -43,7 +43,7 @@ fn qcow2(folder: &Path) -> Image {
     Spec { compression: Compression::Zlib, ..Spec::new(Content::Sparse) }.build(folder, "image")
 }
 
-/// Every line of `--progress json`.
+/// Parses the lines of `--progress json`.
 fn events(finished: &Finished) -> Vec<serde_json::Value> {
     finished.stdout.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
 }
@@ -70,7 +70,8 @@ fn help_shows_defaults_examples_and_exit_codes_on_stdout() {
     }
     let version = importer(["--version"]).run().stdout;
     let begin = concat!("cdi-importer ", env!("CARGO_PKG_VERSION"), " (no release, ");
-    // Programs that run instead may be of another machine (`ci/emulated`), which only they know.
+    // An emulated program (`ci/emulated`) may be built for another machine, which is not known
+    // here.
     let machine = match std::env::var_os(testkit::process::INSTEAD) {
         None => std::env::consts::ARCH,
         Some(_) => "",
@@ -84,13 +85,14 @@ fn without_arguments_the_help_is_an_error() {
 }
 
 #[test]
-fn options_before_a_subcommand_are_the_command_line() {
+fn options_before_a_subcommand_select_the_command_line() {
     let folder = folder();
     let (source, target) = raw(folder.path());
     let imported = importer(["--memory", "100Mi", "import", text(&source), text(&target)]).run();
     imported.assert_success("--memory in front");
     disk::assert_same(&target, &source, 3 * MIB, "--memory in front");
-    // The pod's: no subcommand is there, or it is the value of an option.
+    // The flags of the pod apply if there is no subcommand, or `import` is the value of an
+    // option.
     importer(["-v", "high"]).run().assert_failure(2, "invalid value \"high\" for flag -v");
     importer(["--memory", "import", "-v=1"])
         .run()
@@ -99,7 +101,7 @@ fn options_before_a_subcommand_are_the_command_line() {
 }
 
 #[test]
-fn a_mistyped_device_is_not_made_a_file() {
+fn a_mistyped_device_name_creates_no_file() {
     let folder = folder();
     let (source, _) = raw(folder.path());
     let source = text(&source);
@@ -135,7 +137,7 @@ fn an_import_says_what_it_did_in_one_line() {
 }
 
 #[test]
-fn standard_input_is_a_source_and_a_file_can_grow() {
+fn standard_input_is_imported_into_a_file_of_the_given_size() {
     let folder = folder();
     let (source, target) = raw(folder.path());
     let plain = std::fs::read(&source).or_fail("read the source");
@@ -184,7 +186,8 @@ fn progress_is_plain_on_a_pipe_and_json_on_request() {
     assert_eq!(progress[0]["source_total"], 3 * MIB);
     let last = events.last().or_fail("events");
     assert_eq!((&last["event"], &last["virtual_size"]), (&"done".into(), &(3 * MIB).into()));
-    // What was read and waited to be written, and no more than all of it with what each thread has to itself.
+    // Data that was held at once: at least a chunk, and at most the disk and the buffers of each
+    // thread.
     let peak = last["peak_held_bytes"].as_u64().or_fail("a number of bytes");
     assert!((256 << 10..16 * MIB).contains(&peak), "{peak} bytes held");
 }
@@ -194,7 +197,7 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
     const RATE: u64 = 100_000;
     let folder = folder();
     let source = folder.path().join("source.img");
-    // Less than two chunks, of 256 KiB each; zeros would be handed over sooner.
+    // Less than two chunks of 256 KiB. Not zeros, which would be passed on sooner.
     let content = vec![7; 320 << 10];
     std::fs::write(&source, &content).or_fail("write a source");
     let origin = Origin::start(Script { rate: Some(RATE), ..Script::new(content) });
@@ -206,7 +209,7 @@ fn progress_begins_with_the_first_bytes_however_slow_they_come() {
         let finished = running.wait();
         finished.assert_success("import");
         let lines: Vec<&str> = finished.stderr.lines().collect();
-        // A line a second.
+        // There is a line per second.
         assert!(lines.len() >= 3, "{lines:?}");
         assert!(lines[1].contains(" of 320.00 KiB read, "), "{lines:?}");
         assert!(!lines[1].contains(", 0 B of "), "{lines:?}");
@@ -286,7 +289,7 @@ fn a_signal_stops_an_import_and_removes_what_it_wrote() {
 }
 
 #[test]
-fn a_silent_pipe_does_not_hold_up_a_signal() {
+fn a_signal_stops_an_import_from_a_silent_pipe() {
     let folder = folder();
     let silence = Duration::from_secs(8);
     let running = import("-", &folder.path().join("disk.img"))
@@ -295,7 +298,7 @@ fn a_silent_pipe_does_not_hold_up_a_signal() {
             Ok(())
         })
         .start();
-    // Nothing tells that it waits for the pipe by now.
+    // Nothing shows when the importer waits for the pipe, so this gives it time.
     std::thread::sleep(Duration::from_millis(700));
     running.signal(Signal::TERM);
     let finished = running.wait();

@@ -1,4 +1,4 @@
-//! `cdi-importer convert`: `import` for what is on this machine.
+//! `cdi-importer convert`, which is `import` for local sources.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -61,7 +61,7 @@ fn holes_are_not_read() {
 }
 
 #[test]
-fn a_disk_that_is_there_is_replaced_only_when_asked() {
+fn an_existing_disk_is_replaced_only_when_asked() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
@@ -73,9 +73,9 @@ fn a_disk_that_is_there_is_replaced_only_when_asked() {
     disk::assert_same(&target, &image.raw, image.virtual_size, "replaced");
 }
 
-/// What the content is not, it is not made by force.
+/// `--format` does not make an image what it is not; only `raw` takes any content.
 #[test]
-fn a_format_can_be_asked_for() {
+fn a_requested_format_must_match_unless_it_is_raw() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
@@ -86,7 +86,8 @@ fn a_format_can_be_asked_for() {
     assert_eq!(length(&target), length(&image.qcow2).next_multiple_of(512));
 }
 
-/// An appliance as VMware packs one: description, manifest, disk.
+/// Packs an appliance as VMware does: description, manifest, disk. An empty `digest` stands for
+/// the right one.
 fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
     let path = |name: &str| folder.join(name);
     tools::run(
@@ -114,7 +115,7 @@ fn appliance(folder: &Path, image: &Image, digest: &str) -> PathBuf {
 }
 
 #[test]
-fn the_disk_of_an_appliance_is_taken_when_asked_and_verified() {
+fn the_disk_of_an_appliance_is_imported_when_asked_and_verified() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = image(folder.path());
     let target = folder.path().join("disk.img");
@@ -131,7 +132,7 @@ fn the_disk_of_an_appliance_is_taken_when_asked_and_verified() {
     run(&["--ova"]).assert_failure(6, "checksum");
     assert!(!target.exists(), "a disk that was not verified is left");
 
-    // Unasked, it is what it is: a tar.
+    // Without `--ova` the appliance is stored as it is: a tar.
     run(&[]).assert_success("as it is");
     let length = |path: &Path| path.metadata().or_fail(path.display()).len();
     assert_eq!(length(&target), length(&wrong));

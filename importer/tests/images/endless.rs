@@ -1,4 +1,4 @@
-//! Bodies that go on for ever, or nearly so, end in a sentence.
+//! Bodies that never end, or hardly move, are refused.
 
 use std::fmt;
 use std::io::Write;
@@ -11,14 +11,14 @@ use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
 use testkit::tools;
 
-/// Most take seconds; empty gzip members are the most expensive.
+/// Longest run of a case. Most take seconds; empty gzip members are the slowest.
 const TIME: Duration = Duration::from_secs(100);
 
 fn import(source: &str, target: &Path) -> Program {
     Program::new(crate::BINARY).args(["import", source]).arg(target).timeout(TIME)
 }
 
-/// Sends `first`, and `then` again and again, for as long as anybody reads.
+/// Sends `first`, and then `then` repeatedly until the importer stops reading.
 fn send(first: Vec<u8>, then: &[u8], options: &[&str]) -> Finished {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
@@ -40,7 +40,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     tools::filter("gzip", ["-c"], bytes)
 }
 
-/// A codec, what comes first and what follows it for ever.
+/// A codec, the bytes that come first, and those that follow without end.
 struct Case((&'static str, Vec<u8>, Vec<u8>));
 
 impl fmt::Display for Case {
@@ -51,7 +51,7 @@ impl fmt::Display for Case {
 }
 
 #[test]
-fn streams_that_decode_to_nothing_end() {
+fn endless_streams_that_decode_to_nothing_are_refused() {
     let packed = |program: &str, bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
     let skippable = b"\x50\x2A\x4D\x18\x04\0\0\0void".to_vec();
     let cases = [
@@ -68,14 +68,14 @@ fn streams_that_decode_to_nothing_end() {
 }
 
 #[test]
-fn an_image_that_goes_on_after_its_end_ends() {
+fn endless_data_after_an_image_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     tools::run("qemu-img", ["create", "-q", "-f", "qcow2", image.to_str().or_fail("a name"), "1M"]);
-    // Somebody waits for the end: the checksum is of all of it.
+    // The checksum covers the whole body, so that the importer reads on after the image.
     let sum = format!("md5:{}", "0".repeat(32));
     let finished = send(std::fs::read(&image).unwrap(), &[0; 1 << 20], &["--checksum", &sum]);
-    // 1 GiB, and 16 times its disk of 1 MiB.
+    // The limit is 1 GiB, and 16 times the disk of 1 MiB.
     finished.assert_failure(
         4,
         " bytes of the image were read, an image of its virtual size has at most 1090519040",
@@ -83,7 +83,7 @@ fn an_image_that_goes_on_after_its_end_ends() {
 }
 
 #[test]
-fn a_source_that_hardly_sends_is_given_up_if_that_is_wanted() {
+fn a_source_below_the_speed_limit_is_given_up() {
     let origin = Origin::start(Script { rate: Some(20_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let target = folder.path().join("disk.img");
@@ -95,7 +95,7 @@ fn a_source_that_hardly_sends_is_given_up_if_that_is_wanted() {
     // All of the object would take 52 s at this rate.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     assert!(!target.exists());
-    // As fast as it has to be.
+    // A source above the limit succeeds.
     let origin = Origin::start(Script { rate: Some(400_000), ..Script::new(vec![7; 1 << 20]) }).unwrap();
     let finished = import(&origin.url("/object"), &target).args(limit("100K")).run();
     finished.assert_success("a source that is slow but fast enough");

@@ -1,4 +1,4 @@
-//! Files that are no disk: pages, packages, programs.
+//! Files that are not disk images: a web page is refused, most other content is stored as it is.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -10,7 +10,8 @@ use testkit::tools;
 const PAGE: &[u8] =
     b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who are you?</body></html>\n";
 
-/// Imports `source` into a folder of its own, and returns what came of it, and the disk if there is one.
+/// Imports `source` into a folder of its own. Returns how the importer ended, and the disk if
+/// there is one.
 fn import(source: &str, args: &[&str]) -> (Finished, Option<Vec<u8>>) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");
@@ -21,7 +22,7 @@ fn import(source: &str, args: &[&str]) -> (Finished, Option<Vec<u8>>) {
 }
 
 #[test]
-fn a_page_of_a_server_is_refused_and_quoted() {
+fn a_web_page_is_refused_and_quoted() {
     let html = Script {
         headers: vec![("Content-Type".into(), "text/html".into())],
         ..Script::new(PAGE.repeat(200))
@@ -36,14 +37,14 @@ fn a_page_of_a_server_is_refused_and_quoted() {
     assert!(finished.stderr.contains(&described), "{}", finished.stderr);
     assert!(finished.stderr.contains("--format raw"), "{}", finished.stderr);
     assert_eq!(disk, None);
-    // That advice is good.
+    // The advice of the error works.
     let (finished, disk) = import(&origin.url("/disk.img"), &["--format", "raw"]);
     finished.assert_success("--format raw");
     assert!(disk.or_fail("a disk").starts_with(PAGE));
 }
 
 #[test]
-fn what_somebody_may_want_on_a_disk_is_taken() {
+fn content_that_may_be_a_disk_is_stored_as_it_is() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let file = folder.path().join("file");
     let name = file.to_str().or_fail("a path of ASCII");
@@ -73,7 +74,7 @@ fn what_somebody_may_want_on_a_disk_is_taken() {
 fn filesystems_without_partitions_and_noise_are_disks() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    // The smallest sizes that each takes; xfs wants 300 MiB, of which it writes little.
+    // The smallest size of each filesystem; xfs requires 300 MiB, of which it writes little.
     for (program, options, name, size) in
         [("mkfs.ext4", &["-q", "-F"][..], "ext4", 4 << 20), ("mkfs.xfs", &["-q", "-f"], "xfs", 300 << 20)]
     {

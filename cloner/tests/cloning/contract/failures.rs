@@ -1,4 +1,5 @@
-//! Servers that refuse, break off or are somebody else, and a volume that cannot be read.
+//! Failing clones: servers that refuse, break the connection or are not trusted, and a volume
+//! that cannot be read.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use testkit::upstream::{End, Reads, Says, Script, Then, answer};
 use super::{BINARY, FATAL, MIB, Scene, start};
 
 #[test]
-fn a_refusal_is_told_also_when_it_comes_early() {
+fn a_refusal_is_reported_even_if_it_comes_early() {
     for (status, sentence, expected) in [
         (503, "", "Unexpected status code 503"),
         (401, "", "Unexpected status code 401"),
@@ -28,7 +29,7 @@ fn a_refusal_is_told_also_when_it_comes_early() {
                 Script::status(status, sentence)
             };
             let scene = Scene::of_cdi(script);
-            // More than lies in any buffer on the way.
+            // More than all buffers between the cloner and the server hold.
             scene.fill(24);
             let pod = scene.pod().block(&scene.disk());
             start(&pod).assert_failure(FATAL, expected);
@@ -38,7 +39,7 @@ fn a_refusal_is_told_also_when_it_comes_early() {
 }
 
 #[test]
-fn success_before_all_is_sent_is_none() {
+fn a_success_status_before_everything_is_sent_is_an_error() {
     let scene = Scene::of_cdi(Script {
         reads: Reads::Part(MIB),
         says: Says::Bytes(answer(200, "")),
@@ -65,7 +66,7 @@ fn a_connection_that_breaks_is_an_error_with_the_url() {
 }
 
 #[test]
-fn nobody_but_the_right_server_gets_anything() {
+fn nothing_is_sent_unless_both_sides_trust_each_other() {
     let scene = Scene::of_cdi(Script::status(200, ""));
     let other = Authority::new().unwrap();
     let stranger = other.client("source/pvc-target/pvc", KeyKind::Ecdsa).unwrap();
@@ -73,7 +74,7 @@ fn nobody_but_the_right_server_gets_anything() {
     let [nobody] = testkit::ports::free();
     let nowhere = format!("https://{nobody}/v1beta1/upload");
     for (pod, sentence) in [
-        // We do not know the server; the server does not know us.
+        // The client does not trust the server; then the server does not trust the client.
         (ClonePod::new(BINARY, &other, &scene.client, &scene.url()), "certificate"),
         (ClonePod::new(BINARY, &scene.authority, &stranger, &scene.url()), " POSTing to "),
         (

@@ -1,4 +1,5 @@
-//! What CDI's controllers and scripts see of the source pod of a clone: variables, flags, requests, messages, exit codes, metrics.
+//! What CDI's controllers and scripts see of the source pod of a clone: variables, flags,
+//! requests, messages, exit codes and metrics.
 
 mod failures;
 mod requests;
@@ -19,10 +20,10 @@ use testkit::upstream::{Script, Upstream};
 
 const MIB: u64 = 1 << 20;
 
-/// klog's `Fatal`.
+/// Exit code of klog's `Fatal`.
 const FATAL: i32 = 255;
 
-/// A volume, and a server that does what it is told.
+/// A volume, and an upload server that follows scripts.
 struct Scene {
     folder: TempDir,
     authority: Authority,
@@ -31,7 +32,8 @@ struct Scene {
 }
 
 impl Scene {
-    /// The first of `scripts` is for the question of what the server takes.
+    /// The first of `scripts` answers the HEAD request by which the cloner asks for the supported
+    /// encodings.
     fn new(scripts: Vec<Script>) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
@@ -41,13 +43,13 @@ impl Scene {
         scene
     }
 
-    /// The disk has so many MiB, none of which is zero.
+    /// Fills the disk with `mib` MiB of data, none of which is zero.
     fn fill(&self, mib: usize) {
         let bytes = disk::content(1, MIB).repeat(mib);
         fs::write(self.disk(), bytes).or_fail("a disk");
     }
 
-    /// Of upstream: it says nothing about what it takes, and then follows `script`.
+    /// A scene with upstream's server: it announces no encodings, and then follows `script`.
     fn of_cdi(script: Script) -> Self {
         Self::new(vec![Script::status(200, ""), script])
     }

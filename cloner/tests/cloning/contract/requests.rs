@@ -1,11 +1,11 @@
-//! What an upload server is sent.
+//! Requests that the cloner sends to an upload server.
 
 use testkit::upstream::{End, Reads, Script, Then};
 
 use super::{Scene, start};
 
 #[test]
-fn a_server_of_cdi_gets_what_cdis_cloner_sends() {
+fn upstreams_server_gets_the_requests_of_upstreams_cloner() {
     for (preallocation, message) in [
         ("false", "Clone Complete"),
         ("", "Clone Complete"),
@@ -42,7 +42,7 @@ fn a_server_of_cdi_gets_what_cdis_cloner_sends() {
 }
 
 #[test]
-fn an_odd_answer_to_the_question_is_no_failure() {
+fn an_odd_answer_about_encodings_does_not_fail_the_clone() {
     let odd = "HTTP/1.1 200 OK\r\nx-cdi-workers-clone: frames-1\r\nContent-Length: 0\r\n\r\n";
     let failed = "HTTP/1.1 500 No\r\nx-cdi-workers-clone: zstd\r\nContent-Length: 0\r\n\r\n";
     for question in [
@@ -62,12 +62,12 @@ fn an_odd_answer_to_the_question_is_no_failure() {
 }
 
 #[test]
-fn a_server_that_takes_zstd_gets_it_and_a_checksum_behind_it() {
+fn a_server_that_accepts_zstd_gets_zstd_and_a_checksum_trailer() {
     let ours = "HTTP/1.1 200 OK\r\nX-Cdi-Workers-Clone: zstd\r\nContent-Length: 0\r\n\r\n";
     let scene = Scene::new(vec![Script::answer(ours), Script::status(200, "")]);
     start(&scene.pod().block(&scene.disk())).assert_success("clone");
     let seen = scene.upstream.seen();
-    assert_eq!(seen[0].headers("x-cdi-workers-clone"), ["zstd"], "the question");
+    assert_eq!(seen[0].headers("x-cdi-workers-clone"), ["zstd"], "the HEAD request");
     assert_eq!(seen[1].headers("x-cdi-workers-clone"), ["zstd"]);
     assert_eq!(seen[1].headers("x-cdi-checksum"), ["crc64nvme"]);
     assert_eq!(seen[1].headers("trailer"), ["x-cdi-checksum"]);

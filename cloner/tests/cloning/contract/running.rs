@@ -1,4 +1,4 @@
-//! What can be seen of a clone that runs.
+//! A running clone: its metrics and its reaction to signals.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use testkit::wait;
 
 use super::{BINARY, MIB, Scene};
 
-/// What the controller's `kubevirt_cdi_clone_progress_total\{ownerUID="uid"\} (\d{1,3}\.?\d*)` would capture.
+/// Returns what the controller's pattern `kubevirt_cdi_clone_progress_total\{ownerUID="uid"\}
+/// (\d{1,3}\.?\d*)` would capture.
 fn controller_reads(text: &str) -> Option<f64> {
     let (_, rest) = text.split_once("\nkubevirt_cdi_clone_progress_total{ownerUID=\"uid\"} ")?;
     let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
@@ -18,7 +19,7 @@ fn controller_reads(text: &str) -> Option<f64> {
 }
 
 #[test]
-fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
+fn progress_can_be_scraped_during_a_stall_and_a_signal_ends_the_clone() {
     let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
     scene.fill(64);
     let pod = scene.pod().block(&scene.disk());
@@ -33,13 +34,13 @@ fn progress_is_scraped_while_a_server_waits_and_a_signal_ends_it() {
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), 143, "{}", finished.stderr);
-    // The server never answers: the signal, and not the other process's patience, ends it.
+    // The server never answers, so that only the signal can have ended the clone this early.
     assert!(signalled.elapsed() < Duration::from_secs(5));
     assert_eq!(pod.message(), None);
 }
 
 #[test]
-fn a_clone_without_an_owner_has_no_series_and_works() {
+fn a_clone_without_an_owner_works_and_exports_no_progress() {
     let scene = Scene::of_cdi(Script::stop(Reads::Part(MIB), Then::Hang));
     scene.fill(64);
     let pod = scene.pod().env("OWNER_UID", "").block(&scene.disk());
@@ -51,9 +52,9 @@ fn a_clone_without_an_owner_has_no_series_and_works() {
 }
 
 #[test]
-fn a_signal_is_obeyed_before_the_first_byte_is_sent() {
+fn a_signal_stops_a_clone_that_has_sent_nothing_yet() {
     let folder = tempfile::tempdir().unwrap();
-    // Nothing writes to it: to read it takes for ever.
+    // Nothing writes to this pipe, so that reading it blocks for ever.
     let pipe = folder.path().join("pipe");
     Program::new("mkfifo").arg(&pipe).run().assert_success("mkfifo");
     let mut program =

@@ -11,7 +11,7 @@ use testkit::tools;
 
 use super::{BINARY, FATAL, MIB};
 
-/// The start-up face with only these variables, under the name of CDI's script.
+/// Runs the program under the name of CDI's start-up script, with only these variables.
 fn script(folder: &Path, variables: &[(&str, &str)]) -> Finished {
     let link = folder.join("cloner_startup.sh");
     if !link.exists() {
@@ -51,7 +51,7 @@ fn the_script_needs_its_variables_and_prints_them() {
 }
 
 #[test]
-fn the_estimate_is_that_of_du() {
+fn the_size_estimate_matches_du() {
     let folder = tempfile::tempdir().unwrap();
     let volume = folder.path().join("volume");
     fs::create_dir_all(volume.join("nested")).unwrap();
@@ -72,7 +72,7 @@ fn the_estimate_is_that_of_du() {
     for preallocation in [&[][..], &[("PREALLOCATION", "")], &[("PREALLOCATION", "false")]] {
         assert_eq!(estimate(preallocation), du("--one-file-system"));
     }
-    // Whether `du` counts what directories have themselves depends on its version.
+    // Some versions of `du` count the sizes of the directories themselves, others do not.
     let apparent = du("--apparent-size");
     let directories = volume.metadata().unwrap().size() + volume.join("nested").metadata().unwrap().size();
     let ours = estimate(&[("PREALLOCATION", "true")]);
@@ -80,7 +80,7 @@ fn the_estimate_is_that_of_du() {
 }
 
 #[test]
-fn flags_are_checked_before_the_environment_and_the_environment_in_upstreams_order() {
+fn flags_are_checked_first_and_variables_in_upstreams_order() {
     let block = ["-content-type", "blockdevice-clone", "-mount", "/dev/null"];
     let run = |args: &[&str], variables: &[&str]| {
         let program = Program::new(BINARY).args(args.iter().copied());

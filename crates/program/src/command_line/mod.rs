@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_v_is_a_step_and_there_are_no_more_than_three() {
+    fn each_v_raises_the_verbosity_up_to_three() {
         assert_eq!([0, 1, 2, 3, 9].map(klog_verbosity), [0, 1, 3, 5, 5]);
     }
 
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frame_leaves_a_program_its_own_description() {
+    fn common_help_keeps_the_programs_own_description() {
         let command = add_common_help(Cli::command());
         let said = |text: Option<&clap::builder::StyledStr>| text.map(ToString::to_string);
         assert_eq!(said(command.get_about()).as_deref(), Some("Does one thing"));

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_say_what_is_wanted() {
+    fn a_malformed_number_says_what_is_expected() {
         assert_eq!(at_least_one("4").map(NonZeroUsize::get), Ok(4));
         assert_eq!(whole_number("0"), Ok(0));
         for text in ["0", "-1", "many", ""] {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_read_as_people_write_them() {
+    fn addresses_and_durations_accept_common_spellings() {
         assert_eq!(listen("[::1]:0").unwrap(), ("::1".to_owned(), 0));
         assert_eq!(listen(":8443").unwrap(), (String::new(), 8443));
         listen("localhost").unwrap_err();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_has_to_be_there() {
+    fn a_folder_must_exist_and_be_a_directory() {
         assert_eq!(writable_folder("/").unwrap(), PathBuf::from("/"));
         let device = "it is not a directory: name one";
         assert_eq!(writable_folder("/dev/null").unwrap_err(), device);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_shown_as_people_write_them() {
+    fn durations_are_shown_as_they_are_written() {
         for text in ["1s", "90s", "10m", "90m", "2h"] {
             assert_eq!(text.parse::<DurationValue>().unwrap().to_string(), text);
         }

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_whose_name_tells_nothing_is_named_with_its_folder() {
+    fn mod_lib_and_main_files_are_named_with_their_folder() {
         for (path, name) in [
             ("crates/program/src/logging/line.rs", "line.rs"),
             ("crates/program/src/logging/mod.rs", "logging/mod.rs"),
@@ -268,8 +268,8 @@ mod tests {
     }
 
     #[test]
-    fn known_moments() {
-        // The seconds as printed by `date -u -d … +%s`.
+    fn known_times_are_formatted_as_by_date() {
+        // The seconds are those that `date -u -d … +%s` prints.
         for (seconds, stamp) in [
             (0, "0101 00:00:00"),
             (951_782_400, "0229 00:00:00"),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn no_text_is_turned_around() {
+    fn bidirectional_overrides_are_escaped() {
         let name = "\u{202e}gpj\u{2028}";
         assert_eq!(
             line(Level::INFO, name, &[("n", name)]).plain_line("p", color::PLAIN_WARNING),

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn libraries_may_only_warn() {
+    fn informational_events_of_libraries_are_not_logged() {
         let text = logged(LogFormat::Plain, 5, || {
             tracing::info!(target: "hyper::client", "Authorization: Basic secret");
             tracing::warn!(target: "hyper::client", "careful");
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_of_kubernetes_speaks_from_the_first_v_on() {
+    fn errors_of_the_kubernetes_client_are_logged_from_verbosity_1_on() {
         for (verbosity, lines) in [(0, 0), (1, 1)] {
             let emit = || tracing::error!(target: "kube_client::client::tls", "failed");
             assert_eq!(logged(LogFormat::Plain, verbosity, emit).lines().count(), lines);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_event_of_our_crates_under_their_own_name_is_ours() {
+    fn only_events_of_our_crates_under_their_own_target_are_ours() {
         for (module, target, is_ours) in [
             ("program", "program", true),
             ("containerimage_server", "containerimage_server", true),
@@ -301,12 +301,12 @@ mod tests {
         assert_eq!(
             logged(LogFormat::Plain, 0, emit),
             "cdi-importer: warning: slow host=mine pvc=other id=7\n",
-            "the names are there at every verbosity"
+            "the fields of spans must be there at every verbosity"
         );
     }
 
     #[test]
-    fn numbers_are_numbers_in_json_with_those_of_spans() {
+    fn numbers_stay_numbers_in_json_also_those_of_spans() {
         let text = logged(LogFormat::Json, 1, || {
             let _span = tracing::error_span!("upload", pvc = "disk", attempt = 2).entered();
             tracing::info!(bytes = 12_u64, is_last = true, "done");
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_writer_is_survived() {
+    fn a_failing_writer_does_not_panic() {
         struct Closed;
         impl Write for Closed {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -73,7 +73,7 @@ mod tests {
     use super::super::MetricsRegistry;
 
     #[test]
-    fn buckets_add_up_and_a_bound_belongs_to_its_own() {
+    fn buckets_are_cumulative_and_include_their_bound() {
         let registry = MetricsRegistry::default();
         let sizes = registry.add_histogram("x_bytes", "Sizes.", &[1.0, 2.5]);
         for value in [0.5, 1.0, 2.0, 7.0] {

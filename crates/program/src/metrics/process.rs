@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_is_described() {
+    fn process_metrics_have_plausible_values() {
         let text = encode_text();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
         let start = value(&text, "process_start_time_seconds ");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_may_have_parentheses_and_spaces() {
+    fn a_process_name_may_have_parentheses_and_spaces() {
         let fields = stat_fields("7 (a) (b c) S 1 2 -3 4");
         assert_eq!(fields, [0, 1, 2, 0, 4]);
         assert_eq!(stat_fields("nonsense"), [0; 0]);

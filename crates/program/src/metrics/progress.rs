@@ -50,7 +50,7 @@ mod tests {
         let progress = ProgressMetric::default();
         assert_eq!(progress.value_text(), None);
         progress.record_bytes(5, 0);
-        assert_eq!(progress.value_text(), None, "nothing is known");
+        assert_eq!(progress.value_text(), None, "the total is not known");
         for (done, total, text) in [
             (0, 10, "0.00"),
             (1, 1_000_000, "0.00"),

@@ -123,12 +123,12 @@ mod tests {
         for columns in 0..200 {
             let shown = bar_text(&job, &moment(), columns).chars().count();
             assert!(shown < columns.max(1), "{shown} of {columns}");
-            assert!(columns < 40 || shown == columns - 1, "the bar takes what is left");
+            assert!(columns < 40 || shown == columns - 1, "the bar must fill the line");
         }
     }
 
     #[test]
-    fn a_wait_takes_the_place_of_rates() {
+    fn a_wait_replaces_the_rates() {
         let now = Instant::now();
         let retry = PlannedRetry { attempt: 2, at: now + Duration::from_secs(8) };
         let cause = "connection refused".to_owned();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rate_follows_slowly() {
+    fn the_rate_is_smoothed() {
         let start = Instant::now();
         let mut rate = SmoothedRate::start(0, start);
         let second = |n| start + Duration::from_secs(n);

@@ -378,7 +378,7 @@ mod tests {
 
     use super::*;
 
-    /// A job with its number of done bytes and its total.
+    /// A job with the number of its done bytes and its total.
     pub(super) struct Job(pub(super) u64, pub(super) Option<u64>);
 
     impl WatchedJob for Job {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_when_it_begins_changes_and_lasts() {
+    fn a_wait_is_reported_when_it_begins_changes_or_lasts() {
         let (job, since) = (Job(7, None), Instant::now());
         let mut lines = PlainLines::default();
         let mut said = |attempt: Option<u32>, seconds| {

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_since_when_and_when_again() {
+    fn a_line_gives_the_cause_the_duration_and_the_next_attempt() {
         let (state, now) = wait(12);
         let whole = "waiting for the source (connection refused) for 12 s, attempt 4, again in 8 s";
         assert_eq!(state.to_line(now, 80), whole);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_has_the_same_as_numbers() {
+    fn an_event_has_the_same_facts_as_numbers() {
         let (state, now) = wait(12);
         let json = serde_json::to_string(&state.to_event(now)).unwrap();
         let expected = r#"{"cause":"connection refused","waited_seconds":12,"attempt":4,"retry_seconds":8}"#;

@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_definition_is_consistent() {
+    fn the_command_line_definition_is_consistent() {
         ImporterCli::command().debug_assert();
     }
 

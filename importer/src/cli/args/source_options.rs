@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_of_this_source_or_of_all_is_taken() {
+    fn an_option_of_this_source_or_of_all_sources_is_accepted() {
         for (options, kind) in [
             ("", SourceKind::File),
             ("--retries 3 --connections 2", SourceKind::Http),

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_controller_sends_is_understood() {
+    fn the_variables_of_the_controller_are_read() {
         let config = Config::from_env(&environment(&[
             (CONTENT_TYPE, "kubevirt"),
             (IMAGE_SIZE, "1288490188800m"),
@@ -169,7 +169,7 @@ mod tests {
         let remote = remote(config);
         let SourceLocation::Http { headers, .. } = remote.place else { panic!("http") };
         assert_eq!(headers, [parse_header("X-A: b", false).unwrap().unwrap()]);
-        assert!(!remote.network.insecure, "what is no boolean is false");
+        assert!(!remote.network.insecure, "a value that is not a boolean counts as false");
         assert!(remote.checksum.is_none());
     }
 
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_those_of_upstream() {
+    fn error_messages_match_upstream() {
         for (pairs, message) in [
             (vec![(SOURCE_VARIABLE, "glance")], "Unknown data source: glance"),
             (

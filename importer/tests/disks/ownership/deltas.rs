@@ -1,4 +1,5 @@
-//! A disk to which a delta is being applied is not for others, and stays when that ends.
+//! Deltas: while one is applied to a disk, nothing else may write that disk, and the disk stays
+//! however this ends.
 
 use rustix::process::Signal;
 use testkit::disk;

@@ -1,4 +1,4 @@
-//! Several archives that are unpacked into one directory, in any order, however each of them ends.
+//! Several archives unpacked into one directory, in random order and with random endings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,22 +18,24 @@ use crate::ownership::writer::{End, Face, Job, Writer, assert_refused};
 
 const ROUNDS: u64 = 40;
 
-/// Archives of a round.
+/// Number of archives in a round.
 const WRITERS: usize = 3;
 
 const IN_USE: &str = "another import or upload is writing it";
 const NOT_WHOLE: &str = "another process changed the directory";
 
-/// Together they are more than what decoders wait for, so that the first ones are unpacked before the last one has come.
+/// Size of each file. Together they are more than the decoders buffer, so that the first ones are
+/// unpacked before the last one has arrived.
 const FILE_BYTES: u64 = 400_000;
 
-/// The system calls that move a file, as strace calls them; not every architecture has the first one.
+/// The system calls that rename a file, in the notation of strace: an architecture may lack the
+/// first one.
 const RENAMES: &str = "?renameat,renameat2";
 
-/// The beginning of all names that are not visible.
+/// Prefix of the staging folders, whose content is not visible yet.
 const STAGING: &str = ".cdi-staging-";
 
-/// Files by their paths.
+/// Contents of files by their paths.
 type Files = BTreeMap<String, Vec<u8>>;
 
 /// An archive, and what is in it.
@@ -42,7 +44,7 @@ struct Archive {
     object: Vec<u8>,
 }
 
-/// Files that every archive has, and one that only this one has.
+/// Builds an archive of files that every archive has, and one that only this one has.
 fn archive(number: usize) -> Archive {
     let names = ["a".to_owned(), "b".to_owned(), "d/e/f".to_owned(), format!("only-{number}")];
     let content = |index| disk::content((number * 10 + index) as u64, FILE_BYTES);
@@ -62,7 +64,7 @@ fn fill(dir: &Path, files: &Files) {
     }
 }
 
-/// The visible files of a directory; true if there is anything else.
+/// Returns the visible files of a directory, and whether there are staging folders.
 fn seen(dir: &Path) -> (Files, bool) {
     let (mut files, mut has_staging) = (Files::new(), false);
     let mut folders = vec![dir.to_owned()];
@@ -82,18 +84,19 @@ fn seen(dir: &Path) -> (Files, bool) {
     (files, has_staging)
 }
 
-/// Removes the first file of an archive that is not complete; false if it is not there yet.
+/// Removes the first file of an archive that is being unpacked; false if that file is not there
+/// yet.
 fn remove_unpacked(dir: &Path) -> bool {
     let names = std::fs::read_dir(dir).or_fail("the directory");
     let paths = names.map(|entry| entry.or_fail("an entry").path());
     paths
         .filter(|path| path.display().to_string().contains(STAGING))
-        // When the next one is there, the first one is whole.
+        // Once the next file exists, the first one is complete.
         .filter(|staging| staging.join("b").exists())
         .any(|staging| std::fs::remove_file(staging.join("a")).is_ok())
 }
 
-/// Files that are there before: one that no archive has, and one that all of them replace.
+/// Files that exist before the round: one that no archive has, and one that all of them replace.
 fn before() -> Files {
     [("a", "old"), ("theirs", "not ours")]
         .map(|(name, bytes)| (name.to_owned(), bytes.as_bytes().to_vec()))
@@ -101,7 +104,7 @@ fn before() -> Files {
 }
 
 #[test]
-fn every_archive_comes_whole_or_not_at_all() {
+fn every_archive_is_unpacked_completely_or_not_at_all() {
     let archives: Vec<Archive> = (0..WRITERS).map(archive).collect();
     check_all((0..ROUNDS).map(Number), |number| {
         let place = Place::with_file();
@@ -197,10 +200,10 @@ impl Round<'_> {
         assert!(!has_staging || end == End::Killed, "{:?}", self.story);
     }
 
-    /// Something else takes what is being unpacked for its own, or for rubbish.
+    /// Removes a file that is being unpacked, as an unrelated program might.
     fn damage(&mut self) {
         self.story.push("something else removes a file".to_owned());
-        // It appears a moment after the folder in which it grows.
+        // The file appears a moment after its staging folder.
         let complaint = || format!("nothing is unpacked: {:?}", self.story);
         wait::until(Duration::from_secs(20), complaint, || {
             self.is_damaged || remove_unpacked(&self.place.data())
@@ -213,9 +216,9 @@ impl Round<'_> {
     }
 }
 
-/// strace kills the program at each of its renames in turn, which are those of the commit.
+/// strace kills the program at each rename in turn; all of its renames belong to the commit.
 #[test]
-fn a_kill_between_two_renames_leaves_the_old_or_the_new_file_and_a_retry_completes_it() {
+fn a_kill_between_two_renames_loses_no_file_and_a_retry_completes_the_archive() {
     let archive = archive(0);
     let place = Place::with_file();
     let unpack = |words: &[&str]| {
@@ -245,11 +248,12 @@ fn a_kill_between_two_renames_leaves_the_old_or_the_new_file_and_a_retry_complet
         }
         if finished.code() == 0 {
             assert!(rename > old.len(), "only {} renames", rename - 1);
-            assert!(files == archive.files, "the last attempt is whole");
+            assert!(files == archive.files, "the last attempt must unpack the whole archive");
             return;
         }
         assert_eq!(finished.code(), 137, "{finished:?}");
-        // A person may not know what was killed.
+        // A retry without `--overwrite` is refused, because its user may not know that an attempt
+        // was killed.
         unpack(&[]).run().assert_failure(7, "it exists already: pass --overwrite");
         assert!(seen(&place.data()).0 == files, "a refusal has changed something");
         unpack(&["--overwrite"]).run().assert_success("a retry");

@@ -1,4 +1,4 @@
-//! Several writers of one file or device, in any order, however each of them ends.
+//! Several writers of one file or device, in random order and with random endings.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,8 @@ use crate::ownership::writer::{End, Face, Job, Writer, assert_refused, put};
 
 const ROUNDS: u64 = 60;
 
-/// Writers of a round, and one more disk that something else puts in their way.
+/// Number of writers in a round. One more disk is that of an unrelated program, which replaces
+/// the target.
 const WRITERS: u64 = 3;
 
 const IN_USE: &str = "another import or upload is writing it";
@@ -50,11 +51,12 @@ impl fmt::Display for Number {
 /// The state that the target must be in.
 #[derive(Debug, Default)]
 struct Model {
-    /// The complete disk that is there.
+    /// Number of the complete disk at the target.
     complete: Option<usize>,
-    /// The writer whose target it is.
+    /// Number of the writer that owns the target.
     owner: Option<usize>,
-    /// Something is there: the complete disk, what the owner has made, or what a killed one has left.
+    /// True if the target exists: the complete disk, the owner's partial file, or what a killed
+    /// writer left.
     exists: bool,
 }
 
@@ -66,7 +68,7 @@ struct Round<'d> {
 }
 
 impl Round<'_> {
-    /// Starts writers and ends them, each when its turn comes.
+    /// Starts and ends the writers in random order.
     fn run(mut self, random: &mut Random) {
         let count = 2 + random.below(WRITERS - 1);
         let mut turns: Vec<usize> = (0..count).flat_map(|writer| [writer, writer]).map(to_usize).collect();
@@ -88,7 +90,7 @@ impl Round<'_> {
         }
     }
 
-    /// Starts all writers at once: one of them gets the target, all others are refused.
+    /// Starts all writers at once: one of them gets the target, the others are refused.
     fn together(mut self, random: &mut Random) {
         let faces = [Face::Command { force: true }, Face::Pod];
         let faces: Vec<Face> = (0..WRITERS).map(|_| faces[to_usize(random.below(2))]).collect();
@@ -157,7 +159,7 @@ impl Round<'_> {
         }
     }
 
-    /// Something else puts a complete disk where the target is.
+    /// Replaces the target by a complete disk, as an unrelated program might.
     fn usurp(&mut self) {
         self.story.push("something else takes the place".to_owned());
         let bytes = std::fs::read(&self.disks[to_usize(WRITERS)].raw).or_fail("a disk");
@@ -189,7 +191,7 @@ impl Round<'_> {
     }
 }
 
-/// Nothing of a disk is to be seen; a device that was never touched is full of dirt.
+/// True if no part of a disk can be seen. A device that was never touched is full of dirt.
 fn is_incomplete(target: &Path) -> bool {
     disk::begins_with_only(&[0], target, HELD_BYTES) || disk::begins_with_only(&[DIRT], target, HELD_BYTES)
 }

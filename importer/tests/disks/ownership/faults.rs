@@ -1,4 +1,4 @@
-//! What the system does not do as it should; strace makes it so.
+//! System calls that fail or hang, by fault injection of strace.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,9 +15,10 @@ use crate::ownership::importer;
 use crate::ownership::place::{DISK_BYTES, Disk, HELD_BYTES, Place, disks};
 use crate::ownership::writer::put;
 
-/// `program`, in which these system calls meet these faults. It runs as if strace were not there: signals are its own.
+/// Runs `program` under strace with these faults. Signals reach the program itself, as if strace
+/// were not there.
 fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
-    // The log of an earlier run would be taken for that of this one.
+    // Otherwise the log of an earlier run could be read as that of this one.
     std::fs::remove_file(log).ok();
     let mut words = vec!["-DD".to_owned(), "-f".to_owned(), "-qq".to_owned(), "-y".to_owned()];
     for fault in faults {
@@ -27,8 +28,8 @@ fn with_faults(program: Program, faults: &[&str], log: &Path) -> Program {
     program.under("strace", words)
 }
 
-/// Calls of fsync by one thread, that of the transfer: the hidden first MiB, all behind it, all
-/// but the first block, all.
+/// The thread of the transfer calls fsync four times: after zeroing the first MiB, after
+/// everything behind it, after all but the first block, and after everything.
 #[test]
 fn a_device_whose_last_sync_fails_is_hidden_again() {
     let place = Place::with_device();
@@ -38,7 +39,7 @@ fn a_device_whose_last_sync_fails_is_hidden_again() {
         ("4", "input/output error"),
         ("3", "input/output error"),
         ("2", "input/output error"),
-        // The one after hiding it fails as well.
+        // The sync after hiding the disk again fails as well.
         (
             "4+",
             "its first MiB could not be zeroed again (input/output error), so that it may look like a complete disk",
@@ -62,7 +63,7 @@ fn a_file_whose_last_sync_fails_is_removed() {
     let place = Place::with_file();
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
-    // The fourth one is that of the folder.
+    // The fourth sync is that of the folder.
     for when in 1..=4 {
         let fault = format!("inject=fsync:error=EIO:when={when}");
         let program = importer(["import", "-q"]).arg(&source).arg(place.target());
@@ -73,7 +74,7 @@ fn a_file_whose_last_sync_fails_is_removed() {
 }
 
 #[test]
-fn the_name_of_a_disk_is_on_the_disk_too() {
+fn the_folder_is_synced_after_the_disk() {
     let place = Place::with_file();
     let source = disks(place.root(), 1).remove(0).raw;
     let log = place.root().join("log");
@@ -84,9 +85,9 @@ fn the_name_of_a_disk_is_on_the_disk_too() {
     assert!(calls.lines().last().is_some_and(is_folder), "the folder is not synced last: {calls}");
 }
 
-/// Both writers are let in, and the name belongs to the second one.
+/// Both writers get in, and the name then leads to the file of the second one.
 #[test]
-fn without_locks_the_one_that_was_replaced_fails_and_the_other_disk_stays() {
+fn without_locks_the_replaced_writer_fails_and_the_other_disk_stays() {
     let place = Place::with_file();
     let disks = disks(place.root(), 2);
     let log = |number: usize| place.root().join(format!("{number}.log"));
@@ -120,7 +121,7 @@ fn without_locks_the_one_that_was_replaced_fails_and_the_other_disk_stays() {
     }
 }
 
-/// A writer that is held up between two looks, while another one takes the target.
+/// Delays one writer at its lock, while another one takes the target.
 fn overtaken(place: &Place, disks: &[Disk]) {
     let log = place.root().join("log");
     let slow = importer(["import", "--progress=none", "--force"]).arg(&disks[0].raw).arg(place.target());
@@ -141,21 +142,21 @@ fn overtaken(place: &Place, disks: &[Disk]) {
 fn a_writer_that_was_overtaken_before_it_had_the_lock_is_refused() {
     let place = Place::with_file();
     let disks = disks(place.root(), 2);
-    // Its new file was replaced before it was locked.
+    // This time the new file of the slow writer is replaced before it is locked.
     overtaken(&place, &disks);
-    // The old file was, and the name leads to a new one.
+    // This time the old file is replaced before it is locked, and the name leads to a new one.
     overtaken(&place, &disks);
 }
 
-/// Waits until strace has seen the beginning of this call.
+/// Waits until strace has logged the beginning of this call.
 fn wait_for_call(log: &Path, call: &str) {
     let is_called = || std::fs::read_to_string(log).is_ok_and(|calls| calls.contains(call));
     wait::until(Duration::from_secs(20), || format!("{call} is not called"), is_called);
 }
 
-/// The thread of the transfer does not come back from the kernel, and the process ends without it.
+/// The thread of the transfer hangs in the kernel, and the process ends without it.
 #[test]
-fn a_signal_removes_the_file_from_under_a_transfer_that_hangs_and_no_other() {
+fn a_signal_removes_the_file_of_a_hung_transfer_and_no_other_file() {
     let place = Place::with_file();
     let mut noise = vec![0; 80 << 20];
     Random::new(1).fill(&mut noise);
@@ -183,7 +184,7 @@ fn a_signal_removes_the_file_from_under_a_transfer_that_hangs_and_no_other() {
     }
 }
 
-/// A name may lead elsewhere the second time.
+/// If the name were looked up twice, it could lead to another file the second time.
 #[test]
 fn the_target_is_opened_by_its_name_once() {
     for place in [Place::with_file(), Place::with_device()] {
@@ -197,7 +198,7 @@ fn the_target_is_opened_by_its_name_once() {
         assert_eq!(by_name.count(), 1, "{calls}");
         let for_writing = calls.lines().filter(|call| call.contains(&name) && call.contains("O_WRONLY"));
         assert_eq!(for_writing.count(), 0, "{calls}");
-        // And a second time, but not by its name.
+        // The second open, for direct I/O, goes through the descriptor.
         assert!(
             calls.lines().any(|call| call.contains("/proc/self/fd/") && call.contains("O_DIRECT")),
             "{calls}"

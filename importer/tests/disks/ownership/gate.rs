@@ -1,4 +1,5 @@
-//! Content whose last part comes when the test says so: on standard input, or from a web server.
+//! Content whose last part is held back until the test releases it: on standard input, or from a
+//! web server.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -6,17 +7,17 @@ use std::sync::mpsc::{self, Receiver, Sender};
 
 use testkit::fail::OrFail;
 
-/// Lets the last part out. Without it the content is cut off when this is dropped.
+/// Releases the last part. If it is dropped instead, the content is cut off before that part.
 pub(crate) struct Gate(Sender<Vec<u8>>);
 
 impl Gate {
     pub(crate) fn open(self, rest: &[u8]) {
-        // A program that was refused does not wait for it.
+        // A program that was refused no longer receives it.
         self.0.send(rest.to_vec()).ok();
     }
 }
 
-/// Writes `first`, and the rest once there is one.
+/// Returns a gate, and a function that writes `first` and waits for the rest.
 pub(crate) fn pipe(first: Vec<u8>) -> (Gate, impl FnOnce(&mut dyn Write) -> io::Result<()> + Send) {
     let (gate, rest) = mpsc::channel();
     (Gate(gate), move |pipe: &mut dyn Write| pass(pipe, &first, &rest))

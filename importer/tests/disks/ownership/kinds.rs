@@ -1,4 +1,4 @@
-//! What is no file and no block device is no target, by force either.
+//! Only regular files and block devices can be targets, even with `--force`.
 
 use std::os::unix::fs::{FileTypeExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -17,7 +17,7 @@ fn node(path: &Path, kind: FileType) {
 }
 
 #[test]
-fn other_files_are_refused_and_stay() {
+fn other_kinds_of_files_are_refused_and_left_alone() {
     let place = Place::with_file();
     let path = |name: &str| place.data().join(name);
     node(&path("null"), FileType::CharacterDevice);
@@ -49,7 +49,7 @@ fn other_files_are_refused_and_stay() {
 }
 
 #[test]
-fn a_delta_and_a_blank_disk_refuse_the_same() {
+fn deltas_and_blank_disks_refuse_other_kinds_of_files_too() {
     let place = Place::with_file();
     node(&place.target(), FileType::CharacterDevice);
     let pod = importer(["-alsologtostderr", "-v=3"])
@@ -77,7 +77,7 @@ fn a_delta_and_a_blank_disk_refuse_the_same() {
 }
 
 #[test]
-fn links_to_devices_are_names_of_devices() {
+fn a_symbolic_link_to_a_device_is_accepted() {
     let place = Place::with_device();
     let source = disks(place.root(), 1).remove(0).raw;
     let link = place.root().join("dev/cdi-block-volume");

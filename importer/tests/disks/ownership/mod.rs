@@ -1,4 +1,5 @@
-//! Whose the target is: one writer at a time, and only what is ours is removed, replaced or called complete.
+//! Ownership of the target: one writer at a time, and only our own files are removed, replaced or
+//! called complete.
 
 mod deltas;
 mod directories;
@@ -11,7 +12,6 @@ mod place;
 mod same;
 mod writer;
 
-/// The program, with everything that it says.
 fn importer<const N: usize>(arguments: [&str; N]) -> testkit::process::Program {
     testkit::process::Program::new(crate::BINARY).args(arguments)
 }

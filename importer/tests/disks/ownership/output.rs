@@ -1,4 +1,5 @@
-//! Limits of a process that are no matter of its target: the size of files, and an output that takes what is written.
+//! Limits outside the target: a limit on the size of files, and a standard output that cannot be
+//! written.
 
 use std::fs::File;
 use std::path::Path;
@@ -11,12 +12,13 @@ use crate::ownership::importer;
 use crate::ownership::place::{DISK_BYTES, Disk, Place, disks};
 
 #[test]
-fn a_limit_of_file_sizes_is_no_space_and_no_signal() {
+fn a_file_size_limit_is_reported_as_a_lack_of_space() {
     let place = Place::with_file();
     let Disk { raw, object } = disks(place.root(), 1).remove(0);
     let packed = place.root().join("disk.gz");
     std::fs::write(&packed, object).or_fail("an object");
-    // Of the one the size is known, of the other it shows with the first byte behind the limit.
+    // The size of the raw disk is known; that of the compressed one shows at the first byte
+    // beyond the limit.
     for source in [&raw, &packed] {
         for pass in ["--direct", "--cached"] {
             let limit = [format!("--fsize={}", DISK_BYTES / 2)];
@@ -54,7 +56,7 @@ fn import(options: &[&str], source: &Path, place: &Place, stdout: Stdio) -> Outp
 }
 
 #[test]
-fn a_disk_is_complete_with_any_standard_output() {
+fn a_disk_is_complete_even_if_stdout_cannot_be_written() {
     let place = Place::with_file();
     let source = disks(place.root(), 1).remove(0).raw;
     let full = || Stdio::from(File::create("/dev/full").or_fail("/dev/full"));
@@ -79,7 +81,7 @@ fn a_disk_is_complete_with_any_standard_output() {
 }
 
 #[test]
-fn an_archive_and_a_delta_are_done_with_any_standard_output() {
+fn archives_and_deltas_succeed_even_if_stdout_cannot_be_written() {
     let place = Place::with_file();
     let base = disks(place.root(), 1).remove(0).raw;
     let run = |words: &[&Path]| {

@@ -1,4 +1,4 @@
-//! Targets to fight for, and what the writers bring.
+//! The targets of the tests, and the disks that the writers bring.
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +10,16 @@ use testkit::tools;
 
 pub(crate) const DISK_BYTES: u64 = 3 << 20;
 
-/// The part of a disk that comes last.
+/// Size of the beginning of a disk, which is written last.
 pub(crate) const HELD_BYTES: u64 = 1 << 20;
 
-/// A disk, and the object that it comes as.
+/// A disk, and the compressed object from which it is imported.
 pub(crate) struct Disk {
     pub(crate) raw: PathBuf,
     pub(crate) object: Vec<u8>,
 }
 
-/// Different disks, for as many writers.
+/// Creates `count` different disks.
 pub(crate) fn disks(folder: &Path, count: u64) -> Vec<Disk> {
     let make = |number| {
         let bytes = disk::content(number, DISK_BYTES);
@@ -30,7 +30,7 @@ pub(crate) fn disks(folder: &Path, count: u64) -> Vec<Disk> {
     (0..count).map(make).collect()
 }
 
-/// The file system of a pod, whose target a command line may write as well.
+/// The root of a pod's file system; its target can also be written on the command line.
 pub(crate) struct Place {
     root: TempDir,
     pub(crate) device: Option<LoopDevice>,
@@ -61,7 +61,7 @@ impl Place {
         self.root().join("data")
     }
 
-    /// The file or device.
+    /// The path of the file or device.
     pub(crate) fn target(&self) -> PathBuf {
         match &self.device {
             Some(device) => device.path().to_owned(),

@@ -1,4 +1,4 @@
-//! A source is never the target, by any of its names.
+//! An import never overwrites its own source, by whatever names the two are given.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::symlink;
@@ -56,7 +56,7 @@ fn a_file_is_not_its_own_target_by_any_name() {
             let words = [verb, "--force"].map(OsStr::new);
             refused(words.into_iter().chain([file.as_os_str(), target.as_os_str()]), &file);
         }
-        // The names of both ends may be links.
+        // Source and target may both be links.
         let (soft, hard) = (scene.path("soft"), scene.path("hard"));
         let words = [verb, "--force"].map(OsStr::new);
         refused(words.into_iter().chain([soft.as_os_str(), hard.as_os_str()]), &file);
@@ -69,7 +69,7 @@ fn a_file_is_not_its_own_target_by_any_name() {
 }
 
 #[test]
-fn standard_input_is_a_file_as_well() {
+fn a_file_on_standard_input_cannot_be_its_own_target() {
     let scene = Scene::new();
     let file = scene.copy("file");
     let finished = Command::new(crate::BINARY)
@@ -109,7 +109,7 @@ fn files_of_an_archive_do_not_replace_the_archive() {
     let words = [OsStr::new("-C"), folder.as_os_str(), OsStr::new("-cf"), archive.as_os_str()];
     tools::run("tar", words.into_iter().chain(["other", "archive.tar"].map(OsStr::new)));
     refused([OsStr::new("unpack"), archive.as_os_str(), dir.as_os_str()], &archive);
-    assert_eq!(std::fs::read_dir(&dir).or_fail("the folder").count(), 1, "something else is there");
+    assert_eq!(std::fs::read_dir(&dir).or_fail("the folder").count(), 1, "another file was unpacked");
     // An archive may lie where it is unpacked, if nothing in it has its name.
     std::fs::rename(&archive, dir.join("renamed.tar")).or_fail("another name");
     let archive = dir.join("renamed.tar");
@@ -118,7 +118,7 @@ fn files_of_an_archive_do_not_replace_the_archive() {
 }
 
 #[test]
-fn a_device_is_neither_its_own_target_nor_that_of_what_backs_it() {
+fn a_device_and_what_backs_it_cannot_be_source_and_target() {
     let scene = Scene::new();
     let below = LoopDevice::new(scene.folder.path(), 4 << 20, 512);
     let above = LoopDevice::over(&below);
@@ -139,14 +139,14 @@ fn a_device_is_neither_its_own_target_nor_that_of_what_backs_it() {
     }
 }
 
-/// A partition, which would outlast its device.
+/// A partition of a loop device. It is removed on drop, because it would outlast the device.
 struct Partition {
     disk: PathBuf,
     number: String,
 }
 
 impl Partition {
-    /// Adds one of `length` MiB, `start` MiB behind the beginning of `disk`.
+    /// Adds a partition of `length` MiB that begins at `start` MiB of `disk`.
     fn new(disk: &Path, number: u64, start: u64, length: u64) -> Self {
         let partition = Self { disk: disk.to_owned(), number: number.to_string() };
         let numbers = [number, start * 2048, length * 2048].map(|number| number.to_string());
@@ -167,7 +167,7 @@ impl Drop for Partition {
 }
 
 #[test]
-fn a_disk_and_its_partitions_are_in_each_others_way_but_not_two_partitions() {
+fn a_disk_and_its_partition_conflict_but_two_partitions_do_not() {
     let scene = Scene::new();
     let disk = LoopDevice::new(scene.folder.path(), 8 << 20, 512);
     let partitions = [Partition::new(disk.path(), 1, 1, 3), Partition::new(disk.path(), 2, 4, 3)];

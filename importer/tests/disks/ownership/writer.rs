@@ -1,4 +1,4 @@
-//! A program that writes a target, and stops before the end until it is told how to end.
+//! A program that writes a target, and stops before the end until the test chooses how it ends.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use testkit::process::{Finished, Program, Running};
 use crate::ownership::gate::{self, Gate};
 use crate::ownership::importer;
 
-/// Bytes of an object that wait at the gate.
+/// Bytes at the end of an object that the gate holds back.
 const LAST_BYTES: usize = 4096;
 
-/// The words of the log when a target is ours.
+/// Log message of a writer that has taken the target.
 const TOOK: &str = "took the target";
 
 /// A way to start a writer.
@@ -24,7 +24,7 @@ pub(crate) enum Face {
     Pod,
 }
 
-/// An end of a writer.
+/// How a writer ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
     Success,
@@ -42,9 +42,9 @@ impl End {
 pub(crate) struct Job<'j> {
     pub(crate) object: &'j [u8],
     pub(crate) is_archive: bool,
-    /// The file system of a pod.
+    /// Root of the pod's file system.
     pub(crate) root: &'j Path,
-    /// The same target as a command line names it.
+    /// The same target, as the command line names it.
     pub(crate) target: PathBuf,
 }
 
@@ -65,7 +65,7 @@ impl Writer {
         Self { running: program.start(), gate, last: last.to_vec() }
     }
 
-    /// Waits until the target is this writer's; false if it ends instead.
+    /// Waits until this writer has taken the target; false if it ends before that.
     pub(crate) fn has_taken(&self) -> bool {
         self.running.wait_for_line_or_end(TOOK).is_some()
     }
@@ -83,7 +83,7 @@ impl Writer {
         self.running.wait()
     }
 
-    /// The end of a writer that was refused.
+    /// Waits for the end of a writer that was refused.
     pub(crate) fn wait(self) -> Finished {
         self.running.wait()
     }
@@ -119,7 +119,8 @@ fn pod(first: &[u8], job: &Job<'_>) -> (Gate, Program) {
     (gate, program)
 }
 
-/// The code and the sentence of a writer that was refused because another one is at work, or something has its place.
+/// Asserts the exit code and the sentence of a writer that was refused because another one is at
+/// work, or because something else has replaced its target.
 pub(crate) fn assert_refused(finished: &Finished, face: Face, sentence: &str) {
     let code = match face {
         Face::Command { .. } => 7,
@@ -128,7 +129,7 @@ pub(crate) fn assert_refused(finished: &Finished, face: Face, sentence: &str) {
     finished.assert_failure(code, sentence);
 }
 
-/// A file of `bytes` that is complete at once.
+/// Puts a file of `bytes` at `path` in one step, so that it is never seen incomplete.
 pub(crate) fn put(path: &Path, bytes: &[u8]) {
     let new = path.with_extension("new");
     std::fs::write(&new, bytes).or_fail(new.display());

@@ -12,12 +12,12 @@ use testkit::tmpfs::fast_folder;
 
 use crate::sweep::victim::{IMPORTER, MOST, Victim, sweep};
 
-/// The part of a disk that comes last.
+/// Size of the beginning of a disk, which is written last.
 pub(crate) const HELD_BYTES: u64 = 1 << 20;
 
 const DISK_BYTES: u64 = 4 << 20;
 
-/// A compressed qcow2 image, and the disk in it by qemu-img.
+/// A compressed qcow2 image, and the disk that qemu-img makes of it.
 fn image(folder: &Path) -> Image {
     let spec = Spec { compression: Compression::Zlib, virtual_size: DISK_BYTES, ..Spec::new(Content::Dense) };
     spec.build(folder, "image")
@@ -50,7 +50,7 @@ fn import_to_file(source: fn(&Image) -> &PathBuf) -> impl Fn(&Image, &Victim<'_>
 }
 
 #[test]
-fn a_raw_disk_to_a_file() {
+fn a_raw_disk_in_a_file_is_complete_or_hidden_whatever_fails() {
     let folder = fast_folder();
     let image = image(folder.path());
     let run = import_to_file(|image| &image.raw);
@@ -58,7 +58,7 @@ fn a_raw_disk_to_a_file() {
 }
 
 #[test]
-fn an_image_to_a_file() {
+fn an_image_in_a_file_is_complete_or_hidden_whatever_fails() {
     let folder = fast_folder();
     let image = image(folder.path());
     let run = import_to_file(|image| &image.qcow2);
@@ -76,7 +76,7 @@ impl<'f> Devices<'f> {
         Self { folder, idle: Mutex::new(Vec::new()) }
     }
 
-    /// A device that is full of dirt.
+    /// Calls `work` with a device that is full of dirt.
     fn with<T>(&self, work: impl FnOnce(&Path) -> T) -> T {
         let idle = || self.idle.lock().ok().or_fail("idle devices");
         let device = idle().pop();
@@ -99,7 +99,7 @@ fn import_to_device(name: &str, source: fn(&Image) -> &PathBuf) {
             if victim.has_succeeded(&finished) {
                 disk::assert_same(device, &image.raw, image.virtual_size, &finished.stderr);
             } else {
-                // Dirt is what it was before.
+                // A device that was not touched is still full of dirt.
                 let is_hidden =
                     [0, DIRT].iter().any(|byte| disk::begins_with_only(&[*byte], device, HELD_BYTES));
                 assert!(is_hidden, "a part of a disk can be seen: {}", finished.stderr);
@@ -109,19 +109,19 @@ fn import_to_device(name: &str, source: fn(&Image) -> &PathBuf) {
 }
 
 #[test]
-fn a_raw_disk_to_a_device() {
+fn a_raw_disk_on_a_device_is_complete_or_hidden_whatever_fails() {
     import_to_device("raw to device", |image| &image.raw);
 }
 
 #[test]
-fn an_image_to_a_device() {
+fn an_image_on_a_device_is_complete_or_hidden_whatever_fails() {
     import_to_device("qcow2 to device", |image| &image.qcow2);
 }
 
-/// A disk that is changed in place may be half of both after a failure (SECURITY.md, "Not
-/// promised").
+/// A disk that is changed in place may be partly changed after a failure (SECURITY.md, "Not
+/// promised"), so that only a reported success is checked.
 #[test]
-fn a_delta_to_a_file() {
+fn a_delta_is_complete_if_it_reports_success_whatever_fails() {
     let folder = fast_folder();
     let spec = Spec { virtual_size: DISK_BYTES, ..Spec::new(Content::Sparse) };
     let delta = spec.build_delta(DISK_BYTES, folder.path(), "delta");

@@ -1,4 +1,5 @@
-//! Archives: all of the tree, or the directory as it was, or a sentence that it may hold a part.
+//! Archives while system calls fail: the directory has all of the tree, or is as it was, or the
+//! error says that it may hold a part.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -11,23 +12,24 @@ use testkit::tools;
 
 use crate::sweep::victim::{IMPORTER, MOST, sweep};
 
-/// The beginning of the names of what is not visible.
+/// Prefix of the staging folders, whose content is not visible yet.
 const STAGING: &str = ".cdi-staging-";
 
-/// An empty file of that kind, which the next attempt takes: nothing is lost if it stays.
+/// The lock file, which has the same prefix. It may stay: it is empty, and the next attempt uses
+/// it again.
 const LOCK: &str = ".cdi-staging-lock";
 
-/// The words of a commit that failed after its first rename.
+/// Part of the error of a commit that failed after its first rename.
 const PARTLY: &str = "the directory may hold a part of the archive";
 
 /// An entry of a tree: mode, time, content.
 type Entry = (u32, i64, Vec<u8>);
 
-/// All entries by their paths, and whether something invisible is left.
+/// All entries by their paths, and whether a staging folder is left.
 type Tree = (BTreeMap<String, Entry>, bool);
 
-/// A directory, and an archive for it: it replaces a file, joins a directory, and brings things of
-/// each kind.
+/// A directory, and an archive that replaces a file of it, adds to a directory of it, and brings
+/// entries of each kind.
 pub(crate) struct Trees {
     folder: tempfile::TempDir,
 }
@@ -53,7 +55,7 @@ impl Trees {
         self.folder.path().join("tree.tar")
     }
 
-    /// Makes `dir` what it is before the archive comes.
+    /// Fills `dir` with what is there before the archive is unpacked.
     pub(crate) fn put_old(&self, dir: &Path) {
         let old = self.folder.path().join("old").join(".");
         tools::run("cp", ["-a".as_ref(), old.as_os_str(), dir.as_os_str()]);
@@ -65,23 +67,27 @@ impl Trees {
         let (whole, _) = seen(&self.folder.path().join("whole"));
         let (found, has_staging) = seen(dir);
         assert!(found == whole, "not all of the archive: {}: {said}", difference(&found, &whole));
-        assert!(!has_staging || said.contains("could not remove"), "a folder is left without a word: {said}");
+        assert!(
+            !has_staging || said.contains("could not remove"),
+            "a staging folder is left and not mentioned: {said}"
+        );
     }
 
-    /// Fails the test unless `dir` is what it was.
+    /// Fails the test unless `dir` is as it was before.
     #[track_caller]
     pub(crate) fn assert_old(&self, dir: &Path, said: &str) {
         let (mut old, _) = seen(&self.folder.path().join("old"));
         let (mut found, _) = seen(dir);
         for (_, time, _) in [&mut old, &mut found].into_iter().filter_map(|tree| tree.get_mut("")) {
-            // A folder was made in the directory itself and removed.
+            // The time of the directory itself changes when a staging folder is created and
+            // removed in it.
             *time = 0;
         }
         assert!(found == old, "a part of the archive: {}: {said}", difference(&found, &old));
     }
 
-    /// Fails the test unless each file is that of the archive or the one that was there, and all
-    /// that was there is.
+    /// Fails the test unless each file is the old one or that of the archive, and no old file is
+    /// lost.
     #[track_caller]
     pub(crate) fn assert_pieces(&self, dir: &Path, said: &str) {
         let [whole, old] = ["whole", "old"].map(|name| seen(&self.folder.path().join(name)).0);
@@ -136,7 +142,7 @@ fn seen(dir: &Path) -> Tree {
 }
 
 #[test]
-fn an_archive_to_a_directory() {
+fn unpacking_is_complete_undone_or_reported_as_partial_whatever_fails() {
     let trees = Trees::new();
     sweep("unpack", MOST, |victim| {
         let dir = fast_folder();

@@ -1,4 +1,5 @@
-//! Uploads and clones: whatever fails, the server serves again, or has ended.
+//! Uploads and clones while system calls fail: afterwards the server accepts another upload, or
+//! it has ended.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,16 +17,16 @@ use crate::sweep::disks::assert_hidden;
 use crate::sweep::trees::{self, Trees};
 use crate::sweep::victim::{IMPORTER, Victim, sweep};
 
-/// Part of the sentence of a server that could tell nobody of its success.
+/// Part of the error of a server that completed the disk but could not report that.
 const COMPLETE: &str = "the disk is complete, but cannot write the termination message";
 
 const UPLOAD: &str = "/v1beta1/upload";
 
-/// Calls of a kind that fail in turn, at most: a run takes some 200 ms, and what writes the disk
-/// is that of the importer.
+/// Most calls of a kind that fail in turn. Fewer than for the importer: a run takes some 200 ms,
+/// and the code that writes the disk is the same.
 const MOST: u64 = 9;
 
-/// Time for an answer.
+/// Longest wait for an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const DISK_BYTES: u64 = 3 << 20;
@@ -34,7 +35,7 @@ fn pod() -> UploadPod {
     UploadPod::new(&beside(IMPORTER, "cdi-uploadserver"))
 }
 
-/// What became of an upload, as its client sees it.
+/// The result of an upload as its client sees it.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done,
@@ -55,8 +56,8 @@ fn upload(server: &Server, path: &str, body: &[u8]) -> Answer {
     }
 }
 
-/// Waits until the server has ended, or waits for an upload; true if it has ended. One that can do
-/// neither any more is ended here.
+/// Waits until the server has ended or waits for an upload; true if it has ended. A server that
+/// can do neither, because a call fails for ever, is killed here.
 fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
     let status = |server: &Server| -> std::io::Result<String> {
         let mut connection = server.try_connect()?;
@@ -81,8 +82,8 @@ fn has_ended(server: &Server, victim: &Victim<'_>) -> bool {
     }
 }
 
-/// An upload to a server that fails, by `check` of its volume: has it succeeded, and what was
-/// said.
+/// Uploads to a server that fails. `check` gets whether the upload has succeeded, and stderr, and
+/// looks at the volume.
 fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], check: &dyn Fn(bool, &str)) {
     let server = match pod.try_serve(victim.program(pod.program())) {
         Ok(server) => server,
@@ -110,7 +111,7 @@ fn upload_to(victim: &Victim<'_>, pod: &UploadPod, path: &str, body: &[u8], chec
 }
 
 #[test]
-fn an_upload_to_a_file() {
+fn an_uploaded_disk_is_complete_or_hidden_whatever_fails() {
     let content = disk::sparse_content(5, DISK_BYTES, 2);
     let folder = tempfile::tempdir().or_fail("a folder");
     let expected = folder.path().join("disk");
@@ -125,7 +126,7 @@ fn an_upload_to_a_file() {
 }
 
 #[test]
-fn an_archive_to_an_upload_server() {
+fn an_uploaded_archive_is_complete_undone_or_reported_as_partial_whatever_fails() {
     let trees = Trees::new();
     let archive = std::fs::read(trees.archive()).or_fail("an archive");
     sweep("upload of an archive", MOST, |victim| {
@@ -151,9 +152,9 @@ fn cloner(pod: &UploadPod, server: &Server, source: &Path) -> Program {
         .arg(pod.tls("client.key"))
 }
 
-/// The cloner fails; the server is whole, and takes what comes next.
+/// The system calls of the cloner fail; the server works, and must accept the next clone.
 #[test]
-fn a_clone_of_a_disk() {
+fn a_clone_is_complete_or_can_be_repeated_whatever_fails() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let source = folder.path().join("disk");
     std::fs::write(&source, disk::sparse_content(6, DISK_BYTES, 2)).or_fail("a disk");

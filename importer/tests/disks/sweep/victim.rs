@@ -1,4 +1,4 @@
-//! The program whose system calls fail, and what is asked of it however it ends.
+//! The program whose system calls fail, and the assertions that hold however it ends.
 
 use std::fmt;
 use std::path::Path;
@@ -11,25 +11,25 @@ use testkit::process::{Finished, Program};
 
 pub(crate) const IMPORTER: &str = crate::BINARY;
 
-/// Time for a run, on a busy machine; the longest one waits 10 s for its server
+/// Longest run, on a busy machine; the slowest program waits 10 s for its server
 /// (`program::job::POD_GRACE` and others).
 const DEADLINE: Duration = Duration::from_secs(40);
 
 /// The largest exit code of the table, below those of signals.
 const LAST_CODE: i32 = 7;
 
-/// Ends of a Rust program that gets no memory for its own runtime, or for anything small: it
-/// cannot go on, as if it were killed.
+/// Exit codes of a Rust program whose runtime, or any small allocation, gets no memory. It cannot
+/// continue, so that this counts as a kill.
 const OUT_OF_MEMORY: [i32; 2] = [101, 134];
 
-/// The run of a program.
+/// One run of a program, with a fault or without.
 pub(crate) struct Victim<'v> {
     fault: Option<Fault>,
     report: &'v Path,
 }
 
 impl Victim<'_> {
-    /// `program`, in which the fault of this run happens.
+    /// Returns `program` with the fault of this run.
     pub(crate) fn program(&self, program: Program) -> Program {
         let program = program.timeout(DEADLINE);
         match &self.fault {
@@ -38,23 +38,24 @@ impl Victim<'_> {
         }
     }
 
-    /// True if the call fails from its place on, so that nothing that needs it can be done any
-    /// more.
+    /// True if the call fails every time from its place on, so that nothing that needs it can
+    /// succeed any more.
     pub(crate) fn is_for_ever(&self) -> bool {
         self.fault.is_some_and(|fault| matches!(fault.effect, Effect::Forever(_)))
     }
 
-    /// True if the fault is of this kind.
+    /// True if the fault belongs to this group of calls.
     pub(crate) fn is_of(&self, group: &str) -> bool {
         self.fault.is_some_and(|fault| fault.group.name == group)
     }
 
-    /// True if the program ended for want of memory, as if it were killed.
+    /// True if the program ended for lack of memory, which counts as a kill.
     pub(crate) fn has_aborted(&self, finished: &Finished) -> bool {
         self.is_of("memory") && OUT_OF_MEMORY.contains(&finished.code())
     }
 
-    /// Fails the test unless the program has said how it ended. True if it says that all is well.
+    /// Fails the test unless exit code and stderr say how the program ended. Returns true for
+    /// success.
     #[track_caller]
     pub(crate) fn has_succeeded(&self, finished: &Finished) -> bool {
         let code = finished.code();
@@ -68,10 +69,11 @@ impl Victim<'_> {
     }
 }
 
-/// Calls of a kind that fail in turn, at most: a run takes some 50 ms.
+/// Most calls of a kind that fail in turn: a run takes some 50 ms.
 pub(crate) const MOST: u64 = 18;
 
-/// Runs `scenario` without a fault, and then with every one, of `most` calls of a kind.
+/// Runs `scenario` without a fault, and then once for each fault, with at most `most` calls of a
+/// kind.
 #[allow(clippy::print_stdout, reason = "the numbers of a run, for its log")]
 pub(crate) fn sweep(name: &str, most: u64, scenario: impl Fn(&Victim<'_>) + Sync) {
     let folder = tempfile::tempdir().or_fail("a folder");

@@ -1,4 +1,4 @@
-//! One image through the importer, compared with what qemu-img makes of it.
+//! Imports one image, and compares the disk with the one that qemu-img makes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,17 +9,18 @@ use testkit::images::{Image, Oracle};
 use testkit::loopdev::LoopDevice;
 use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 
-/// Written besides the data: the first MiB is zeroed before it is written last, and the log takes a little.
+/// Bytes written besides the data: the first MiB is zeroed before it is written last, and the log
+/// takes a little.
 const WRITE_ALLOWANCE_BYTES: u64 = (1 << 20) + (64 << 10);
 
-/// What a refusal may take at most.
+/// Longest run of an import that is refused.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Route {
-    /// The tables first: a file can be read anywhere.
+    /// A file, which can be read at any offset: its tables come first.
     Ranged,
-    /// In the order in which a pipe brings it.
+    /// A pipe, which is read in the order of its bytes.
     OnePass,
 }
 
@@ -57,12 +58,13 @@ impl Known {
         }
     }
 
-    /// Imports the image: the same disk, no more writes than it has data, bounded memory.
+    /// Imports the image, and asserts that the disk is right, that little more than its data is
+    /// written, and that memory is bounded.
     pub(crate) fn import(&self, route: Route, target: Target) {
         self.import_object(&self.image, route, target);
     }
 
-    /// The same for an object that is the image in another envelope.
+    /// Like `import`, for an object that contains the image in another form.
     pub(crate) fn import_object(&self, object: &Path, route: Route, target: Target) {
         let finished = self.import_with(object, route, target, |program| program);
         let data = self.oracle.data_bytes;
@@ -73,7 +75,7 @@ impl Known {
         );
     }
 
-    /// The same with a program that `adjust` makes of the usual one, and that may write more.
+    /// Like `import_object`, for a program changed by `adjust`, which may write more.
     pub(crate) fn import_with(
         &self,
         object: &Path,
@@ -107,7 +109,8 @@ impl Known {
     }
 }
 
-/// Imports the image in `format` by both routes to a file: the disk that qemu-img makes of it.
+/// Imports the image in `format` to a file by both routes, and compares the disk with that of
+/// qemu-img.
 pub(crate) fn check(image: &Path, format: &str) {
     let known = Known::new(image, format);
     for route in ROUTES {
@@ -115,7 +118,8 @@ pub(crate) fn check(image: &Path, format: &str) {
     }
 }
 
-/// The image is refused with exit code 4 and this sentence, by both routes, and no target is left.
+/// Asserts that both routes refuse the image with exit code 4 and this sentence, and leave no
+/// target.
 pub(crate) fn refused(image: &Path, sentence: &str) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target = folder.path().join("disk.img");

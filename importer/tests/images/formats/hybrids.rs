@@ -1,4 +1,5 @@
-//! Files that are several things at once: real hybrid images, whatever holds them, and polyglots made to deceive.
+//! Files that belong to several formats: real hybrid images, alone and inside other images, and
+//! polyglots made to deceive.
 
 use std::fmt;
 use std::fs::File;
@@ -13,14 +14,16 @@ use testkit::{disk, tools};
 
 use crate::formats::check::{check, refused};
 
-/// A volume descriptor of ISO 9660, a boot sector's mark, the header of a GPT: where they are, and what.
+/// Names, offsets and bytes of marks: a volume descriptor of ISO 9660, the signature of a boot
+/// sector, the header of a GPT.
 const MARKS: [(&str, u64, &[u8]); 3] = [
     ("ISO 9660", 0x8000, b"\x01CD001\x01\0"),
     ("MBR", 510, b"\x55\xaa"),
     ("GPT", 512, b"EFI PART\0\0\x01\0"),
 ];
 
-/// What Debian's packages have of ISO images that are also disks, and of disks that boot from several media.
+/// ISO images that are also disks, and disks that boot from several media, all from packages of
+/// Debian.
 fn hybrids() -> [PathBuf; 5] {
     [
         ("/usr/lib/memtest86+/memtest86+x64.iso", "memtest86+"),
@@ -50,13 +53,13 @@ fn mark(image: &Path, (_, at, bytes): (&str, u64, &[u8])) {
 }
 
 #[test]
-fn hybrids_are_raw_disks() {
+fn hybrid_images_are_imported_as_raw_disks() {
     for path in hybrids() {
         check(&copy(&path, &tempfile::tempdir().unwrap()), "raw");
     }
 }
 
-/// The oracle leaves its disk beside the image.
+/// Copies the image into a folder, because the oracle writes its disk beside the image.
 fn copy(path: &Path, folder: &tempfile::TempDir) -> PathBuf {
     let copy = folder.path().join("disk");
     std::fs::copy(path, &copy).or_fail(path.display());
@@ -75,7 +78,8 @@ impl fmt::Display for Case<'_> {
     }
 }
 
-/// Every one of `disks` in every one of `subformats` is that disk.
+/// Writes each of `disks` in each of `subformats`, and checks that the import makes that disk
+/// again.
 fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
     let pairs = subformats.iter().flat_map(|subformat| disks.iter().map(move |disk| (*subformat, disk)));
     let cases = pairs.map(|(subformat, disk)| Case { subformat, disk });
@@ -88,7 +92,7 @@ fn check_guests(subformats: &[Subformat], disks: &[PathBuf]) {
 }
 
 #[test]
-fn hybrids_and_partitioned_disks_may_be_guests() {
+fn images_may_contain_hybrids_and_partitioned_disks() {
     let folder = tempfile::tempdir().unwrap();
     let gpt = folder.path().join("gpt");
     gpt_disk(&gpt);
@@ -97,7 +101,7 @@ fn hybrids_and_partitioned_disks_may_be_guests() {
 }
 
 #[test]
-fn hybrids_may_be_guests_in_clusters_that_lie_where_marks_are_looked_for() {
+fn images_may_have_clusters_of_hybrids_where_marks_are_looked_for() {
     let options = [
         "cluster_size=512",
         "cluster_size=1k",
@@ -111,7 +115,7 @@ fn hybrids_may_be_guests_in_clusters_that_lie_where_marks_are_looked_for() {
 }
 
 #[test]
-fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
+fn polyglots_are_refused_with_both_names_unless_a_format_is_given() {
     let names =
         [("qcow2", "qcow2"), ("vmdk", "vmdk"), ("vdi", "vdi"), ("vpc", "vpc (VHD)"), ("vhdx", "vhdx")];
     for (format, name) in names {
@@ -131,7 +135,8 @@ fn polyglots_are_refused_with_both_names_unless_somebody_decides() {
             import("raw").assert_success("as raw");
             assert!(read(&path("target")) == read(&path("image")));
             std::fs::remove_file(path("target")).unwrap();
-            // The mark may have destroyed what it lies in: a refusal is of that, and a disk is the one that qemu-img reads.
+            // The mark may have damaged the image. Then the import is refused; otherwise it makes
+            // the disk that qemu-img reads.
             let finished = import(format);
             if finished.code() == 0 {
                 assert!(tools::qemu_converts(format, &path("image"), &path("raw")));

@@ -1,4 +1,5 @@
-//! `info` and `check` know every format: the same fields, the size that qemu-img sees, and no error in a sound image.
+//! `info` and `check` support every format: the same fields, the size that qemu-img reports, and
+//! no error in a sound image.
 
 use std::path::Path;
 
@@ -19,7 +20,7 @@ fn importer(command: &str, arguments: &[&str], image: &Path) -> Program {
     Program::new(crate::BINARY).args([command, "--json"]).args(arguments.iter().copied()).arg(image)
 }
 
-/// Bytes of the disk as qemu-img sees it.
+/// Size of the disk as qemu-img reports it, in bytes.
 fn qemu_size(format: &str, image: &Path) -> u64 {
     let program = Program::new("qemu-img").args(["info", "--output=json", "-f", format]).arg(image);
     json(program, format)["virtual-size"].as_u64().or_fail(format)

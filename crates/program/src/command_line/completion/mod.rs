@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_subcommands_and_options_of_others_are_not_shown() {
+    fn hidden_subcommands_and_unrelated_options_are_not_shown() {
         #[derive(Parser)]
         struct Cli {
             #[arg(long, global = true)]

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_of_the_argument_decides() {
+    fn the_kind_of_the_argument_decides_what_is_offered() {
         for words in [
             &["upload", "a.raw", ""][..],
             &["upload", "a.raw", "--namespace", "vms", "pv"],
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_flags_and_values_are_completed_by_what_they_begin_with() {
+    fn commands_flags_and_values_are_completed_from_their_prefix() {
         assert_eq!(candidates(&[""]), ["upload", "status", "completions", "man", "help"]);
         assert_eq!(candidates(&["up"]), ["upload"]);
         assert_eq!(candidates(&["help", "st"]), ["status"]);
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_lists_its_values_by_the_options_of_the_line() {
+    fn a_program_can_read_the_options_of_the_line_to_list_values() {
         read(&["upload", "-nvms", "a.raw", "dv/a"], |line| {
             assert_eq!(line.option_value("_namespace"), Some("vms"));
             assert_eq!(line.option_value("_scratch"), None);
