@@ -1,4 +1,4 @@
-//! An import costs what the data of an image costs, whatever the size of its disk.
+//! The cost of an import depends on the data of its image, not on the size of its disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -9,7 +9,7 @@ use testkit::fail::OrFail;
 use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
-/// The data: 256 MiB in islands that are spread evenly over the disk.
+/// Number of islands of data, which are spread evenly over the disk and have 256 MiB in all.
 const ISLANDS: u64 = 64;
 const ISLAND_BYTES: u64 = 4 << 20;
 
@@ -19,10 +19,10 @@ const DISTINCT_ISLANDS: u64 = 4;
 const SMALL_DISK_BYTES: u64 = 4 << 30;
 const LARGE_DISK_BYTES: u64 = 1 << 40;
 
-/// The shortest of so many runs counts: other tests run at the same time.
+/// Number of runs. The shortest one counts, because other tests run at the same time.
 const RUNS: usize = 3;
 
-/// A disk as a file with holes.
+/// A disk as a sparse file.
 struct Disk {
     raw: PathBuf,
     bytes: u64,
@@ -47,7 +47,8 @@ impl Disk {
         qcow2
     }
 
-    /// Imports an image of it, from its file or from a pipe, within the bound of memory. The time from start to end.
+    /// Imports an image of the disk, as a file or from a pipe, in bounded memory. Returns the
+    /// time it took.
     fn import(&self, qcow2: &Path, from_pipe: bool) -> Duration {
         let target = self.raw.with_extension("img");
         let importer = Program::new(env!("CARGO_BIN_EXE_cdi-importer")).args(["import", "--force"]);
@@ -62,7 +63,7 @@ impl Disk {
 }
 
 #[test]
-fn a_tebibyte_costs_what_its_data_costs() {
+fn a_disk_of_a_tebibyte_takes_as_long_as_a_small_one_with_the_same_data() {
     let folder = tempfile::tempdir().unwrap();
     let disks = [("small.raw", SMALL_DISK_BYTES), ("large.raw", LARGE_DISK_BYTES)]
         .map(|(name, bytes)| Disk::new(folder.path().join(name), bytes));

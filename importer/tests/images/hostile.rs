@@ -1,4 +1,5 @@
-//! Images made to do harm: a sentence in bounded time, or exactly what qemu-img makes of them.
+//! Malicious images: each is refused in bounded time and memory, or becomes exactly the disk that
+//! qemu-img makes.
 
 mod patch;
 
@@ -15,10 +16,11 @@ use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 use testkit::tmpfs::fast_folder;
 use testkit::{disk, tools};
 
-/// What a hostile image may take at most.
+/// Longest run of the importer on a malicious image.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A base of every kind of table: plain, zlib and zstd clusters, extended L2 entries, snapshots.
+/// Valid images with every kind of table: plain, zlib and zstd clusters, extended L2 entries,
+/// snapshots.
 fn bases(folder: &Path) -> Vec<Corpus> {
     let small = |content| Spec { cluster_size: 4096, virtual_size: 2 << 20, ..Spec::new(content) };
     let specs = [
@@ -43,15 +45,15 @@ impl fmt::Display for Case {
     }
 }
 
-/// One route for each patch, by the number of its bits. With each base they change places, so that every patch which two bases
-/// have in common takes both routes without each base taking both.
+/// Assigns one route to each patch, by the number of its bits. The routes change places from base
+/// to base, so that a patch that two bases have in common is tried by both routes.
 fn routes_in_turn(base: usize, patches: Vec<Patch>) -> impl Iterator<Item = Case> {
     patches
         .into_iter()
         .map(move |patch| Case { routes: vec![ROUTES[(base + patch.ones()) % ROUTES.len()]], patch })
 }
 
-/// Imports the patched image.
+/// Imports the patched image by each route of the case, and checks the result.
 fn check(base: &Corpus, Case { patch, routes }: &Case) {
     let folder = fast_folder();
     let image = folder.path().join("image.qcow2");
@@ -72,8 +74,8 @@ fn check(base: &Corpus, Case { patch, routes }: &Case) {
     }
 }
 
-/// What qemu-img gives; where qemu-img refuses (for a reference count that we need not read), the disk of the
-/// image before it was patched.
+/// Compares the disk with that of qemu-img. Where qemu-img refuses the image (for a reference
+/// count that we need not read), the expected disk is that of the image before the patch.
 fn check_success(route: &str, base: &Corpus, image: &Path, target: &Path) {
     let raw = image.with_extension("raw");
     let expected = if tools::qemu_converts("qcow2", image, &raw) { &raw } else { &base.image.raw };
@@ -96,7 +98,8 @@ fn check_refusal(route: &str, finished: &Finished, target: &Path) {
 #[test]
 fn every_header_field_survives_every_boundary_value() {
     let folder = fast_folder();
-    // The header is read before anything that makes the bases different: one of each entry width will do.
+    // The header is read before the parts in which the bases differ, so one base of each entry
+    // width is enough.
     let bases = bases(folder.path());
     let bases = bases.iter().filter(|base| ["zlib", "extended"].contains(&base.name));
     for (index, base) in bases.enumerate() {
@@ -117,7 +120,7 @@ fn every_kind_of_table_entry_survives_every_boundary_value() {
 }
 
 #[test]
-fn noise_in_metadata_and_data_is_survived() {
+fn noise_in_metadata_and_data_is_refused_or_read_as_by_qemu() {
     let folder = fast_folder();
     for (seed, base) in (0..).zip(&bases(folder.path())) {
         let cases =
@@ -126,7 +129,7 @@ fn noise_in_metadata_and_data_is_survived() {
     }
 }
 
-/// Patches one field of a plain image and expects the sentence.
+/// Patches one field of a plain image, and asserts that it is refused with this sentence.
 fn refused_with(offset: usize, value: &[u8], sentence: &str) {
     let folder = fast_folder();
     let image = Spec::new(Content::Sparse).build(folder.path(), "image");
@@ -137,19 +140,20 @@ fn refused_with(offset: usize, value: &[u8], sentence: &str) {
 }
 
 #[test]
-fn an_l1_table_beyond_reason_is_named() {
+fn an_oversized_l1_table_is_refused() {
     refused_with(36, &u32::MAX.to_be_bytes(), "L1 size too big");
 }
 
 #[test]
-fn incompatible_features_are_named() {
+fn incompatible_features_are_refused_by_name() {
     refused_with(72, &(1_u64 << 63).to_be_bytes(), "unsupported incompatible feature");
     refused_with(72, &(1_u64 << 2).to_be_bytes(), "external data file");
     refused_with(32, &1_u32.to_be_bytes(), "encrypted");
     refused_with(32, &2_u32.to_be_bytes(), "encrypted");
 }
 
-/// Patches one field of an image; it is still imported, and the log says `warning`.
+/// Patches one field of an image, and asserts that it is still imported, with `warning` in the
+/// log.
 fn accepted_with(offset: usize, value: &[u8], warning: &str) {
     let folder = fast_folder();
     let image = Spec::new(Content::Sparse).build(folder.path(), "image");
@@ -165,7 +169,8 @@ fn accepted_with(offset: usize, value: &[u8], warning: &str) {
 
 #[test]
 fn unknown_compatible_and_autoclear_features_are_ignored() {
-    // All but the one that says that an external data file is the disk, without which there is none: QEMU refuses that.
+    // All bits but the one for a raw external data file: QEMU refuses it if there is no such
+    // file.
     let mut features = [0xFF; 16];
     features[15] &= !2;
     accepted_with(80, &features, "");
@@ -197,7 +202,7 @@ fn other_files_are_never_opened() {
 }
 
 #[test]
-fn encrypted_images_are_named() {
+fn encrypted_images_are_refused_by_name() {
     let folder = fast_folder();
     let image = folder.path().join("image.qcow2");
     let options = "encrypt.format=luks,encrypt.key-secret=key,encrypt.iter-time=10";
@@ -207,7 +212,7 @@ fn encrypted_images_are_named() {
 }
 
 #[test]
-fn other_formats_are_named() {
+fn other_formats_are_refused_by_name() {
     let folder = fast_folder();
     for format in ["qcow", "qed", "parallels"] {
         let image = folder.path().join("image").with_extension(format);

@@ -1,4 +1,5 @@
-//! Imports of images, sound and hostile: the disk that qemu-img makes of them, or a sentence; and the command line.
+//! Imports of images, sound and malicious: each becomes the disk that qemu-img makes, or is
+//! refused. Also the command line.
 
 mod attacks;
 mod check;

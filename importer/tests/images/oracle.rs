@@ -11,7 +11,7 @@ use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
 use testkit::{disk, tools};
 
-/// A raw disk is padded with zeros to whole sectors, as qemu-img does.
+/// Size of a sector: a raw disk is padded with zeros to whole sectors, as by qemu-img.
 const SECTOR_BYTES: usize = 512;
 
 const MIB: usize = 1 << 20;
@@ -22,7 +22,7 @@ type Layers = &'static [&'static str];
 const DOUBLE: [Layers; 5] =
     [&["gzip", "xz"], &["xz", "gzip"], &["zstd", "gzip"], &["bzip2", "zstd"], &["gzip", "gzip"]];
 
-/// One layer, of each kind.
+/// Each compressor as the only layer.
 fn single() -> impl Iterator<Item = Layers> {
     tools::COMPRESSORS.chunks(1)
 }
@@ -35,7 +35,8 @@ struct Case {
 }
 
 impl Case {
-    /// `payload` below `layers`, which is a disk that holds `disk`.
+    /// A case whose object is `payload`, compressed by `layers`, and whose result must be `disk`,
+    /// padded to whole sectors.
     fn new(name: &str, layers: Layers, payload: &[u8], disk: &[u8]) -> Self {
         let mut padded = disk.to_vec();
         padded.resize(disk.len().next_multiple_of(SECTOR_BYTES), 0);
@@ -49,7 +50,7 @@ impl fmt::Display for Case {
     }
 }
 
-/// Wraps `payload`: the last of `layers` is the innermost.
+/// Compresses `payload` by `layers`, the last of which is the innermost.
 fn compress(layers: Layers, payload: &[u8]) -> Vec<u8> {
     let payload = payload.to_vec();
     layers.iter().rev().fold(payload, |bytes, program| tools::filter(program, ["-c", "-q"], &bytes))
@@ -85,7 +86,7 @@ fn check_one(source: &str, case: &Case, target: &Path, finished: &Finished) {
 static DISK: LazyLock<Vec<u8>> = LazyLock::new(|| disk::sparse_content(7, 6 << 20, 4));
 
 #[test]
-fn a_raw_disk_is_itself_below_any_layers() {
+fn a_raw_disk_is_the_same_under_any_compression() {
     let layers = [&[] as Layers].into_iter().chain(single()).chain(DOUBLE);
     check_cases(layers.map(|layers| Case::new("raw", layers, &DISK, &DISK)).collect());
 }
@@ -103,14 +104,14 @@ fn a_disk_of_any_length_is_padded_to_whole_sectors() {
 }
 
 #[test]
-fn an_iso_image_is_itself_below_any_layers() {
+fn an_iso_image_is_the_same_under_any_compression() {
     let iso = std::fs::read(disk::iso()).unwrap();
     let layers = [&[] as Layers].into_iter().chain(single());
     check_cases(layers.map(|layers| Case::new("iso", layers, &iso, &iso)).collect());
 }
 
 #[test]
-fn a_qcow2_image_is_converted_below_any_layers() {
+fn a_qcow2_image_is_converted_under_any_compression() {
     let folder = tempfile::tempdir().unwrap();
     let mut cases = Vec::new();
     for compression in [Compression::Plain, Compression::Zlib, Compression::Zstd] {
@@ -125,7 +126,7 @@ fn a_qcow2_image_is_converted_below_any_layers() {
 }
 
 #[test]
-fn members_that_follow_each_other_are_one_stream() {
+fn concatenated_members_are_one_stream() {
     let (front, back) = DISK.split_at(DISK.len() / 3);
     let cases = single().map(|layers| {
         let mut case = Case::new("two members", layers, front, &DISK);
@@ -144,7 +145,7 @@ fn bytes_behind_the_last_member_are_an_error() {
     }
 }
 
-/// `datapath` tries every cut; here a few are tried with the whole program.
+/// The tests of `datapath` try every cut; here the whole program is tried with a few.
 #[test]
 fn an_object_that_ends_too_early_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,8 +173,8 @@ fn too_many_layers_are_refused() {
 }
 
 #[test]
-fn a_bomb_ends_with_the_size_of_the_target() {
-    // 4 GiB of zeros in 4 KiB or so: multi-member streams need not be compressed as a whole.
+fn a_bomb_is_refused_at_the_size_of_the_target() {
+    // 4 GiB of zeros in a few KiB. Members can be repeated, so that only one is compressed.
     let member = compress(&["zstd"], &vec![0; 64 * MIB]);
     let bomb = compress(&["gzip"], &member.repeat(64));
     assert!(bomb.len() < MIB, "the bomb has {} bytes", bomb.len());
@@ -184,7 +185,7 @@ fn a_bomb_ends_with_the_size_of_the_target() {
     assert!(!target.exists(), "the partial target was left behind");
 }
 
-/// The object is refused from a pipe, and no target is left.
+/// Asserts that the object is refused from a pipe, and that no target is left.
 fn refused(object: Vec<u8>, code: i32, sentence: &str) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let target: PathBuf = folder.path().join("disk.img");

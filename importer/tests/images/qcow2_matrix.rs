@@ -1,5 +1,5 @@
-//! Every kind of qcow2 image, by every route, to every kind of target: exactly what `qemu-img convert` makes of it,
-//! for no more writes and no more memory than promised.
+//! Every kind of qcow2 image, by every route, to every kind of target: the disk is exactly the
+//! one that `qemu-img convert` makes, with no more writes and no more memory than documented.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,8 @@ impl fmt::Display for Case {
     }
 }
 
-/// A device is filled first, which takes longer than all else if it is large: larger disks go to files only.
+/// Largest disk that is imported to a device. A device is filled with dirt first, which takes
+/// longer than all the rest if it is large.
 const MOST_DEVICE_BYTES: u64 = 128 << 20;
 
 /// Builds each image once and imports it by both routes to a file and to a device.
@@ -51,8 +52,9 @@ fn import(folder: &Path, image: &Image, spec: &Spec, route: Route, target: Targe
     }
 }
 
-/// Private data of snapshots in 2 MiB clusters outgrows the memory for parked clusters, and belongs to no place
-/// of the target: the one case of the matrix for which a scratch directory is documented.
+/// Creates a scratch directory for the one case of the matrix that is documented to need one:
+/// private data of snapshots in clusters of 2 MiB exceeds the memory for parked clusters, and
+/// belongs nowhere in the target.
 fn scratch(folder: &Path, spec: &Spec, route: Route) -> Option<PathBuf> {
     let needed =
         matches!(route, Route::OnePass) && spec.content == Content::Snapshots && spec.cluster_size == 2 << 20;
@@ -69,7 +71,7 @@ fn the_acceptance_matrix_is_identical_to_qemu_img() {
 }
 
 #[test]
-fn reference_counts_of_any_width_and_state_change_nothing() {
+fn refcounts_of_any_width_and_state_do_not_change_the_disk() {
     let mut specs = Vec::new();
     for content in [Content::Sparse, Content::RandomOrder] {
         for refcount_bits in [1, 2, 4, 8, 32, 64] {

@@ -1,5 +1,5 @@
-//! An import on a terminal: what is drawn, what is left, and what a wait looks like in each form
-//! of progress.
+//! An import on a terminal: the progress bar, what it leaves, and how each form of progress shows
+//! a wait.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ fn import(source: &str, target: &Path) -> Program {
     Program::new(crate::BINARY).args(["import", source]).arg(target)
 }
 
-/// An import from a file of 3 MiB in `folder` at this rate.
+/// An import of a file of 3 MiB in `folder`, limited to this rate.
 fn slow(folder: &Path, rate: &str) -> Program {
     let source = folder.join("source.img");
     std::fs::write(&source, disk::content(7, 3 * MIB)).or_fail("write a source");
@@ -46,7 +46,7 @@ fn the_bar_fits_its_terminal_and_leaves_only_the_summary() {
 }
 
 #[test]
-fn a_resize_is_followed_and_ctrl_c_leaves_one_sentence() {
+fn the_bar_follows_a_resize_and_ctrl_c_leaves_one_sentence() {
     let folder = folder();
     let terminal = Terminal::open(100);
     let running = slow(folder.path(), "50K").start_on(&terminal);
@@ -56,7 +56,7 @@ fn a_resize_is_followed_and_ctrl_c_leaves_one_sentence() {
     testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), narrow);
     terminal.resize(70);
     testkit::wait::until(std::time::Duration::from_secs(10), || terminal.screen(), || !narrow());
-    // What a terminal echoes of Ctrl-C.
+    // The echo of Ctrl-C on the terminal; the signal itself is sent separately.
     terminal.type_interrupt();
     running.signal(Signal::INT);
     assert_eq!(running.wait().code(), 130);
@@ -80,7 +80,7 @@ fn a_terminal_that_cannot_erase_gets_lines() {
     }
 }
 
-/// A server that answers the first requests with 503.
+/// A server that answers the first two requests with 503.
 fn busy_server() -> Origin {
     let faults = vec![Fault::Status(503, None), Fault::Status(503, None)];
     let script = Script { faults, ..Script::new(disk::content(1, MIB)) };
@@ -104,7 +104,7 @@ fn a_wait_says_why_and_when_the_next_attempt_comes() {
     plain.assert_success("plain");
     let line = format!("cdi-importer: waiting for the source ({CAUSE})");
     let waits: Vec<_> = plain.stderr.lines().filter(|line| line.contains("waiting")).collect();
-    assert!(!waits.is_empty() && waits.len() <= 2, "a line for each attempt: {}", plain.stderr);
+    assert!(!waits.is_empty() && waits.len() <= 2, "expected one line for each attempt: {}", plain.stderr);
     assert!(waits.iter().all(|wait| wait.starts_with(&line)), "{}", plain.stderr);
 
     let server = busy_server();
@@ -170,7 +170,7 @@ fn warnings_stand_out_on_a_terminal_and_are_counted_in_json() {
 }
 
 #[test]
-fn each_v_tells_more_and_never_a_secret() {
+fn each_v_logs_more_and_never_a_secret() {
     let folder = folder();
     let redirects = [("/latest".to_owned(), vec!["/disk?signature=hidden".to_owned()])].into();
     let script = Script { redirects, ..Script::new(disk::content(1, MIB)) };
@@ -196,7 +196,7 @@ fn each_v_tells_more_and_never_a_secret() {
     }
     assert!(twice.lines().count() > once.lines().count(), "{twice}");
 
-    // Long enough for a line with rates.
+    // This import lasts long enough for a line with rates.
     let script = Script { rate: Some(160 << 10), ..Script::new(disk::content(1, MIB)) };
     let server = Origin::start(script).or_fail("an origin");
     let finished = import(&server.url("/disk"), &target).args(["--force", "-vv"]).run();

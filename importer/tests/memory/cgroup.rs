@@ -1,4 +1,5 @@
-//! The memory that the kernel counts for a pod, page cache and sockets included, is enough for any image and any target.
+//! Imports in a small memory cgroup, in which the kernel also counts the page cache and sockets:
+//! every kind of image and target fits.
 
 use std::fmt;
 use std::fs::File;
@@ -15,24 +16,25 @@ use testkit::origin::{Origin, Script};
 use testkit::process::{PEAK_RSS_BYTES, Program};
 use testkit::{disk, tools};
 
-/// The limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
+/// Memory limit: the bound of ARCHITECTURE.md, "Memory", and half as much again for the kernel.
 const LIMIT_BYTES: u64 = 96 << 20;
 
-/// The disk, all of it data: [`PERIODS`] times the same [`PERIOD_BYTES`], so that the compressed objects are quick to make.
+/// Size of the disk, which has no zeros: [`PERIODS`] times the same [`PERIOD_BYTES`], so that the
+/// compressed objects are quick to make.
 const DISK_BYTES: u64 = PERIODS * PERIOD_BYTES;
 const PERIODS: u64 = 8;
 const PERIOD_BYTES: u64 = 32 << 20;
 
-/// The dictionary of `xz -9`.
+/// Size of the dictionary of `xz -9`.
 const LARGE_DICTIONARY_BYTES: u64 = 64 << 20;
 
-/// As on a machine with many cores.
+/// Number of threads as on a machine with many cores.
 const THREADS: &str = "16";
 
 /// Every write of a slow target waits this long: 40 MB/s for the MiB at a time that one thread writes.
 const WRITE_DELAY: Duration = Duration::from_millis(25);
 
-/// How the bytes come in, and what takes them.
+/// Where the bytes come from, and whether the target is slow.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     FromFile,
@@ -45,7 +47,7 @@ struct Case {
     name: &'static str,
     make: fn(&Path, &Path),
     ways: &'static [Way],
-    /// Bytes that the process may have resident.
+    /// Most memory that the process may have resident.
     peak_rss_bytes: u64,
     threads: &'static str,
 }
@@ -68,7 +70,7 @@ fn make_raw(path: &Path) {
     std::fs::write(path, bytes).or_fail(path.display());
 }
 
-/// The disk as one member or stream for each of `parts` equal parts.
+/// Compresses the disk as one member or stream for each of `parts` equal parts.
 fn make_members(raw: &Path, path: &Path, parts: u64, program: &str, args: &[&str]) {
     let disk = std::fs::read(raw).or_fail(raw.display());
     let (part, times) = (DISK_BYTES / parts, usize::try_from(parts).or_fail("a few parts"));
@@ -86,12 +88,13 @@ fn make_qcow2(raw: &Path, path: &Path, args: &[&str]) {
 const RAW: fn(&Path, &Path) = |raw, path| std::fs::hard_link(raw, path).or_fail(path.display());
 const GZIP: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "gzip", &["-1"]);
 const ZSTD: fn(&Path, &Path) = |raw, path| make_members(raw, path, PERIODS, "zstd", &["-3"]);
-/// Four blocks in each of eight streams, with the dictionary of `xz -6`. The preset says how long it takes to make.
+/// Eight streams of four blocks each, with the dictionary size of `xz -6`. The preset only
+/// decides how long they take to make.
 const XZ: fn(&Path, &Path) = |raw, path| {
     let args = ["-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
     make_members(raw, path, PERIODS, "xz", &args);
 };
-/// The dictionary of `xz -9`, in blocks that fill it.
+/// Two streams with the dictionary size of `xz -9`, long enough to fill it.
 const XZ_9: fn(&Path, &Path) = |raw, path| make_members(raw, path, 2, "xz", &["--lzma2=preset=1,dict=64MiB"]);
 const PLAIN: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o", "cluster_size=64k"]);
 /// An L2 table for every 2 MiB: too far apart to be read together.
@@ -99,7 +102,8 @@ const SPREAD_TABLES: fn(&Path, &Path) = |raw, path| make_qcow2(raw, path, &["-o"
 const LARGE_ZSTD: fn(&Path, &Path) =
     |raw, path| make_qcow2(raw, path, &["-c", "-o", "compression_type=zstd,cluster_size=2M"]);
 
-/// The tests share one disk: dirty pages of a group wait for it, and count as its memory meanwhile.
+/// Held by each test: the dirty pages of a cgroup wait for the disk that the tests share, and
+/// count as memory of the cgroup meanwhile.
 static DISK: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -111,7 +115,8 @@ fn every_kind_of_image_fits_into_96_mib() {
     make_raw(&raw);
     let cases = [
         Case {
-            // The dictionary is what the image asks for, on top of the bound. With one thread it fits well.
+            // The image requires the dictionary, in addition to the bound. With one thread the
+            // sum fits well.
             threads: "1",
             peak_rss_bytes: PEAK_RSS_BYTES + LARGE_DICTIONARY_BYTES,
             ..Case::new("xz with a dictionary of 64 MiB", XZ_9, &[OverHttp])
@@ -136,14 +141,15 @@ fn every_kind_of_image_fits_into_96_mib() {
     });
 }
 
-/// Drops a file from the page cache: the group of whoever reads it next pays for it.
+/// Drops a file from the page cache, so that its pages are charged to the cgroup that reads it
+/// next.
 fn forget(path: &Path) {
     let file = File::open(path).or_fail(path.display());
     file.sync_all().or_fail(path.display());
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).or_fail(path.display());
 }
 
-/// Imports in a small group.
+/// Imports in a cgroup with the limit, and asserts that the memory suffices.
 fn check(case: &Case, way: Way, object: &Path, target: &Path) {
     let importer = Program::new(crate::BINARY).timeout(Duration::from_secs(120)).args([
         "import",
@@ -175,7 +181,7 @@ fn check(case: &Case, way: Way, object: &Path, target: &Path) {
     assert!(peak <= case.peak_rss_bytes, "{way:?}: a peak of {peak} bytes of memory");
 }
 
-/// With a delay on every write.
+/// Runs `program` with a delay on every write.
 fn slowly(program: Program) -> Program {
     let writes = "pwrite64,pwritev,pwritev2";
     let trace = format!("trace={writes}");
@@ -184,14 +190,16 @@ fn slowly(program: Program) -> Program {
     program.under("strace", options.into_iter().chain(["-e", &trace, "-e", &inject]))
 }
 
-/// The limit that CDI gives its pods unless it is told otherwise.
+/// About the limit that CDI gives its pods by default.
 const POD_LIMIT_BYTES: u64 = 600 << 20;
 
-/// A disk that is slower than everything before it, and the least that it takes for all of the data.
+/// Speed of a disk that is slower than everything before it, and the least time that all of the
+/// data takes.
 const SLOW_DISK_BYTES_PER_SECOND: u64 = 50 << 20;
 const DISK_TIME: Duration = Duration::from_secs(DISK_BYTES / SLOW_DISK_BYTES_PER_SECOND);
 
-/// What may be in the page cache: twice what is flushed at once, and the MiB that each of 8 threads is writing.
+/// Most dirty bytes in the page cache: twice what is flushed at once, and the MiB that each of 8
+/// threads is writing.
 const MOST_DIRTY_BYTES: u64 = 2 * (32 << 20) + 8 * (1 << 20);
 
 #[test]
@@ -225,7 +233,8 @@ fn trace_syncs(log: &Path) -> Vec<PathBuf> {
     options.iter().map(PathBuf::from).chain([log.to_owned()]).collect()
 }
 
-/// Time in all calls of fsync, which are at the beginning and at the end: what paces the writes is fdatasync.
+/// Time spent in all calls of fsync. They come at the beginning and at the end; fdatasync paces
+/// the writes between them.
 fn last_syncs(log: &Path) -> Duration {
     let calls = std::fs::read_to_string(log).or_fail("the log of strace");
     let seconds: Vec<f64> =

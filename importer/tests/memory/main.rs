@@ -1,4 +1,5 @@
-//! The memory of a transfer is bounded for any size of disk and any speed of target; in a cgroup too.
+//! The memory of a transfer is bounded for disks of any size and targets of any speed, also in a
+//! cgroup.
 
 mod cgroup;
 
@@ -15,12 +16,13 @@ use testkit::{disk, tools};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 
-/// The disk: in every [`STRIDE_BYTES`] of it, [`ISLAND_BYTES`] of data and zeros behind them. 144 MiB of data in all.
+/// Size of the disk. Every [`STRIDE_BYTES`] of it begin with [`ISLAND_BYTES`] of data, and zeros
+/// follow: 144 MiB of data in all.
 const DISK_BYTES: u64 = 4 << 30;
 const STRIDE_BYTES: u64 = 128 << 20;
 const ISLAND_BYTES: u64 = 9 << 19;
 
-/// Every write of the program waits this long: a target that is slower than any source.
+/// Delay of every write of the program, which makes the target slower than any source.
 const WRITE_DELAY: Duration = Duration::from_millis(4);
 
 /// The islands repeat after this many, which makes the compressed objects quick to make.
@@ -30,7 +32,7 @@ const DISTINCT_ISLANDS: u64 = 4;
 struct Case {
     name: &'static str,
     make: fn(&Path, &Path),
-    /// By its own map, or in the order of a pipe.
+    /// True if the image is read by its own map, false if it comes through a pipe.
     ranged: bool,
 }
 
@@ -61,7 +63,7 @@ fn make_raw(path: &Path) {
     }
 }
 
-/// The disk as one member or stream for each island and one for the zeros behind it.
+/// Compresses the disk as one member or stream for each island, and one for the zeros behind it.
 fn make_members(program: &str, path: &Path) {
     let compress = |bytes: &[u8]| tools::filter(program, ["-c", "-q"], bytes);
     let zeros = usize::try_from(STRIDE_BYTES - ISLAND_BYTES).or_fail("a stride fits into memory");
@@ -121,7 +123,8 @@ fn many_threads_that_decode_xz_stay_below_the_bound() {
     let bytes = disk::content(1, STREAM_BYTES);
     let times = usize::try_from(STREAMS).unwrap();
     std::fs::write(&raw, bytes.repeat(times)).unwrap();
-    // Four blocks in each stream, with the dictionary of `xz -6`. The preset says how long it takes to make.
+    // Four blocks in each stream, with the dictionary size of `xz -6`. The preset only decides
+    // how long it takes to make.
     let options = ["-c", "-q", "-T2", "--block-size=8MiB", "--lzma2=preset=1,dict=8MiB"];
     let stream = tools::filter("xz", options, &bytes);
     let importer = Program::new(BINARY)
@@ -135,14 +138,16 @@ fn many_threads_that_decode_xz_stay_below_the_bound() {
     assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
 }
 
-/// A compressed cluster waits until all of it is there: what has come of it must not keep a chunk for every few bytes.
+/// A compressed cluster is kept until all of it has arrived. Until then, few bytes must not
+/// occupy a whole chunk of memory.
 #[test]
-fn a_pipe_that_drips_stays_below_the_bound() {
+fn a_slow_pipe_stays_below_the_bound() {
     const PIECE_BYTES: usize = 4096;
     const PIECE_WAIT: Duration = Duration::from_millis(12);
     let folder = tempfile::tempdir().unwrap();
     let [raw, object, target] = ["disk.raw", "object", "disk.img"].map(|name| folder.path().join(name));
-    // Seven bits of eight: large when compressed, and small enough to be.
+    // Bytes with seven used bits compress only a little, so that clusters are compressed but stay
+    // large.
     let bytes: Vec<u8> = disk::content(1, 8 << 20).iter().map(|byte| byte & 0x7f).collect();
     std::fs::write(&raw, &bytes).unwrap();
     LARGE(&raw, &object);
@@ -165,7 +170,7 @@ fn a_pipe_that_drips_stays_below_the_bound() {
     assert!(peak <= PEAK_RSS_BYTES, "a peak of {peak} bytes of memory");
 }
 
-/// Imports through a delay on every write, compares the result and returns the peak of memory.
+/// Imports with a delay on every write, compares the disk, and returns the peak of memory.
 fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
     let writes = "pwrite64,pwritev,pwritev2";
     let trace = format!("trace={writes}");

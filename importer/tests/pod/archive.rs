@@ -10,7 +10,7 @@ use super::pod::{MIB, Pod, SUCCESS, serve};
 
 const ARCHIVE: (&str, &str) = ("IMPORTER_CONTENTTYPE", "archive");
 
-/// A tree with a disk image of its own in it, as a tar.
+/// A tree that contains a file `disk.img`, as a tar.
 fn tar() -> Vec<u8> {
     let tree = tempfile::tempdir().or_fail("a folder");
     std::fs::create_dir(tree.path().join("etc")).or_fail("etc");
@@ -38,7 +38,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_archive_becomes_files_whatever_it_is_packed_with() {
+fn an_archive_becomes_files_whatever_its_compression() {
     let tar = tar();
     for content in [tar.clone(), compressed("gzip", &tar), compressed("xz", &tar), compressed("zstd", &tar)] {
         let origin = origin(content);
@@ -53,7 +53,7 @@ fn an_archive_becomes_files_whatever_it_is_packed_with() {
     }
 }
 
-/// A volume with something on it.
+/// A pod whose volume already has a file on it.
 fn used_pod(origin: &Origin, env: &[(&str, &str)]) -> Pod {
     let pod = Pod::http(&origin.url("/tree.tar"), &[&[ARCHIVE], env].concat());
     std::fs::write(pod.disk(), "of somebody else").or_fail("a file");
@@ -87,7 +87,7 @@ fn a_failed_archive_leaves_the_volume_as_it_was() {
         let finished = pod.run();
         let message = pod.message().or_fail("a message");
         assert!(message.contains(sentence), "{message}");
-        // A wrong checksum is final: the controller must not try again.
+        // A wrong checksum is final: with exit code 0 the controller does not try again.
         assert_eq!(finished.code(), i32::from(env.0 != "IMPORTER_CHECKSUM"));
         assert_eq!(names(&pod.path("data")), ["disk.img"], "{message}");
         let kept = std::fs::read_to_string(pod.disk()).or_fail("what was there");

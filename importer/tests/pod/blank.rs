@@ -27,7 +27,7 @@ fn a_blank_disk_has_the_usable_size() {
 }
 
 #[test]
-fn a_blank_disk_needs_a_size_and_is_no_archive() {
+fn a_blank_disk_needs_a_size_and_cannot_be_an_archive() {
     let blank = ("IMPORTER_SOURCE", "none");
     Pod::new(&[blank, ("IMPORTER_CONTENTTYPE", "archive"), ("IMPORTER_IMAGE_SIZE", "1Mi")])
         .assert_fails_with("Cannot create empty disk with content type archive");
@@ -38,7 +38,7 @@ fn a_blank_disk_needs_a_size_and_is_no_archive() {
 }
 
 #[test]
-fn a_blank_disk_larger_than_the_volume_is_cut_to_it_with_a_warning() {
+fn a_blank_disk_larger_than_the_volume_is_reduced_with_a_warning() {
     let pod = Pod::new(&[("IMPORTER_SOURCE", "none"), ("IMPORTER_IMAGE_SIZE", "4Ei")]);
     let finished = pod.assert_succeeds_with(r#"{"preallocationApplied":false,"message":"Import Complete"}"#);
     assert!(

@@ -1,5 +1,5 @@
-//! Small files that ask for much get a sentence: none is killed for memory, in the 256 MiB that docs/operate/images.md recommends and in
-//! what CDI gives its workers.
+//! Small files that ask for much memory. No import of one is killed for memory, neither with the
+//! 256 MiB that docs/operate/images.md recommends nor with CDI's default limit.
 
 use std::time::Duration;
 
@@ -12,17 +12,19 @@ use testkit::origin::Script;
 
 use crate::pod::{Pod, serve};
 
-/// What the pod may have.
+/// Memory limits of the pod.
 const LIMITS: [u64; 2] = [256 << 20, 600_000_000];
 
-/// All of them end by themselves, most within a few seconds; the slowest writes 640 MiB first.
+/// Longest run. All imports end by themselves, most within a few seconds; the slowest writes 640
+/// MiB first.
 const TIME: Duration = Duration::from_secs(300);
 
-/// Larger than any disk that a bomb speaks of, so that none is refused for that.
+/// Size of a device that is larger than the disk of any bomb, so that none is refused for its
+/// size.
 const DEVICE_BYTES: u64 = 12 << 40;
 
 #[test]
-fn small_files_do_not_take_all_memory() {
+fn small_files_do_not_exhaust_the_memory() {
     let bombs = bombs::all();
     for Bomb { name, bytes, is_large, .. } in &bombs {
         assert!(*is_large || bytes.len() < 1 << 20, "{name} has {} bytes", bytes.len());
@@ -35,7 +37,7 @@ fn small_files_do_not_take_all_memory() {
     });
 }
 
-/// Imports it where there are `limit` bytes of memory. A line on what became of it.
+/// Imports the bomb with a memory limit of `limit` bytes. Returns a line about the result.
 fn explode(bomb: &Bomb, limit: u64) -> String {
     let folder = tempfile::tempdir().or_fail("a folder");
     let device = LoopDevice::empty(folder.path(), DEVICE_BYTES, 512);

@@ -1,4 +1,5 @@
-//! The dashboard and the alerts of `images/deploy`, asked of a real Prometheus that scrapes all four programs.
+//! The expressions of the dashboard and the alerts in `images/deploy`, evaluated by a real
+//! Prometheus that scrapes all four programs.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -23,14 +24,15 @@ use super::pod::{MIB, Pod, serve};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An expression, where it stands, and the names of labels that its series must have.
+/// An expression, where it stands, and the labels that its series must have.
 struct Asked {
     place: String,
     expression: String,
     labels: Vec<String>,
 }
 
-/// The words in the innermost brackets behind each `before`: the labels of `by (a, b)`.
+/// The words between each `before` and the next `after`, without commas: the labels of `by (a,
+/// b)`.
 fn lists<'a>(text: &'a str, before: &str, after: &'a str) -> impl Iterator<Item = &'a str> {
     let inside = text.split(before).skip(1).map(move |rest| rest.split(after).next().unwrap_or_default());
     inside.flat_map(|list| list.split(',')).map(str::trim)
@@ -45,7 +47,7 @@ fn deployed(name: &str) -> String {
     std::fs::read_to_string(&file).or_fail(file.display())
 }
 
-/// Those of the dashboard's panels; their legends name labels too.
+/// The expressions of the dashboard's panels; their legends name labels too.
 fn of_the_dashboard() -> Vec<Asked> {
     let dashboard: Value = serde_json::from_str(&deployed("dashboard.json")).or_fail("JSON");
     let panels = dashboard["panels"].as_array().or_fail("panels");
@@ -58,12 +60,13 @@ fn of_the_dashboard() -> Vec<Asked> {
         let legend = target["legendFormat"].as_str().or_fail("a legend");
         Asked {
             place: format!("the panel {title}"),
-            // What Grafana puts in: at least four scrapes, and the choices of the user.
+            // Replaces the variables as Grafana does: at least four scrapes, and the choices of
+            // the user.
             expression: expression
                 .replace("$__rate_interval", "10s")
                 .replace("$namespace", "(default|other)")
                 .replace("$claim", "(disk|other)"),
-            // A quantile is of all buckets.
+            // A quantile combines all buckets, so that the label `le` disappears.
             labels: owned(
                 lists(expression, "by (", ")")
                     .chain(lists(legend, "{{", "}}"))
@@ -74,7 +77,7 @@ fn of_the_dashboard() -> Vec<Asked> {
     asked.collect()
 }
 
-/// Those of the alerts, without their thresholds: none of them is to be true here.
+/// The expressions of the alerts without their thresholds, because no alert fires here.
 fn of_the_alerts() -> Vec<Asked> {
     let text = deployed("alerts.yaml");
     let alerts = text.split("- alert: ").skip(1);
@@ -93,7 +96,7 @@ fn of_the_alerts() -> Vec<Asked> {
     asked.collect()
 }
 
-/// A configuration as a cluster's Prometheus has it for pods.
+/// A configuration like the one that a cluster's Prometheus has for pods.
 fn configuration(pods: &[(&str, SocketAddr)]) -> String {
     let mut text = "global:\n  scrape_interval: 1s\nscrape_configs:\n".to_owned();
     for (name, address) in pods {
@@ -107,7 +110,7 @@ fn configuration(pods: &[(&str, SocketAddr)]) -> String {
     text
 }
 
-/// The series of an expression's answer, each by its labels.
+/// Evaluates an expression. Returns the labels of each series in the answer.
 fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
     let query = format!("query={expression}");
     let url = format!("http://{prometheus}/api/v1/query");
@@ -119,7 +122,8 @@ fn ask(prometheus: SocketAddr, expression: &str) -> Result<Vec<Value>, String> {
 
 #[test]
 fn every_expression_of_the_dashboard_and_the_alerts_has_an_answer() {
-    // An import that stalls, a clone whose server does, an upload server and a proxy: all are there until they are dropped.
+    // An import that stalls, a clone whose server stalls, an upload server and a proxy. All of
+    // them run until they are dropped.
     let script = Script { faults: vec![Fault::StallAt(2 * MIB)], ..Script::new(disk::content(1, 8 * MIB)) };
     let origin = serve(script);
     let import =

@@ -1,4 +1,4 @@
-//! Imports that fail, in the words that controllers and users know.
+//! Imports that fail, with the messages that controllers and users know from upstream.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -13,12 +13,12 @@ use testkit::tools;
 
 use super::pod::{MIB, Pod, free_address, serve};
 
-/// What upstream's test 3996 gets for the URL of a folder.
+/// The body that upstream's test 3996 gets for the URL of a folder.
 const LISTING: &[u8] =
     br#"[{"name":"tinyCore.iso","type":"file","mtime":"Mon, 01 Jan 2024 00:00:00 GMT","size":18874368}]"#;
 
 #[test]
-fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
+fn a_source_that_cannot_be_opened_has_upstreams_message() {
     let gone = serve(Script { expires: [("/disk".to_owned(), (0, 404))].into(), ..Script::new("x") });
     Pod::http(&gone.url("/disk"), &[]).assert_fails_with(
         "Unable to connect to http data source: expected status code 200, got 404. Status: 404 Not Found",
@@ -34,7 +34,7 @@ fn the_source_that_cannot_be_opened_is_named_as_upstream_names_it() {
 }
 
 #[test]
-fn sizes_that_no_target_can_have_are_refused_as_sizes() {
+fn impossible_sizes_are_refused_as_too_large() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let device = LoopDevice::new(folder.path(), 4 * MIB, 512);
     let file = folder.path().join("disk.img");
@@ -46,7 +46,7 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
     for length in [most - 512, most - 511, most - 1, most, most + 1, u64::MAX - 512, u64::MAX - 2] {
         let origin = serve(Script { framing: Framing::Lie(length), ..Script::new(vec![1; 1 << 16]) });
         let url = origin.url("/disk");
-        // In whole sectors, the largest of which a file can have: then the file system is asked.
+        // A file can have this many bytes in whole sectors; up to there, the file system decides.
         let words = match length <= most - 511 {
             true => "file too large",
             false => "no file or device can have more than 9223372036854775296",
@@ -68,7 +68,7 @@ fn sizes_that_no_target_can_have_are_refused_as_sizes() {
 }
 
 #[test]
-fn the_message_shows_names_by_their_numbers() {
+fn the_message_escapes_deceptive_characters_of_names() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
     let words = "create -q -u -f qcow2 -F raw -b für\u{202e}gpj\u{2028}.raw".split_ascii_whitespace();
@@ -85,7 +85,7 @@ fn the_message_shows_names_by_their_numbers() {
 }
 
 #[test]
-fn a_bad_environment_is_refused_with_the_words_of_upstream() {
+fn a_bad_environment_is_refused_with_upstreams_messages() {
     for (env, message) in [
         (("IMPORTER_SOURCE", "glance"), "Unknown data source: glance"),
         (
@@ -135,7 +135,7 @@ fn upstreams_silent_exits_leave_no_message() {
     assert_eq!(pod.message(), None);
 }
 
-/// The message about an object of `bytes` bytes.
+/// The message about an object of `bytes` bytes, which is too short for an image.
 fn short_header(bytes: usize) -> String {
     format!(
         "Unable to process data: Unable to obtain information about data source: could not process image header: \
@@ -144,7 +144,7 @@ fn short_header(bytes: usize) -> String {
 }
 
 #[test]
-fn bad_images_are_blamed_on_the_right_step() {
+fn bad_images_are_reported_by_the_step_that_fails() {
     let gzip = testkit::tools::filter("gzip", ["-c"], &disk::content(5, MIB));
     let half = gzip.get(..gzip.len() / 2).or_fail("half").to_vec();
     let mut short = vec![0; 511];
@@ -158,10 +158,10 @@ fn bad_images_are_blamed_on_the_right_step() {
                 .to_owned(),
         ),
         (LISTING.to_vec(), short_header(LISTING.len())),
-        // One has fewer bytes unpacked, the other one packed.
+        // One object is too short when it is unpacked, the other one when it is packed.
         (testkit::tools::filter("gzip", ["-c"], &short), short_header(short.len())),
         (packs_well.clone(), short_header(packs_well.len())),
-        // Long enough for a header.
+        // This object is long enough for a header.
         (
             LISTING.repeat(20),
             format!(
@@ -195,7 +195,7 @@ fn bad_images_are_blamed_on_the_right_step() {
 }
 
 #[test]
-fn a_source_that_hardly_sends_is_given_up() {
+fn a_source_below_the_speed_limit_is_given_up() {
     let origin = serve(Script { rate: Some(20_000), ..Script::new(disk::content(1, MIB)) });
     let env = [("CDI_WORKERS_SPEED_LIMIT", "100000"), ("CDI_WORKERS_SPEED_TIME", "4")];
     let pod = Pod::http(&origin.url("/disk"), &env);
@@ -208,7 +208,7 @@ fn a_source_that_hardly_sends_is_given_up() {
 }
 
 #[test]
-fn a_page_is_no_archive() {
+fn a_listing_of_a_folder_is_not_an_archive() {
     let origin = serve(Script::new(LISTING));
     Pod::http(&origin.url("/folder/"), &[("IMPORTER_CONTENTTYPE", "archive")])
         .assert_fails_with(&short_header(LISTING.len()));
@@ -229,8 +229,8 @@ fn a_corrupt_or_dependent_qcow2_is_refused_by_name() {
     assert!(refusal(std::fs::read(&file).or_fail("read the image")).contains("/etc/passwd"));
 }
 
-/// What upstream serves as a corrupt qcow2 in its test 2253: the header of a monolithicSparse VMDK with an enormous capacity, in
-/// grains of 3456 sectors.
+/// Upstream's test 2253 serves such a file as a corrupt qcow2: the header of a monolithicSparse
+/// VMDK with an enormous capacity, in grains of 3456 sectors.
 #[test]
 fn a_vmdk_with_an_enormous_directory_is_refused_in_the_words_of_qemu() {
     let folder = tempfile::tempdir().or_fail("a folder");
@@ -249,7 +249,7 @@ fn a_vmdk_with_an_enormous_directory_is_refused_in_the_words_of_qemu() {
     assert!(refusal(image).contains("L1 size too big"));
 }
 
-/// What the pod says of an image that is refused when it is converted.
+/// Returns the message of a pod whose image is refused when it is converted.
 fn refusal(image: Vec<u8>) -> String {
     let origin = serve(Script::new(image));
     let pod = Pod::http(&origin.url("/disk"), &[]);

@@ -1,4 +1,5 @@
-//! Whose identity the pod uses: that of the DataVolume, or one that was mounted into it, and nobody else's.
+//! The identity that the pod uses: that of the DataVolume, or one that was mounted into the pod,
+//! and never another one.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,10 +14,11 @@ use testkit::syscalls;
 
 use super::pod::{MIB, Pod, SUCCESS, write};
 
-/// What no server may ever see.
+/// Part of every identity that the pod must not use. No server may ever see it.
 const BORROWED: &str = "borrowed";
 
-/// Whoever the platform would ask for an identity, in one place; it hands out whatever it is asked for.
+/// A server in place of all services of a platform that hand out identities. It hands out
+/// whatever it is asked for.
 struct Platform {
     server: Origin,
     folder: tempfile::TempDir,
@@ -37,7 +39,7 @@ impl Platform {
         self.folder.path().join("token")
     }
 
-    /// The variables by which libraries find an identity, all of which lead here.
+    /// The variables by which libraries find an identity. All of them lead to this server.
     fn variables(&self) -> Vec<(String, String)> {
         let (url, address) = (self.server.url(""), self.server.address().to_string());
         let token = self.token().display().to_string();
@@ -59,7 +61,8 @@ impl Platform {
     }
 }
 
-/// Runs a pod that is to be refused, and tells whom it connected to besides `expected`.
+/// Runs a pod that must be refused. Returns its message, and the connections to addresses other
+/// than `expected`.
 fn refused(pod: &Pod, expected: &[SocketAddr]) -> (String, Vec<String>) {
     let log = pod.path("connections");
     let finished = syscalls::watched_connecting(pod.program(), &log).start().wait();
@@ -71,7 +74,7 @@ fn refused(pod: &Pod, expected: &[SocketAddr]) -> (String, Vec<String>) {
 
 #[track_caller]
 fn assert_nothing_borrowed(requests: &[Recorded], case: &str) {
-    assert!(!requests.is_empty(), "{case}: nobody asked");
+    assert!(!requests.is_empty(), "{case}: there was no request");
     for Recorded { request, .. } in requests {
         let text = format!("{request:?}");
         assert!(!text.contains(BORROWED), "{case}: {text}");
@@ -79,12 +82,12 @@ fn assert_nothing_borrowed(requests: &[Recorded], case: &str) {
     }
 }
 
-/// Keys of the DataVolume, or none.
+/// Keys from the Secret of the DataVolume, or none.
 const KEYS: [&[(&str, &str)]; 2] =
     [&[], &[("IMPORTER_ACCESS_KEY_ID", "givenkey"), ("IMPORTER_SECRET_KEY", "givensecret")]];
 
 #[test]
-fn a_store_that_refuses_makes_the_pod_ask_nobody_for_an_identity() {
+fn a_pod_that_a_store_refuses_asks_no_service_for_an_identity() {
     for status in [401, 403] {
         for keys in KEYS {
             for with_variables in [false, true] {
@@ -115,7 +118,7 @@ fn a_store_that_refuses_makes_the_pod_ask_nobody_for_an_identity() {
     }
 }
 
-/// A cloud: every host that is asked for through the proxy is this one server.
+/// A cloud: one server that answers for every host that is requested through the proxy.
 struct Clouds {
     object: Origin,
     gateway: Gateway,
@@ -124,7 +127,7 @@ struct Clouds {
 }
 
 impl Clouds {
-    /// `object` is what all paths hold, and requests of any method that `plan` does not answer.
+    /// Requests that `plan` does not answer get `object`, whatever their path.
     fn start(hosts: &[&str], object: Script, plan: Plan) -> Self {
         let authority = Authority::new().or_fail("an authority");
         let object = Origin::start(object).or_fail("an object");
@@ -134,7 +137,7 @@ impl Clouds {
         Self { object, gateway, proxy, authority }
     }
 
-    /// A pod that gets to these clouds, and trusts them.
+    /// A pod that reaches this cloud and trusts its certificates.
     fn pod(&self, env: &[(&str, &str)]) -> Pod {
         let mut pod = Pod::new(env);
         let certificates = pod.path("certs");
@@ -152,7 +155,7 @@ impl Clouds {
 }
 
 #[test]
-fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
+fn a_pod_that_a_cloud_refuses_asks_no_metadata_service() {
     for (source, host, endpoint) in [
         ("gcs", "storage.googleapis.com", "gs://bucket/disk"),
         ("gcs", "storage.googleapis.com", "https://storage.googleapis.com/bucket/disk"),
@@ -164,10 +167,10 @@ fn a_cloud_that_refuses_makes_the_pod_ask_no_metadata_service() {
             let clouds = Clouds::start(&[host], Script::new(""), Plan::of(vec![refuse; 9]));
             let platform = Platform::start();
             let mut pod = clouds.pod(&[("IMPORTER_SOURCE", source), ("IMPORTER_ENDPOINT", endpoint)]);
-            // A web identity is the one that a pod may have at Amazon.
+            // Without the web identity, which a pod may use at Amazon.
             let variables = platform.variables().into_iter();
             pod.env.extend(variables.filter(|(name, _)| !name.contains("WEB_IDENTITY")));
-            // Somebody's login, where the libraries look for one.
+            // A login of a user, at the place where Google's libraries look for one.
             let home = pod.path("home");
             let login = home.join(".config/gcloud/application_default_credentials.json");
             write(&login, &authorized_user());
@@ -284,7 +287,7 @@ fn web_identity(token: &Path) -> Vec<(String, String)> {
 }
 
 #[test]
-fn what_was_mounted_into_the_pod_opens_the_clouds_own_hosts() {
+fn a_mounted_identity_is_used_at_the_clouds_own_hosts() {
     let content = disk::content(1, MIB);
     let clouds = Clouds::start(&AMAZON, Script::new(content.clone()), exchange());
     let platform = Platform::start();
@@ -309,13 +312,14 @@ fn what_was_mounted_into_the_pod_opens_the_clouds_own_hosts() {
     pod.env.push(("GOOGLE_APPLICATION_CREDENTIALS".to_owned(), mounted.display().to_string()));
     pod.assert_succeeds_with(SUCCESS);
     let bearer = google.object.requests()[0].request.header("authorization").map(str::to_owned);
-    assert!(bearer.or_fail("a token").starts_with("Bearer ey"), "of the mounted account");
+    assert!(bearer.or_fail("a token").starts_with("Bearer ey"), "not a token of the mounted account");
 }
 
 #[test]
-fn what_was_mounted_into_the_pod_stays_from_strangers() {
+fn a_mounted_identity_is_not_sent_to_other_hosts() {
     let platform = Platform::start();
-    // A stranger over TLS, the cloud's own host without verification, and a stranger who would exchange tokens.
+    // A foreign host over TLS, the cloud's own host without verification, and a foreign host for
+    // the exchange of tokens.
     let stranger = "https://s3.eu-west-1.amazonaws.com.example/bucket/disk";
     let own = "https://s3.eu-west-1.amazonaws.com/bucket/disk";
     let sts = ("AWS_ENDPOINT_URL_STS", "https://sts.eu-west-1.amazonaws.com.example");
@@ -350,7 +354,7 @@ fn what_was_mounted_into_the_pod_stays_from_strangers() {
     pod.assert_succeeds_with(SUCCESS);
     assert_eq!(clouds.object.requests()[0].request.header("authorization"), None);
 
-    // What the DataVolume brings is for the endpoint that it names.
+    // Credentials of the DataVolume are sent to the endpoint that it names.
     let given = pod.path("google/credentials.json");
     write(&given, &service_account());
     pod.env.retain(|(name, _)| *name != variable);

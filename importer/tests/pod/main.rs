@@ -1,5 +1,6 @@
-//! The pod face, as CDI's controllers see it: environment in; disk, termination message, metrics and exit code out.
-//! And the populators of Forklift, and every program under limits of the system.
+//! The importer in a pod, as CDI's controllers use it: environment in; disk, termination message,
+//! metrics and exit code out. Also the populators of Forklift, and every program under limits of
+//! the system.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 

@@ -1,4 +1,4 @@
-//! The disk of a container in the same pod.
+//! Node pulls: the disk comes from another container of the same pod.
 
 use std::path::Path;
 use std::time::Duration;
@@ -36,7 +36,7 @@ fn compressed_disks_of_a_container_are_unpacked_in_one_pass() {
     }
 }
 
-/// Serves `content`, and what `info` serves at `/info`.
+/// Serves `content`, and redirects `/info` to the one of `info`.
 fn side_server(info: &Origin, content: Vec<u8>) -> Origin {
     serve(Script {
         redirects: [("/info".to_owned(), vec![info.url("/info")])].into(),
@@ -45,7 +45,7 @@ fn side_server(info: &Origin, content: Vec<u8>) -> Origin {
 }
 
 #[test]
-fn a_node_pull_follows_the_files_and_collects_the_labels() {
+fn a_node_pull_waits_for_the_ready_file_and_collects_the_labels() {
     let info = serve(Script::new(
         r#"{"env":["PATH=/bin","INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE=u1.small"]}"#,
     ));
@@ -64,9 +64,9 @@ fn a_node_pull_follows_the_files_and_collects_the_labels() {
         ],
     );
     let running = pod.program().start();
-    // No event to wait for: the proof is that nothing is asked in this time.
+    // There is no event to wait for: nothing may be requested during this time.
     std::thread::sleep(Duration::from_millis(500));
-    assert!(origin.requests().is_empty(), "nothing is asked before the server is ready");
+    assert!(origin.requests().is_empty(), "a request came before the server was ready");
     std::fs::write(&ready, "fedora 40.img").or_fail("write the ready file");
     running.wait().assert_success("node pull");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A pod, or what stands in for one.
+//! A stand-in for the pod of an import.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ impl Pod {
         for folder in ["data", "dev", "tmp"] {
             std::fs::create_dir(root.path().join(folder)).or_fail(folder);
         }
-        // What a pod that is killed leaves there goes with the pod.
+        // Whatever a killed pod leaves in its temporary folder is removed with this one.
         let temporary = root.path().join("tmp");
         let metrics = free_address();
         let basic = [
@@ -48,7 +48,8 @@ impl Pod {
         Self::new(&[&source, env].concat())
     }
 
-    /// Brings what a side-car image with VMware's library has; `config` is for the plugin that stands in for it.
+    /// Adds what a side-car image with VMware's library provides. `config` is for the plugin that
+    /// replaces the library.
     pub(crate) fn with_library(&self, config: &str) {
         bring_library(self.root.path(), config);
     }
@@ -90,7 +91,7 @@ impl Pod {
     }
 }
 
-/// A loopback address that nobody listens on at the moment.
+/// A loopback address on which nothing listens at the moment.
 pub(crate) fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").or_fail("a port");
     listener.local_addr().or_fail("its address").to_string()

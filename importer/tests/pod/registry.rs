@@ -1,4 +1,4 @@
-//! Container images, as CDI's controllers ask for them.
+//! Container images, as CDI's controllers request them.
 
 use testkit::certs::Authority;
 use testkit::disk;
@@ -10,7 +10,7 @@ use testkit::origin::Script;
 
 use super::pod::{MIB, Pod, serve};
 
-/// What upstream says when it reads a container image.
+/// Beginning of upstream's messages about container images.
 const PREFIX: &str = "Unable to process data: Unable to transfer source data to scratch space: Failed to read registry image: ";
 
 fn pod(reference: &str, architecture: &str) -> Pod {
@@ -41,7 +41,7 @@ fn the_disk_and_the_labels_of_an_image_arrive() {
 }
 
 #[test]
-fn what_cannot_be_pulled_is_said_in_upstreams_words() {
+fn failed_pulls_have_upstreams_messages() {
     let registry = DockerRegistry::start(Setup::default());
     let images = ["amd64", "arm64"].map(|architecture| Image {
         architecture,
@@ -65,7 +65,7 @@ fn what_cannot_be_pulled_is_said_in_upstreams_words() {
 }
 
 #[test]
-fn a_password_goes_to_no_stranger_unless_an_administrator_names_it() {
+fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let issuer = TokenIssuer::new();
     let service = serve(Script::new(issuer.grant("a/b")));
     let realm = service.url("/token").replace("127.0.0.1", "localhost");
@@ -88,7 +88,7 @@ fn a_password_goes_to_no_stranger_unless_an_administrator_names_it() {
 }
 
 #[test]
-fn a_layer_that_is_not_what_was_pushed_is_an_image_that_could_not_be_pulled() {
+fn a_corrupted_layer_is_reported_as_a_failed_pull() {
     let registry = DockerRegistry::start(Setup::default());
     let images = [Image::of_disk(&disk::content(1, 4 * MIB), Compression::None)];
     registry.push("a", &images, &["--preserve-digests"]);

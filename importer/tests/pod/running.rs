@@ -1,4 +1,4 @@
-//! What can be seen of an import that runs.
+//! A running import: its metrics, and its reaction to a signal.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,8 @@ use testkit::wait;
 
 use super::pod::{MIB, Pod, serve};
 
-/// What the controller's `kubevirt_cdi_import_progress_total\{ownerUID="uid"\} (\d{1,3}\.?\d*)` would capture.
+/// Returns what the controller's pattern `kubevirt_cdi_import_progress_total\{ownerUID="uid"\}
+/// (\d{1,3}\.?\d*)` would capture.
 fn controller_reads(text: &str) -> Option<f64> {
     let (_, rest) = text.split_once("kubevirt_cdi_import_progress_total{ownerUID=\"uid\"} ")?;
     let digits = rest.chars().take(3).take_while(char::is_ascii_digit).count();
@@ -20,7 +21,8 @@ fn controller_reads(text: &str) -> Option<f64> {
     (digits > 0).then(|| rest.get(..digits + point + decimals)?.parse().ok())?
 }
 
-/// Asks for the metrics of `pod`; gets none while it is not there.
+/// Returns a function that scrapes the metrics of `pod`; it gets `None` while the pod does not
+/// serve them.
 fn scraper(pod: &Pod) -> impl Fn() -> Option<String> {
     let tls = https::tls::insecure_client_config().or_fail("TLS");
     let client =
@@ -52,7 +54,7 @@ fn wait_for(scrape: impl Fn() -> Option<String>, series: &str) -> String {
 }
 
 #[test]
-fn retries_are_counted_from_the_first_request_on_and_time_by_stage() {
+fn retries_are_counted_from_the_first_request_on_and_time_per_stage() {
     let origin = serve(Script {
         rate: Some(MIB),
         faults: vec![Fault::Status(503, None), Fault::CutAt(MIB), Fault::CutAt(2 * MIB)],
@@ -85,7 +87,7 @@ fn zeros_that_are_not_written_are_counted() {
     image.resize(8 << 20, 0);
     let origin = serve(Script::new(image));
     let pod = Pod::http(&origin.url("/disk"), &[]);
-    // The process ends when its message has been read.
+    // The process cannot end before its message is read from this pipe.
     let message = pod.path("dev/termination-log");
     testkit::process::Program::new("mkfifo").arg(&message).run().assert_success("mkfifo");
     let running = pod.program().start();
@@ -105,7 +107,7 @@ fn an_error_is_counted_and_can_be_scraped_until_the_process_ends() {
     image.resize(64 << 10, 0);
     let origin = serve(Script::new(image));
     let pod = Pod::http(&origin.url("/disk"), &[]);
-    // The process ends when its message has been read.
+    // The process cannot end before its message is read from this pipe.
     let message = pod.path("dev/termination-log");
     testkit::process::Program::new("mkfifo").arg(&message).run().assert_success("mkfifo");
     let running = pod.program().start();
@@ -133,7 +135,7 @@ fn progress_can_be_scraped_while_a_slow_server_sends() {
     while started.elapsed() < Duration::from_secs(10) {
         match scrape() {
             Some(text) => seen.extend(controller_reads(&text)),
-            // The process came to its end.
+            // The process has ended.
             None if !seen.is_empty() => break,
             None => {}
         }
@@ -145,7 +147,7 @@ fn progress_can_be_scraped_while_a_slow_server_sends() {
 }
 
 #[test]
-fn sigterm_ends_an_import_without_a_trace_of_success() {
+fn sigterm_stops_an_import_and_leaves_no_disk() {
     let origin = serve(Script { rate: Some(200 << 10), ..Script::new(disk::content(5, 3 * MIB)) });
     let pod = Pod::http(&origin.url("/disk"), &[]);
     let running = pod.program().start();
@@ -153,7 +155,7 @@ fn sigterm_ends_an_import_without_a_trace_of_success() {
     running.signal(Signal::TERM);
     let finished = running.wait();
     assert_eq!(finished.code(), 143, "{}", finished.stderr);
-    // At its rate the server would send for 15 s.
+    // At its rate, the server would send for 15 s.
     assert!(finished.wall < Duration::from_secs(6), "{:?}", finished.wall);
     assert!(!pod.disk().exists());
     assert_eq!(pod.message().as_deref(), Some("Unable to process data: stopped by SIGTERM"));

@@ -1,5 +1,5 @@
-//! VMware disks in stages, where vSphere, VMware's library and the target do not agree on the
-//! size of the disk.
+//! VMware disks in stages, where vSphere, VMware's library and the target disagree about the size
+//! of the disk.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -10,8 +10,8 @@ use super::pod::MIB;
 use super::vsphere::with_nbdkit;
 use super::warm::{GUEST_BYTES, Guest, Import};
 
-/// An import whose nbdkit finds the stand-in where VMware's library is expected: no plugin for
-/// tests is there.
+/// An import whose nbdkit loads the stand-in as if it were VMware's library, so that the importer
+/// finds no plugin for tests.
 fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
     let mut import = Import::new(vsphere, config, false);
     let plugin = import.pod.path("plugin.so");
@@ -27,7 +27,7 @@ fn import_without_test_plugin(vsphere: &Tracked, config: &str) -> Import {
 }
 
 #[test]
-fn vsphere_and_vmwares_library_have_to_agree_on_the_size_of_the_disk() {
+fn vsphere_and_the_vmware_library_must_agree_on_the_size_of_the_disk() {
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let mut import = import_without_test_plugin(&vsphere, &guest.config());
@@ -49,7 +49,7 @@ fn vsphere_and_vmwares_library_have_to_agree_on_the_size_of_the_disk() {
 }
 
 #[test]
-fn a_disk_that_grew_between_the_stages_is_refused_by_a_target_that_did_not() {
+fn a_disk_that_grew_between_stages_is_refused_if_the_target_did_not_grow() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let vsphere = Tracked::start();
     let mut states = Vec::new();
@@ -58,7 +58,8 @@ fn a_disk_that_grew_between_the_stages_is_refused_by_a_target_that_did_not() {
         std::fs::write(&raw, disk::content(seed, bytes)).or_fail("a state");
         states.push(raw);
     }
-    // As vSphere would tell it: nothing but the front of the disk has changed.
+    // Both checkpoints have the first state, so that vSphere reports no change behind the old end
+    // of the disk.
     let (first, second) = (vsphere.checkpoint(&states[0]), vsphere.checkpoint(&states[0]));
     let config = format!(
         "disk.{}={}\ndisk.{}={}\n",
@@ -76,10 +77,10 @@ fn a_disk_that_grew_between_the_stages_is_refused_by_a_target_that_did_not() {
     import.assert_refused("16777216");
 }
 
-/// CDI's own tests with a vSphere that tracks changes: 2 GiB for vSphere, 46137344 bytes for the
-/// side-car's plugin.
+/// As in CDI's own tests with a vSphere that tracks changes: the disk has 2 GiB for vSphere, and
+/// 46137344 bytes for the plugin of the side-car.
 #[test]
-fn a_plugin_for_tests_may_serve_less_than_vsphere_tells_but_never_less_than_what_changed() {
+fn a_plugin_for_tests_may_serve_less_than_vsphere_reports_but_not_less_than_what_changed() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let states = ["first.raw", "second.raw", "beyond.raw"].map(|name| folder.path().join(name));
     let mut content = disk::sparse_content(6, 44 * MIB, 4);

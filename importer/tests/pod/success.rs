@@ -10,10 +10,10 @@ use testkit::origin::{Origin, Script};
 use super::pod::{MIB, Pod, SUCCESS, serve, write};
 
 #[test]
-fn an_import_fills_grows_and_opens_the_disk_and_says_so() {
+fn an_import_resizes_the_disk_sets_its_mode_and_reports_success() {
     let content = disk::content(5, 3 * MIB);
     let origin = serve(Script::new(testkit::tools::filter("gzip", ["-c"], &content)));
-    // 11 MiB less 6 %, down to whole MiB: 10 MiB.
+    // 11 MiB less 6 %, rounded down to whole MiB, are 10 MiB.
     let pod = Pod::http(&origin.url("/disk.img.gz"), &[("IMPORTER_IMAGE_SIZE", "11Mi")]);
     let finished = pod.assert_succeeds_with(SUCCESS);
     let disk = std::fs::read(pod.disk()).or_fail("the disk");

@@ -1,4 +1,4 @@
-//! A VMware disk: vSphere's simulator, and nbdkit with a stand-in for VMware's library.
+//! A VMware disk, by vSphere's simulator and by nbdkit with a stand-in for VMware's library.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -23,7 +23,7 @@ fn pod(vsphere: &Vsphere, machine: &Machine, env: &[(&str, &str)]) -> Pod {
 }
 
 #[test]
-fn what_a_guest_wrote_is_the_disk_whatever_it_looks_like() {
+fn the_disk_of_a_guest_is_copied_as_it_is_even_if_it_looks_like_qcow2() {
     let vsphere = Vsphere::start();
     let machine = &vsphere.machines()[0];
     let pod = pod(&vsphere, machine, &[]);
@@ -41,10 +41,10 @@ fn what_a_guest_wrote_is_the_disk_whatever_it_looks_like() {
     assert!(!finished.stderr.contains("secret"), "{}", finished.stderr);
 }
 
-/// CDI's own tests: the simulator, a thumbprint that is not one, and a side-car that brings a
-/// plugin and a disk.
+/// As in CDI's own tests: the simulator, a thumbprint that is not valid, and a side-car that has
+/// a plugin and a disk.
 #[test]
-fn what_the_test_image_of_cdi_brings_is_enough_for_a_whole_disk_and_for_stages() {
+fn the_test_image_of_cdi_suffices_for_whole_disks_and_for_stages() {
     let vsphere = Vsphere::start_as_vcsim();
     let machine = &vsphere.machines()[1];
     let content = disk::sparse_content(4, 44 * MIB, 4);

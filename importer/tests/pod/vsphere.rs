@@ -1,4 +1,4 @@
-//! vSphere servers and libraries that mean harm, or are out of order.
+//! vSphere servers and libraries that are malicious or broken.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt;
@@ -19,20 +19,20 @@ use super::pod::{MIB, Pod, write};
 const PASSWORD: &str = "swordfish";
 const COOKIE: &str = "vmware_soap_session=the-session";
 
-/// What an attack may take at most.
+/// Longest run of the importer under an attack.
 const TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What may be said about it, log lines of every step included.
+/// Most bytes of message and log about an attack, including the log lines of every step.
 const MAX_WORDS_BYTES: usize = 16 << 10;
 
 const FILE: &str = "[ds] vm/disk.vmdk";
 
-/// Clears a terminal, turns what follows around, and goes on for megabytes.
+/// Text that clears a terminal, reverses what follows, and is megabytes long.
 fn loud() -> String {
     format!("&#27;[2J\u{202e}\u{2028}begin{}", "x".repeat(3 << 20))
 }
 
-/// An answer to one method that is not what it should be; the others are.
+/// Returns a wrong reply for the attacked method, and none for the others.
 type Attack = Arc<dyn Fn(&str) -> Option<Reply> + Send + Sync>;
 
 struct Case(&'static str, Attack);
@@ -90,7 +90,7 @@ fn machine(name: &str) -> String {
     format!("<returnval type=\"VirtualMachine\">{name}</returnval>")
 }
 
-/// A disk in this file, and a snapshot with this name of its object.
+/// Properties of a machine with a disk in `file`, and with a snapshot of the object `snapshot`.
 fn properties(file: &str, snapshot: &str) -> String {
     let set = |name: &str, value: &str| format!("<propSet><name>{name}</name><val>{value}</val></propSet>");
     let device = format!(
@@ -102,7 +102,7 @@ fn properties(file: &str, snapshot: &str) -> String {
     format!("<returnval><objects>{sets}</objects></returnval>")
 }
 
-/// A pod with all that a side-car image brings.
+/// A pod with everything that a side-car image provides.
 fn pod(server: &Adversary) -> Pod {
     let pod = Pod::new(&[
         ("IMPORTER_SOURCE", "vddk"),
@@ -118,7 +118,7 @@ fn pod(server: &Adversary) -> Pod {
     pod
 }
 
-/// Puts a script in the place of nbdkit; `$NBDKIT` is the real one.
+/// Puts a script in place of nbdkit; in the script, `$NBDKIT` is the real one.
 pub(crate) fn with_nbdkit(pod: &mut Pod, script: &str) {
     let program = pod.path("bin/nbdkit");
     let real = tools::find("nbdkit").display().to_string();
@@ -128,7 +128,9 @@ pub(crate) fn with_nbdkit(pod: &mut Pod, script: &str) {
     pod.env.push(("PATH".to_owned(), format!("{}:{path}", pod.path("bin").display())));
 }
 
-/// What holds however an attack ends; the message, without CDI's words.
+/// Asserts what holds for every attack: the import fails without a crash and without a disk, in
+/// bounded memory, and its output is short and has neither secrets nor control characters.
+/// Returns the message.
 #[track_caller]
 fn assert_refused(pod: &Pod, finished: &Finished, name: &str) -> String {
     assert_eq!(finished.code(), 1, "{name}: {}", finished.stderr);
@@ -148,11 +150,11 @@ fn assert_refused(pod: &Pod, finished: &Finished, name: &str) -> String {
 }
 
 #[test]
-fn an_honest_answer_is_taken_and_the_session_stays_with_its_server() {
+fn honest_replies_are_accepted_and_the_session_follows_no_redirect() {
     let stranger = Adversary::start(|_, _| soap(""));
     let server = vsphere(Arc::new(|_| None));
     let pod_ = pod(&server);
-    pod_.run().assert_success("the attacks are the only difference");
+    pod_.run().assert_success("without an attack");
     assert!(std::fs::read(pod_.disk()).or_fail("the disk") == disk::content(1, MIB));
     let requests = server.requests();
     assert!(
@@ -172,7 +174,7 @@ fn an_honest_answer_is_taken_and_the_session_stays_with_its_server() {
 }
 
 #[test]
-fn what_vsphere_says_is_short_and_draws_nothing() {
+fn texts_of_vsphere_are_shortened_and_escaped() {
     let cases = METHODS.iter().take(4).map(|method| Case::on(method, method, fault(&loud())));
     check_all(cases.collect::<Vec<_>>(), |Case(name, attack)| {
         let server = vsphere(Arc::clone(attack));
@@ -186,7 +188,7 @@ fn what_vsphere_says_is_short_and_draws_nothing() {
 }
 
 #[test]
-fn documents_take_bounded_memory_and_time() {
+fn malicious_documents_take_bounded_memory_and_time() {
     let elements = |one: &str| soap(&one.repeat(199_000));
     let mut bomb = String::from("<!DOCTYPE x [<!ENTITY a0 \"ha\">");
     for n in 1..30 {
@@ -221,7 +223,7 @@ fn documents_take_bounded_memory_and_time() {
 }
 
 #[test]
-fn names_of_objects_are_no_options_of_nbdkit() {
+fn names_of_objects_cannot_become_options_of_nbdkit() {
     for name in [
         "vm-1 password=+/etc/passwd",
         "vm-1&#10;libdir=/tmp",
@@ -266,7 +268,7 @@ fn snapshot_is_usual(properties: &str) -> bool {
 }
 
 #[test]
-fn nbdkit_gets_no_secret_of_the_pod_but_the_file_with_its_password() {
+fn nbdkit_gets_no_secret_but_the_file_with_its_password() {
     let server = vsphere(Arc::new(|_| None));
     let mut pod = pod(&server);
     pod.env.push(("AWS_SECRET_ACCESS_KEY".to_owned(), PASSWORD.to_owned()));
@@ -296,13 +298,13 @@ fn a_library_that_hangs_is_given_up_and_stopped() {
         running.signal(Signal::TERM);
         let finished = running.wait();
         assert_eq!(finished.code(), 143, "{}", finished.stderr);
-        // The script sleeps much longer: the signal ends both processes.
+        // The script would sleep much longer: the signal ends both processes.
         assert!(finished.wall < Duration::from_secs(12), "{:?}", finished.wall);
     }
 }
 
 #[test]
-fn what_nbdkit_says_is_kept_in_lines_without_passwords() {
+fn the_output_of_nbdkit_is_logged_without_passwords_and_control_characters() {
     let server = vsphere(Arc::new(|_| None));
     let mut pod = pod(&server);
     let long_host = "h".repeat(3000);

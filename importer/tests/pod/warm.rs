@@ -1,5 +1,6 @@
-//! VMware disks in stages, while their guest goes on writing. The vSphere is scripted, since VMware's simulator tracks no changes
-//! ([`testkit::vsphere::tracked`]); nbdkit is real, its plugin reads raw files in place of VMware's library.
+//! VMware disks in stages, while their guest keeps writing. vSphere is scripted, because VMware's
+//! simulator tracks no changes ([`testkit::vsphere::tracked`]). nbdkit is real; its plugin reads
+//! raw files in place of VMware's library.
 
 use std::fmt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -22,19 +23,19 @@ use super::pod::{MIB, Pod};
 
 pub(crate) const GUEST_BYTES: u64 = 96 * MIB;
 
-/// Kills of each stage on each kind of target.
+/// Number of kills of each stage on each kind of target.
 const KILLS: usize = 4;
 
-/// A kill comes at a random moment in this time; a stage takes a little more.
+/// A kill comes at a random moment in this time; a stage takes a little longer.
 const WINDOW: Duration = Duration::from_millis(600);
 
-/// A machine's disk with a filesystem, and its states so far.
+/// The disk of a machine, with a filesystem, and its states so far.
 pub(crate) struct Guest {
     folder: TempDir,
     pub(crate) states: Vec<(Checkpoint, PathBuf)>,
 }
 
-/// The writes of the guest before each snapshot, in its file system.
+/// Shell commands by which the guest writes to its file system before each snapshot.
 const ROUNDS: [&str; 3] = [
     "mkdir logs; head -c 9000000 /dev/urandom > a; head -c 6000000 /dev/urandom > b; head -c 3000000 /dev/urandom > logs/c",
     "head -c 70000 /dev/urandom | dd of=a conv=notrunc bs=4k seek=300; rm b; head -c 2500000 /dev/urandom > d; fstrim .",
@@ -83,7 +84,7 @@ impl Guest {
         self.states.push((vsphere.checkpoint(&state), state));
     }
 
-    /// Lines for the plugin: which snapshot is which file.
+    /// Configuration of the plugin: the file of each snapshot.
     pub(crate) fn config(&self) -> String {
         let lines = self
             .states
@@ -119,7 +120,7 @@ impl Import {
         Self { pod, device }
     }
 
-    /// The pod of the stage from `previous` to `current`.
+    /// Prepares the pod for the stage from `previous` to `current`.
     pub(crate) fn stage(&mut self, current: &str, previous: &str) {
         for (name, value) in [
             ("IMPORTER_CURRENT_CHECKPOINT", current),
@@ -149,7 +150,7 @@ impl Import {
         finished
     }
 
-    /// The stage is refused with a sentence that has `reason` in it, and nothing changed on the disk.
+    /// Asserts that the stage is refused for `reason`, and that the disk has not changed.
     #[track_caller]
     pub(crate) fn assert_refused(&self, reason: &str) {
         let before = std::fs::read(self.disk()).or_fail("the disk");
@@ -161,13 +162,13 @@ impl Import {
         assert!(std::fs::read(self.disk()).or_fail("the disk") == before, "{reason}");
     }
 
-    /// Folders with nbdkit's socket, and for a moment the password, that are still there.
+    /// Folders that still exist with nbdkit's socket and, for a moment, the password.
     fn folders(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.pod.path("tmp")).or_fail("the pod's temporary folder");
         entries.map(|entry| entry.or_fail("an entry").path()).collect()
     }
 
-    /// Processes of nbdkit that read for this pod.
+    /// Processes of nbdkit that belong to this pod.
     fn nbdkits(&self) -> Vec<Pid> {
         let root = self.pod.root.path().to_string_lossy().into_owned();
         let processes = std::fs::read_dir("/proc").or_fail("/proc");
@@ -184,7 +185,7 @@ impl Import {
     }
 }
 
-/// A stage that is disturbed.
+/// A way to disturb a stage.
 #[derive(Debug, Clone, Copy)]
 enum Blow {
     Killed,
@@ -204,7 +205,7 @@ impl fmt::Display for Kind {
 }
 
 #[test]
-fn three_stages_that_are_killed_at_any_moment_are_the_disk_of_the_guest() {
+fn three_stages_with_kills_at_any_moment_give_the_disk_of_the_guest() {
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let config = format!("{}pause=30000\n", guest.config());
@@ -214,7 +215,8 @@ fn three_stages_that_are_killed_at_any_moment_are_the_disk_of_the_guest() {
         let mut import = Import::new(&vsphere, &config, kind.on_device);
         let mut previous = String::new();
         for (number, (checkpoint, raw)) in guest.states.iter().enumerate() {
-            // By its name or by its object; the one before also by its change id.
+            // A checkpoint is given by its name or its object, and the one before by its name or
+            // its change id.
             let current = if number == 1 { &checkpoint.object } else { &checkpoint.name };
             import.stage(current, &previous);
             let blows = [Blow::Killed, Blow::Terminated, Blow::NbdkitKilled, Blow::Killed];
@@ -230,12 +232,12 @@ fn three_stages_that_are_killed_at_any_moment_are_the_disk_of_the_guest() {
     });
 }
 
-/// Starts the stage again and again until the blow has hit it.
+/// Starts the stage repeatedly, until the blow has hit it while it runs.
 fn disturb(import: &Import, blow: Blow, random: &mut Random) {
     for _ in 0..50 {
         let moment = random.below(u64::try_from(WINDOW.as_micros()).or_fail("a short window"));
         let running = import.pod.program().start();
-        // Other processes are hit, wherever they are then.
+        // The signal hits the processes wherever they are at that moment.
         std::thread::sleep(Duration::from_micros(moment));
         if hit(import, blow, running) {
             return;
@@ -244,7 +246,7 @@ fn disturb(import: &Import, blow: Blow, random: &mut Random) {
     panic!("{blow:?} never hit a stage");
 }
 
-/// True if the stage was still running.
+/// Delivers the blow. True if the stage was still running.
 fn hit(import: &Import, blow: Blow, running: Running) -> bool {
     let us = i32::try_from(running.id()).ok().and_then(Pid::from_raw);
     let victims = match blow {
@@ -255,7 +257,7 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         Blow::Terminated => Signal::TERM,
         Blow::Killed | Blow::NbdkitKilled => Signal::KILL,
     };
-    // Not its group: nbdkit has to go by itself.
+    // Only the process, not its group: nbdkit has to end by itself.
     let is_hit = victims.into_iter().any(|victim| kill_process(victim, signal).is_ok());
     let finished = running.wait();
     wait::until(Duration::from_secs(10), || "nbdkit is still there", || import.nbdkits().is_empty());
@@ -271,7 +273,7 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
         Blow::Terminated => assert_eq!(finished.code(), 143, "{}", finished.stderr),
         Blow::NbdkitKilled => {
             let message = import.pod.message().unwrap_or_default();
-            // By the clock of the import: it notices the end of nbdkit, and waits for no limit.
+            // The import must notice the end of nbdkit instead of waiting for a timeout.
             assert!(finished.wall < Duration::from_secs(15), "{:?}: {message}", finished.wall);
             assert!(message.contains("nbdkit"), "{message}");
         }
@@ -280,7 +282,7 @@ fn hit(import: &Import, blow: Blow, running: Running) -> bool {
 }
 
 #[test]
-fn a_delta_reads_what_changed_and_asks_for_it_once() {
+fn a_delta_reads_only_what_changed_and_queries_it_once() {
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let reads = guest.path("reads");
@@ -315,7 +317,7 @@ fn a_delta_reads_what_changed_and_asks_for_it_once() {
         assert!(finished.stderr.contains(&format!("New phase: {phase}")), "{}", finished.stderr);
     }
     assert!(!finished.stderr.contains("New phase: Resize"), "{}", finished.stderr);
-    // Nothing has changed any more: nothing is asked of the library.
+    // Nothing has changed since then, so that nothing is read from the library.
     std::fs::remove_file(&reads).or_fail("the list of reads");
     import.stage(&second.name, &second.name);
     import.assert_succeeds();
@@ -328,7 +330,7 @@ fn identity(disk: &Path) -> (u64, u64) {
 }
 
 #[test]
-fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
+fn ten_thousand_changed_areas_are_queried_page_by_page_and_once() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let (before, now) = (folder.path().join("before"), folder.path().join("now"));
     let bytes = 4096 * MIB;
@@ -352,7 +354,7 @@ fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
     vsphere.habits(|habits| habits.expires = true);
     let started = Instant::now();
     import.assert_succeeds();
-    // To ask for a page again for every area would take far longer.
+    // Querying a page again for every area would take far longer.
     assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     disk::assert_same(&import.disk(), &now, bytes, "ten thousand areas");
     let offsets: Vec<u64> = vsphere.take_queries().iter().map(|query| query.offset).collect();
@@ -361,7 +363,7 @@ fn ten_thousand_areas_come_in_pages_that_are_asked_for_once() {
 }
 
 #[test]
-fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() {
+fn a_vsphere_that_cannot_tell_what_changed_never_leads_to_an_incomplete_disk() {
     let vsphere = Tracked::start();
     let guest = Guest::with_three_states(&vsphere);
     let mut import = Import::new(&vsphere, &guest.config(), false);
@@ -399,7 +401,8 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
     import.assert_succeeds();
     disk::assert_same(&import.disk(), now, GUEST_BYTES, "after all that");
 
-    // The disk is changed in place, so this stage is begun again; it must not be called a success.
+    // The snapshot disappears while the disk is changed in place; that must not be reported as a
+    // success.
     import.stage(&third.name, &second.name);
     let (object, removing) = (third.object.clone(), import.pod.program().start());
     removing.wait_for_line("vSphere knows the disk");
@@ -411,7 +414,7 @@ fn a_vsphere_that_does_not_know_what_changed_never_makes_a_disk_that_lacks_it() 
 }
 
 #[test]
-fn nbdkit_goes_with_an_importer_that_is_killed_whatever_the_library_does() {
+fn nbdkit_ends_with_a_killed_importer_even_if_the_library_hangs() {
     let vsphere = Tracked::start();
     let folder = tempfile::tempdir().or_fail("a folder");
     let (raw, reads) = (folder.path().join("raw"), folder.path().join("reads"));

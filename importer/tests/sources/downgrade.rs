@@ -1,4 +1,5 @@
-//! Servers with TLS that lead to one without: refused, unless a digest that was given vouches for the image.
+//! Servers with TLS that lead to one without: the import is refused, unless a given digest
+//! verifies the image.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,10 +17,10 @@ use testkit::process::{Finished, Program};
 
 const MIB: u64 = 1 << 20;
 
-/// What the sentence of every refusal has.
+/// Part of the error of every refusal.
 const REFUSED: &str = "without TLS, where everybody on the way could send another image";
 
-/// What the warning has where a digest vouches.
+/// Part of the warning where a digest verifies the image.
 const WARNED: &str = "without TLS: only the checksum tells whether this is the image";
 
 struct Scene {

@@ -1,4 +1,5 @@
-//! Every format and subformat that `qemu-img convert -O` writes as one file × contents × routes × envelopes × targets.
+//! Every format and subformat that `qemu-img convert -O` writes as one file, combined with
+//! contents, routes, compressions and targets.
 
 use std::fmt;
 use std::fs::File;
@@ -14,16 +15,16 @@ use testkit::tools;
 
 use crate::formats::check::{Known, ROUTES, Route, Target};
 
-/// What a disk is like before it becomes an image.
+/// The content of a disk that becomes an image.
 #[derive(Debug, Clone, Copy)]
 enum Content {
     Sparse,
     Dense,
-    /// No multiple of any block or grain.
+    /// A size that is not a multiple of any block or grain.
     OddSize,
     Empty,
     OneSector,
-    /// Beyond what 32 bits count.
+    /// More bytes than 32 bits can count.
     Large,
 }
 
@@ -44,7 +45,7 @@ impl Content {
     }
 }
 
-/// Islands at the beginning, around 2 GiB and 4 GiB, and at the very end.
+/// Writes data at the beginning, around 2 GiB and 4 GiB, and at the very end.
 fn write_large(raw: &Path) {
     const BYTES: u64 = (4 << 30) + (9 << 20) + 512;
     const ISLAND: u64 = 200 << 10;
@@ -69,13 +70,13 @@ impl fmt::Display for Case {
     }
 }
 
-/// Most that images, disks and devices of the cases in progress take.
+/// Most space that the images, disks and devices of concurrent cases take.
 const WORK_BYTES: u64 = 2 << 30;
 
-/// Every subformat of `format` with each of `contents`.
+/// Calls `check` for every subformat of `format` with each of `contents`.
 fn check_cases(format: &str, contents: &[Content], check: impl Fn(&Case, &Path, &Known) + Sync) {
     let folder = tempfile::tempdir().or_fail("a folder");
-    // In memory: every disk is synced.
+    // In memory, because every disk is synced.
     let _tmpfs = Tmpfs::on(folder.path(), WORK_BYTES);
     let raw = |content| folder.path().join(format!("{content:?}"));
     for content in contents {
@@ -101,7 +102,8 @@ fn check_contents(format: &str) {
     });
 }
 
-/// To devices by both routes; compressed in every way, by one route and to one target each.
+/// Imports to devices by both routes; and compressed in each way, by one route to one target in
+/// turn.
 fn check_envelopes(format: &str) {
     check_cases(format, &[Content::OddSize], |case, image, known| {
         known.import(Route::Ranged, Target::Device(512));
@@ -128,7 +130,7 @@ macro_rules! matrices {
             }
 
             #[test]
-            fn every_subformat_in_every_envelope_is_identical_on_files_and_devices() {
+            fn every_subformat_in_every_compression_is_identical_on_files_and_devices() {
                 super::check_envelopes(stringify!($format));
             }
         }

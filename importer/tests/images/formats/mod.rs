@@ -1,4 +1,5 @@
-//! Every image format, by every route: exactly what `qemu-img convert -O raw` makes of the same image.
+//! Every image format by every route: the disk is exactly the one that `qemu-img convert -O raw`
+//! makes.
 
 pub(crate) mod check;
 mod hybrids;

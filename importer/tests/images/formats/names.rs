@@ -1,4 +1,5 @@
-//! Names in images are shown so that they neither draw on a terminal nor forge, hide or turn around what stands beside them.
+//! Names inside images are escaped in all output, so that they can neither control a terminal nor
+//! forge, hide or reorder the text beside them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -19,7 +20,7 @@ fn write_qcow2(image: &Path, backing: &str) {
 }
 
 #[test]
-fn names_in_images_do_not_draw_on_terminals() {
+fn names_in_images_are_escaped_in_all_output() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let [qcow2, vmdk, vhdx, target] =
         ["qcow2", "vmdk", "vhdx", "target"].map(|name| folder.path().join(name));

@@ -1,4 +1,5 @@
-//! qcow2 images that qemu-img calls clean and would not write: clusters with several references, tables and refcounts behind them.
+//! qcow2 images that qemu-img calls clean but would not write: clusters with several references,
+//! with tables and refcounts behind them.
 
 use std::path::Path;
 
@@ -8,17 +9,18 @@ use testkit::tools;
 
 use super::check::{Known, ROUTES, Route, Target, importer};
 
-/// log2 of the bytes of a cluster: a table maps 64 of them.
+/// log2 of the cluster size; an L2 table maps 64 clusters of that size.
 const CLUSTER_BITS: u32 = 9;
 
-/// Writes the image, which `qemu-img check` has to call clean.
+/// Writes the image, and asserts that `qemu-img check` calls it clean.
 fn write(spec: &Qcow2, image: &Path) {
     std::fs::write(image, spec.build().image).or_fail("write the image");
     let words = ["check", "-q", "-f", "qcow2"].map(AsRef::as_ref);
     tools::run("qemu-img", words.into_iter().chain([image.as_os_str()]));
 }
 
-/// A cluster and a compressed one that each of four tables refers to, some more than once, and others of their own.
+/// Four tables that share a data cluster and a compressed one, with several references in a
+/// table, and that have others of their own.
 fn entangled() -> Vec<Guest> {
     let mut guest = vec![Guest::Hole; 4 * 64];
     for (number, table) in (10..).zip(guest.chunks_mut(64)) {
@@ -32,7 +34,8 @@ fn entangled() -> Vec<Guest> {
     guest
 }
 
-/// Keys of parts: refcount table and block, L1 table, snapshot table, four L2 tables, data.
+/// Sort keys of the parts of an image: refcount table and block, L1 table, snapshot table, four
+/// L2 tables, data.
 const TABLES_BETWEEN: [u16; 14] = [0, 0, 0, 0, 0, 3, 4, 5, 1, 6, 2, 7, 2, 8];
 const ALL_TABLES_LAST: [u16; 14] = [9, 9, 9, 9, 9, 8, 7, 6, 0, 0, 0, 0, 0, 0];
 const REFCOUNTS_LAST: [u16; 14] = [9, 9, 0, 0, 0, 3, 4, 5, 1, 1, 1, 1, 1, 1];
@@ -52,15 +55,15 @@ fn clusters_with_several_references_are_read_by_both_routes() {
 }
 
 #[test]
-fn what_only_a_second_look_could_read_is_refused_for_that_reason() {
+fn images_that_need_a_second_pass_are_refused_for_that_reason() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image.qcow2");
-    // With a snapshot, a count of two does not tell whether the disk itself refers twice.
+    // With a snapshot, a refcount of 2 does not show whether the disk itself has two references.
     let mut guest = vec![Guest::Hole; 65];
     (guest[0], guest[64]) = (Guest::Data(1), Guest::Data(1));
     let spec = Qcow2 {
         snapshots: vec![vec![Guest::Data(2)]],
-        // The second table is the last part but one, the cluster of both before it.
+        // The second table is the last part but one; the cluster of both tables comes before it.
         order: vec![0, 0, 0, 0, 0, 0, 3, 0, 1, 4],
         ..Qcow2::new(CLUSTER_BITS, guest)
     };
@@ -74,10 +77,10 @@ fn what_only_a_second_look_could_read_is_refused_for_that_reason() {
 }
 
 #[test]
-fn tables_with_several_references_are_no_corruption_and_still_refused() {
+fn tables_with_several_references_are_refused_but_not_called_corrupt() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image.qcow2");
-    // The builder shares tables that are the same.
+    // The builder stores equal tables once.
     let mut guest = vec![Guest::Hole; 128];
     (guest[0], guest[64]) = (Guest::Data(1), Guest::Data(1));
     write(&Qcow2::new(CLUSTER_BITS, guest), &image);

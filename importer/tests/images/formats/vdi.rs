@@ -46,7 +46,8 @@ fn images_that_need_a_parent_are_refused() {
     }
 }
 
-/// An image built by hand by both routes: what qemu-img makes of it, which is what `VDICore.h` says.
+/// Imports an image that was built by hand, by both routes. The disk must be the one that
+/// qemu-img makes, which must be the one that `VDICore.h` specifies.
 fn check_by_hand(vdi: &Vdi) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
@@ -58,7 +59,8 @@ fn check_by_hand(vdi: &Vdi) {
     check(&image, "vdi");
 }
 
-/// Five blocks in no order, one of them twice, one discarded, one never written, and blocks that nothing maps.
+/// A disk of six blocks: four in no order, of which two are the same, one discarded and one never
+/// written. The image also has blocks that nothing maps.
 fn shuffled() -> Vdi {
     let map = [3, 0, 5, 3].map(Block::At).to_vec();
     let blocks = (0..7).map(|seed| disk::content(seed, 1 << 20)).collect();
@@ -72,7 +74,8 @@ fn blocks_in_any_order_are_identical() {
 
 #[test]
 fn the_headers_of_all_writers_are_read() {
-    // VirtualBox 2 and earlier: map and data right behind the header. QEMU states 384 bytes of header.
+    // VirtualBox 2 and earlier put map and data directly behind the header. QEMU states a header
+    // of 384 bytes.
     for (text, header_bytes) in [
         ("<<< innotek VirtualBox Disk Image >>>\n", 400),
         ("<<< Sun VirtualBox Disk Image >>>\n", 384),
@@ -85,9 +88,10 @@ fn the_headers_of_all_writers_are_read() {
 }
 
 #[test]
-fn a_map_behind_the_blocks_makes_them_wait() {
+fn an_image_with_its_map_behind_the_blocks_is_identical() {
     let mut vdi = Vdi { map_offset: 32 << 20, data_offset: 1 << 20, ..shuffled() };
-    // A block with two places would have to be kept for ever; nobody writes this.
+    // No block is mapped twice here: it would have to be kept for ever, and no program writes
+    // such images.
     vdi.map[3] = Block::At(4);
     check_by_hand(&vdi);
 }
@@ -103,7 +107,7 @@ fn more_blocks_than_the_disk_needs_are_ignored() {
     check_by_hand(&Vdi { virtual_size: 0, ..shuffled() });
 }
 
-/// The image is refused with this sentence.
+/// Asserts that the image is refused with this sentence.
 fn refused_by_hand(vdi: &Vdi, sentence: &str) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
@@ -112,7 +116,7 @@ fn refused_by_hand(vdi: &Vdi, sentence: &str) {
 }
 
 #[test]
-fn a_block_behind_the_end_is_named() {
+fn a_block_beyond_the_end_is_reported_as_truncation() {
     let mut vdi = shuffled();
     vdi.map[0] = Block::At(7);
     refused_by_hand(&vdi, "the image is truncated");

@@ -17,7 +17,7 @@ fn write(folder: &Path, image: &[u8]) -> PathBuf {
     path
 }
 
-/// The image is read by both routes, and as qemu-img reads it.
+/// Imports the image by both routes, and compares the disk with the one that qemu-img reads.
 fn check_bytes(image: &[u8]) {
     let folder = tempfile::tempdir().or_fail("a folder");
     check(&write(folder.path(), image), "vpc");
@@ -28,7 +28,7 @@ fn refused_bytes(image: &[u8], sentence: &str) {
     refused(&write(folder.path(), image), sentence);
 }
 
-/// A disk of 9 MiB and a sector, whose blocks of 2 MiB were written in another order.
+/// A disk of 9 MiB and one sector, whose blocks of 2 MiB are not in order.
 fn shuffled() -> Dynamic {
     let block = |index: usize| (index, disk::content(index as u64, 2 << 20));
     Dynamic { blocks: [3, 0, 4, 1].map(block).into(), ..Dynamic::new((9 << 20) + 512, 2 * MIB) }
@@ -44,24 +44,24 @@ fn a_table_behind_the_blocks_is_identical() {
     check_bytes(&Dynamic { table: Table::Last, spare_entries: 3, ..shuffled() }.bytes());
 }
 
-/// Whatever the bitmap says, QEMU reads the block.
+/// QEMU reads a block completely, whatever its bitmap says.
 #[test]
-fn sector_bitmaps_are_not_read() {
+fn sector_bitmaps_are_ignored() {
     for bitmap in [0, 0x0f] {
         check_bytes(&Dynamic { bitmap, ..shuffled() }.bytes());
     }
 }
 
-/// Creators that all versions of QEMU treat alike.
+/// The creators are those that all versions of QEMU treat alike.
 #[test]
-fn the_size_is_the_geometry_s_or_the_footer_s_as_qemu_has_it() {
+fn the_size_is_taken_from_geometry_or_footer_as_by_qemu() {
     for creator in [b"win ", b"qem2", b"d2v ", b"tap\0", b"CTXS", b"vpc ", b"qemu"] {
         for geometry in [(200, 4, 17), (65_535, 16, 255)] {
             let mut dynamic = shuffled();
             (dynamic.footer.creator, dynamic.footer.geometry) = (*creator, geometry);
             check_bytes(&dynamic.bytes());
 
-            // Of a fixed disk, the geometry leaves out less than a cylinder.
+            // In a fixed disk, the geometry falls short of the size by less than a cylinder.
             let mut footer = Footer::fixed(9 << 20);
             footer.creator = *creator;
             check_bytes(&fixed(&disk::content(1, 9 << 20), &footer));
@@ -69,9 +69,9 @@ fn the_size_is_the_geometry_s_or_the_footer_s_as_qemu_has_it() {
     }
 }
 
-/// As Azure wants them: whole MiB.
+/// The disk has whole MiB, as Azure requires.
 #[test]
-fn a_fixed_disk_loses_its_footer_unless_it_is_called_raw() {
+fn a_fixed_disk_loses_its_footer_unless_it_is_imported_as_raw() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let content = disk::content(7, 3 << 20);
     let image = write(folder.path(), &fixed(&content, &Footer::fixed(3 << 20)));
@@ -92,7 +92,7 @@ fn a_fixed_disk_loses_its_footer_unless_it_is_called_raw() {
 }
 
 #[test]
-fn a_dmg_is_refused_by_its_end() {
+fn a_dmg_is_recognized_by_its_end_and_refused() {
     let mut image = vec![1; 5000];
     image.extend(b"koly\0\0\0\x04\0\0\x02\0");
     image.resize(5512, 0);

@@ -22,7 +22,7 @@ fn refused_bytes(image: &[u8], sentence: &str) {
     refused(&write(folder.path(), image), sentence);
 }
 
-/// A disk of 9 MiB and a half, whose blocks of 2 MiB were written in another order, zeroed and trimmed.
+/// A disk of 9.5 MiB, whose blocks of 2 MiB are not in order, some of them zeroed or trimmed.
 fn shuffled() -> Vhdx {
     let block = |index: usize| (index, Block::Present(disk::content(index as u64, 2 << 20)));
     Vhdx {
@@ -48,7 +48,7 @@ fn a_table_behind_the_blocks_is_identical() {
     check(&write(folder.path(), &vhdx.bytes()), "vhdx");
 }
 
-/// QEMU does not read these: the disk is what the blocks were made of.
+/// QEMU does not support these sectors, so the disk is compared with the content of the blocks.
 #[test]
 fn sectors_of_4096_bytes_are_read() {
     let folder = tempfile::tempdir().or_fail("a folder");
@@ -62,9 +62,9 @@ fn sectors_of_4096_bytes_are_read() {
     }
 }
 
-/// The log of the header that is not the current one does not count.
+/// Only the log of the current header counts.
 #[test]
-fn a_log_has_to_be_replayed() {
+fn an_image_whose_log_must_be_replayed_is_refused() {
     let image = |log_guid| Vhdx { log_guid, ..shuffled() }.bytes();
     refused_bytes(&image([0, 1]), "replay it with `qemu-img check -r all`");
     let folder = tempfile::tempdir().or_fail("a folder");

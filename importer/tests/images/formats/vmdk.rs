@@ -16,7 +16,8 @@ fn written(folder: &Path, bytes: &[u8]) -> PathBuf {
     image
 }
 
-/// A disk of three grain tables in 64 KiB grains, most of them holes, the last one cut.
+/// A disk of three grain tables with grains of 64 KiB, most of them holes. The last grain is cut
+/// short.
 fn usual(tables: Tables, compressed: bool, is_shuffled: bool) -> Vmdk {
     let mut random = Random::new(1);
     let mut bits = || {
@@ -41,8 +42,8 @@ fn usual(tables: Tables, compressed: bool, is_shuffled: bool) -> Vmdk {
     }
 }
 
-/// VirtualBox: directory and tables twice before the grains; its streams and VMware's: markers, tables behind their grains, a
-/// footer.
+/// VirtualBox writes directory and tables twice, before the grains. Stream-optimized images of
+/// VirtualBox and VMware have markers, tables behind their grains, and a footer.
 #[test]
 fn images_as_vmware_and_virtualbox_write_them_are_identical() {
     for is_shuffled in [false, true] {
@@ -51,7 +52,7 @@ fn images_as_vmware_and_virtualbox_write_them_are_identical() {
             let vmdk = usual(tables, compressed, is_shuffled);
             let image = written(folder.path(), &vmdk.build());
             check(&image, "vmdk");
-            // What is oracle to all others was asked about the right image.
+            // This checks the builder: qemu-img must read the disk that it was meant to write.
             assert!(std::fs::read(folder.path().join("image.vmdk.raw")).unwrap() == vmdk.disk());
         }
     }
@@ -92,9 +93,9 @@ fn grown_and_written_images_are_identical() {
     check(&path("image"), "vmdk");
 }
 
-/// Three that say it; `diskimage` tries all that can say it.
+/// Three descriptors that name other files; the tests of `diskimage` try all kinds.
 #[test]
-fn data_in_other_files_is_refused_by_name() {
+fn images_with_data_in_other_files_are_refused_by_name() {
     let whole = usual(Tables::First, false, false).build();
     let with = |text: String| {
         let mut image = whole.clone();
@@ -119,7 +120,7 @@ fn data_in_other_files_is_refused_by_name() {
 }
 
 #[test]
-fn what_qemu_img_writes_as_several_files_is_refused_by_name() {
+fn subformats_of_several_files_are_refused_by_name() {
     for (subformat, extent) in [
         ("monolithicFlat", "image-flat.vmdk"),
         ("twoGbMaxExtentSparse", "image-s001.vmdk"),
@@ -139,7 +140,7 @@ fn what_qemu_img_writes_as_several_files_is_refused_by_name() {
 }
 
 #[test]
-fn kinds_that_are_not_read_are_refused_by_name() {
+fn unsupported_kinds_are_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let se_sparse = [0xcafe_babe_u64.to_le_bytes(), 0x2_0000_0001_u64.to_le_bytes()].concat();
     for (head, name) in [(&b"COWD\x01\0\0\0"[..], "COWD"), (&se_sparse, "seSparse")] {
@@ -149,7 +150,7 @@ fn kinds_that_are_not_read_are_refused_by_name() {
     }
 }
 
-/// One byte of data in a grain: its checksum tells.
+/// A byte of compressed data is changed, which the checksum of the grain reveals.
 #[test]
 fn damaged_grains_are_refused() {
     let folder = tempfile::tempdir().unwrap();

@@ -35,13 +35,13 @@ impl Corpus {
         1 << self.number(20, 4)
     }
 
-    /// Where the used L1 entries are.
+    /// Offsets of the used L1 entries.
     fn l1_entries(&self) -> Vec<u64> {
         let (entries, offset) = (self.number(36, 4), self.number(40, 8));
         (0..entries).map(|entry| offset + 8 * entry).filter(|at| self.number(*at, 8) != 0).collect()
     }
 
-    /// Where the used L2 entries of the first L2 table are.
+    /// Offsets of the used entries in the first L2 table.
     fn l2_entries(&self) -> Vec<u64> {
         const OFFSET_BITS: u64 = 0x00FF_FFFF_FFFF_FE00;
         let table = self.number(self.l1_entries()[0], 8) & OFFSET_BITS;
@@ -50,7 +50,7 @@ impl Corpus {
     }
 }
 
-/// Bytes to put over those of the image.
+/// Bytes that replace those at an offset of the image.
 pub(crate) struct Patch {
     name: String,
     offset: u64,
@@ -58,13 +58,13 @@ pub(crate) struct Patch {
 }
 
 impl Patch {
-    /// The low `width` bytes of `value`, big-endian.
+    /// A patch with the low `width` bytes of `value`, big-endian.
     fn number(name: &str, offset: u64, width: u64, value: u64) -> Self {
         let bytes = value.to_be_bytes()[index(8 - width)..].to_vec();
         Self { name: format!("{name} at {offset} = {value:#x}"), offset, bytes }
     }
 
-    /// How many bits are set.
+    /// Number of bits that are set.
     pub(crate) fn ones(&self) -> usize {
         self.bytes.iter().map(|byte| index(u64::from(byte.count_ones()))).sum()
     }
@@ -96,15 +96,15 @@ pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
     patches
 }
 
-/// The first, second and last used entries of the L1 table and of one L2 table, with each boundary value, bare
-/// and with one of the flags in turn.
+/// The first, second and last used entries of the L1 table and of one L2 table. Each gets every
+/// boundary value, without flags and with one of the flags in turn.
 pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
     // Bit 63: reference count is one. Bit 62: compressed. Bit 0: reads as zeros. Bits 1 and 56: reserved.
     const FLAGS: [u64; 6] = [1 << 63, 1 << 62, 3 << 62, 1, 2, 1 << 56];
     let mut patches = Vec::new();
     for (name, entries) in [("L1 entry", base.l1_entries()), ("L2 entry", base.l2_entries())] {
         let last = entries.len() - 1;
-        // A table may have fewer.
+        // A table may have fewer than three used entries.
         let mut chosen = vec![entries[0], entries[last.min(1)], entries[last]];
         chosen.dedup();
         for at in chosen {
@@ -116,13 +116,13 @@ pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
     patches
 }
 
-/// Numbers at which sizes and offsets change their meaning.
+/// Numbers around which the meaning of sizes and offsets changes.
 fn boundary_values(base: &Corpus) -> Vec<u64> {
     let (cluster, end) = (base.cluster_size(), base.bytes().len() as u64);
     let mut values = vec![0, 1, 2, 3, 8, 9, 21, 22, 31, 32, 63, 64, 104, 511, 512];
     values.extend([cluster - 1, cluster, cluster + 1, cluster + 512, 3 * cluster]);
     values.extend([end - 1, end, end - end % cluster, end.next_multiple_of(cluster) + cluster]);
-    // The L1 table and the first L2 table, as if they were data or each other.
+    // The offsets of the L1 table and of the first L2 table, as if they were data or each other.
     values.extend([base.number(40, 8), base.number(base.l1_entries()[0], 8)]);
     for bits in [31, 32, 41, 54, 56, 61, 63] {
         values.extend([(1 << bits) - 1, 1 << bits]);
@@ -133,7 +133,8 @@ fn boundary_values(base: &Corpus) -> Vec<u64> {
     values
 }
 
-/// `count` times a few bytes of noise: half of them in the tables at the front, half anywhere.
+/// Makes `count` patches of a few random bytes: half of them in the tables at the front, half
+/// anywhere.
 pub(crate) fn noise(base: &Corpus, seed: u64, count: u64) -> Vec<Patch> {
     let mut random = Random::new(seed);
     let end = base.bytes().len() as u64;

@@ -1,4 +1,4 @@
-//! Images that are damaged, need another file, or are of another kind than the options say.
+//! Images that are damaged, need another file, or have another format than the options say.
 
 use testkit::mistake::UserMistake;
 use testkit::user_mistakes;

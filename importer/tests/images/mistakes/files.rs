@@ -1,4 +1,4 @@
-//! Files of this machine: those that are read, and those that are written.
+//! Local files: those that are read, and those that are written.
 
 use testkit::mistake::UserMistake;
 use testkit::user_mistakes;

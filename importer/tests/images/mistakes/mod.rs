@@ -1,4 +1,5 @@
-//! Typical mistakes on the command line: each is told by an exit code and a sentence with where, why and what to do.
+//! Typical mistakes on the command line. Each has an exit code and a sentence that says where it
+//! failed, why, and what to do.
 
 mod damaged;
 mod files;
@@ -27,7 +28,7 @@ const PASSWORD: &str = "hunter2";
 
 const PAGE: &[u8] = b"<!DOCTYPE html>\n<html><head><title>Sign in</title></head><body>Who?</body></html>\n";
 
-/// Answers of the web server. Each is a status and a page, as nginx has them.
+/// Answers of the web server as directives of nginx, each with a status and a body.
 const WEB: &str = r#"
     location / { root .; }
     location /forbidden { return 403; }
@@ -46,7 +47,8 @@ const WEB: &str = r#"
     location /signature { return 403 '<Error><Code>SignatureDoesNotMatch</Code><Message>bad key</Message></Error>'; }
 "#;
 
-/// Servers, files and devices of the scene, in the order in which they are dropped: the folder holds the mount and the device's bytes.
+/// Servers, files and devices of the scene. They are dropped in this order, because the folder
+/// holds the mount and the data of the device.
 struct Surroundings {
     _memory: Tmpfs,
     _device: LoopDevice,
@@ -57,9 +59,9 @@ struct Surroundings {
     _folder: TempDir,
 }
 
-/// One test, so that mounts, devices and servers go with it.
+/// One test for all tables, so that servers, mounts and devices are started once.
 #[test]
-fn every_mistake_is_told() {
+fn every_mistake_has_its_exit_code_and_a_helpful_sentence() {
     let (surroundings, scene) = scene();
     let tables = [
         options::USAGE,
@@ -116,7 +118,7 @@ fn scene() -> (Surroundings, MistakeScene) {
     (surroundings, scene)
 }
 
-/// Files that are not what their user takes them for.
+/// Writes files that are not what their user takes them for.
 fn write_files(folder: &Path) {
     let program = std::fs::read(crate::BINARY).or_fail("a program");
     let raw = disk::content(1, 3 * MIB);
@@ -181,7 +183,7 @@ fn write_files(folder: &Path) {
     drop(std::os::unix::net::UnixListener::bind(folder.join("socket")).or_fail("a socket"));
 }
 
-/// Images that are damaged, need another file, or a password.
+/// Writes images that are damaged, or need another file or a password.
 fn write_images(folder: &Path) {
     let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
     let raw = path("raw");

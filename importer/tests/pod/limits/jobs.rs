@@ -1,4 +1,4 @@
-//! Programs that do something and end.
+//! Programs that end by themselves, under limits.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,21 +16,21 @@ use testkit::{disk, ports, tools};
 
 use super::{Limit, MOST, NOT_STARTED, UNCHANGED, assert_told, is_complete, program};
 
-/// Time after which a program hangs.
+/// Time after which a program counts as hung.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const IMPORTER: &str = crate::BINARY;
 
-/// A run of a program in a folder of its own.
+/// One run of a program, in a folder of its own.
 struct Job {
     program: Program,
-    /// The code that it ends with when there is enough of everything, and what it says.
+    /// Exit code of a run that no limit disturbs, and words of its output.
     end: (i32, &'static str),
-    /// The disk that it makes.
+    /// The disk that the program writes.
     disk: Option<PathBuf>,
     /// The termination message of its pod.
     message: Option<PathBuf>,
-    /// Whatever has to live as long.
+    /// Everything that has to exist as long as the run.
     _keep: Box<dyn std::any::Any>,
 }
 
@@ -48,7 +48,7 @@ impl Job {
     }
 }
 
-/// Runs jobs with more and more of what is limited, until it is enough.
+/// Runs jobs with a growing limit, until the limit no longer disturbs them.
 #[track_caller]
 fn sweep(name: &str, job: impl Fn() -> Job) {
     for limit in Limit::all() {
@@ -82,7 +82,7 @@ fn sweep(name: &str, job: impl Fn() -> Job) {
                 break;
             }
         }
-        assert_eq!(unchanged, UNCHANGED, "{name} is not content with {MOST} {limit}");
+        assert_eq!(unchanged, UNCHANGED, "{name} still fails with {MOST} {limit}");
     }
 }
 
@@ -97,7 +97,7 @@ fn folder() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A folder with the file `name` of `content`.
+/// Creates a folder with a file `name` of `content`.
 fn with_file(name: &str, content: &[u8]) -> (TempDir, PathBuf) {
     let (folder, path) = folder();
     fs::write(path.join(name), content).unwrap();
@@ -111,7 +111,7 @@ fn import(source: &Path, more: &[&str], folder: TempDir) -> Job {
 }
 
 #[test]
-fn imports_of_files() {
+fn imports_of_files_report_how_they_end_under_limits() {
     let digest = String::from_utf8(tools::filter("sha256sum", [""; 0], content())).unwrap();
     let checksum = format!("sha256:{}", digest.split_whitespace().next().unwrap());
     sweep("import of a file", || {
@@ -126,9 +126,9 @@ fn imports_of_files() {
 }
 
 #[test]
-fn imports_over_http() {
+fn imports_over_http_report_how_they_end_under_limits() {
     let origin = Origin::start(Script::new(content().to_vec())).unwrap();
-    // By name: it has to be looked up.
+    // By name, so that it has to be looked up.
     let url = origin.url("/disk").replace("127.0.0.1", "localhost");
     sweep("import over HTTP", || {
         let (folder, _) = folder();
@@ -137,7 +137,7 @@ fn imports_over_http() {
 }
 
 #[test]
-fn pods_that_import() {
+fn importer_pods_report_how_they_end_under_limits() {
     let origin = Origin::start(Script::new(content().to_vec())).unwrap();
     let url = origin.url("/disk").replace("127.0.0.1", "localhost");
     sweep("importer pod", || {
@@ -164,7 +164,7 @@ fn pods_that_import() {
 }
 
 #[test]
-fn archives_and_looks_at_images() {
+fn archive_and_image_tools_report_how_they_end_under_limits() {
     let (_tree, tree) = with_file("file", content());
     let archive = tools::filter("tar", ["-c", "-C", tree.to_str().unwrap(), "file"], &[]);
     sweep("unpack", || {
@@ -183,7 +183,7 @@ fn archives_and_looks_at_images() {
     }
     sweep("size detection", || {
         let (folder, path) = with_file("source", content());
-        // Its message is a size, or there is none.
+        // The termination message is not checked: it is a size, or there is none.
         fs::create_dir(path.join("dev")).unwrap();
         let program = program("cdi-image-size-detection")
             .env("CDI_WORKERS_TEST_ROOT", &path)
@@ -194,7 +194,7 @@ fn archives_and_looks_at_images() {
 }
 
 #[test]
-fn populators() {
+fn populators_report_how_they_end_under_limits() {
     sweep("populator", || {
         let (folder, path) = folder();
         fs::create_dir(path.join("dev")).unwrap();
@@ -215,7 +215,7 @@ fn populators() {
 }
 
 #[test]
-fn clones() {
+fn clones_report_how_they_end_under_limits() {
     sweep("cloner", || {
         let (tree, source) = with_file("file", content());
         let pod = UploadPod::new(&beside(IMPORTER, "cdi-uploadserver"));
@@ -232,7 +232,7 @@ fn clones() {
 }
 
 #[test]
-fn programs_that_ask_a_cluster() {
+fn programs_that_use_a_cluster_report_how_they_end_under_limits() {
     let kubeconfig = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": "https://localhost:1"}}], "users": [{"name": "u", "user": {}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "default"}}]}"#;

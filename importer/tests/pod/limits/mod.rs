@@ -1,6 +1,6 @@
-//! Every program with 1, 2, 3… threads or open files, until it does not notice any more: it
-//! always ends with a sentence and a code of the table, a disk is complete only if the program
-//! says so, and a server serves again when the limit is lifted.
+//! Every program with at most 1, 2, 3… threads or open files, until the limit no longer disturbs
+//! it. It always ends with a sentence and a documented exit code, a disk is complete only if the
+//! program says so, and a server serves again when the limit is lifted.
 
 mod jobs;
 mod servers;
@@ -14,24 +14,23 @@ use testkit::process::{Finished, Program};
 use testkit::tools;
 use testkit::upload_proxy::beside;
 
-/// No program of ours wants more than this while it does little.
+/// Largest limit that is tried: no program of ours needs more for a small task.
 const MOST: u64 = 40;
 
-/// Attempts one after the other that a limit has not changed, after which larger ones are not
-/// tried.
+/// Number of successive limits without an effect, after which larger ones are not tried.
 const UNCHANGED: u32 = 3;
 
 /// The codes of `program::exit`, without those of signals.
 const CODES: [i32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 255];
 
-/// The code by which a shell or loader tells that a program could not even be started.
+/// Exit code by which a shell or loader reports that it could not even start a program.
 const NOT_STARTED: i32 = 127;
 
 /// A limit of the system.
 enum Limit {
-    /// Of processes, which are threads too: `pids.max`.
+    /// Processes and threads, by `pids.max`.
     Threads(PidsCgroup),
-    /// Of open files: RLIMIT_NOFILE.
+    /// Open files, by RLIMIT_NOFILE.
     Files,
 }
 
@@ -49,19 +48,19 @@ impl Limit {
         [Self::Threads(PidsCgroup::new()), Self::Files]
     }
 
-    /// `program`, which can have no more than `most` of them.
+    /// Runs `program` with this limit at `most`.
     fn wrap(&self, program: Program, most: u64) -> Program {
         match self {
             Self::Threads(group) => {
                 group.limit(most);
                 group.wrap(program)
             }
-            // Only the soft limit, which can be lifted again.
+            // Only the soft limit is set, so that it can be lifted again.
             Self::Files => program.under("prlimit", [format!("--nofile={most}:1024"), "--".to_owned()]),
         }
     }
 
-    /// Lets the process `id` have more.
+    /// Lifts the limit of the process `id`.
     fn lift(&self, id: u32) {
         match self {
             Self::Threads(group) => group.lift(),
@@ -77,7 +76,7 @@ fn program(name: &str) -> Program {
     Program::new(beside(crate::BINARY, name))
 }
 
-/// Fails the test unless the program has ended as it has to under any limit.
+/// Fails the test unless the program ended in a way that is allowed under any limit.
 #[track_caller]
 fn assert_told(case: &str, finished: &Finished) {
     let said = format!("{}{}", finished.stdout, finished.stderr);

@@ -1,4 +1,4 @@
-//! Programs that serve until they are stopped.
+//! Servers under limits.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,29 +15,30 @@ use testkit::{disk, ports};
 
 use super::{Limit, MOST, assert_told, program};
 
-/// Time for a request while there is too little of something.
+/// Longest request under a limit.
 const SHORT: Duration = Duration::from_secs(3);
 
-/// Time for a request when there is enough.
+/// Longest request without a limit.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Attempts that are answered as they should be under the limit, after which larger ones are not
+/// Number of successive limits under which requests succeed, after which larger ones are not
 /// tried.
 const UNCHANGED: u32 = 2;
 
-/// A part of the answer, and of the line in the log, if there are too few threads.
+/// Part of the response, and of the line in the log, if a thread cannot be started.
 const NO_THREAD: &str = "cannot start a thread";
 
 const IMPORTER: &str = crate::BINARY;
 
-/// Asks the server at an address for what it is there for, within a time: the status, and the
-/// words with it.
+/// Sends the server at an address a typical request, within a time. Returns the status and the
+/// text of the response.
 type Ask = Box<dyn Fn(SocketAddr, Duration) -> io::Result<(u16, String)>>;
 
 /// A server in a folder of its own.
 struct Service {
     program: Program,
-    /// The words before its address, or the address, when it listens.
+    /// Words in the log before the address on which the server listens; the line has no address
+    /// if `address` is set.
     listening: &'static str,
     address: Option<SocketAddr>,
     ask: Ask,
@@ -76,7 +77,8 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
                     unchanged = 0;
                 }
                 Ok(other) => panic!("{case}: {other:?}"),
-                // A connection cannot be accepted, and is not lost.
+                // Without a file descriptor the connection is not accepted yet, but it is not
+                // lost.
                 Err(_) if matches!(limit, Limit::Files) => unchanged = 0,
                 Err(error) => panic!("{case}: {error}: {}", running.stderr_so_far()),
             }
@@ -94,11 +96,11 @@ fn sweep(name: &str, service: impl Fn() -> Service) {
                 break;
             }
         }
-        assert_eq!(unchanged, UNCHANGED, "{name} is not content with {MOST} {limit}");
+        assert_eq!(unchanged, UNCHANGED, "{name} still fails with {MOST} {limit}");
     }
 }
 
-/// Asks over TLS.
+/// Sends `request` with `body` over TLS.
 fn ask(config: Arc<rustls::ClientConfig>, request: Request, body: Vec<u8>) -> Ask {
     Box::new(move |address, patience| {
         let tcp = TcpStream::connect(address)?;
@@ -109,7 +111,7 @@ fn ask(config: Arc<rustls::ClientConfig>, request: Request, body: Vec<u8>) -> As
 }
 
 #[test]
-fn upload_servers() {
+fn upload_servers_serve_again_when_limits_are_lifted() {
     let content = disk::content(1, 1 << 20);
     sweep("upload server of a pod", || {
         let pod = UploadPod::new(&beside(IMPORTER, "cdi-uploadserver"));
@@ -141,7 +143,7 @@ fn upload_servers() {
 }
 
 #[test]
-fn the_upload_proxy() {
+fn the_upload_proxy_serves_again_when_limits_are_lifted() {
     sweep("upload proxy", || {
         let proxy = UploadProxy::new(&beside(IMPORTER, "cdi-uploadproxy"));
         let names = ["localhost".to_owned()];
@@ -150,7 +152,7 @@ fn the_upload_proxy() {
         let upload_server = pod.start();
         let proxy = proxy.route(PVC, upload_server.address());
         let program = proxy.program();
-        // By name: it has to be looked up.
+        // By name, so that it has to be looked up.
         let routes = fs::read_to_string(proxy.path("routes.toml")).unwrap();
         fs::write(proxy.path("routes.toml"), routes.replace("127.0.0.1", "localhost")).unwrap();
         let request = Request::post("/v1beta1/upload").header("Authorization", &proxy.bearer(PVC));
@@ -165,7 +167,7 @@ fn the_upload_proxy() {
 }
 
 #[test]
-fn the_server_of_container_images() {
+fn the_server_of_container_images_serves_again_when_limits_are_lifted() {
     sweep("server of container images", || {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);

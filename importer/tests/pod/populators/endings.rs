@@ -1,4 +1,5 @@
-//! Signals in the middle, and the next attempt after them; progress meanwhile.
+//! Populators that are stopped by a signal: their progress, what they leave, and the next
+//! attempt.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ const OVIRT: &str = "kubevirt_cdi_ovirt_progress_total";
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Bytes a second of a download that takes some seconds.
+/// Bytes per second of a download that takes some seconds.
 const SLOW: u64 = 8 << 20;
 
 /// Starts the program, and waits until a third of the disk is there.
@@ -27,7 +28,8 @@ fn start(pod: &Pod, series: &str) -> Running {
     running
 }
 
-/// Stops it in the middle by each signal: what is left looks like no disk.
+/// Stops the program in the middle by each signal, and asserts that what is left does not look
+/// like a disk.
 fn stop(pod: &Pod, series: &str) {
     for (signal, code) in [(Signal::TERM, 143), (Signal::KILL, 137)] {
         let running = start(pod, series);
@@ -48,7 +50,7 @@ fn stop(pod: &Pod, series: &str) {
 }
 
 #[test]
-fn a_populator_of_openstack_that_is_stopped_or_killed_starts_again() {
+fn the_openstack_populator_succeeds_after_it_was_stopped_or_killed() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let id = Cloud::get().add_image("raw", &std::fs::read(&image.raw).unwrap());
@@ -64,14 +66,15 @@ fn a_populator_of_openstack_that_is_stopped_or_killed_starts_again() {
 }
 
 #[test]
-fn a_populator_of_ovirt_that_is_stopped_or_killed_starts_again() {
+fn the_ovirt_populator_succeeds_after_it_was_stopped_or_killed() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let script = ovirt::holding(std::fs::read(&image.raw).unwrap());
     let slow = Engine::start(Script { rate: Some(SLOW), ..script.clone() });
     let pod = ovirt::pod(&slow);
     stop(&pod, OVIRT);
-    // One that was killed has left its transfer, which locks the disk until the time limit of the engine ends it: a minute.
+    // The killed attempt left its transfer, which locks the disk until the time limit of the
+    // engine, one minute.
     let engine = Engine::start(script);
     let pod = pod.with(format!("--engine-url={}", engine.api_url()));
     pod.assert_fills(&image.raw, "the next attempt");

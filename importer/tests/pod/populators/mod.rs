@@ -1,5 +1,6 @@
-//! The populators of Forklift as its controller starts them: flags, and a secret in the environment; disk, progress and exit code out.
-//! OpenStack is the real one, and so is the image server of oVirt.
+//! The populators of Forklift as its controller starts them: flags, and a secret in the
+//! environment; disk, progress and exit code out. OpenStack and the image server of oVirt are
+//! real.
 
 mod endings;
 mod openstack;

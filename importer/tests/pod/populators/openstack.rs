@@ -1,4 +1,4 @@
-//! `openstack-populator` and the real Keystone and Glance.
+//! `openstack-populator` with the real Keystone and Glance.
 
 use testkit::gateway::{Fault, Gateway, Plan};
 use testkit::openstack::real::{Cloud, DOMAIN, PASSWORD, REGION, USER};
@@ -7,7 +7,7 @@ use super::pod::{Pod, assert_fills_device, dense, images};
 
 const ABSENT: &str = "00000000-0000-4000-8000-000000000000";
 
-/// A pod that is to bring this image from a region of the cloud, as the user with a password.
+/// A pod that downloads this image from a region of the cloud, as the user with a password.
 pub(crate) fn pod(image: &str, region: &str) -> Pod {
     let mut pod = anonymous(image, region);
     for (key, value) in [
@@ -28,7 +28,7 @@ fn anonymous(image: &str, region: &str) -> Pod {
     Pod::new("openstack-populator", &[&endpoint, &image], &[("regionName", region)])
 }
 
-/// A gateway before Glance, and the region in which Glance is behind it.
+/// A gateway in front of Glance, and the region whose Glance is behind it.
 pub(crate) fn broken(plan: Plan) -> (Gateway, String) {
     let cloud = Cloud::get();
     let gateway =
@@ -37,7 +37,7 @@ pub(crate) fn broken(plan: Plan) -> (Gateway, String) {
     (gateway, region)
 }
 
-/// Faults of the bytes of images.
+/// A plan whose faults hit the downloads of images.
 pub(crate) fn of_files(faults: Vec<Fault>) -> Plan {
     Plan { matching: |request| request.path().ends_with("/file"), ..Plan::of(faults) }
 }
@@ -54,7 +54,7 @@ fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
 }
 
 #[test]
-fn tokens_and_application_credentials_are_as_good_as_passwords() {
+fn tokens_and_application_credentials_work_like_passwords() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let cloud = Cloud::get();
@@ -76,7 +76,7 @@ fn tokens_and_application_credentials_are_as_good_as_passwords() {
 }
 
 #[test]
-fn what_the_cloud_refuses_is_said_and_leaves_no_disk() {
+fn refusals_of_the_cloud_are_reported_and_leave_no_disk() {
     let id = Cloud::get().add_image("raw", &[7; 4096]);
     let mut wrong = pod(&id, REGION);
     wrong.set("password", "wrong s3cret");
@@ -104,7 +104,7 @@ fn an_image_that_is_larger_than_the_claim_is_refused_with_both_sizes() {
 }
 
 #[test]
-fn bytes_that_are_not_those_of_the_hash_are_no_disk() {
+fn an_image_that_does_not_match_its_hash_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let raw = std::fs::read(&image.raw).unwrap();
@@ -114,7 +114,7 @@ fn bytes_that_are_not_those_of_the_hash_are_no_disk() {
 }
 
 #[test]
-fn a_download_that_breaks_continues_where_it_broke() {
+fn a_broken_download_resumes_where_it_broke() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let raw = std::fs::read(&image.raw).unwrap();

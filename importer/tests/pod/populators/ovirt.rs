@@ -1,4 +1,4 @@
-//! `ovirt-populator`, a scripted engine and the real image server.
+//! `ovirt-populator` with a scripted engine and the real image server.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use testkit::ovirt::{Contents, DISK_ID, Daemon, Engine, Fault, PASSWORD, Script,
 
 use super::pod::{Pod, assert_fills_device, dense, images};
 
-/// A pod that is to bring the disk of the engine.
+/// A pod that downloads the disk of the engine.
 pub(crate) fn pod(engine: &Engine) -> Pod {
     named(engine.api_url().trim_end_matches("/ovirt-engine/api"))
 }
@@ -21,7 +21,7 @@ fn named(engine: &str) -> Pod {
     Pod::new("ovirt-populator", &flags, &[("user", USER), ("password", PASSWORD)])
 }
 
-/// An engine whose disk holds these bytes.
+/// The script of an engine whose disk has these bytes.
 pub(crate) fn holding(raw: impl Into<Bytes>) -> Script {
     Script::new(Contents { raw: raw.into(), cow: Bytes::new() })
 }
@@ -43,7 +43,7 @@ fn every_image_on_every_target_is_what_qemu_img_makes_of_it() {
 }
 
 #[test]
-fn the_address_of_the_engine_may_be_that_of_its_api() {
+fn the_engine_may_be_given_by_the_url_of_its_api() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let engine = Engine::start(holding(std::fs::read(&image.raw).unwrap()));
@@ -54,7 +54,7 @@ fn the_address_of_the_engine_may_be_that_of_its_api() {
 }
 
 #[test]
-fn an_engine_is_trusted_by_the_certificate_of_the_secret_only() {
+fn an_engine_is_trusted_only_by_the_certificate_of_the_secret() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let authority = Authority::new().unwrap();
@@ -87,7 +87,7 @@ fn an_engine_is_trusted_by_the_certificate_of_the_secret_only() {
 }
 
 #[test]
-fn what_the_engine_refuses_is_said_and_leaves_no_disk() {
+fn refusals_of_the_engine_are_reported_and_leave_no_disk() {
     let engine = Engine::start(holding(vec![7; 4096]));
     let mut wrong = pod(&engine);
     wrong.set("password", "wrong s3cret");
@@ -97,7 +97,7 @@ fn what_the_engine_refuses_is_said_and_leaves_no_disk() {
 }
 
 #[test]
-fn a_download_that_breaks_continues_where_it_broke() {
+fn a_broken_download_resumes_where_it_broke() {
     let folder = tempfile::tempdir().unwrap();
     let image = dense(folder.path());
     let raw = std::fs::read(&image.raw).unwrap();

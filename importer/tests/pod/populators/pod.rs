@@ -1,4 +1,4 @@
-//! A pod of the controller, or what stands in for one.
+//! A stand-in for the pod of a populator.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -15,10 +15,10 @@ use testkit::{ports, tools};
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// The end of upstream's programs that fail.
+/// Exit code of upstream's programs that fail.
 pub(crate) const FATAL: i32 = 255;
 
-/// A word of every secret of these tests, which nobody may repeat.
+/// Part of every secret of these tests, which no output may contain.
 pub(crate) const HIDDEN: &str = "s3cret";
 
 pub(crate) struct Pod {
@@ -57,7 +57,7 @@ impl Pod {
         self.secret.push((key, value.to_owned()));
     }
 
-    /// The same with a flag more; the last one of a name counts.
+    /// Adds a flag; of several flags with one name, the last one counts.
     pub(crate) fn with(mut self, flag: impl Into<String>) -> Self {
         self.flags.push(flag.into());
         self
@@ -78,7 +78,7 @@ impl Pod {
         self.secret.iter().fold(program, |program, (key, value)| program.env(key, value))
     }
 
-    /// Fills the volume, which then has `expected`.
+    /// Runs the populator, and asserts that the volume then has the disk `expected`.
     #[track_caller]
     pub(crate) fn assert_fills(&self, expected: &Path, case: &str) -> Finished {
         let finished = self.program().run();
@@ -88,7 +88,7 @@ impl Pod {
         finished
     }
 
-    /// The file is the disk, and other users of its group may write it.
+    /// Asserts that the file is the disk `expected`, and that its group may write it.
     #[track_caller]
     pub(crate) fn assert_disk(&self, expected: &Path, case: &str) {
         let metadata = self.disk().metadata().unwrap();
@@ -97,7 +97,7 @@ impl Pod {
         disk::assert_same(&self.disk(), expected, length, case);
     }
 
-    /// Fails with a sentence, shows no secret and leaves no disk.
+    /// Asserts that the populator fails with this sentence, shows no secret and leaves no disk.
     #[track_caller]
     pub(crate) fn assert_refused(&self, sentence: &str) {
         let finished = self.program().run();
@@ -106,7 +106,8 @@ impl Pod {
         assert!(!finished.stderr.contains(HIDDEN), "{}", finished.stderr);
     }
 
-    /// What the controller takes from the metrics: the number behind the series `name` with this one label.
+    /// Scrapes the metrics as the controller does: the number behind the series `name` with this
+    /// one label.
     pub(crate) fn progress(&self, name: &str) -> Option<f64> {
         let output = Command::new(tools::find("curl"))
             .args(["--silent", "--insecure", "--noproxy", "*"])
@@ -122,7 +123,7 @@ impl Pod {
     }
 }
 
-/// An image of each kind that users have: its format as OpenStack calls it, its file, and the disk that it is.
+/// Images as users have them: the format by its name in OpenStack, the file, and the disk in it.
 pub(crate) fn images(folder: &Path) -> Vec<(&'static str, PathBuf, PathBuf)> {
     let build = |compression, seed| {
         let spec = Spec { compression, seed, ..Spec::new(Content::Sparse) };
@@ -141,7 +142,8 @@ pub(crate) fn device(pod: &Pod) -> LoopDevice {
     LoopDevice::new(pod.folder(), 32 * MIB, 512)
 }
 
-/// Fills the device instead of the file.
+/// Runs the populator with a device in place of the file, and asserts that the device has the
+/// disk.
 #[track_caller]
 pub(crate) fn assert_fills_device(pod: Pod, expected: &Path, case: &str) {
     let device = device(&pod);
@@ -151,7 +153,7 @@ pub(crate) fn assert_fills_device(pod: Pod, expected: &Path, case: &str) {
     assert!(!pod.disk().exists(), "{case}");
 }
 
-/// A qcow2 image with no zero in its disk.
+/// A qcow2 image of a disk without zeros.
 pub(crate) fn dense(folder: &Path) -> Image {
     Spec::new(Content::Dense).build(folder, "dense")
 }

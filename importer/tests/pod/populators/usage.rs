@@ -1,11 +1,11 @@
-//! Flags, as Go reads them, and what is wrong with them.
+//! Flags in the notation of Go, and mistakes in them.
 
 use super::pod::{FATAL, Pod};
 
 const BOTH: [&str; 2] = ["openstack-populator", "ovirt-populator"];
 
 #[test]
-fn help_lists_every_flag_and_ends_well() {
+fn help_lists_every_flag_and_succeeds() {
     for name in BOTH {
         for flag in ["--help", "-h"] {
             let finished = Pod::new(name, &[flag], &[]).program().run();
@@ -37,7 +37,7 @@ fn unknown_and_missing_flags_are_named() {
 }
 
 #[test]
-fn a_device_that_is_not_there_does_not_become_a_file() {
+fn a_missing_device_is_not_created_as_a_file() {
     let flags = ["--engine-url=https://engine.invalid", "--disk-id=1"];
     let pod = Pod::new(BOTH[1], &flags, &[("user", "u"), ("password", "p")]);
     let device = pod.folder().join("block");
@@ -47,7 +47,7 @@ fn a_device_that_is_not_there_does_not_become_a_file() {
 }
 
 #[test]
-fn a_secret_without_its_keys_is_refused_by_them() {
+fn a_secret_that_lacks_keys_is_refused() {
     let ovirt = Pod::new(BOTH[1], &["--engine-url=http://127.0.0.1:1", "--disk-id=1"], &[]);
     let finished = ovirt.program().run();
     finished.assert_failure(FATAL, "oVirt needs a user name and a password");

@@ -1,4 +1,4 @@
-//! What is imported: one disk in the forms in which people keep disks.
+//! The disk that all sources serve, in the forms in which people keep disks.
 
 use std::path::Path;
 
@@ -9,13 +9,13 @@ use testkit::{disk, tools};
 /// A disk of 12 MiB, half of it holes.
 pub(crate) const DISK_BYTES: u64 = 12 << 20;
 
-/// An object and the way it was made.
+/// An object, and the name of the form that it has.
 pub(crate) struct Image {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The disk and its forms.
+/// The disk, and its forms.
 pub(crate) struct Images {
     pub(crate) disk: Vec<u8>,
     pub(crate) forms: Vec<Image>,

@@ -1,11 +1,12 @@
-//! One contract for every source: whatever it speaks, it brings the same disks, continues where it broke, knows how
-//! large its object is, and leaves nothing behind when it fails. Each real server is run against all of it.
+//! One contract for every source, whatever its protocol: it delivers the same disks, resumes
+//! after broken connections, knows the size of its object, and leaves nothing behind when it
+//! fails. Each real server is tested against the whole contract.
 
 mod images;
 mod promises;
 mod servers;
 
-/// The tests of one server.
+/// The tests of the contract for one server.
 macro_rules! fulfills_the_contract {
     ($name:ident, $server:ty) => {
         mod $name {
@@ -19,12 +20,12 @@ macro_rules! fulfills_the_contract {
             }
 
             #[test]
-            fn a_cut_costs_less_than_a_hundredth() {
+            fn a_cut_costs_less_than_one_percent() {
                 promises::cuts::<Server>();
             }
 
             #[test]
-            fn what_is_not_there_is_an_error_of_the_source() {
+            fn a_missing_object_is_an_error_of_the_source() {
                 promises::missing::<Server>();
             }
 
@@ -41,7 +42,7 @@ macro_rules! fulfills_the_contract {
     };
 }
 
-/// Further tests of one that is asked in HTTP.
+/// Further tests for a server that speaks HTTP.
 macro_rules! survives_what_http_servers_do {
     ($name:ident, $server:ty) => {
         mod $name {
@@ -50,7 +51,7 @@ macro_rules! survives_what_http_servers_do {
             type Server = $server;
 
             #[test]
-            fn overload_passes() {
+            fn an_overloaded_server_is_asked_again() {
                 promises::overload::<Server>();
             }
 
@@ -62,12 +63,12 @@ macro_rules! survives_what_http_servers_do {
     };
 }
 
-/// Further tests of one that knows passwords.
+/// Further tests for a server that has passwords.
 macro_rules! asks_for_a_password {
     ($name:ident, $server:ty) => {
         mod $name {
             #[test]
-            fn strangers_are_told_so() {
+            fn a_wrong_password_is_reported() {
                 crate::contract::promises::strangers::<$server>();
             }
         }

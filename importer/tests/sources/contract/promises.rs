@@ -1,4 +1,4 @@
-//! What every source promises.
+//! The parts of the contract that every source fulfils.
 
 use std::path::{Path, PathBuf};
 
@@ -15,16 +15,16 @@ use crate::contract::servers::Server;
 /// Exit code of a source that failed.
 const SOURCE_FAILED: i32 = 3;
 
-/// The bound for several connections.
+/// Bound of memory for several connections.
 const PEAK_RSS_BYTES_PARALLEL: u64 = 96 << 20;
 
-/// An object that no compression of a transport makes smaller.
+/// Size of an object whose content no compression in transit makes smaller.
 const OBJECT_BYTES: u64 = 16 << 20;
 
-/// What is sent is what is asked for, and faults come where they are put.
+/// With one connection, only what is needed is sent, and faults come where they are put.
 const ONE_CONNECTION: [&str; 2] = ["--connections", "1"];
 
-/// Where an import of these tests happens.
+/// The folder of an import of these tests.
 struct Scene {
     folder: TempDir,
 }
@@ -51,7 +51,7 @@ impl Scene {
         server.environment().into_iter().fold(importer, |importer, (name, value)| importer.env(name, value))
     }
 
-    /// Imports into a file, whose content it returns.
+    /// Imports into a file, and returns its content.
     #[track_caller]
     fn fetch<S: Server>(&self, server: &S, more: &[&str], case: &str) -> (Vec<u8>, Finished) {
         let target = self.disk();
@@ -62,7 +62,7 @@ impl Scene {
         (bytes, finished)
     }
 
-    /// Fails unless the import fails because of its source and leaves nothing.
+    /// Asserts that the import fails because of its source, and leaves nothing.
     #[track_caller]
     fn assert_refused(&self, program: Program, text: &str) {
         program.run().assert_failure(SOURCE_FAILED, text);
@@ -70,7 +70,8 @@ impl Scene {
     }
 }
 
-/// Raw and qcow2, compressed in several ways, into files and onto devices full of something else.
+/// Raw and qcow2 objects, compressed in several ways, become the same disk in files and on
+/// devices full of other data.
 pub(crate) fn images<S: Server>() {
     let images = Images::build();
     let scene = Scene::new();
@@ -89,7 +90,8 @@ pub(crate) fn images<S: Server>() {
     }
 }
 
-/// A connection that breaks near the beginning, in the middle and near the end.
+/// After a connection breaks near the beginning, in the middle or near the end, little is sent
+/// again.
 pub(crate) fn cuts<S: Server>() {
     let object = disk::content(5, OBJECT_BYTES);
     let scene = Scene::new();
@@ -109,7 +111,7 @@ pub(crate) fn cuts<S: Server>() {
     }
 }
 
-/// An object that the server does not have.
+/// An object that the server does not have is an error.
 pub(crate) fn missing<S: Server>() {
     let scene = Scene::new();
     let server = S::start(&disk::content(1, 1 << 20), Vec::new());
@@ -117,7 +119,7 @@ pub(crate) fn missing<S: Server>() {
     scene.assert_refused(scene.import_of(&server, source, &scene.disk()), text);
 }
 
-/// Whoever waits is told how much there is, and that all of it came.
+/// Progress shows the total, and the end that all of it came.
 pub(crate) fn progress<S: Server>() {
     let object = disk::content(3, 4 << 20);
     let scene = Scene::new();
@@ -146,7 +148,7 @@ fn json_lines(text: &str) -> Vec<serde_json::Value> {
     text.lines().map(|line| serde_json::from_str(line).or_fail(line)).collect()
 }
 
-/// Segments arrive out of order and are put together in order.
+/// Segments that arrive out of order are put together in order.
 pub(crate) fn connections<S: Server>() {
     let object = disk::content(9, OBJECT_BYTES);
     let scene = Scene::new();
@@ -157,7 +159,7 @@ pub(crate) fn connections<S: Server>() {
     assert!(peak <= PEAK_RSS_BYTES_PARALLEL, "{}: {peak} bytes of memory", S::NAME);
 }
 
-/// A server that has no time for a while, before the object and in its middle.
+/// A server may be overloaded for a while, before the object and in its middle.
 pub(crate) fn overload<S: Server>() {
     let object = disk::content(7, 4 << 20);
     let scene = Scene::new();
@@ -174,7 +176,7 @@ pub(crate) fn overload<S: Server>() {
     assert!(bytes == object, "{}: the disk differs", S::NAME);
 }
 
-/// One bit of the object, on the way.
+/// A bit of the object that is flipped in transit is found.
 pub(crate) fn corruption<S: Server>() {
     let object = disk::content(8, 4 << 20);
     let scene = Scene::new();
@@ -182,7 +184,7 @@ pub(crate) fn corruption<S: Server>() {
     let import = scene.import(&server, &scene.disk());
     match S::CORRUPTION {
         Some(text) => scene.assert_refused(import, text),
-        // Only a checksum that the user has can tell.
+        // Only a checksum from the user can reveal the flipped bit.
         None => {
             let sum = testkit::tools::filter("sha256sum", ["-"], &object);
             let sum = String::from_utf8_lossy(&sum).split(' ').next().unwrap().to_owned();
@@ -193,7 +195,7 @@ pub(crate) fn corruption<S: Server>() {
     }
 }
 
-/// Somebody with the wrong password.
+/// A wrong password is reported.
 pub(crate) fn strangers<S: Server>() {
     let scene = Scene::new();
     let server = S::start_guarded(&disk::content(1, 1 << 20));

@@ -1,4 +1,4 @@
-//! A scripted OpenStack cloud: the object is the bytes of its image.
+//! A scripted OpenStack cloud: the object is the data of its image.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! nginx.
+//! nginx: the object is a file.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! The servers, each with one object and a place where faults are put in front of it.
+//! The servers, each with one object, and a place in front of it where faults are injected.
 
 pub(crate) mod glance;
 pub(crate) mod http;
@@ -15,24 +15,26 @@ use testkit::gateway::Fault;
 pub(crate) trait Server: Sized {
     const NAME: &'static str;
 
-    /// What is said when a bit of the object was flipped on the way; `None` if only the user can know.
+    /// Part of the error when a bit of the object is flipped in transit; `None` if only the user
+    /// can know.
     const CORRUPTION: Option<&'static str> = None;
 
-    /// Bytes of the requests that are on their way at once, where answers come in any order and one that is cut is asked for again.
+    /// Bytes of the requests that are in flight at once, where replies come in any order: after a
+    /// cut, they are requested again.
     const UNIT_BYTES: u64 = 0;
 
-    /// A server with `object`. The i-th answer with bytes of it suffers the i-th fault.
+    /// Starts a server with `object`. The i-th reply with bytes of it suffers the i-th fault.
     fn start(object: &[u8], faults: Vec<Fault>) -> Self;
 
     /// The SOURCE argument.
     fn source(&self) -> Vec<String>;
 
-    /// Options of the command line; `folder` is for files that they name.
+    /// Command-line options; `folder` is for files that they name.
     fn options(&self, _folder: &Path) -> Vec<String> {
         Vec::new()
     }
 
-    /// Variables of the process.
+    /// Environment variables of the importer.
     fn environment(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -40,21 +42,22 @@ pub(crate) trait Server: Sized {
     /// Bytes of the object that were sent so far.
     fn sent_bytes(&self) -> u64;
 
-    /// The SOURCE of an object that is not there, and what is said about it.
+    /// The SOURCE of a missing object, and part of the error about it.
     fn missing(&self) -> (Vec<String>, &'static str);
 
-    /// A server that asks for a password, which [`Server::options`] gives.
+    /// Starts a server that requires a password, which [`Server::options`] gives.
     fn start_guarded(_object: &[u8]) -> Self {
         unreachable!("{} knows no passwords", Self::NAME)
     }
 
-    /// Changes the password without telling; gives what is said to those who do not know it.
+    /// Changes the password on the server only. Returns part of the error for a client with the
+    /// old one.
     fn lock_out(&self) -> &'static str {
         unreachable!("{} knows no passwords", Self::NAME)
     }
 }
 
-/// `--user` and `--password-file`.
+/// The options `--user` and `--password-file`.
 fn password_options(folder: &Path, user: &str, password: &str) -> Vec<String> {
     use testkit::fail::OrFail;
     let file = folder.join("password");

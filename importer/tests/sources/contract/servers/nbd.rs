@@ -23,8 +23,8 @@ impl Server for Nbd {
         let folder = tempfile::tempdir().or_fail("a folder for a server");
         let file = folder.path().join("object");
         std::fs::write(&file, object).or_fail("the object");
-        // qemu-nbd pads an object to whole sectors, after which it is no compressed one any more; nbdkit 1.32 does not survive
-        // clients whose connection is cut.
+        // qemu-nbd pads an object to whole sectors, which a compressed one does not survive.
+        // nbdkit 1.32 crashes when the connection of a client is cut.
         let server = if faults.is_empty() {
             NbdServer::nbdkit(["file".into(), file.into_os_string()])
         } else {

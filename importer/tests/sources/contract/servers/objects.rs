@@ -10,7 +10,7 @@ use testkit::objects::{ACCESS_KEY, BUCKET, SECRET_KEY, Store};
 
 use super::{Server, password_options};
 
-/// Objects so far: each has a key of its own.
+/// Number of objects so far, which gives each one its own key.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// An object in a store, behind a gateway.
@@ -31,7 +31,7 @@ impl Object {
     }
 }
 
-/// A server that speaks S3.
+/// Defines a server that speaks S3.
 macro_rules! s3 {
     ($name:ident, $text:literal, $store:ident) => {
         #[doc = $text]

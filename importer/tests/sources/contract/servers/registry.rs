@@ -19,7 +19,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     fn serve(object: &[u8], faults: Vec<Fault>, setup: Setup<'_>, is_guarded: bool) -> Self {
-        // Not compressed: then only the digest knows of a flipped bit.
+        // Not compressed, so that only the digest reveals a flipped bit.
         let image = Image::of_disk(object, Compression::None);
         let registry = DockerRegistry::start_with(setup, &[("disks/vm:1", &[image])]);
         let plan = Plan {
