@@ -1,4 +1,5 @@
-//! `cdi-importer check`: agrees with `qemu-img check` on sound and on damaged images, and says where the damage is.
+//! `cdi-importer check`: agrees with `qemu-img check` on sound and on damaged images, and says
+//! where the damage is.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -51,7 +52,8 @@ fn scene(compression: Compression) -> Scene {
     let folder = tempfile::tempdir().or_fail("a folder");
     let spec = Spec { compression, virtual_size: 4 << 20, ..Spec::new(Content::Dense) };
     let Image { qcow2, .. } = spec.build(folder.path(), "image");
-    // qcow2.rst, "Header": L1 table at 40, refcount table at 48. Bits 9-55 of their entries are offsets.
+    // qcow2.rst, "Header": L1 table at 40, refcount table at 48. Bits 9-55 of their entries are
+    // offsets.
     let entry = |at| be64(&qcow2, at) & 0x00ff_ffff_ffff_fe00;
     let (l2, refcounts) = (entry(entry(40)), entry(entry(48)));
     Scene { _folder: folder, image: qcow2, l2, refcounts }

@@ -31,7 +31,8 @@ const LARGE_DICTIONARY_BYTES: u64 = 64 << 20;
 /// Number of threads as on a machine with many cores.
 const THREADS: &str = "16";
 
-/// Every write of a slow target waits this long: 40 MB/s for the MiB at a time that one thread writes.
+/// Every write of a slow target waits this long: 40 MB/s for the MiB at a time that one thread
+/// writes.
 const WRITE_DELAY: Duration = Duration::from_millis(25);
 
 /// Where the bytes come from, and whether the target is slow.

@@ -188,7 +188,8 @@ fn import_slowly(case: &Case, object: &Path, target: &Path, raw: &Path) -> u64 {
 
 #[test]
 fn a_window_larger_than_the_bound_is_refused_before_it_is_allocated() {
-    // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last block.
+    // RFC 8878 §3.1.1: magic, no content size, a window of 2^(10 + 18) bytes; one empty last
+    // block.
     let zstd = vec![0x28, 0xB5, 0x2F, 0xFD, 0x00, 18 << 3, 0x01, 0x00, 0x00];
     let xz = tools::filter("xz", ["-c", "-q", "--lzma2=preset=0,dict=256MiB"], &disk::content(1, 1 << 20));
     for object in [zstd, xz] {

@@ -54,7 +54,7 @@ impl Scene {
         Origin::start(Script::new(self.content.clone())).or_fail("a server")
     }
 
-    /// A server with TLS at which `path` leads to `target`.
+    /// A server with TLS that redirects `path` to `target`.
     fn leading(&self, path: &str, target: String) -> Origin {
         let script = Script {
             redirects: [(path.to_owned(), vec![target])].into(),
@@ -80,7 +80,8 @@ impl Scene {
             .wait()
     }
 
-    /// Refused without a checksum, and not a byte asked of `plain`; taken with one, under a warning.
+    /// Asserts that the import is refused without a checksum, before anything is requested from
+    /// `plain`, and that it succeeds with one, under a warning.
     #[track_caller]
     fn check(&self, source: &str, plain: &Origin) {
         let finished = self.import(source, &[]);
@@ -101,7 +102,7 @@ impl Scene {
 }
 
 #[test]
-fn an_image_comes_over_tls_or_with_a_checksum() {
+fn a_redirect_to_plain_http_needs_a_checksum() {
     let scene = Scene::new();
     let plain = scene.plain();
     let direct = scene.leading("/disk", plain.url("/there?secret"));
@@ -114,7 +115,7 @@ fn an_image_comes_over_tls_or_with_a_checksum() {
 }
 
 #[test]
-fn a_hop_without_tls_spoils_the_chain_also_if_it_ends_with_tls() {
+fn a_redirect_chain_with_a_plain_http_hop_needs_a_checksum_even_if_it_ends_with_tls() {
     let scene = Scene::new();
     let end = scene.leading("/nowhere", String::new());
     let plain = Origin::start(Script {
@@ -127,7 +128,7 @@ fn a_hop_without_tls_spoils_the_chain_also_if_it_ends_with_tls() {
 }
 
 #[test]
-fn a_transfer_that_is_resumed_stays_with_tls() {
+fn a_resumed_transfer_that_leads_to_plain_http_needs_a_checksum() {
     let scene = Scene::new();
     let (served, plain) = (scene.plain(), scene.plain());
     let faults = vec![Fault::Cut(MIB / 2), Fault::Status(302, vec![("location", plain.url("/rest"))])];
@@ -144,7 +145,7 @@ fn a_transfer_that_is_resumed_stays_with_tls() {
 }
 
 #[test]
-fn a_url_without_tls_promises_nothing() {
+fn an_import_that_begins_without_tls_has_no_warning() {
     let scene = Scene::new();
     let plain = scene.plain();
     let upgraded = scene.leading("/disk", plain.url("/there"));
@@ -158,7 +159,7 @@ fn a_url_without_tls_promises_nothing() {
     assert!(!finished.stderr.contains("without TLS"), "{}", finished.stderr);
 }
 
-/// A pod in the scene's folder.
+/// Runs a pod in the scene's folder. Returns how it ended, and its termination message.
 fn pod(scene: &Scene, env: &[(&str, &str)]) -> (Finished, String) {
     let root = scene.path("pod");
     for folder in ["data", "dev"] {
@@ -208,7 +209,7 @@ fn the_pod_refuses_too_unless_the_datavolume_has_a_checksum() {
 }
 
 #[test]
-fn blobs_may_come_without_tls_and_the_manifest_of_a_tag_may_not() {
+fn blobs_may_come_without_tls_but_the_manifest_of_a_tag_may_not() {
     let scene = Scene::new();
     let images = [Image::of_disk(&scene.content, Compression::Gzip)];
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &images)]);
@@ -228,7 +229,7 @@ fn blobs_may_come_without_tls_and_the_manifest_of_a_tag_may_not() {
         ..Plan::of(vec![leading("manifests/1"); 2])
     });
     scene.import(&tagged, &architecture).assert_failure(3, REFUSED);
-    // More than the disk follows from a manifest.
+    // A checksum of the disk does not help, because a manifest decides more than the disk.
     let checksum = scene.checksum();
     let checked = [&architecture[..], &["--checksum", &checksum]].concat();
     scene.import(&tagged, &checked).assert_failure(3, REFUSED);
@@ -243,7 +244,7 @@ fn blobs_may_come_without_tls_and_the_manifest_of_a_tag_may_not() {
     assert!(finished.stderr.contains(WARNED), "{}", finished.stderr);
 }
 
-/// Configuration and layer of the image, in the order in which they are read.
+/// Digests of the configuration and the layer of the image, in the order in which they are read.
 fn blobs_of(registry: &DockerRegistry) -> Vec<String> {
     let arguments = ["inspect", "--raw", "--tls-verify=false", &registry.reference("a/b:1")];
     let manifest = testkit::tools::run("skopeo", arguments);
@@ -253,7 +254,7 @@ fn blobs_of(registry: &DockerRegistry) -> Vec<String> {
 }
 
 #[test]
-fn an_engine_with_tls_cannot_name_an_image_server_without() {
+fn an_engine_with_tls_cannot_name_an_image_server_without_tls() {
     let scene = Scene::new();
     let plain = scene.plain();
     let ticket = "11111111-2222-3333-4444-555555555555";

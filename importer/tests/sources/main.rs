@@ -1,4 +1,5 @@
-//! Every source against servers: the contract that all fulfil, what only one has, and what is refused, hidden or given up.
+//! Every source against servers: the contract that all fulfil, the features of each, and what is
+//! refused, hidden or given up.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, also in its helpers")]
 
@@ -30,7 +31,7 @@ static GCS: LazyLock<Store> = LazyLock::new(|| Store::start(Kind::Gcs));
 
 const BINARY: &str = env!("CARGO_BIN_EXE_cdi-importer");
 
-/// Trusts no server, and gives one up that brings nothing for 30 seconds.
+/// Settings that trust no server, and give up on one that delivers nothing for 30 seconds.
 fn network() -> Network {
     Network {
         patience: RetryPolicy { no_progress_limit: Duration::from_secs(30), ..RetryPolicy::default() },

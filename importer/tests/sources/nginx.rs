@@ -1,4 +1,4 @@
-//! A server as people run it: nginx with TLS of a private authority and a password.
+//! A typical web server: nginx with TLS of a private authority, and with a password.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -23,7 +23,8 @@ fn start(folder: &Path, authority: &Authority) -> Nginx {
     Nginx::start(folder, true, directives)
 }
 
-/// Server, the authority that its clients must trust, and an image that it serves as `image.qcow2`.
+/// The server, the authority that its clients must trust, and an image that it serves as
+/// `image.qcow2`.
 struct Setup {
     folder: tempfile::TempDir,
     nginx: Nginx,
@@ -77,7 +78,7 @@ impl Setup {
 }
 
 #[test]
-fn an_image_comes_through_tls_and_a_password() {
+fn an_image_is_imported_over_tls_with_a_password() {
     let setup = Setup::new();
     for object in ["image.qcow2", "image.qcow2.xz", "image.raw"] {
         setup.import(object, "password").args(setup.authorities()).run().assert_success(object);
@@ -88,7 +89,7 @@ fn an_image_comes_through_tls_and_a_password() {
 }
 
 #[test]
-fn a_wrong_password_is_a_sentence_without_the_password() {
+fn a_wrong_password_is_reported_without_showing_it() {
     let setup = Setup::new();
     let finished = setup.import("image.qcow2", "wrong").args(setup.authorities()).run();
     finished.assert_failure(3, "does not accept the user name and the password (401)");
@@ -97,20 +98,17 @@ fn a_wrong_password_is_a_sentence_without_the_password() {
 }
 
 #[test]
-fn an_authority_that_is_not_trusted_is_a_sentence() {
+fn an_untrusted_authority_is_reported_without_retries() {
     let setup = Setup::new();
     let started = Instant::now();
     let finished = setup.import("image.qcow2", "password").run();
     finished.assert_failure(3, "certificate");
-    assert!(
-        started.elapsed() < Duration::from_secs(20),
-        "trying again cannot help against a bad certificate"
-    );
+    assert!(started.elapsed() < Duration::from_secs(20), "a bad certificate must not be retried");
     setup.assert_no_target();
 }
 
 #[test]
-fn a_missing_object_is_a_sentence() {
+fn a_missing_object_is_reported() {
     let setup = Setup::new();
     let finished = setup.import("missing", "password").args(setup.authorities()).run();
     finished.assert_failure(3, "/missing does not exist (404): is the address right?");

@@ -1,4 +1,5 @@
-//! Secrets and plain HTTP: the command line keeps them unless told otherwise, the pod sends them and says so.
+//! Secrets and plain HTTP: the command line refuses to send them unless it is told otherwise; the
+//! pod sends them with a warning.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +17,11 @@ use testkit::process::{Finished, Program};
 
 const MIB: u64 = 1 << 20;
 
-/// What the sentence of every refusal has.
+/// The option that allows it, which every refusal names.
 const FLAG: &str = "--cleartext-secrets";
 
-/// Servers that no name leads to, behind a proxy for plain HTTP, which could read all that passes.
+/// Servers whose names do not resolve, behind a proxy for plain HTTP, which could read
+/// everything.
 struct Scene {
     folder: tempfile::TempDir,
     proxy: ForwardProxy,
@@ -48,7 +50,7 @@ impl Scene {
         program.start().wait()
     }
 
-    /// Everything that anybody on the way could read.
+    /// Everything that somebody on the network path could read.
     fn overheard(&self) -> String {
         format!("{:?}", self.proxy.requests())
     }
@@ -59,7 +61,8 @@ impl Scene {
     }
 }
 
-/// Refused without the flag, before `secret` is sent; sent with it, under a warning.
+/// Asserts that the import is refused without the flag, before `secret` is sent, and that it
+/// sends `secret` with the flag, under a warning.
 #[track_caller]
 fn check(scene: &Scene, source: &str, arguments: &[&str], env: &[(&str, &str)], secret: &str) {
     let finished = scene.run(source, arguments, env);
@@ -111,7 +114,7 @@ fn web_servers_get_no_password_and_no_secret_header_over_plain_http() {
 }
 
 #[test]
-fn object_stores_get_no_token_over_plain_http_and_signatures_do_go() {
+fn object_stores_get_no_token_over_plain_http_but_signatures_are_sent() {
     let endpoint = format!("http://{PROXIED_NAME}");
     let token = [
         ("AWS_ENDPOINT_URL", endpoint.as_str()),
@@ -181,7 +184,7 @@ fn a_cloud_gets_no_password_over_plain_http() {
     check(&scene, &source, &arguments, &access, "auth/tokens");
 }
 
-/// Where the engine listens.
+/// The address on which the engine listens.
 fn url_of(engine: &Engine) -> std::net::SocketAddr {
     let url = engine.api_url();
     let rest = url.strip_prefix("http://").or_fail("plain HTTP");
@@ -190,7 +193,7 @@ fn url_of(engine: &Engine) -> std::net::SocketAddr {
 }
 
 #[test]
-fn the_pod_sends_what_the_datavolume_gives_and_warns_of_the_host() {
+fn the_pod_sends_the_secrets_of_the_datavolume_and_warns_about_the_host() {
     let (origin, scene) = web();
     let root = scene.path("pod");
     for folder in ["data", "dev", "extraheaders/0"] {
@@ -207,7 +210,7 @@ fn the_pod_sends_what_the_datavolume_gives_and_warns_of_the_host() {
     assert!(!finished.stderr.contains("hidden"), "{}", finished.stderr);
     assert!(scene.overheard().contains("Basic "), "{}", scene.overheard());
 
-    // Node pull: nothing leaves this machine, and there is nothing to warn of.
+    // In a node pull nothing leaves the machine, so that there is no warning.
     let finished = pod(&root, &origin.url("/disk")).start().wait();
     finished.assert_success("loopback");
     assert!(!finished.stderr.contains("without TLS"), "{}", finished.stderr);

@@ -1,4 +1,5 @@
-//! Servers that cannot be reached: which one it was, by which way, and what was the answer; and no secret.
+//! Servers that cannot be reached: the error says which one, by which way, and why, and shows no
+//! secret.
 
 use std::net::SocketAddr;
 
@@ -8,7 +9,7 @@ use testkit::forward_proxy::ForwardProxy;
 use testkit::origin::{Origin, Script};
 use testkit::process::{Finished, Program};
 
-/// What an error must not show, wherever it stands.
+/// Part of passwords and URLs that no error may show.
 const SECRET: &str = "hidden";
 
 /// A name that no name server knows.
@@ -38,7 +39,7 @@ impl Scene {
         program.start().wait()
     }
 
-    /// The termination message of a pod.
+    /// Runs a pod that must fail. Returns its termination message.
     fn pod(&self, env: &[(&str, &str)]) -> String {
         let root = self.folder.path().join("pod");
         let [metrics] = testkit::ports::free();
@@ -107,7 +108,7 @@ fn every_kind_of_source_names_its_server() {
 }
 
 #[test]
-fn the_pod_names_it_behind_upstreams_words() {
+fn the_pod_names_the_server_after_upstreams_message() {
     let (scene, gone) = (Scene::new(), nowhere());
     let (url, refused) = (format!("http://{gone}/bucket/disk"), refused(gone));
     let more = [
@@ -136,7 +137,7 @@ fn the_pod_names_it_behind_upstreams_words() {
 }
 
 #[test]
-fn a_redirect_names_where_it_leads_and_whence() {
+fn a_failed_redirect_names_its_target_and_its_origin() {
     let (scene, gone) = (Scene::new(), nowhere());
     let origin = Origin::start(Script {
         redirects: [("/disk".to_owned(), vec![format!("http://{gone}/there?{SECRET}")])].into(),
@@ -152,7 +153,7 @@ fn a_redirect_names_where_it_leads_and_whence() {
 }
 
 #[test]
-fn proxies_are_told_from_the_servers_behind_them() {
+fn failures_of_a_proxy_are_distinguished_from_those_of_the_server() {
     let (scene, gone) = (Scene::new(), nowhere());
     let refused = refused(gone);
     let proxy = format!("http://joe:{SECRET}@{gone}");
@@ -166,7 +167,7 @@ fn proxies_are_told_from_the_servers_behind_them() {
         format!("through the proxy {unknown}: cannot find {UNKNOWN} port 3128: {DOES_NOT_RESOLVE}");
     scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &unknown)], &[&expected]);
 
-    // The proxy is there, and the server behind it is not the one it should be.
+    // The proxy works, but the certificate of the server behind it is not trusted.
     let authority = Authority::new().or_fail("an authority");
     let tls = authority.server_config().or_fail("TLS");
     let server = Origin::start_tls(Script::new(""), tls).or_fail("a server");
@@ -178,7 +179,7 @@ fn proxies_are_told_from_the_servers_behind_them() {
     );
     scene.check(&format!("https://{PROXIED_NAME}/disk"), &[("HTTPS_PROXY", &proxy)], &[&expected]);
 
-    // A server that knows of no tunnels.
+    // A web server in place of the proxy, which does not support tunnels.
     let web = Origin::start(Script {
         expires: [(format!("{PROXIED_NAME}:443"), (0, 403))].into(),
         ..Script::new("")

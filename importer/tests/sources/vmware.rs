@@ -1,5 +1,5 @@
-//! VMware disks on the command line: VMware's simulator of vSphere, one that tracks changes, and nbdkit with a stand-in for VMware's
-//! library.
+//! VMware disks on the command line: VMware's simulator of vSphere, a scripted vSphere that
+//! tracks changes, and nbdkit with a stand-in for VMware's library.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// Between the states, two areas change.
+    /// Creates the scene. Two areas of the disk differ between the states.
     fn new() -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         let authority = Authority::new().or_fail("an authority");
@@ -30,7 +30,7 @@ impl Scene {
         std::fs::write(folder.path().join("certs/ca.pem"), authority.pem()).or_fail("a certificate");
         std::fs::write(folder.path().join("password"), "secret").or_fail("a password");
         let (first, second) = (folder.path().join("first"), folder.path().join("second"));
-        // A guest may write anything: this is no qcow2 image.
+        // A guest may write anything: this looks like a qcow2 image, but is not one.
         let mut content = disk::content(5, 8 * MIB);
         content[..8].copy_from_slice(b"QFI\xfb\0\0\0\x03");
         std::fs::write(&first, &content).or_fail("a state");
@@ -50,7 +50,8 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// `cdi-importer COMMAND` of the disk, in the state `current` or what changed since `previous`.
+    /// `cdi-importer COMMAND` for the disk in the state `current`, or for what changed since
+    /// `previous`.
     fn program(&self, command: &str, current: usize, previous: Option<usize>) -> Program {
         let url = self.vsphere.url();
         let program = importer(self.folder.path(), command)
@@ -74,7 +75,7 @@ fn importer(root: &Path, command: &str) -> Program {
 }
 
 #[test]
-fn a_disk_comes_whole_and_then_what_changed() {
+fn a_whole_disk_is_imported_and_then_its_changes_are_applied() {
     let scene = Scene::new();
     let target = scene.path("disk.img");
     let finished = scene.program("import", 0, None).arg(&target).run();
@@ -96,7 +97,7 @@ fn a_disk_comes_whole_and_then_what_changed() {
 }
 
 #[test]
-fn a_wrong_use_is_a_sentence_and_touches_nothing() {
+fn wrong_uses_are_refused_and_leave_no_target() {
     let scene = Scene::new();
     let target = scene.path("disk.img");
     for (program, code, sentence) in [
@@ -123,7 +124,7 @@ fn a_wrong_use_is_a_sentence_and_touches_nothing() {
 }
 
 #[test]
-fn vmwares_simulator_is_known_by_its_thumbprint_and_not_without() {
+fn the_simulator_is_trusted_only_by_its_thumbprint() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let served = folder.path().join("served");
     std::fs::write(&served, disk::content(1, MIB)).or_fail("a disk");

@@ -1,4 +1,5 @@
-//! Changes to valid qcow2 images. Offsets of fields: qcow2 specification, "Header" and "L2 table entry".
+//! Changes to valid qcow2 images. Offsets of fields: qcow2 specification, "Header" and "L2 table
+//! entry".
 
 use std::fmt;
 use std::ops::Range;
@@ -99,7 +100,8 @@ pub(crate) fn header_fields(base: &Corpus) -> Vec<Patch> {
 /// The first, second and last used entries of the L1 table and of one L2 table. Each gets every
 /// boundary value, without flags and with one of the flags in turn.
 pub(crate) fn table_entries(base: &Corpus) -> Vec<Patch> {
-    // Bit 63: reference count is one. Bit 62: compressed. Bit 0: reads as zeros. Bits 1 and 56: reserved.
+    // Bit 63: reference count is one. Bit 62: compressed. Bit 0: reads as zeros. Bits 1 and 56:
+    // reserved.
     const FLAGS: [u64; 6] = [1 << 63, 1 << 62, 3 << 62, 1, 2, 1 << 56];
     let mut patches = Vec::new();
     for (name, entries) in [("L1 entry", base.l1_entries()), ("L2 entry", base.l2_entries())] {

@@ -1,4 +1,4 @@
-//! The party that asks: in variables, in options, and what is asked with it.
+//! Credentials for a cloud in variables and options, and the endpoints that they lead to.
 
 use testkit::disk;
 use testkit::openstack::script::{CLOUD, CREDENTIAL, Cloud, OWN_TOKEN, PASSWORD, Script, USER, catalog};
@@ -8,7 +8,7 @@ use crate::glance::faults::qcow2;
 use crate::glance::{ACCESS, MIB, Place};
 
 #[test]
-fn every_kind_of_proof_opens_the_image() {
+fn every_kind_of_credentials_opens_the_image() {
     let scope = [("OS_PROJECT_ID", "1")];
     let proofs: [&[(&str, &str)]; 4] = [
         &ACCESS,
@@ -34,7 +34,7 @@ fn every_kind_of_proof_opens_the_image() {
 }
 
 #[test]
-fn an_access_that_lacks_something_is_a_mistake_of_the_command_line() {
+fn incomplete_credentials_are_a_usage_error() {
     for (access, sentence) in [
         (&[][..], "environment variable OS_USERNAME: is not set or empty; environment variable OS_PASSWORD"),
         (&ACCESS[..3], "environment variable OS_USER_DOMAIN_NAME: is not set or empty"),
@@ -79,7 +79,7 @@ fn variables_of_one_cloud_do_not_go_to_another() {
 }
 
 #[test]
-fn options_win_over_variables_and_other_commands_read_images_too() {
+fn options_override_variables_for_info_and_check_too() {
     let cloud = Cloud::start(Script::new(qcow2()));
     let place = Place::new();
     std::fs::write(place.path("password"), PASSWORD).unwrap();
@@ -140,7 +140,7 @@ fn region_and_interface_choose_the_endpoint() {
 }
 
 #[test]
-fn a_token_for_nothing_is_told_from_a_cloud_without_images() {
+fn a_token_without_services_is_distinguished_from_a_cloud_without_images() {
     let place = Place::new();
     let cloud = Cloud::start(Script::new("x"));
     let unscoped = [ACCESS[0], ACCESS[1], ("OS_USER_DOMAIN_ID", "default")];

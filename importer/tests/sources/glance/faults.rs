@@ -1,4 +1,5 @@
-//! Images that are not as they are described, tokens that expire, and what is verified.
+//! Images that differ from their descriptions, tokens that expire, and the hashes that are
+//! verified.
 
 use std::sync::LazyLock;
 
@@ -21,7 +22,7 @@ pub(crate) fn qcow2() -> Vec<u8> {
 }
 
 #[test]
-fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
+fn the_secure_hash_is_verified_or_the_md5_if_there_is_none() {
     let zeros = "0".repeat(128);
     let image = qcow2();
     let whole = || Script::new(image.clone());
@@ -34,7 +35,7 @@ fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
         (bad_md5(whole()), None, ""),
         (whole().with("os_hash_value", &*zeros), Some(wrong), ""),
         (bad_md5(none(whole())), Some(md5), ""),
-        // An algorithm of tomorrow.
+        // An algorithm that the importer does not know.
         (bad_md5(whole().with("os_hash_algo", "blake3")), Some(md5), ""),
         (none(whole()), None, ""),
         (none(whole()).with("checksum", ()), None, unverified),
@@ -57,7 +58,7 @@ fn the_secure_hash_is_verified_else_the_old_one_else_nothing() {
 }
 
 #[test]
-fn images_that_are_not_there_yet_or_no_more_are_refused() {
+fn images_that_are_not_active_are_refused() {
     for (status, advice) in [
         ("queued", "it is queued, not active: wait until its upload has ended"),
         ("saving", "wait until its upload has ended"),
@@ -82,7 +83,7 @@ fn a_size_that_differs_is_found_before_the_disk_is_touched() {
 }
 
 #[test]
-fn a_token_that_expires_is_renewed_and_continued_where_it_broke() {
+fn an_expired_token_is_renewed_and_the_transfer_resumed() {
     let place = Place::new();
     let cloud = Cloud::start(Script {
         reads_of_token: 1,
@@ -98,7 +99,7 @@ fn a_token_that_expires_is_renewed_and_continued_where_it_broke() {
 }
 
 #[test]
-fn a_service_that_takes_no_token_ends_the_import() {
+fn a_service_that_rejects_renewed_tokens_ends_the_import() {
     for faults in [vec![], vec![Fault::Cut(MIB)]] {
         let place = Place::new();
         let unauthorized = Fault::Status(401, Vec::new());
@@ -108,7 +109,7 @@ fn a_service_that_takes_no_token_ends_the_import() {
         place.assert_refused(program, "401");
         assert_eq!(cloud.tokens(), 2, "one renewal");
     }
-    // The password does not count any more.
+    // Here the password becomes invalid during the import.
     let place = Place::new();
     let cloud = Cloud::start(Script {
         faults: vec![Fault::Cut(MIB), Fault::Status(401, Vec::new())],

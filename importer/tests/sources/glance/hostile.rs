@@ -1,4 +1,5 @@
-//! Clouds that mean harm: a sentence, bounded memory and time, and no disk.
+//! Malicious clouds: the import ends with an error, in bounded memory and time, and leaves no
+//! disk.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use testkit::openstack::script::{Cloud, Script, TOKENS, catalog, image_path};
 
 use crate::glance::Place;
 
-/// A script that does harm, and a part of the sentence about it.
+/// A name, a malicious script, and part of the error about it.
 struct Case(&'static str, Script, &'static str);
 
 impl fmt::Display for Case {
@@ -28,18 +29,18 @@ fn refuse_all(cases: Vec<Case>) {
     });
 }
 
-/// Clears a terminal, turns what follows around, and goes on.
+/// Text that clears a terminal, reverses what follows, and goes on for `length` bytes.
 fn loud(length: usize) -> String {
     format!("\u{1b}[2J\u{202e}\u{2028}begin{}", "x".repeat(length))
 }
 
-/// An answer with a token and this document.
+/// A reply with a token and this document.
 fn granted(document: impl Into<bytes::Bytes>) -> Reply {
     Reply::status(201, document).with("X-Subject-Token", "token-1")
 }
 
 #[test]
-fn documents_take_bounded_memory_and_time() {
+fn malicious_documents_take_bounded_memory_and_time() {
     let unusable = "the identity service 127.0.0.1 gives no usable token";
     let unread = "description of the image cannot be read";
     let bound = "more than the 1048576 bytes";
@@ -75,7 +76,7 @@ fn documents_take_bounded_memory_and_time() {
 }
 
 #[test]
-fn what_a_cloud_says_is_short_and_draws_nothing() {
+fn texts_of_a_cloud_are_shortened_and_escaped() {
     let many: Vec<_> = (0..500).map(|n| format!("{n}{}", loud(500))).collect();
     let of = |kind: &'static str| -> Vec<_> {
         many.iter()
@@ -116,7 +117,7 @@ fn what_a_cloud_says_is_short_and_draws_nothing() {
 }
 
 #[test]
-fn addresses_of_the_image_service_are_not_followed_anywhere() {
+fn unusable_addresses_of_the_image_service_are_not_followed() {
     let said = "the catalogue's address of the image service cannot be used";
     let cases = [
         ("file:///etc/passwd", said),
@@ -126,7 +127,7 @@ fn addresses_of_the_image_service_are_not_followed_anywhere() {
         ("x", said),
         ("http://user:password@127.0.0.1:1/", said),
         ("http://127.0.0.1:1/?next=", said),
-        // The port of TCP 1 answers nobody.
+        // Nothing listens on TCP port 1.
         ("http://127.0.0.1:1/v2/", "connection refused"),
     ];
     let case = |(url, sentence)| {

@@ -1,4 +1,5 @@
-//! Images of OpenStack: the whole binary against a scripted cloud. What every source promises stands in `tests/sources/contract`.
+//! Images of OpenStack: the whole program against a scripted cloud. The tests that all sources
+//! share are in `tests/sources/contract`.
 
 mod access;
 mod faults;
@@ -15,13 +16,13 @@ use testkit::process::{Finished, PEAK_RSS_BYTES, Program};
 
 const MIB: u64 = 1 << 20;
 
-/// What an import may take that a cloud means harm to.
+/// Longest run of an import from a malicious cloud.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What may be said about it.
+/// Most bytes of messages about it.
 const MAX_WORDS_BYTES: usize = 4096;
 
-/// The usual access: a user of a domain, and a project.
+/// The usual credentials: a user in a domain, and a project.
 const ACCESS: [(&str, &str); 4] = [
     ("OS_USERNAME", USER),
     ("OS_PASSWORD", PASSWORD),
@@ -62,7 +63,8 @@ impl Place {
         assert!(std::fs::read(self.target()).unwrap() == raw, "the disk differs");
     }
 
-    /// Fails with exit code 3 and one sentence without a secret, in bounded memory, and leaves no disk.
+    /// Asserts that the import fails with exit code 3 and this sentence, shows no secret, takes
+    /// bounded memory, and leaves no disk.
     #[track_caller]
     fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
         let finished = program.run();

@@ -1,4 +1,4 @@
-//! Secrets of the cloud, and where they go.
+//! Secrets of a cloud, and the servers to which they are sent.
 
 use testkit::adversary::{Adversary, Reply};
 use testkit::certs::Authority;
@@ -10,7 +10,7 @@ use testkit::origin::{self, Origin};
 use crate::glance::{MIB, Place};
 
 #[test]
-fn the_bytes_may_be_elsewhere_and_the_token_does_not_go_there() {
+fn a_redirected_download_works_and_gets_no_token() {
     let raw = disk::content(1, MIB);
     let elsewhere = Origin::start(origin::Script::new(raw.clone())).unwrap();
     let led = Fault::Status(302, vec![("location", elsewhere.url("/bytes"))]);
@@ -29,7 +29,7 @@ fn the_bytes_may_be_elsewhere_and_the_token_does_not_go_there() {
 }
 
 #[test]
-fn documents_come_from_where_they_are_asked() {
+fn redirects_of_documents_are_not_followed() {
     let stranger = Adversary::start(|_, _| Reply::of("{}"));
     for (path, sentence) in [
         (TOKENS.to_owned(), "the identity service 127.0.0.1 gives no token"),
@@ -58,7 +58,7 @@ fn the_password_goes_to_the_identity_service_only() {
 }
 
 #[test]
-fn a_cloud_with_tls_cannot_name_an_image_service_without() {
+fn a_cloud_with_tls_cannot_name_an_image_service_without_tls() {
     let authority = Authority::new().unwrap();
     let place = Place::new();
     std::fs::create_dir(place.path("certs")).unwrap();
@@ -84,7 +84,7 @@ fn a_cloud_with_tls_cannot_name_an_image_service_without() {
 }
 
 #[test]
-fn a_service_that_repeats_the_password_is_not_repeated() {
+fn a_password_in_the_reply_of_a_service_is_not_shown() {
     let said = format!(r#"{{"error":{{"message":"user migrator with {PASSWORD} is wrong"}}}}"#);
     let place = Place::new();
     let cloud = Cloud::start(Script::new("x").replying(TOKENS, Reply::status(401, said)));

@@ -1,4 +1,5 @@
-//! Engines and image servers that mean harm: bounded time, memory and words, and secrets with whom they were given to.
+//! Malicious engines and image servers: time, memory and messages are bounded, and secrets reach
+//! only the servers for which they are meant.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,18 +15,19 @@ use testkit::wire::Request;
 
 use crate::imageio::{MIB, Place};
 
-/// Time that an attack may take at most. Alone it takes 10 s, which are limits of the importer's; beside other tests it took 30.
+/// Longest run under an attack. Alone it takes 10 s, which are time limits of the importer;
+/// beside other tests it took 30 s.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What may be said about it.
+/// Most bytes of messages about it.
 const MAX_WORDS_BYTES: usize = 4096;
 
-/// Clears a terminal, turns what follows around, and goes on for megabytes.
+/// Text that clears a terminal, reverses what follows, and is megabytes long.
 fn loud() -> String {
     format!("\u{1b}[2J\u{202e}\u{2028}begin{}", "x".repeat(3 << 20))
 }
 
-/// Answers of a server that are not what they should be; the others are.
+/// Returns wrong replies to some requests, and none to the others.
 type Attack = Arc<dyn Fn(&Request) -> Option<Reply> + Send + Sync>;
 
 struct Case(&'static str, Attack);
@@ -37,7 +39,7 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// `reply` to requests with this method whose path ends like this.
+    /// Sends `reply` to requests with this method whose path ends in `end`.
     fn on(name: &'static str, method: &'static str, end: &'static str, reply: Reply) -> Self {
         let is_meant = move |request: &Request| request.method == method && request.path().ends_with(end);
         Self(name, Arc::new(move |request| is_meant(request).then(|| reply.clone())))
@@ -53,8 +55,8 @@ fn fault(status: u16, text: &str) -> Reply {
     Reply::status(status, format!("<fault><reason>{text}</reason><detail>{text}</detail></fault>"))
 }
 
-/// An engine that is its own image server, and as bare as the one of CDI's tests: what no import
-/// needs is not found, and a disk has nothing but a size.
+/// An engine that is its own image server, and as bare as the one of CDI's tests: whatever no
+/// import needs is not found, and a disk has only a size.
 fn engine(attack: Attack) -> Adversary {
     Adversary::start(move |request, _| attack(request).unwrap_or_else(|| honest(request)))
 }
@@ -90,7 +92,7 @@ fn address(engine: &Adversary) -> String {
     format!("ovirt+{}", engine.url(&format!("/ovirt-engine/api/disks/{DISK_ID}")))
 }
 
-/// What holds however an attack ends.
+/// Asserts what holds however an attack ends.
 #[track_caller]
 fn assert_harmless(finished: &Finished, name: &str) {
     assert!(!finished.crashed(), "{name}: {}", finished.stderr);
@@ -105,15 +107,15 @@ fn assert_harmless(finished: &Finished, name: &str) {
 }
 
 #[test]
-fn an_honest_answer_is_taken() {
+fn honest_replies_are_accepted() {
     let (place, engine) = (Place::new(), engine(Arc::new(|_| None)));
     let program = place.program("import").arg(address(&engine)).arg(place.target());
-    program.run().assert_success("the attacks are the only difference");
+    program.run().assert_success("without an attack");
     place.assert_disk(&disk::content(1, MIB));
 }
 
 #[test]
-fn what_an_engine_says_is_short_and_draws_nothing() {
+fn texts_of_an_engine_are_shortened_and_escaped() {
     let json = serde_json::json!({ "error": loud() }).to_string();
     let phase = format!("<image_transfer id=\"t\"><phase>{}</phase></image_transfer>", loud())
         .replace('\u{1b}', "&#27;");
@@ -129,14 +131,14 @@ fn what_an_engine_says_is_short_and_draws_nothing() {
             let program = place.program("import").arg("-vvv").arg(address(&engine)).arg(place.target());
             let finished = program.timeout(TIMEOUT).run();
             assert_eq!(finished.code(), 3, "{name}: {}", finished.stderr);
-            assert!(finished.stderr.contains("begin"), "{name}: the beginning is told");
+            assert!(finished.stderr.contains("begin"), "{name}: the beginning of the text is missing");
             assert_harmless(&finished, name);
         },
     );
 }
 
 #[test]
-fn a_disk_that_is_locked_is_logged_in_few_words() {
+fn a_locked_disk_is_logged_briefly() {
     let locked = fault(409, &format!("Disk is locked {}", loud()));
     let Case(name, attack) = Case::on("locked", "POST", "/imagetransfers", locked);
     let (place, engine) = (Place::new(), engine(attack));
@@ -148,7 +150,7 @@ fn a_disk_that_is_locked_is_logged_in_few_words() {
 }
 
 #[test]
-fn documents_take_bounded_memory_and_time() {
+fn malicious_documents_take_bounded_memory_and_time() {
     let elements = |one: &str| format!("<disk>{}</disk>", one.repeat(199_000));
     let attributes: String = (0..1_000_000).map(|n| format!("a{n}='' ")).collect();
     let deep = format!("{}x{}", "<a>".repeat(31), "</a>".repeat(31));
@@ -207,7 +209,7 @@ fn documents_take_bounded_memory_and_time() {
 }
 
 #[test]
-fn extents_of_the_wrong_kind_are_told_in_few_words() {
+fn malformed_extents_are_reported_briefly() {
     let text = serde_json::json!([{ "start": loud(), "length": 1 }]).to_string();
     let attack = move |request: &Request| match (request.method.as_str(), request.path()) {
         ("OPTIONS", _) => Some(Reply::of(r#"{"features":["extents"]}"#)),
@@ -222,7 +224,7 @@ fn extents_of_the_wrong_kind_are_told_in_few_words() {
 }
 
 #[test]
-fn a_disk_is_not_looked_for_in_any_number_of_storage_domains() {
+fn a_disk_in_too_many_storage_domains_is_refused() {
     let domains: String = (0..10_000).map(|n| format!("<storage_domain id='d{n}'/>")).collect();
     let disk = disk_with(&format!("<storage_domains>{domains}</storage_domains>"));
     let Case(name, attack) = Case::on("domains", "GET", DISK_ID, disk);
@@ -237,7 +239,7 @@ fn a_disk_is_not_looked_for_in_any_number_of_storage_domains() {
 }
 
 #[test]
-fn an_id_leads_nowhere_else() {
+fn malicious_ids_of_transfers_lead_to_no_other_path() {
     for id in ["..", ".", "", "../../x", "%2e%2e", "a/../../b", "a?b#c", "a\nb: c"] {
         let document = format!(
             "<image_transfer id='{}'><phase>initializing</phase></image_transfer>",
@@ -247,7 +249,7 @@ fn an_id_leads_nowhere_else() {
         let (place, engine) = (Place::new(), engine(attack));
         let program = place.program("import").arg(address(&engine)).arg(place.target());
         let running = program.timeout(TIMEOUT).start();
-        // Those that can be ids are looked at until the import is stopped.
+        // A transfer whose id is valid is polled until the import is stopped.
         let is_looked_at = || {
             let asked = engine.requests();
             asked
@@ -273,7 +275,7 @@ fn an_id_leads_nowhere_else() {
 }
 
 #[test]
-fn an_engine_cannot_hand_its_secrets_on() {
+fn an_engine_cannot_redirect_secrets_to_another_server() {
     let stranger = Adversary::start(|request, _| honest(request));
     let elsewhere = stranger.url("/elsewhere");
     for (method, end) in [("POST", "/token"), ("GET", DISK_ID), ("POST", "/imagetransfers")] {
@@ -287,7 +289,7 @@ fn an_engine_cannot_hand_its_secrets_on() {
             assert!(stranger.requests().is_empty(), "{method} {end} {status}");
         }
     }
-    // The image server may be another one; it gets the ticket and nothing else.
+    // The image server may be another host; it gets the ticket and nothing else.
     let url = stranger.url("/images/ticket");
     let Case(_, attack) = Case::on("elsewhere", "POST", "/imagetransfers", transferring(&url));
     let (place, engine) = (Place::new(), engine(attack));
@@ -304,7 +306,7 @@ fn an_engine_cannot_hand_its_secrets_on() {
 }
 
 #[test]
-fn a_transfer_that_does_not_end_is_left_to_the_engine() {
+fn an_import_succeeds_even_if_the_engine_does_not_end_the_transfer() {
     for end in ["/finalize", "/sso-logout", "/imagetransfers/transfer"] {
         let method = if end.ends_with("/transfer") { "GET" } else { "POST" };
         let Case(_, attack) = Case::on("silent", method, end, Reply::silence());
@@ -318,7 +320,7 @@ fn a_transfer_that_does_not_end_is_left_to_the_engine() {
 }
 
 #[test]
-fn an_image_without_a_length_is_refused_where_its_extents_have_one() {
+fn a_chunked_image_that_is_shorter_than_its_extents_is_refused() {
     let half = disk::content(1, MIB / 2);
     let extents = format!(r#"[{{"start":0,"length":{MIB},"zero":false}}]"#);
     let attack = move |request: &Request| match (request.method.as_str(), request.path()) {

@@ -1,4 +1,4 @@
-//! The source by itself: bytes in order, over holes, by leaps.
+//! The source by itself: reading in order, across holes, and with skips.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn open(engine: &Engine, connections: usize) -> ImageIoSource {
     .unwrap()
 }
 
-/// Runs of data and of zeros from a cluster to some MiB, data that is zero among them.
+/// A disk of random runs of data and of zeros, from a cluster of 64 KiB to some MiB.
 fn disk(random: &mut Random) -> Vec<u8> {
     let mut raw = Vec::new();
     while raw.len() < 24 << 20 {
@@ -44,7 +44,7 @@ fn disk(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_those_of_the_disk_wherever_one_leaps() {
+fn bytes_are_right_after_any_skip() {
     for seed in 0..12 {
         let mut random = Random::new(seed);
         let raw = disk(&mut random);

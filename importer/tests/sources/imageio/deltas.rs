@@ -24,7 +24,7 @@ fn delta(place: &Place, name: &str) -> Delta {
     spec.build_delta(12 * MIB, place.folder.path(), name)
 }
 
-/// `cdi-importer apply` of a delta to the place's disk, which holds the base.
+/// `cdi-importer apply` for the disk of the place, which gets the base of the delta.
 fn apply(place: &Place, delta: &Delta) -> Program {
     std::fs::copy(&delta.base, place.target()).unwrap();
     Program::new(crate::BINARY).args(["apply", "--base", &delta.base_name()])
@@ -57,7 +57,7 @@ fn a_delta_is_applied_from_a_file_from_a_pipe_and_from_an_engine() {
 }
 
 #[test]
-fn a_killed_delta_is_applied_again() {
+fn a_delta_can_be_applied_again_after_kills() {
     const ROUNDS: u64 = 24;
     const WINDOW: Duration = Duration::from_millis(300);
     let place = Place::new();
@@ -67,7 +67,7 @@ fn a_killed_delta_is_applied_again() {
     let mut random = Random::new(1);
     let mut killed = 0;
     for round in 0..ROUNDS {
-        // The disk is whatever the rounds before made of it.
+        // The disk is as the rounds before left it.
         let image = image.clone();
         let slowly = move |pipe: &mut dyn Write| {
             for piece in image.chunks(image.len().div_ceil(30)) {
@@ -80,7 +80,7 @@ fn a_killed_delta_is_applied_again() {
         let program = program.args(["apply", "--base", &delta.base_name(), "-"]).arg(place.target());
         let running = program.stdin(slowly).start();
         let moment = random.below(u64::try_from(WINDOW.as_micros()).unwrap());
-        // Another process is hit, wherever it is then.
+        // The signal hits the process wherever it is at that moment.
         std::thread::sleep(Duration::from_micros(moment));
         running.signal(if round % 2 == 0 { Signal::KILL } else { Signal::TERM });
         killed += u32::from(running.wait().code() != 0);
@@ -95,7 +95,7 @@ fn a_killed_delta_is_applied_again() {
 }
 
 #[test]
-fn failures_are_named_by_their_exit_codes_and_the_disk_stays() {
+fn failures_have_their_exit_codes_and_leave_the_disk() {
     let place = Place::new();
     let delta = delta(&place, "delta");
     let other = Program::new(crate::BINARY).args(["apply", "--base", "other"]);

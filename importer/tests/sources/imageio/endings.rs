@@ -1,4 +1,4 @@
-//! However an import ends: the engine is told, and the session is closed.
+//! Ends of imports: the transfer and the session at the engine are always closed.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const TERMINATED: i32 = 143;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Waits until the engine was asked for `line`.
+/// Waits until the engine got the request `line`.
 #[track_caller]
 fn wait_for(engine: &Engine, line: &str) {
     let complaint = || format!("{line} never came: {:?}", engine.calls());
@@ -60,7 +60,7 @@ fn sigterm_while_the_disk_is_locked_logs_out() {
 }
 
 #[test]
-fn a_phase_that_is_none_is_an_error_and_the_transfer_is_cancelled() {
+fn an_unexpected_phase_is_an_error_and_cancels_the_transfer() {
     for (initializing, phase) in [(0, "paused_system"), (2, "paused_system"), (1, "resuming"), (0, "unknown")]
     {
         let place = Place::new();
@@ -72,7 +72,7 @@ fn a_phase_that_is_none_is_an_error_and_the_transfer_is_cancelled() {
         let place = Place::new();
         let engine = Engine::start(Script { phase, ..raw_disk(sparse(1)) });
         place.assert_refused(place.import(&engine), &format!("Error transfer phase: {phase}"));
-        // Nothing is left to be done.
+        // These transfers have ended already, so that they are neither cancelled nor finalized.
         assert_ended(&engine, phase);
         assert!(
             engine
@@ -84,10 +84,10 @@ fn a_phase_that_is_none_is_an_error_and_the_transfer_is_cancelled() {
 }
 
 #[test]
-fn a_disk_that_does_not_fit_or_cannot_be_written_ends_the_transfer() {
+fn a_target_that_cannot_be_written_ends_the_transfer() {
     let place = Place::new();
     let engine = Engine::start(raw_disk(sparse(1)));
-    // Below a file there can be none.
+    // A path below a file cannot be created.
     let target = place.path("password").join("disk.img");
     let program = place.program("import").arg(address(&engine)).arg(target);
     program.run().assert_failure(7, "");
@@ -105,7 +105,7 @@ fn an_image_server_that_stays_broken_ends_the_transfer() {
 }
 
 #[test]
-fn who_is_not_let_in_is_told_so() {
+fn a_wrong_or_missing_password_is_reported() {
     let place = Place::new();
     let engine = Engine::start(raw_disk(sparse(1)));
     std::fs::write(place.path("password"), "guessed").unwrap();
@@ -120,7 +120,7 @@ fn who_is_not_let_in_is_told_so() {
 }
 
 #[test]
-fn what_is_not_there_is_named_and_the_session_closed() {
+fn missing_disks_and_snapshots_are_named_and_the_session_is_closed() {
     let place = Place::new();
     let engine = Engine::start(raw_disk(sparse(1)));
     let unknown = address(&engine).replace(DISK_ID, "no-such-disk");
@@ -135,7 +135,7 @@ fn what_is_not_there_is_named_and_the_session_closed() {
 }
 
 #[test]
-fn a_token_that_expires_is_replaced_and_one_that_is_never_good_is_an_error_without_secrets() {
+fn an_expired_token_is_replaced_and_a_useless_one_is_an_error() {
     for uses in [1, 2, 3] {
         let place = Place::new();
         let engine = Engine::start(Script { token_uses: uses, initializing: 2, ..raw_disk(sparse(1)) });

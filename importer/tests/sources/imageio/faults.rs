@@ -1,4 +1,4 @@
-//! Image servers that break: what can be continued is continued.
+//! Image servers that fail: the import resumes where it can.
 
 use testkit::cases::check_all;
 use testkit::disk;
@@ -9,12 +9,13 @@ use crate::imageio::{MIB, Place, assert_ended, raw_disk};
 /// Large enough that one percent is more than a few writes of the server.
 const DISK_BYTES: u64 = 32 * MIB;
 
-/// How often in a row each transfer is cut, and how much further each connection comes than the one before.
+/// Number of cuts in a row of each transfer, and bytes by which each connection gets further than
+/// the one before.
 const CUTS: u64 = 5;
 const STEP_BYTES: u64 = 8 << 10;
 
 #[test]
-fn cuts_cost_less_than_a_percent() {
+fn five_cuts_in_a_row_cost_less_than_one_percent() {
     let raw = disk::content(1, DISK_BYTES);
     check_all([10_u64, 50, 90], |percent| {
         let place = Place::new();
@@ -58,11 +59,11 @@ fn bursts_of_5xx_busy_servers_resets_and_stalls_are_overcome() {
 }
 
 #[test]
-fn a_ticket_is_kept_while_the_disk_is_slow_to_take_what_was_read() {
+fn the_ticket_is_extended_while_the_import_is_slow() {
     let place = Place::new();
     let raw = disk::content(3, 320 << 10);
     let engine = Engine::start(raw_disk(raw.clone()));
-    // The first 256 KiB are let through in 40 seconds.
+    // The first 256 KiB take 40 seconds at this rate.
     place.import(&engine).args(["--limit-rate", "6500"]).run().assert_success("slowly");
     place.assert_disk(&raw);
     let transfers = engine.transfers();
@@ -71,7 +72,7 @@ fn a_ticket_is_kept_while_the_disk_is_slow_to_take_what_was_read() {
 }
 
 #[test]
-fn a_ticket_that_is_taken_away_is_an_error() {
+fn a_revoked_ticket_is_an_error() {
     let place = Place::new();
     let mut faults = vec![Fault::CutAt(MIB)];
     faults.resize(50, Fault::Status(403, None));

@@ -1,4 +1,5 @@
-//! Engines and image servers that do not tell the truth: a sentence, no disk, and no transfer left behind.
+//! Engines and image servers with wrong data: the import ends with an error, leaves no disk, and
+//! closes the transfer.
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use testkit::process::PEAK_RSS_BYTES;
 
 use crate::imageio::{MIB, Place, assert_ended, raw_disk};
 
-/// What a lie may take at most.
+/// Longest run with wrong data.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 const DISK_BYTES: u64 = 4 * MIB;
 
 #[test]
-fn extents_that_describe_no_disk_are_refused() {
+fn invalid_extents_are_refused() {
     let extent = |start: i128, length: i128| {
         format!(r#"{{"start":{start},"length":{length},"zero":false,"hole":false}}"#)
     };
@@ -63,8 +64,9 @@ impl std::fmt::Display for Lie {
 }
 
 #[test]
-fn a_list_of_any_length_takes_bounded_memory() {
-    // One per sector, in turn: as fragmented as a disk can be, and more than is kept.
+fn long_lists_of_extents_take_bounded_memory() {
+    // An extent for each sector, data and zeros in turn: as fragmented as a disk can be, and more
+    // than the importer keeps.
     for (sectors, shortest) in [(150_000_u64, false), (1_000_000, false), (300_000, true)] {
         let length = 512;
         let extents: Vec<String> = (0..sectors)
@@ -95,7 +97,7 @@ fn a_list_of_any_length_takes_bounded_memory() {
 }
 
 #[test]
-fn documents_made_to_do_harm_are_refused() {
+fn malicious_documents_of_a_disk_are_refused() {
     let mut bomb = String::from("<!DOCTYPE x [<!ENTITY a0 \"ha\">");
     for n in 1..30 {
         let before = n - 1;
@@ -131,7 +133,7 @@ fn documents_made_to_do_harm_are_refused() {
 }
 
 #[test]
-fn transfers_that_lead_nowhere_are_refused() {
+fn unusable_transfers_are_refused() {
     let transfer =
         |inner: &str| format!("<image_transfer id=\"t\"><phase>transferring</phase>{inner}</image_transfer>");
     let documents = [
@@ -154,7 +156,7 @@ fn transfers_that_lead_nowhere_are_refused() {
 }
 
 #[test]
-fn tokens_that_are_none_are_refused() {
+fn malformed_tokens_are_refused() {
     for (name, text) in [
         ("no token", "{}"),
         ("no JSON", "<html>"),

@@ -1,4 +1,5 @@
-//! oVirt disks: the whole binary against an engine in this process, whose images come from it or from the real daemon.
+//! oVirt disks: the whole program against an engine in this process. The images come from the
+//! engine itself or from the real daemon.
 
 mod adversary;
 mod body;
@@ -39,7 +40,7 @@ impl Place {
         self.path("disk.img")
     }
 
-    /// `cdi-importer COMMAND` with who asks for the disk.
+    /// `cdi-importer COMMAND` with a user name and a password.
     fn program(&self, command: &str) -> Program {
         let program = Program::new(crate::BINARY);
         let program = program.args([command, "--user", USER, "--password-file"]);
@@ -51,7 +52,7 @@ impl Place {
         self.program("import").arg(address(engine)).arg(self.target())
     }
 
-    /// Runs the import to its success, and compares the disk.
+    /// Asserts that the import succeeds and makes this disk.
     #[track_caller]
     fn import_equals(&self, engine: &Engine, raw: &[u8]) {
         self.import(engine).run().assert_success("import");
@@ -67,7 +68,7 @@ impl Place {
         disk::assert_same(&self.target(), &expected, length, "import");
     }
 
-    /// Fails with exit code 3 and one sentence, and leaves no disk.
+    /// Asserts that the program fails with exit code 3 and this sentence, and leaves no disk.
     #[track_caller]
     fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
         let finished = program.run();
@@ -78,23 +79,24 @@ impl Place {
     }
 }
 
-/// The disk of the engine, as the command line names it.
+/// The SOURCE argument for the disk of the engine.
 fn address(engine: &Engine) -> String {
     format!("ovirt+{}/disks/{DISK_ID}", engine.api_url())
 }
 
-/// An engine whose disk holds these bytes.
+/// The script of an engine whose disk has these bytes.
 fn raw_disk(raw: impl Into<Bytes>) -> Script {
     let raw = raw.into();
     Script::new(Contents { raw, cow: Bytes::new() })
 }
 
-/// A disk of data here and there, not a whole number of MiB.
+/// A disk with data here and there, whose size is not a whole number of MiB.
 fn sparse(seed: u64) -> Vec<u8> {
     disk::sparse_content(seed, 12 * MIB + 7 * 512, 8)
 }
 
-/// Everything that was begun has ended well: the transfer, and the session.
+/// Asserts that every transfer ended in `phase`, that the session was closed, and that no secret
+/// leaked.
 #[track_caller]
 fn assert_ended(engine: &Engine, phase: &str) {
     let transfers = engine.transfers();

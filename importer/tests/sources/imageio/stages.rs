@@ -1,4 +1,4 @@
-//! The pod face: one pod per checkpoint, as CDI's controller runs them.
+//! oVirt disks in stages: one pod for each checkpoint, as CDI's controller runs them.
 
 use std::net::TcpListener;
 
@@ -12,7 +12,7 @@ use crate::imageio::{MIB, Place, assert_ended, raw_disk, read, sparse};
 const SUCCESS: &str =
     r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"message":"Import Complete"}"#;
 
-/// A pod in filesystem mode whose volume outlives it.
+/// A volume in filesystem mode, which outlives its pods.
 struct Volume {
     place: Place,
 }
@@ -30,7 +30,7 @@ impl Volume {
         self.place.path("data/disk.img")
     }
 
-    /// Runs one pod and returns how it ended and what it said.
+    /// Runs one pod. Returns how it ended, and its termination message.
     fn run(&self, engine: &Engine, env: &[(&str, &str)]) -> (Finished, Option<String>) {
         let log = self.place.path("dev/termination-log");
         std::fs::remove_file(&log).ok();
@@ -72,7 +72,8 @@ impl Volume {
     }
 }
 
-/// An engine with a snapshot of 8 MiB, and the delta to it: names are those of checkpoints.
+/// An engine with a snapshot of 8 MiB, and with the delta to the next one. Their names are those
+/// of the checkpoints.
 fn warm(place: &Place) -> (Delta, Engine) {
     let spec = Spec { virtual_size: 8 * MIB, ..Spec::new(Content::Empty) };
     let delta = spec.build_delta(8 * MIB, place.folder.path(), "delta");
@@ -94,7 +95,7 @@ const SECOND: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn a_warm_import_of_two_stages_is_the_disk_of_the_chain() {
+fn a_warm_import_of_two_stages_makes_the_final_disk() {
     use std::os::unix::fs::PermissionsExt;
     let volume = Volume::new();
     let (delta, engine) = warm(&volume.place);
@@ -103,7 +104,7 @@ fn a_warm_import_of_two_stages_is_the_disk_of_the_chain() {
     assert_eq!(volume.disk().metadata().unwrap().len(), 9 * MIB, "the first stage is resized");
     std::fs::set_permissions(volume.disk(), std::fs::Permissions::from_mode(0o640)).unwrap();
 
-    // A stage may be repeated: its pod was restarted.
+    // A stage is repeated if its pod is restarted.
     for _ in 0..2 {
         let finished = volume.succeeds(&engine, &SECOND);
         assert!(finished.stderr.contains("New phase: MergeDelta"), "{}", finished.stderr);
@@ -136,7 +137,7 @@ fn a_delta_to_another_checkpoint_is_refused_and_the_disk_stays() {
 }
 
 #[test]
-fn failures_to_connect_are_told_as_such() {
+fn connection_failures_are_reported_as_such() {
     let volume = Volume::new();
     let engine = Engine::start(raw_disk(sparse(1)));
     for (env, reason) in [
@@ -159,7 +160,7 @@ fn failures_to_connect_are_told_as_such() {
 }
 
 #[test]
-fn an_archive_cannot_come_from_an_engine() {
+fn an_archive_cannot_be_imported_from_an_engine() {
     let volume = Volume::new();
     let engine = Engine::start(raw_disk(sparse(1)));
     let (finished, _) = volume.run(&engine, &[("IMPORTER_CONTENTTYPE", "archive")]);

@@ -1,4 +1,4 @@
-//! Whole disks.
+//! Imports of whole oVirt disks.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn a_disk_equals_the_engines_with_and_without_extents() {
     }
 }
 
-/// 96 MiB, of which the first MiB, one in the middle and the last are data.
+/// A disk of 96 MiB, of which the first MiB, one in the middle and the last are data.
 fn islands() -> Vec<u8> {
     let mut raw = vec![0; 96 << 20];
     for (seed, start) in [(1, 0), (2, 48 << 20), (3, 95 << 20)] {
@@ -44,7 +44,7 @@ fn holes_are_neither_transferred_nor_written() {
     let finished = place.import(&engine).run();
     finished.assert_success("islands");
     place.assert_disk(&raw);
-    // What was on its way when the end of an island was reached comes on top.
+    // The bytes that are in flight when an island ends are sent in addition.
     let sent = engine.body_bytes();
     assert!(sent < 16 * MIB, "{sent} bytes sent for 3 MiB of data");
     assert!(finished.written_bytes < 4 * MIB, "{} bytes written", finished.written_bytes);
@@ -63,7 +63,7 @@ fn several_connections_make_the_same_disk() {
 }
 
 #[test]
-fn disks_of_all_zeros_of_one_sector_and_full_ones_are_disks() {
+fn empty_tiny_and_full_disks_are_imported() {
     for raw in [vec![0; 3 << 20], vec![7; 512], disk::content(4, 2 * MIB)] {
         let place = Place::new();
         let engine = Engine::start(raw_disk(raw.clone()));
@@ -77,7 +77,7 @@ fn an_image_in_a_raw_disk_is_converted_whatever_its_extents() {
     for content in [Content::Sparse, Content::RandomOrder] {
         let image = Spec { virtual_size: 40 * MIB, ..Spec::new(content) };
         let image = image.build(place.folder.path(), "image");
-        // Behind the image, the disk goes on.
+        // The disk continues behind the image.
         let mut raw = read(&image.qcow2);
         raw.resize(raw.len() + (30 << 20), 0);
         let engine = Engine::start(raw_disk(raw));
@@ -107,7 +107,7 @@ fn a_snapshot_is_imported_by_its_id_and_the_newest_one_as_the_disk() {
 
 #[test]
 fn a_locked_disk_is_waited_for() {
-    // Both at once: the pause is 15 seconds.
+    // Both cases run at once, because each pauses for 15 seconds.
     std::thread::scope(|scope| {
         for locked in [DISK_IS_LOCKED, DISKS_ARE_LOCKED] {
             scope.spawn(move || {
@@ -122,7 +122,7 @@ fn a_locked_disk_is_waited_for() {
 }
 
 #[test]
-fn a_transfer_that_is_initializing_is_waited_for_and_asked_for_once() {
+fn an_initializing_transfer_is_waited_for_and_requested_once() {
     let place = Place::new();
     let engine = Engine::start(Script { initializing: 3, ..raw_disk(sparse(8)) });
     place.import_equals(&engine, &sparse(8));
@@ -131,7 +131,7 @@ fn a_transfer_that_is_initializing_is_waited_for_and_asked_for_once() {
 }
 
 #[test]
-fn an_engine_over_tls_is_trusted_by_its_authority_only() {
+fn an_engine_over_tls_is_trusted_only_by_its_authority() {
     let authority = Authority::new().unwrap();
     let raw = sparse(9);
     let engine = Engine::start_tls(raw_disk(raw.clone()), authority.server_config().unwrap());
@@ -173,7 +173,7 @@ fn the_real_image_server_serves_the_same_disk() {
 }
 
 #[test]
-fn an_engine_that_forgets_transfers_and_one_disk_after_the_other_are_fine() {
+fn imports_succeed_if_the_engine_forgets_ended_transfers() {
     let place = Place::new();
     let engine = Engine::start(Script { forgetful: true, ..raw_disk(sparse(11)) });
     for _ in 0..3 {
@@ -186,7 +186,7 @@ fn an_engine_that_forgets_transfers_and_one_disk_after_the_other_are_fine() {
 }
 
 #[test]
-fn memory_stays_small() {
+fn a_large_disk_takes_little_memory() {
     let place = Place::new();
     let engine = Engine::start(raw_disk(disk::sparse_content(12, 160 * MIB, 4)));
     let finished = place.import(&engine).run();

@@ -8,11 +8,12 @@ use testkit::nbd_proxy::NbdProxy;
 
 use super::*;
 
-/// Bytes of the reads that may have to be done again after a cut, and of what was on its way to the client.
+/// Most bytes that are read again after a cut: those of unfinished reads, and those in flight to
+/// the client.
 const REPEATED_BYTES: u64 = 4 << 20;
 
-/// `qemu-nbd` with a disk of so many bytes, each word its own offset. (nbdkit 1.32 dies of an assertion when a client goes
-/// away in the middle of parallel reads.)
+/// `qemu-nbd` with a disk of `length` bytes, in which each word is its own offset. nbdkit 1.32
+/// cannot be used, because it fails an assertion when a client disconnects during parallel reads.
 fn pattern_of_qemu(folder: &Path, length: u64) -> NbdServer {
     let path = folder.join("pattern");
     let bytes: Vec<u8> = (0..length).step_by(8).flat_map(u64::to_be_bytes).collect();
@@ -26,7 +27,7 @@ fn is_pattern(bytes: &[u8]) -> bool {
 }
 
 #[test]
-fn cut_connections_are_continued() {
+fn cut_connections_are_resumed() {
     let folder = tempfile::tempdir().unwrap();
     let server = pattern_of_qemu(folder.path(), 128 << 20);
     let cuts = vec![13 << 20, 300, 50 << 20, 40 << 20];
@@ -41,11 +42,12 @@ fn cut_connections_are_continued() {
 }
 
 #[test]
-fn connections_that_never_last_get_somewhere() {
+fn a_disk_arrives_even_if_every_connection_is_cut() {
     let folder = tempfile::tempdir().unwrap();
     let server = pattern_of_qemu(folder.path(), 4 << 20);
     let proxy = NbdProxy::start(&server.socket(), vec![400_000; 100]).unwrap();
-    // What arrives before a cut is lost if it is not read in time: on a busy machine, whole connections come to nothing.
+    // Data that arrives before a cut is lost if it is not read in time, so that whole connections
+    // may deliver nothing on a busy machine.
     let patient = Network {
         patience: RetryPolicy { no_progress_limit: Duration::from_secs(120), ..access().patience },
         ..access()
@@ -55,7 +57,7 @@ fn connections_that_never_last_get_somewhere() {
 }
 
 #[test]
-fn another_size_is_another_disk() {
+fn an_export_whose_size_has_changed_is_refused() {
     let before = NbdServer::nbdkit(["pattern", "64M"]);
     let after = NbdServer::nbdkit(["pattern", "65M"]);
     let proxy = NbdProxy::start(&before.socket(), vec![10 << 20]).unwrap();
@@ -82,7 +84,7 @@ fn a_server_that_stays_away_ends_the_import() {
 }
 
 #[test]
-fn nobody_listens() {
+fn a_missing_socket_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let access = Network { patience: RetryPolicy { retries: Some(0), ..access().patience }, ..access() };
     let uri = format!("nbd+unix:///?socket={}", text(&folder.path().join("none")));
@@ -98,7 +100,7 @@ fn nobody_listens() {
 }
 
 #[test]
-fn errors_of_the_disk_pass_or_are_named() {
+fn read_errors_are_retried_and_then_reported() {
     let folder = tempfile::tempdir().unwrap();
     let trigger = folder.path().join("broken");
     std::fs::write(&trigger, "").unwrap();
@@ -113,7 +115,7 @@ fn errors_of_the_disk_pass_or_are_named() {
 
     let mut body = source.open_body().unwrap();
     let healing = std::thread::spawn(move || {
-        // Some reads have failed by then, and tries are left: nbdkit tells of neither.
+        // By then some reads have failed, and attempts are left. nbdkit shows neither.
         std::thread::sleep(Duration::from_millis(300));
         std::fs::remove_file(trigger).unwrap();
     });
@@ -122,19 +124,19 @@ fn errors_of_the_disk_pass_or_are_named() {
 }
 
 #[test]
-fn block_status_that_fails_is_done_without() {
+fn failing_block_status_does_not_fail_the_import() {
     let args = ["--filter=error", "pattern", "8M", "error-extents=EIO", "error-extents-rate=100%"];
     let server = NbdServer::nbdkit(args);
     assert!(is_pattern(&fetch(&server.uri("")).unwrap().bytes));
 }
 
 #[test]
-fn a_stop_ends_every_wait() {
+fn a_stop_ends_the_wait_for_a_server() {
     let server = NbdServer::nbdkit(["--filter=delay", "pattern", "8M", "rdelay=60"]);
     let stop = CancellationToken::new();
     let source = open_with(&server.uri(""), &Network { stop: stop.clone(), ..access() }).unwrap();
     let stopping = std::thread::spawn(move || {
-        // A read waits at nbdkit by then, which tells nobody.
+        // By then a read waits at nbdkit, which does not show it.
         std::thread::sleep(Duration::from_millis(200));
         stop.cancel();
     });
@@ -147,8 +149,9 @@ fn a_stop_ends_every_wait() {
 }
 
 #[test]
-fn silence_is_not_waited_for_forever() {
-    // With parallel reads it dies when the client gives up the first connection (see `pattern_of_qemu`).
+fn a_silent_server_is_given_up() {
+    // With parallel reads, nbdkit dies when the client gives up the first connection (see
+    // `pattern_of_qemu`).
     let server = NbdServer::nbdkit(["--threads=1", "--filter=delay", "pattern", "8M", "rdelay=60"]);
     let access = Network {
         patience: RetryPolicy { no_progress_limit: Duration::from_secs(3), ..access().patience },

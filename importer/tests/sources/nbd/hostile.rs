@@ -17,7 +17,7 @@ fn answering(answer: fn(&NbdRequest) -> Vec<u8>) -> Result<Received, SourceError
     run(NbdScript { answer, ..NbdScript::default() })
 }
 
-/// A server whose block status is in order and whose reads are not.
+/// Reads from a server whose block status is valid, and whose replies to reads are `answer`.
 macro_rules! reading {
     ($request:ident => $answer:expr) => {
         answering(|$request| match $request.command {
@@ -34,7 +34,7 @@ fn refused(result: Result<Received, SourceError>, reason: &str) {
 }
 
 #[test]
-fn an_honest_answer_is_taken() {
+fn honest_replies_are_accepted() {
     assert!(reading!(request => request.sevens()).unwrap().bytes == vec![7; 1 << 20]);
     let plain = run(NbdScript {
         structured: false,
@@ -76,7 +76,7 @@ fn parts_out_of_order_are_put_together() {
 }
 
 #[test]
-fn data_that_was_not_asked_for_is_refused() {
+fn data_that_was_not_requested_is_refused() {
     refused(
         reading!(request => request.data(true, request.offset + 1, &vec![7; request.length as usize])),
         "1048576 bytes at offset 1 answer a read of 1048576 bytes at offset 0",
@@ -107,7 +107,7 @@ fn data_that_was_not_asked_for_is_refused() {
 }
 
 #[test]
-fn replies_to_nothing_are_refused() {
+fn replies_without_a_request_and_malformed_chunks_are_refused() {
     refused(
         reading!(request => NbdRequest { cookie: 99, ..*request }.sevens()),
         "cookie 99, which no open request has",
@@ -131,9 +131,9 @@ fn replies_to_nothing_are_refused() {
 }
 
 #[test]
-fn errors_say_what_the_server_says() {
+fn errors_contain_the_message_of_the_server() {
     let error = reading!(request => {
-        // What came before an error is not valid.
+        // Data that comes before an error in the same reply is not valid.
         let good = request.data(false, request.offset, &[7; 4096]);
         [good, request.chunk(true, 0x8001, b"\0\0\0\x01\0\x09no\x1b entry")].concat()
     });
@@ -141,7 +141,7 @@ fn errors_say_what_the_server_says() {
 }
 
 #[test]
-fn block_status_that_cannot_be_is_refused() {
+fn invalid_block_status_is_refused() {
     let status = |answer| answering(answer);
     refused(status(|request| request.status(&[(0, 0)])), "no bytes at offset 0");
     refused(
@@ -153,7 +153,7 @@ fn block_status_that_cannot_be_is_refused() {
     refused(status(|request| request.chunk(true, 5, &[0; 12])), "not asked for");
     refused(status(|request| request.chunk(true, 0, &[])), "no block status");
     refused(status(NbdRequest::sevens), "data in answer to a question");
-    // Less than was asked for is allowed, and so is a last extent that is longer.
+    // A status may cover less than was requested, and its last extent may be longer.
     let slow = answering(|request| match request.command {
         7 => request.status(&[(request.length.min(3000), 3)]),
         _ => request.sevens(),
@@ -164,7 +164,7 @@ fn block_status_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_reply_does_not_go_on_for_ever() {
+fn endless_and_repeated_replies_are_refused() {
     let errors = reading!(request => request.chunk(false, 0x8001, b"\0\0\0\x05\0\0").repeat(5000));
     refused(errors, "more than 4096 errors in the reply to one request");
     refused(
@@ -180,7 +180,7 @@ fn a_reply_does_not_go_on_for_ever() {
 }
 
 #[test]
-fn status_that_comes_byte_by_byte_is_given_up() {
+fn block_status_of_single_bytes_is_given_up() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let received = answering(|request| match request.command {
         7 => {
@@ -194,7 +194,7 @@ fn status_that_comes_byte_by_byte_is_given_up() {
 }
 
 #[test]
-fn a_reply_that_drips_is_given_up() {
+fn a_reply_that_arrives_byte_by_byte_is_given_up() {
     let script = NbdScript {
         structured: false,
         answer: |request| {
@@ -214,12 +214,12 @@ fn a_reply_that_drips_is_given_up() {
     let started = std::time::Instant::now();
     let error = fetch_with(&server.uri(), &access).err().unwrap().to_string();
     assert!(error.starts_with("no new byte for 3 s at byte 0"), "{error}");
-    // The bytes drip into a real socket: its client has nothing but the real time.
+    // The bytes come over a real socket, so that the limit counts real time.
     assert!(started.elapsed() < Duration::from_secs(20), "{:?}", started.elapsed());
 }
 
 #[test]
-fn handshakes_that_cannot_be_are_refused() {
+fn invalid_handshakes_are_refused() {
     let greeted =
         |greeting: &[u8]| run(NbdScript { greeting: Some(greeting.to_vec()), ..NbdScript::default() });
     refused(greeted(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "as no NBD server does");
@@ -243,9 +243,9 @@ fn handshakes_that_cannot_be_are_refused() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Any bytes in place of the description of the export end in an error or in a disk, and soon.
+    /// Any bytes in place of the description of the export end in an error.
     #[test]
-    fn any_reply_to_an_option_is_survived(
+    fn any_bytes_in_reply_to_an_option_are_an_error(
         number in prop::sample::select(vec![7u32, 8, 10]),
         kind in prop::sample::select(vec![1u32, 3, 4, (1 << 31) + 1, 99]),
         data in prop::collection::vec(any::<u8>(), 0..40),

@@ -32,11 +32,11 @@ fn open(uri: &str) -> Result<NbdSource, SourceError> {
     open_with(uri, &access())
 }
 
-/// What a body brought.
+/// The bytes that a body delivered.
 #[derive(Default)]
 struct Received {
     bytes: Vec<u8>,
-    /// Bytes that were known to be zeros.
+    /// Number of bytes that were known to be zeros.
     zeros: usize,
 }
 
@@ -60,7 +60,7 @@ fn fetch(uri: &str) -> Result<Received, SourceError> {
     fetch_with(uri, &access())
 }
 
-/// A message of an import that must fail.
+/// The error of an import that must fail.
 fn failure(uri: &str) -> String {
     fetch(uri).map(|_| ()).unwrap_err().to_string()
 }

@@ -1,4 +1,4 @@
-//! What honest servers serve is what arrives.
+//! Honest servers: the bytes that arrive are those that they serve.
 
 use testkit::nbd::{NbdServer, TcpNbdServer};
 use testkit::nbd_proxy::NbdProxy;
@@ -9,7 +9,7 @@ use super::*;
 const LENGTH: u64 = 40 << 20;
 
 #[test]
-fn every_server_is_read_as_it_is() {
+fn every_server_delivers_the_same_bytes() {
     let folder = tempfile::tempdir().unwrap();
     let (path, bytes) = sparse_disk(folder.path(), LENGTH);
     let file = format!("file={}", text(&path));
@@ -40,7 +40,7 @@ fn every_server_is_read_as_it_is() {
 }
 
 #[test]
-fn names_ports_and_sizes() {
+fn export_names_and_odd_sizes_are_supported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("disk");
     std::fs::write(&path, vec![5; 1_000_448]).unwrap();
@@ -95,7 +95,7 @@ fn holes_are_not_transferred() {
 }
 
 #[test]
-fn an_image_is_decoded_by_qemu_or_comes_as_it_is() {
+fn an_image_is_decoded_by_qemu_nbd_or_delivered_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let (raw, bytes) = sparse_disk(folder.path(), LENGTH);
     let image = folder.path().join("image.qcow2");
@@ -108,7 +108,7 @@ fn an_image_is_decoded_by_qemu_or_comes_as_it_is() {
 }
 
 #[test]
-fn several_connections_are_used_where_they_see_the_same() {
+fn several_connections_are_used_if_the_server_allows_them() {
     let connections_with = |args: &[&str]| {
         let server = NbdServer::nbdkit(args.iter().copied());
         let proxy = NbdProxy::start(&server.socket(), Vec::new()).unwrap();
@@ -124,7 +124,7 @@ fn several_connections_are_used_where_they_see_the_same() {
 }
 
 #[test]
-fn bytes_are_read_at_random_and_skipped() {
+fn ranges_can_be_read_and_bytes_skipped() {
     let server = NbdServer::nbdkit(["pattern", "64M"]);
     let proxy = NbdProxy::start(&server.socket(), Vec::new()).unwrap();
     let source = open(&proxy.uri("")).unwrap();

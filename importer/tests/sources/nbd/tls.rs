@@ -1,4 +1,4 @@
-//! Encryption, and certificates that are not the right ones.
+//! TLS, and certificates that must not be accepted.
 
 use testkit::certs::Authority;
 use testkit::nbd::NbdServer;
@@ -46,12 +46,12 @@ fn servers_that_are_not_trusted_are_refused_at_once() {
     let wrong_name = format!("{}&tls-hostname=elsewhere.example", encrypted(&server));
     let wrong_name = message(&wrong_name, &shared_tls(&authority));
     assert!(wrong_name.contains("not valid for name"), "{wrong_name}");
-    // At once: to connect again and again would take much longer.
+    // Connecting repeatedly would take much longer.
     assert!(start.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
-fn whether_there_is_encryption_is_agreed_upon() {
+fn client_and_server_must_agree_on_tls() {
     let (authority, folder) = (Authority::new().unwrap(), tempfile::tempdir().unwrap());
     let server = tls_server(&authority, folder.path(), "require");
     let uri = server.uri("");

@@ -5,7 +5,7 @@ use testkit::origin::{Origin, Script};
 
 use super::*;
 
-/// The access key id that a request was signed with.
+/// The access key ids with which the requests were signed.
 fn key_ids(setup: &Setup) -> Vec<Option<String>> {
     let key_id = |header: String| {
         let (_, rest) = header.split_once("Credential=").unwrap();
@@ -22,7 +22,7 @@ fn document(key_id: &str) -> String {
 }
 
 #[test]
-fn a_token_of_the_workload_is_exchanged_again_when_the_keys_expire() {
+fn a_workload_token_is_exchanged_again_when_the_keys_expire() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "eyJ.of.a.test").unwrap();
@@ -58,7 +58,7 @@ fn a_token_of_the_workload_is_exchanged_again_when_the_keys_expire() {
 }
 
 #[test]
-fn keys_that_were_given_cannot_be_renewed() {
+fn expired_keys_of_the_user_are_not_renewed() {
     let faults = vec![Fault::Cut(1_000_000), refusal(403, "ExpiredToken", "")];
     let setup = Setup::new(&MOTO, "expired", faults);
     let error = setup.read().unwrap_err().to_string();
@@ -67,7 +67,7 @@ fn keys_that_were_given_cannot_be_renewed() {
 }
 
 #[test]
-fn who_hands_out_keys_may_be_away_for_a_while() {
+fn an_unreachable_credential_service_is_a_temporary_error_and_a_missing_token_is_not() {
     let [nobody] = testkit::ports::free();
     let url = format!("http://{nobody}/v1/credentials");
     let folder = tempfile::tempdir().unwrap();
@@ -95,7 +95,7 @@ fn who_hands_out_keys_may_be_away_for_a_while() {
 }
 
 #[test]
-fn a_container_is_handed_its_keys() {
+fn a_container_gets_its_keys_from_its_agent() {
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
     std::fs::write(&token, "token-of-the-pod").unwrap();
@@ -115,7 +115,7 @@ fn a_container_is_handed_its_keys() {
 }
 
 #[test]
-fn the_machine_is_asked_only_when_nobody_is_refused() {
+fn the_metadata_service_is_asked_only_after_an_anonymous_refusal() {
     let text = |text: &str| Fault::Answer(200, Vec::new(), text.to_owned());
     let answers = vec![text("session"), text("role"), text(&document(ACCESS_KEY))];
     let plan = Plan { matching: |_| true, ..Plan::of(answers) };
@@ -127,21 +127,21 @@ fn the_machine_is_asked_only_when_nobody_is_refused() {
     assert_eq!(machine.requests().len(), 0);
 
     let setup = Setup::new(&S3S, "machine", Vec::new());
-    // The token of the session is none that this server knows of, but it is signed like every header of Amazon's.
+    // This store does not know the session token, which is signed like every header of Amazon's.
     assert!(setup.read_with(&environment(&variables)).unwrap() == setup.content);
     assert_eq!(key_ids(&setup), [None, Some(ACCESS_KEY.to_owned())]);
     assert_eq!(machine.requests().len(), 3);
 }
 
 #[test]
-fn variables_are_keys_too() {
+fn keys_in_variables_are_used() {
     let setup = Setup::new(&S3S, "variables", Vec::new());
     let variables = [("AWS_ACCESS_KEY_ID", ACCESS_KEY), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)];
     assert!(setup.read_with(&environment(&variables)).unwrap() == setup.content);
 }
 
 #[test]
-fn what_cannot_be_a_key_is_refused_before_it_is_sent() {
+fn malformed_keys_are_refused_before_anything_is_sent() {
     let setup = Setup::new(&S3S, "line-break", Vec::new());
     for variables in [
         [("AWS_ACCESS_KEY_ID", "key\n"), ("AWS_SECRET_ACCESS_KEY", SECRET_KEY)].as_slice(),

@@ -1,4 +1,4 @@
-//! What only Google Cloud Storage has: generations, tokens, and a CRC of every object.
+//! Features of Google Cloud Storage: generations, tokens, and a CRC of every object.
 
 use datapath::error::SourceErrorKind;
 use testkit::certs::{Authority, KeyKind};
@@ -19,7 +19,7 @@ fn the_crc_of_the_service_is_verified() {
 }
 
 #[test]
-fn a_resume_names_the_generation() {
+fn a_resumed_read_names_the_generation() {
     let setup = Setup::new(&GCS, "generation", vec![Fault::Cut(1_000_000)]);
     setup.assert_read();
     let requests = setup.gateway.requests();
@@ -28,7 +28,7 @@ fn a_resume_names_the_generation() {
 }
 
 #[test]
-fn what_is_stored_as_gzip_comes_as_gzip() {
+fn an_object_stored_as_gzip_is_delivered_as_gzip() {
     let setup = Setup::new(&GCS, "gzip", Vec::new());
     setup.assert_read();
     assert_eq!(setup.sent("accept-encoding"), [Some("gzip".to_owned())]);

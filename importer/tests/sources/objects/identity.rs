@@ -1,4 +1,5 @@
-//! The command line: identities of this machine are for the clouds' own hosts, unless somebody says otherwise.
+//! The command line: identities of this machine are used only at the clouds' own hosts, unless
+//! the user lends them to others.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use testkit::process::{Finished, Program};
 
 use super::*;
 
-/// An import of `url` with keys in its environment, and `arguments`.
+/// Imports `url` with these variables and arguments.
 fn import(folder: &Path, url: &str, env: &[(&str, &str)], arguments: &[&str]) -> Finished {
     let program = Program::new(crate::BINARY)
         .args(["import", "--force"])
@@ -23,7 +24,7 @@ fn store(status: Option<u16>) -> Origin {
     Origin::start(Script { expires: refused.into_iter().collect(), ..Script::new(noise(1)) }).unwrap()
 }
 
-/// A header of every request.
+/// The values of a header in all requests.
 fn headers(store: &Origin, name: &str) -> Vec<Option<String>> {
     let requests = store.requests();
     let header = |recorded: &testkit::origin::Recorded| recorded.request.header(name).map(str::to_owned);
@@ -47,7 +48,7 @@ fn keys_in_variables_are_for_amazon_unless_they_are_lent() {
     };
 
     let public = store(None);
-    run(&public, &[]).assert_success("nobody asks for a public object");
+    run(&public, &[]).assert_success("a public object without keys");
     assert!(headers(&public, "authorization").iter().all(Option::is_none));
 
     let refusing = store(Some(403));
@@ -64,7 +65,7 @@ fn keys_in_variables_are_for_amazon_unless_they_are_lent() {
 }
 
 #[test]
-fn a_session_token_of_the_environment_does_not_go_with_keys_that_are_given() {
+fn a_session_token_of_the_environment_is_not_combined_with_given_keys() {
     let folder = tempfile::tempdir().unwrap();
     let password = folder.path().join("password");
     std::fs::write(&password, "givensecret").unwrap();

@@ -1,4 +1,4 @@
-//! Object stores that others wrote, read through a gateway that breaks what passes.
+//! Object stores that others wrote, read through a gateway that injects faults.
 
 mod credentials;
 mod gcs;
@@ -27,7 +27,7 @@ use testkit::wait;
 /// Length of the objects that most tests read: more than the sockets of a connection hold.
 const LENGTH: usize = 3_000_000;
 
-/// All at once, since most of a test is waiting.
+/// Runs the test with all stores at once, because most of a test is waiting.
 fn for_every_store(test: impl Fn(&'static Store) + Sync) {
     std::thread::scope(|scope| {
         for store in [&MOTO, &S3S, &GCS] {
@@ -44,7 +44,7 @@ fn noise(seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// The keys that the store of `kind` wants.
+/// Settings with the keys that the store of `kind` requires.
 fn access(kind: Kind) -> Network {
     let keys = BasicCredentials::new(ACCESS_KEY, SECRET_KEY);
     Network {
@@ -62,12 +62,12 @@ fn policy(variables: &[(&str, &str)]) -> ImportPolicy {
     ImportPolicy::command_line(&variables.collect::<HashMap<_, _>>(), true, &granted)
 }
 
-/// No keys, and variables that may lead to some.
+/// Settings without keys, and with variables that may lead to some.
 fn environment(variables: &[(&str, &str)]) -> Network {
     Network { credentials: None, policy: policy(variables), ..access(Kind::Moto) }
 }
 
-/// Opens the object at `url` in the manner of the store of `kind`.
+/// Opens the object at `url` as the store of `kind` requires.
 fn open(kind: Kind, url: &str, access: &Network) -> Result<Box<dyn Source>, SourceError> {
     let (network, options) = (Arc::new(access.clone()), ObjectOptions::default());
     Ok(match kind {
@@ -94,7 +94,7 @@ struct Setup {
 }
 
 impl Setup {
-    /// Stores an object that only `test` reads, and suffers `faults` on its way.
+    /// Stores an object that only `test` reads, behind a gateway with `faults`.
     fn new(store: &'static Store, test: &str, faults: Vec<Fault>) -> Self {
         Self::behind(store, test, |store| Gateway::start(store.address(), Plan::of(faults)).unwrap())
     }
@@ -134,14 +134,15 @@ impl Setup {
         self.read_with(&access(self.store.kind()))
     }
 
-    /// Reads the object and compares it.
+    /// Reads the object, and asserts that its bytes are right.
     #[track_caller]
     fn assert_read(&self) {
         let read = self.read().unwrap_or_else(|error| panic!("{:?}: {error}", self.store.kind()));
         assert!(read == self.content, "{:?}", self.store.kind());
     }
 
-    /// Opens the object, waits until the first answer was cut after `bytes`, and stores another in its place.
+    /// Opens the object, waits until the first reply was cut after `bytes`, and replaces the
+    /// object.
     fn open_and_replace(&self, bytes: u64, other: &[u8]) -> Box<dyn Source> {
         let source = self.open().unwrap();
         let is_cut = || self.gateway.body_bytes() >= bytes;
@@ -150,14 +151,14 @@ impl Setup {
         source
     }
 
-    /// A header of every request, in order.
+    /// The values of a header in all requests, in order.
     fn sent(&self, name: &str) -> Vec<Option<String>> {
         let requests = self.gateway.requests();
         requests.iter().map(|recorded| recorded.request.header(name).map(str::to_owned)).collect()
     }
 }
 
-/// A refusal of S3 or Google Cloud Storage.
+/// An error reply of S3 or Google Cloud Storage.
 fn refusal(status: u16, code: &str, more: &str) -> Fault {
     let document = format!("<Error><Code>{code}</Code><Message>In so many words.</Message>{more}</Error>");
     Fault::Answer(status, Vec::new(), document)

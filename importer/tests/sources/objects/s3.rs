@@ -1,4 +1,4 @@
-//! What only S3 has: signatures, regions, versions, and checksums of several kinds.
+//! Features of S3: signatures, regions, versions, and checksums of several kinds.
 
 use std::sync::LazyLock;
 
@@ -9,7 +9,7 @@ use sources::objects::AddressingStyle;
 use super::*;
 
 #[test]
-fn a_wrong_secret_is_refused_in_the_words_of_the_server() {
+fn a_wrong_secret_is_reported_with_the_error_of_the_server() {
     let setup = Setup::new(&S3S, "signature", Vec::new());
     let wrong =
         Network { credentials: BasicCredentials::new(ACCESS_KEY, "another secret"), ..access(Kind::S3s) };
@@ -33,7 +33,7 @@ fn without_keys_nothing_is_signed() {
 }
 
 #[test]
-fn whoever_wants_to_be_nobody_is_nobody() {
+fn anonymous_access_ignores_the_keys() {
     let setup = Setup::public("nobody");
     let options = ObjectOptions { anonymous: true, ..ObjectOptions::default() };
     let source = sources::s3::open(&setup.url(), &Arc::new(access(Kind::Moto)), &options).unwrap();
@@ -71,7 +71,7 @@ fn the_command_line_names_bucket_and_key() {
     assert!(setup.sent("authorization")[0].as_ref().unwrap().contains("/here/s3/"));
 }
 
-/// Stores an object in a bucket with versions, and says which one it is.
+/// Stores an object in a bucket with versions. Returns the id of the version.
 fn put_version(key: &str, content: &[u8]) -> String {
     let answer = MOTO.send("PUT", &format!("versions/{key}"), &[], content).to_lowercase();
     let (_, rest) = answer.split_once("x-amz-version-id: ").unwrap();
@@ -101,7 +101,7 @@ fn a_version_can_be_named() {
 }
 
 #[test]
-fn the_version_that_was_found_is_read_to_its_end() {
+fn a_read_stays_with_the_version_that_was_found() {
     versioned_bucket();
     let content = noise(5);
     let version = put_version("pinned", &content);
@@ -113,7 +113,8 @@ fn the_version_that_was_found_is_read_to_its_end() {
     assert_eq!(resumed.target, format!("/versions/pinned?versionId={version}"));
 }
 
-/// Stores the object again, with a checksum that the server keeps; `parts` as of an object that was put together.
+/// Stores the object again, with a checksum that the server keeps. `parts` is the ending of the
+/// checksum of an object that was uploaded in parts.
 fn announce(setup: &Setup, algorithm: DigestAlgorithm, parts: &str) {
     use base64::Engine;
     let mut digest = RunningDigest::new(algorithm);
@@ -154,7 +155,7 @@ fn checksums_that_the_server_keeps_are_verified() {
 }
 
 #[test]
-fn checksums_of_checksums_are_not_compared() {
+fn composite_checksums_are_not_compared() {
     let setup = Setup::new(&MOTO, "composite", Vec::new());
     announce(&setup, DigestAlgorithm::Crc32, "-3");
     let source = setup.open().unwrap();

@@ -1,4 +1,4 @@
-//! What holds for every object store.
+//! Tests that hold for every object store.
 
 use std::time::Instant;
 
@@ -21,13 +21,13 @@ fn objects_have_a_length_and_ranges() {
             assert!(read == setup.content[start..end], "{:?} {start}", store.kind());
         }
         assert!(read_all(&*source).unwrap() == setup.content, "{:?}", store.kind());
-        // The probe, the ranges and the body, each of which was asked for once.
+        // The probe, the three ranges and the body, each of which is requested once.
         assert_eq!(setup.gateway.requests().len(), 5, "{:?}", store.kind());
     });
 }
 
 #[test]
-fn cuts_re_send_less_than_one_percent() {
+fn cuts_cost_less_than_one_percent() {
     for_every_store(|store| {
         for percent in [10, 50, 90] {
             let first = (LENGTH * percent / 100) as u64;
@@ -43,7 +43,7 @@ fn cuts_re_send_less_than_one_percent() {
 }
 
 #[test]
-fn overload_passes() {
+fn an_overloaded_store_is_asked_again() {
     let busy = || refusal(503, "SlowDown", "");
     for_every_store(|store| {
         let faults = vec![
@@ -58,13 +58,13 @@ fn overload_passes() {
         let setup = Setup::new(store, "overload", faults);
         let started = Instant::now();
         setup.assert_read();
-        assert!(started.elapsed() >= Duration::from_secs(1), "it asked for a second");
+        assert!(started.elapsed() >= Duration::from_secs(1), "the store asked for a pause of one second");
         assert_eq!(setup.gateway.requests().len(), 8);
     });
 }
 
 #[test]
-fn a_part_that_ends_early_is_continued() {
+fn a_response_that_ends_early_is_resumed() {
     for_every_store(|store| {
         let setup = Setup::new(store, "short", vec![Fault::Cut(1000), Fault::Short(1_000_000)]);
         setup.assert_read();
@@ -84,7 +84,7 @@ fn an_object_that_was_replaced_is_never_joined_with_the_old_one() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_the_words_of_the_store() {
+fn missing_objects_and_buckets_are_reported_with_the_error_of_the_store() {
     for_every_store(|store| {
         for (path, code) in
             [(format!("{BUCKET}/tests/none"), "NoSuchKey"), ("no-such-bucket/a".to_owned(), "NoSuch")]
@@ -100,7 +100,7 @@ fn what_is_not_there_is_said_in_the_words_of_the_store() {
 }
 
 #[test]
-fn only_an_authority_that_is_trusted_is_believed() {
+fn only_trusted_certificates_are_accepted() {
     let authority = Authority::new().unwrap();
     for_every_store(|store| {
         let setup = Setup::behind(store, "tls", |store| {
@@ -109,7 +109,7 @@ fn only_an_authority_that_is_trusted_is_believed() {
         let started = Instant::now();
         let error = setup.open().err().unwrap();
         assert!(error.to_string().contains("certificate"), "{error}");
-        assert!(started.elapsed() < Duration::from_secs(3), "that does not pass");
+        assert!(started.elapsed() < Duration::from_secs(3), "an untrusted certificate must not be retried");
         let trusting = Network { tls: authority.client_config().unwrap(), ..access(store.kind()) };
         assert!(setup.read_with(&trusting).unwrap() == setup.content, "{:?}", store.kind());
     });
@@ -125,7 +125,7 @@ fn a_proxy_is_used() {
             proxy: sources::proxy::ProxyConfig::from_env(variable).unwrap(),
             ..access(store.kind())
         };
-        // Other names are taken for those of buckets.
+        // Other host names would be taken for those of buckets.
         let url = format!("http://s3.amazonaws.com/{BUCKET}/{}", setup.key);
         let source = open(store.kind(), &url, &through).unwrap();
         assert!(read_all(&*source).unwrap() == setup.content, "{:?}", store.kind());
@@ -134,7 +134,7 @@ fn a_proxy_is_used() {
 }
 
 #[test]
-fn several_connections_fetch_every_byte_once() {
+fn several_connections_deliver_the_object_despite_a_cut() {
     for_every_store(|store| {
         let setup = Setup::new(store, "connections", vec![Fault::None, Fault::None, Fault::Cut(5000)]);
         let four = Network { connections: NonZeroUsize::new(4), ..access(store.kind()) };
@@ -143,12 +143,13 @@ fn several_connections_fetch_every_byte_once() {
 }
 
 #[test]
-fn odd_keys_are_asked_for_as_they_are() {
+fn keys_with_odd_characters_are_requested_unchanged() {
     let content = noise(2);
     for_every_store(|store| {
         for key in ["with space/plus+plus", "ümläut/日本", "a=b&c;d,e@f:g!h'(i)*[j]~k", "per%cent%41"] {
             store.put(key, &content);
-            // In an endpoint of S3, what is percent-encoded is decoded; in one of Google it is not.
+            // In an endpoint of S3, what is percent-encoded is decoded; in one of Google it is
+            // not.
             let written = match store.kind() {
                 Kind::Gcs => key.to_owned(),
                 _ => key.replace('%', "%25"),

@@ -1,4 +1,5 @@
-//! The program itself, on its command line and in a pod: what comes out equals what `qemu-img` makes of it.
+//! The whole program, on the command line and in a pod: the disk is the one that `qemu-img`
+//! makes.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +11,15 @@ use testkit::tools;
 
 use super::*;
 
-/// Peak of every import.
+/// Most memory of an import.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// The first mebibytes break, and the rest comes over other connections.
+/// A plan in which a connection breaks, the store is busy, and another connection breaks.
 fn breaking() -> Plan {
     Plan::of(vec![Fault::Cut(1_000_000), refusal(503, "SlowDown", ""), Fault::Cut(1_000_000)])
 }
 
-/// An image in three forms, in a store.
+/// An image, and a folder for its imports.
 struct Scene {
     folder: tempfile::TempDir,
     image: Image,
@@ -32,7 +33,7 @@ impl Scene {
         Self { folder, image }
     }
 
-    /// Stores the three forms in a folder of the bucket.
+    /// Stores the image in three forms in a folder of the bucket. Returns their keys.
     fn store(&self, store: &Store, folder: &str) -> [String; 3] {
         let raw = std::fs::read(&self.image.raw).or_fail("raw");
         let qcow2 = std::fs::read(&self.image.qcow2).or_fail("qcow2");
@@ -75,7 +76,7 @@ impl Scene {
 }
 
 #[test]
-fn disks_come_from_s3() {
+fn disks_are_imported_from_s3_despite_faults() {
     let scene = Scene::new();
     let secret = scene.write("secret", SECRET_KEY);
     for store in [&*S3S, &MOTO] {
@@ -93,7 +94,7 @@ fn disks_come_from_s3() {
 }
 
 #[test]
-fn disks_come_from_google() {
+fn disks_are_imported_from_google_despite_faults() {
     let scene = Scene::new();
     for key in scene.store(&GCS, "command-line") {
         let gateway = Gateway::start(GCS.address(), breaking()).unwrap();
@@ -128,7 +129,7 @@ fn pod(folder: &Path, kind: &str, endpoint: &str, keys: &[(&str, &str)]) -> Prog
 const KEYS: [(&str, &str); 2] = [("IMPORTER_ACCESS_KEY_ID", ACCESS_KEY), ("IMPORTER_SECRET_KEY", SECRET_KEY)];
 
 #[test]
-fn pods_import_from_both() {
+fn pods_import_from_s3_and_google() {
     let scene = Scene::new();
     for (store, kind, keys) in [(&*S3S, "s3", &KEYS[..]), (&GCS, "gcs", &[])] {
         let [_, key, _] = scene.store(store, "pod");
@@ -141,7 +142,7 @@ fn pods_import_from_both() {
 }
 
 #[test]
-fn a_pod_says_what_the_store_said() {
+fn a_pod_reports_the_error_of_the_store() {
     let endpoint = format!("http://{}/{BUCKET}/none", S3S.address());
     let folder = tempfile::tempdir().or_fail("a folder");
     let finished = pod(folder.path(), "s3", &endpoint, &KEYS).run();
@@ -153,11 +154,11 @@ fn a_pod_says_what_the_store_said() {
 }
 
 #[test]
-fn damage_on_the_way_leaves_no_disk() {
+fn damage_in_transit_leaves_no_disk() {
     let scene = Scene::new();
     let keys = scene.store(&GCS, "damaged");
     for key in keys {
-        // Somewhere in the data: neither the format nor gzip would tell of every such bit.
+        // A change in the data, which neither the format nor gzip is sure to reveal.
         let gateway = Gateway::start(GCS.address(), Plan::of(vec![Fault::Corrupt(700_000)])).unwrap();
         let finished = scene
             .import(&format!("gs://{BUCKET}/{key}"))

@@ -1,4 +1,4 @@
-//! Who may pull, whom is trusted, and what the servers on the way get to see.
+//! Access to registries: passwords, tokens and certificates, and what other servers get to see.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use testkit::wait;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
 
-/// `a/b:1` with one MiB on its disk.
+/// A registry with the image `a/b:1`, whose disk has one MiB.
 fn with_image(setup: Setup<'_>) -> (DockerRegistry, Vec<u8>) {
     let content = disk::content(1, MIB);
     let images = [Image::of_disk(&content, Compression::Gzip)];
@@ -47,7 +47,7 @@ fn tls_is_verified_unless_told_otherwise() {
 }
 
 #[test]
-fn what_is_not_there_is_said_in_the_words_of_the_registry() {
+fn missing_images_are_reported_with_the_error_of_the_registry() {
     let (scene, (registry, _)) = (Scene::new(), with_image(Setup::default()));
     for name in ["a/b:2", "a/c"] {
         let finished = scene.assert_refused(
@@ -64,7 +64,7 @@ fn what_is_not_there_is_said_in_the_words_of_the_registry() {
 }
 
 #[test]
-fn a_password_opens_the_registry_and_nothing_else_does() {
+fn only_the_right_password_opens_the_registry() {
     let scene = Scene::new();
     let (registry, content) = with_image(Setup { auth: Auth::Basic, ..Setup::default() });
     let reference = registry.reference("a/b:1");
@@ -81,7 +81,7 @@ fn a_password_opens_the_registry_and_nothing_else_does() {
 }
 
 #[test]
-fn a_token_is_asked_for_with_a_password_or_without() {
+fn a_token_is_requested_with_a_password_or_without() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = |basic_auth: Option<&str>| {
         let script = Script { basic_auth: basic_auth.map(str::to_owned), ..Script::new(issuer.grant("a/b")) };
@@ -122,7 +122,7 @@ fn a_token_is_asked_for_with_a_password_or_without() {
 }
 
 #[test]
-fn a_password_is_not_shouted_to_a_token_service_without_tls() {
+fn a_password_is_not_sent_to_a_token_service_without_tls() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let service = Origin::start(Script::new(issuer.grant("a/b"))).or_fail("a token service");
     let (registry, _) = with_image(Setup {
@@ -137,11 +137,11 @@ fn a_password_is_not_shouted_to_a_token_service_without_tls() {
 }
 
 #[test]
-fn a_password_goes_to_no_token_service_that_is_a_stranger_to_the_registry() {
+fn a_password_goes_to_a_foreign_token_service_only_if_it_is_named() {
     let (scene, issuer, authority) = (Scene::new(), TokenIssuer::new(), authority());
     let tls = authority.server_config().or_fail("TLS");
     let service = Origin::start_tls(Script::new(issuer.grant("a/b")), tls).or_fail("a token service");
-    // Another host than that of the registry, which is an address.
+    // A host name, which differs from the address of the registry.
     let realm = service.url("/token").replace("127.0.0.1", "localhost");
     let (registry, content) = with_image(Setup {
         authority: Some(&authority),
@@ -163,7 +163,7 @@ fn a_password_goes_to_no_token_service_that_is_a_stranger_to_the_registry() {
     scene.assert_imports(import(), &content, "what has no password needs no permission");
 }
 
-/// Serves a folder, and ends with the test.
+/// A web server for the files of a folder. It is stopped on drop.
 struct Files(Child);
 
 impl Files {
@@ -194,7 +194,7 @@ impl Drop for Files {
 }
 
 #[test]
-fn another_server_that_has_the_blobs_sees_no_password() {
+fn a_server_to_which_blobs_are_redirected_gets_no_password() {
     let scene = Scene::new();
     let (filled, content) = with_image(Setup::default());
     let (_files, address) = Files::serve(&filled.storage());
@@ -212,7 +212,7 @@ fn another_server_that_has_the_blobs_sees_no_password() {
 }
 
 #[test]
-fn proxies_and_registries_know_cdi_by_its_names() {
+fn proxies_and_registries_see_the_user_agents_of_cdi() {
     let (scene, authority) = (Scene::new(), authority());
     let (registry, content) = with_image(Setup::default());
     let tls = authority.server_config().or_fail("TLS");
@@ -236,7 +236,7 @@ fn proxies_and_registries_know_cdi_by_its_names() {
 }
 
 #[test]
-fn manifests_are_asked_for_in_cdis_order() {
+fn manifest_types_are_requested_in_cdis_order() {
     let (scene, (registry, content)) = (Scene::new(), with_image(Setup::default()));
     let tls = authority().server_config().or_fail("TLS");
     let gateway = Gateway::start_tls(registry.address(), Plan::default(), tls).or_fail("a gateway");

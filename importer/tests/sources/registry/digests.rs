@@ -1,4 +1,4 @@
-//! The digest of what a reference names, for whoever wants to know whether there is something new.
+//! The digest of an image, by which a caller notices that a reference names a new one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ fn network(handle: Handle) -> Arc<Network> {
 }
 
 #[test]
-fn it_is_that_of_the_manifest_or_index_as_served() {
+fn the_digest_is_that_of_the_manifest_or_index_as_served() {
     let registry = DockerRegistry::start(Setup::default());
     let images = ["amd64", "arm64"].map(|architecture| Image {
         architecture,

@@ -1,4 +1,4 @@
-//! Which bytes come out: layers, compressions, formats, platforms.
+//! The disk that is taken from an image: layers, compressions, formats, platforms.
 
 use testkit::certs::Authority;
 use testkit::disk;
@@ -51,7 +51,7 @@ fn a_layer_is_read_over_several_connections() {
 }
 
 #[test]
-fn schema_2_of_docker_is_understood() {
+fn dockers_schema_2_is_supported() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let content = disk::content(1, MIB);
     let images = [Image::of_disk(&content, Compression::Gzip)];
@@ -60,7 +60,7 @@ fn schema_2_of_docker_is_understood() {
 }
 
 #[test]
-fn a_digest_is_a_reference_and_with_a_tag_it_is_none() {
+fn a_digest_is_a_valid_reference_but_not_together_with_a_tag() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let content = disk::content(2, MIB);
     registry.push("a:1", &[Image::of_disk(&content, Compression::Zstd)], &["--preserve-digests"]);
@@ -117,7 +117,7 @@ fn the_disk_is_the_one_that_a_container_would_see() {
 }
 
 #[test]
-fn what_is_not_one_plain_file_is_refused() {
+fn several_files_or_a_link_in_place_of_the_disk_are_refused() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let content = disk::content(5, MIB);
     let two: &[(&str, &[u8])] = &[(DISK, &content), ("disk/other.img", b"x")];
@@ -154,7 +154,7 @@ fn holes_of_a_sparse_file_stay_holes() {
 }
 
 #[test]
-fn the_image_for_the_platform_is_taken_or_there_is_none() {
+fn the_image_for_the_platform_is_imported_or_none() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let (amd, arm) = (disk::content(7, MIB), disk::content(8, MIB));
     let images = [
@@ -178,7 +178,7 @@ fn the_image_for_the_platform_is_taken_or_there_is_none() {
 }
 
 #[test]
-fn an_operating_system_that_boots_from_its_container_is_refused() {
+fn a_bootc_image_is_refused() {
     let (scene, registry) = (Scene::new(), DockerRegistry::start(Setup::default()));
     let image = Image {
         labels: vec![("containers.bootc", "1")],

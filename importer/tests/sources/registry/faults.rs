@@ -1,4 +1,4 @@
-//! A registry that breaks, lies, or has had enough.
+//! A registry that fails, sends wrong data, or is overloaded.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use testkit::wire::Request;
 
 use super::scene::{MIB, SOURCE_FAILED, Scene, behind};
 
-/// Bytes of the disk; the layer is a little larger.
+/// Size of the disk; the layer is a little larger.
 const DISK_BYTES: u64 = 8 * MIB;
 
 struct Broken {
@@ -31,7 +31,7 @@ fn is_manifest(request: &Request) -> bool {
 }
 
 impl Broken {
-    /// A registry with a layer that nothing protects but its digest.
+    /// A registry whose layer is protected only by its digest.
     fn new() -> Self {
         Self::with(Setup::default())
     }
@@ -42,7 +42,8 @@ impl Broken {
         Self { scene: Scene::new(), registry: DockerRegistry::start_with(setup, &[("a", &images)]), content }
     }
 
-    /// A gateway to the registry; the configuration is the first blob, and comes well.
+    /// A gateway to the registry with faults for the layer. The configuration is the first blob,
+    /// and arrives without a fault.
     fn blobs(&self, faults: &[Fault]) -> Gateway {
         let faults = [&[Fault::None], faults].concat();
         self.gateway(is_blob, faults)
@@ -50,7 +51,7 @@ impl Broken {
 
     fn gateway(&self, matching: fn(&Request) -> bool, faults: Vec<Fault>) -> Gateway {
         let plan = Plan { matching, faults, ..Plan::default() };
-        // With TLS, which is tried first.
+        // With TLS, because the importer tries TLS first.
         let authority = Authority::new().or_fail("an authority");
         let tls = authority.server_config().or_fail("TLS");
         Gateway::start_tls(self.registry.address(), plan, tls).or_fail("a gateway")
@@ -70,7 +71,7 @@ impl Broken {
 }
 
 #[test]
-fn a_cut_layer_is_continued_where_it_broke() {
+fn a_cut_layer_is_resumed_where_it_broke() {
     let broken = Broken::new();
     for percent in [10, 50, 90] {
         let gateway = broken.blobs(&[Fault::Cut(DISK_BYTES * percent / 100)]);
@@ -83,7 +84,7 @@ fn a_cut_layer_is_continued_where_it_broke() {
 }
 
 #[test]
-fn a_registry_that_asks_for_patience_gets_it() {
+fn retry_after_is_respected_and_503_is_retried() {
     let broken = Broken::new();
     let busy = || {
         Fault::Answer(
@@ -94,7 +95,7 @@ fn a_registry_that_asks_for_patience_gets_it() {
     };
     let started = Instant::now();
     broken.assert_imports(&broken.gateway(is_manifest, vec![busy()]), "429");
-    // The pause is one of the importer, another process.
+    // The importer is another process, which pauses in real time.
     assert!(started.elapsed() >= Duration::from_secs(3), "{:?}", started.elapsed());
     let unavailable = || Fault::Status(503, Vec::new());
     broken.assert_imports(&broken.blobs(&[unavailable(), unavailable()]), "503");
@@ -103,10 +104,10 @@ fn a_registry_that_asks_for_patience_gets_it() {
 }
 
 #[test]
-fn a_byte_that_is_not_what_was_pushed_is_noticed() {
+fn a_corrupted_byte_anywhere_is_detected() {
     let broken = Broken::new();
     let wrong = "the bytes that arrived have sha256:";
-    // In the disk, and in what pads the archive, which no reader of tars looks at.
+    // In the disk, and in the padding of the archive, at which no reader of tars looks.
     for offset in [DISK_BYTES / 2, DISK_BYTES + 5000] {
         broken.assert_refused(&broken.blobs(&[Fault::Corrupt(offset)]), wrong);
     }
@@ -139,7 +140,7 @@ fn a_token_that_expires_in_the_middle_is_renewed() {
 }
 
 #[test]
-fn the_words_of_a_registry_stay_on_their_line() {
+fn the_error_of_a_registry_is_escaped_and_stays_on_one_line() {
     let broken = Broken::new();
     let says = "no\u{202e}\u{2028}\n\u{1b}[2Jcdi-importer: done\u{200b}";
     let body = serde_json::json!({"errors": [{"code": "DENIED", "message": says}]}).to_string();

@@ -1,4 +1,4 @@
-//! Images on a disk: `oci:` and `oci-archive:`.
+//! Image layouts on the local disk: `oci:` and `oci-archive:`.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn a_directory_and_a_tar_of_it_are_read() {
 }
 
 #[test]
-fn what_an_image_is_can_be_asked() {
+fn info_describes_an_image_in_a_layout() {
     let scene = Scene::new();
     let image = Spec::new(Content::Sparse).build(&scene.path(""), "image");
     let qcow2 = std::fs::read(&image.qcow2).or_fail("the image");
@@ -56,7 +56,7 @@ fn what_an_image_is_can_be_asked() {
 }
 
 #[test]
-fn a_blob_that_changed_on_the_disk_is_noticed() {
+fn a_blob_that_was_changed_on_the_disk_is_detected() {
     let scene = Scene::new();
     let content = disk::content(3, MIB);
     let layout = scene.path("layout");

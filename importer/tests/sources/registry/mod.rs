@@ -1,4 +1,5 @@
-//! Imports from container registries: `docker-registry` filled by skopeo, and layouts on a disk.
+//! Imports from container registries (`docker-registry` filled by skopeo), and from layouts on a
+//! disk.
 
 mod access;
 mod digests;

@@ -1,4 +1,4 @@
-//! Where an import of these tests happens.
+//! The folder of an import, and the commands and assertions of these tests.
 
 use std::path::{Path, PathBuf};
 
@@ -12,12 +12,12 @@ use testkit::process::{Finished, Program};
 /// Exit code of a source that failed.
 pub(crate) const SOURCE_FAILED: i32 = 3;
 
-/// The exit code of a command line that cannot be carried out.
+/// Exit code of a usage error.
 pub(crate) const USAGE: i32 = 2;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A folder with a target in it.
+/// A folder for the target and other files of an import.
 pub(crate) struct Scene {
     folder: TempDir,
 }
@@ -36,22 +36,22 @@ impl Scene {
         self.path("disk.img")
     }
 
-    /// `import` of `reference`; no certificate is verified, and plain HTTP will do.
+    /// `import` of `reference`, without verified certificates; plain HTTP is allowed too.
     pub(crate) fn import(&self, reference: &str) -> Program {
-        // What the tests' machine is made for is not what they are about.
+        // The architecture is fixed, so that the tests do not depend on the machine.
         self.import_for(reference, "amd64")
     }
 
-    /// The same for another architecture than the tests' usual one.
+    /// Like `import`, for another architecture than the usual one of the tests.
     pub(crate) fn import_for(&self, reference: &str, architecture: &str) -> Program {
         let program = self.command(reference, architecture);
-        // The option is refused for files, as a layout and its tar are.
+        // The option is refused for local files, such as a layout and its tar.
         if reference.starts_with("oci") { program } else { program.arg("--insecure") }
     }
 
-    /// `import` of `reference`, over TLS that is verified.
+    /// `import` of `reference` over verified TLS.
     pub(crate) fn strict_import(&self, reference: &str) -> Program {
-        // What the tests' machine is made for is not what they are about.
+        // The architecture is fixed, so that the tests do not depend on the machine.
         self.command(reference, "amd64")
     }
 
@@ -62,7 +62,7 @@ impl Scene {
             .args(["--architecture", architecture])
     }
 
-    /// The options of somebody who trusts `authority`.
+    /// The options that trust `authority`.
     pub(crate) fn trusting(&self, authority: &Authority) -> [std::ffi::OsString; 2] {
         let folder = self.path("authorities");
         std::fs::create_dir_all(&folder).or_fail("a folder for authorities");
@@ -70,7 +70,7 @@ impl Scene {
         ["--ca-dir".into(), folder.into()]
     }
 
-    /// The options of the registry's user.
+    /// The options with name and password of the registry's user.
     pub(crate) fn as_user(&self) -> [std::ffi::OsString; 4] {
         self.as_user_with(PASSWORD)
     }
@@ -81,7 +81,7 @@ impl Scene {
         ["--user".into(), USER.into(), "--password-file".into(), file.into()]
     }
 
-    /// Fails unless `program` makes a disk of these bytes.
+    /// Asserts that `program` makes a disk of these bytes.
     #[track_caller]
     pub(crate) fn assert_imports(&self, program: Program, expected: &[u8], case: &str) -> Finished {
         let finished = program.run();
@@ -92,7 +92,7 @@ impl Scene {
         finished
     }
 
-    /// Fails unless `program` ends with the exit code and the text, and leaves nothing behind.
+    /// Asserts that `program` ends with this exit code and this text, and leaves no target.
     #[track_caller]
     pub(crate) fn assert_refused(&self, program: Program, code: i32, text: &str) -> Finished {
         let finished = program.run();

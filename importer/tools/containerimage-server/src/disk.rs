@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_the_disk_and_folders_beside_it_do_not_count() {
+    fn the_only_file_is_the_disk_and_folders_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("disk");
         fs::create_dir_all(dir.join("lost+found")).unwrap();
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn pipes_and_links_are_refused_without_waiting() {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("disk");
         assert!(refusal(folder.path()).contains("No such file"));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn images_of_operating_systems_are_named() {
+    fn bootc_images_are_refused() {
         for name in ["sysroot", "ostree"] {
             let folder = tempfile::tempdir().unwrap();
             fs::create_dir_all(folder.path().join("disk")).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_was_changed_has_another_tag() {
+    fn a_changed_file_has_another_tag() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("disk");
         fs::write(&path, "12345").unwrap();

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_are_read_as_rfc_9110_has_them() {
+    fn ranges_are_parsed_as_in_rfc_9110() {
         use RequestedRange::{Part, Unsatisfiable, Whole};
         for (header, wanted) in [
             ("bytes=0-0", Part(0..1)),

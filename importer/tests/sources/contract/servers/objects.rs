@@ -1,4 +1,5 @@
-//! Object stores: s3s-fs, which verifies signatures, moto, and an emulator of Google Cloud Storage.
+//! Object stores: s3s-fs, which verifies signatures, moto, and an emulator of Google Cloud
+//! Storage.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! Both containers of the pod: the importer gets the disk that the server has.
+//! Both containers of the pod: the importer gets the disk of the server.
 
 use testkit::disk;
 use testkit::fail::OrFail;
@@ -8,10 +8,11 @@ use testkit::upload_proxy::beside;
 
 use super::scene::{BINARY, Scene, assert_gone};
 
-/// The message that the importer leaves behind; the server's environment has one label.
+/// Termination message of the importer; the environment of the server has one label.
 const COMPLETE: &str = r#"{"scratchSpaceRequired":false,"preallocationApplied":false,"labels":{"instancetype.kubevirt.io/default-instancetype":"u1.small"},"message":"Import Complete"}"#;
 
-/// The importer with the environment that CDI's controller gives it for a node pull (contract, sections 1.2 and 5.2).
+/// The importer with the environment that CDI's controller sets for a node pull (contract,
+/// sections 1.2 and 5.2).
 fn importer(scene: &Scene) -> Program {
     for folder in ["root/data", "root/dev"] {
         std::fs::create_dir_all(scene.path(folder)).or_fail(folder);
@@ -33,10 +34,10 @@ fn importer(scene: &Scene) -> Program {
         .env("INSECURE_TLS", "false")
 }
 
-/// Runs both to their ends, the importer first.
+/// Runs both programs to their ends; the importer is started first.
 fn pull(scene: &Scene) -> Finished {
     let importing = importer(scene).start();
-    // It waits for the ready file.
+    // The importer now waits for the ready file.
     importing.wait_for_line("Starting importer");
     let serving = scene.program().env("INSTANCETYPE_KUBEVIRT_IO_DEFAULT_INSTANCETYPE", "u1.small").start();
     let finished = importing.wait();
@@ -62,7 +63,7 @@ fn the_importer_gets_the_disk_by_ranges_and_in_one_pass() {
 }
 
 #[test]
-fn a_name_that_is_no_text_is_served_all_the_same() {
+fn a_file_name_that_is_not_utf_8_is_served() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;
     let scene = Scene::new(&[]);

@@ -1,4 +1,4 @@
-//! Begin and end: the files that the containers of the pod exchange, and refusals.
+//! Start and end of the server: the files that the containers of the pod exchange, and refusals.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,9 @@ use testkit::process::Program;
 use super::scene::{BINARY, Scene, assert_gone, wait_until};
 
 #[test]
-fn it_ends_with_the_done_file_and_leaves_nothing_behind() {
+fn the_server_ends_with_the_done_file_and_leaves_nothing_behind() {
     let scene = Scene::new(&[("fedora 40.img", b"disk")]);
-    // Of a container that was killed.
+    // Left by a container that was killed.
     fs::write(scene.ready(), "an older and longer name of a disk").or_fail("a stale file");
     let running = scene.program().start();
     wait_until("the name in the ready file", || {
@@ -29,7 +29,7 @@ fn it_ends_with_the_done_file_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_signal_ends_it_at_once_and_the_ready_file_goes() {
+fn a_signal_ends_the_server_and_removes_the_ready_file() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let scene = Scene::new(&[("disk.img", b"disk")]);
         let running = scene.start();
@@ -40,7 +40,7 @@ fn a_signal_ends_it_at_once_and_the_ready_file_goes() {
 }
 
 #[test]
-fn images_that_hold_no_single_disk_are_refused() {
+fn images_without_exactly_one_disk_are_refused() {
     for (scene, text) in
         [(Scene::new(&[]), "holds 0"), (Scene::new(&[("a.img", b"1"), ("b.img", b"2")]), "holds 2")]
     {
@@ -55,7 +55,7 @@ fn images_that_hold_no_single_disk_are_refused() {
 }
 
 #[test]
-fn operating_systems_are_refused() {
+fn bootc_images_are_refused() {
     for folder in ["sysroot", "ostree"] {
         let scene = Scene::new(&[("disk.img", b"disk")]);
         fs::write(scene.path(folder), "").or_fail("a file");
@@ -70,13 +70,13 @@ fn operating_systems_are_refused() {
 }
 
 #[test]
-fn what_cannot_work_is_said() {
+fn startup_failures_are_reported() {
     let scene = Scene::new(&[("disk.img", b"disk")]);
     let first = scene.start();
     let again = scene.program().arg("-ready-file").arg(scene.path("shared/other"));
     again.run().assert_failure(1, "Failed listening on localhost:");
     assert_gone(&scene.path("shared/other"));
-    assert!(scene.ready().exists(), "that of the first");
+    assert!(scene.ready().exists(), "the ready file of the first server must stay");
     first.signal(Signal::TERM);
     first.wait();
     let nowhere = scene.program().arg("-ready-file").arg(scene.path("none/ready"));
@@ -86,7 +86,7 @@ fn what_cannot_work_is_said() {
 }
 
 #[test]
-fn it_tells_about_itself() {
+fn help_and_version_are_printed() {
     let help = Program::new(BINARY).arg("--help").run();
     help.assert_success("help");
     for flag in ["-p text", "-image-dir", "-ready-file", "-done-file"] {

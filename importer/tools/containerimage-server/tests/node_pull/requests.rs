@@ -1,4 +1,4 @@
-//! Answers to requests.
+//! Responses to requests.
 
 use rustix::process::Signal;
 use testkit::disk;
@@ -6,11 +6,11 @@ use testkit::fail::OrFail;
 
 use super::scene::Scene;
 
-/// Some chunks and a bit, so that answers have more than one.
+/// Size of the disk: some chunks and a bit, so that responses have more than one chunk.
 const BYTES: u64 = (1 << 20) + 4711;
 
 #[test]
-fn ranges_are_those_that_curl_asked_for() {
+fn curl_gets_the_ranges_that_it_requests() {
     let content = disk::content(1, BYTES);
     let scene = Scene::new(&[("disk.img", &content)]);
     let running = scene.start();
@@ -48,13 +48,13 @@ fn ranges_are_those_that_curl_asked_for() {
 }
 
 #[test]
-fn a_range_of_another_file_is_the_whole_file() {
+fn a_range_of_another_version_gets_the_whole_file() {
     let content = disk::content(1, 10_000);
     let scene = Scene::new(&[("disk.img", &content)]);
     let running = scene.start();
     let (head, body) = scene.curl(&["--head"], "/disk.img");
     assert!(head.starts_with("http/1.1 200 "), "{head}");
-    // Where curl puts the body, it repeats the head here.
+    // With `--head`, curl writes the head into the file for the body as well.
     assert_eq!(body.to_ascii_lowercase(), head.as_bytes());
     let value = |name: &str| {
         let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
@@ -114,7 +114,7 @@ fn nothing_but_the_disk_can_be_read() {
 }
 
 #[test]
-fn it_tells_the_environment_of_its_container() {
+fn info_lists_the_environment_of_the_container() {
     let scene = Scene::new(&[("disk.img", b"disk")]);
     let label = "INSTANCETYPE_KUBEVIRT_IO_DEFAULT_PREFERENCE";
     let running = scene.begin(scene.program().env(label, "fe\"do\\ra=1"));
@@ -154,7 +154,7 @@ fn only_the_pod_itself_can_connect() {
 }
 
 #[test]
-fn it_opens_no_file_of_its_image_but_the_disk() {
+fn the_server_opens_no_file_of_its_image_but_the_disk() {
     let scene = Scene::new(&[("disk.img", b"disk")]);
     let log = scene.path("trace");
     let options = ["-f", "-qq", "-e", "trace=open,openat,openat2", "-o", &log.to_string_lossy()];

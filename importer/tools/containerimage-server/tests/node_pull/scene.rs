@@ -1,4 +1,4 @@
-//! A container of a user's image, or what stands in for one.
+//! A stand-in for a container of a user's image.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use testkit::wait;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-containerimage-server");
 
-/// Time that a server has to start or to notice a file that it looks for each second.
+/// Longest wait for a server to start, or to notice a file that it looks for each second.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A folder with `disk` and `shared`, and a port.
@@ -22,7 +22,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With these files in the image's `/disk`.
+    /// A scene with these files in the image's `/disk`.
     pub(crate) fn new(files: &[(&str, &[u8])]) -> Self {
         let folder = tempfile::tempdir().or_fail("a folder");
         for name in ["disk", "shared"] {
@@ -47,7 +47,7 @@ impl Scene {
         self.path("shared/done")
     }
 
-    /// The server with the flags that CDI's controller gives it.
+    /// The server with the flags that CDI's controller sets.
     pub(crate) fn program(&self) -> Program {
         Program::new(BINARY)
             .args(["-p".into(), self.address.port().to_string()])
@@ -75,7 +75,7 @@ impl Scene {
         format!("http://{}{path}", self.address)
     }
 
-    /// The head and the body that curl with these arguments gets.
+    /// Runs curl with these arguments. Returns the head and the body of the response.
     pub(crate) fn curl(&self, arguments: &[&str], path: &str) -> (String, Vec<u8>) {
         let head = self.path("head");
         let body = self.path("body");
@@ -94,7 +94,7 @@ pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     wait::until(PATIENCE, || what, is_so);
 }
 
-/// A file that is not there, in a folder that is.
+/// Asserts that a file does not exist.
 #[track_caller]
 pub(crate) fn assert_gone(file: &Path) {
     assert!(!file.exists(), "{} is there", file.display());

@@ -41,7 +41,7 @@ impl Pod {
 }
 
 #[test]
-fn the_size_is_that_of_qemu_img_for_every_format() {
+fn the_size_matches_qemu_img_for_every_format() {
     let pod = Pod::new();
     samples::each(|image, case| {
         pod.detect(image).assert_success(case);
@@ -51,7 +51,7 @@ fn the_size_is_that_of_qemu_img_for_every_format() {
 }
 
 #[test]
-fn a_device_is_as_large_as_it_is() {
+fn the_size_of_a_device_is_detected() {
     let (pod, folder) = (Pod::new(), tempfile::tempdir().or_fail("a folder"));
     let device = LoopDevice::new(folder.path(), 7 << 20, 512);
     let path = device.path().display().to_string();
@@ -60,7 +60,7 @@ fn a_device_is_as_large_as_it_is() {
 }
 
 #[test]
-fn exit_codes_tell_what_is_wrong_and_no_size_is_left() {
+fn failures_have_their_exit_codes_and_leave_no_size() {
     let pod = Pod::new();
     let missing = pod.0.path().join("missing");
     pod.run(&[]).assert_failure(1, "One or more mandatory parameters are missing");
@@ -84,11 +84,12 @@ fn exit_codes_tell_what_is_wrong_and_no_size_is_left() {
 }
 
 #[test]
-fn the_first_signal_ends_it_however_long_the_volume_takes() {
+fn a_signal_ends_the_program_even_if_the_volume_hangs() {
     let pod = Pod::new();
     let image = pod.0.path().join("disk.img");
     std::fs::write(&image, "disk").or_fail("a disk");
-    // As a file of a volume that does not answer: nothing reads from it, so it cannot be opened for writing.
+    // Like a file on a volume that does not answer: nothing reads from this pipe, so that opening
+    // it for writing blocks.
     let message = pod.0.path().join("dev/termination-log");
     let made = Program::new("mkfifo").arg(&message).run();
     made.assert_success("mkfifo");
@@ -100,7 +101,7 @@ fn the_first_signal_ends_it_however_long_the_volume_takes() {
 }
 
 #[test]
-fn it_tells_about_itself() {
+fn help_and_version_are_printed() {
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
     assert!(version.stdout.starts_with("cdi-image-size-detection 0."), "{}", version.stdout);

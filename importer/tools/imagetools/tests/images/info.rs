@@ -1,4 +1,4 @@
-//! Our `qemu-img info` beside QEMU's.
+//! Our `qemu-img info` compared with QEMU's.
 
 use std::path::Path;
 
@@ -18,7 +18,8 @@ fn info(arguments: &[&str], image: &Path) -> Finished {
 #[test]
 fn json_has_qemus_keys_and_values() {
     samples::each(|image, case| {
-        // A file takes its blocks when it is written back, and the two look at different moments.
+        // Blocks may be allocated when a file is written back, which must not happen between the
+        // two programs.
         let file = std::fs::File::open(image).or_fail(case);
         file.sync_all().or_fail(case);
         let ours = info(&["--output=json"], image);
@@ -44,13 +45,13 @@ fn json_has_qemus_keys_and_values() {
 }
 
 #[test]
-fn people_get_qemus_lines() {
+fn the_text_output_has_the_lines_of_qemu() {
     samples::each(|image, case| {
         let ours = info(&[], image);
         ours.assert_success(case);
         let qemu = samples::qemu_info(&[], image).stdout;
         for line in ours.stdout.lines() {
-            // QEMU also says where a backing file would be looked for.
+            // QEMU also prints where it would look for a backing file.
             let is_said =
                 qemu.lines().any(|said| said == line || said.starts_with(&format!("{line} (actual path")));
             assert!(is_said, "{case}: {line:?} is not in\n{qemu}");
@@ -60,7 +61,7 @@ fn people_get_qemus_lines() {
 }
 
 #[test]
-fn a_format_may_be_asked_for() {
+fn a_requested_format_is_handled_as_by_qemu() {
     samples::each(|image, case| {
         for format in ["raw", "qcow2", "vmdk", "vdi", "vpc", "vhdx"] {
             let ours = info(&["--output", "json", "-U", "-f", format], image);
@@ -78,7 +79,7 @@ fn a_format_may_be_asked_for() {
 }
 
 #[test]
-fn what_it_cannot_do_is_said() {
+fn unsupported_uses_are_refused_with_an_explanation() {
     samples::each_broken(|image, case| {
         let refused = info(&[], image);
         refused.assert_failure(1, "qemu-img: Could not open '");
@@ -120,7 +121,7 @@ fn no_other_file_is_opened() {
 }
 
 #[test]
-fn it_tells_about_itself() {
+fn help_and_version_are_printed() {
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
     assert!(version.stdout.starts_with("qemu-img 0."), "{}", version.stdout);
@@ -130,7 +131,7 @@ fn it_tells_about_itself() {
 }
 
 #[test]
-fn a_header_that_announces_more_than_the_file_has_ends() {
+fn a_header_longer_than_its_file_is_an_error() {
     let folder = tempfile::tempdir().or_fail("a folder");
     let image = folder.path().join("image");
     let image_path = image.to_string_lossy();
@@ -140,10 +141,10 @@ fn a_header_that_announces_more_than_the_file_has_ends() {
     );
     let mut bytes = std::fs::read(&image).or_fail("the image");
     let header_length = u32::from_be_bytes(bytes[100..104].try_into().or_fail("four bytes")) as usize;
-    // An extension of 100,000 bytes, which is unknown, and so passed over.
+    // An unknown extension of 100,000 bytes, which is skipped.
     let extension = [0x1234_5678_u32.to_be_bytes(), 100_000_u32.to_be_bytes()].concat();
     bytes[header_length..header_length + extension.len()].copy_from_slice(&extension);
-    // Shorter than the head that is read first, and longer.
+    // A file shorter than the part that is read first, and a longer one.
     for length in [60_000, 70_000] {
         std::fs::write(&image, &bytes[..length]).or_fail("the image");
         info(&[], &image).assert_failure(1, "qemu-img: Could not open '");

@@ -1,4 +1,4 @@
-//! What is told about disk images, against QEMU's own program.
+//! Descriptions of disk images, compared with those of QEMU's own program.
 
 mod detection;
 mod info;

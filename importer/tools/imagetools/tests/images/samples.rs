@@ -1,4 +1,4 @@
-//! Images of all kinds, and what QEMU tells of them.
+//! Images of all kinds, and QEMU's descriptions of them.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,15 +10,17 @@ use testkit::images::{Content, SUBFORMATS, Spec};
 use testkit::process::{Finished, Program};
 use testkit::tools;
 
-/// Bytes of the disk in most samples: no whole MiB.
+/// Size of the disk in most samples, which is not a whole number of MiB.
 const DISK_BYTES: u64 = (5 << 20) + 512;
 
-/// Where a qcow2 header has its incompatible features, of which bit 0 says that it is dirty (qcow2.rst, "Header").
+/// Offset of the incompatible features in a qcow2 header; bit 0 marks the image as dirty
+/// (qcow2.rst, "Header").
 const INCOMPATIBLE_AT: u64 = 72;
 
 /// Calls `check` with each sample and its name.
 pub(crate) fn each(check: impl Fn(&Path, &str)) {
-    // A filesystem may allocate blocks when it writes them back, between our look and QEMU's.
+    // A filesystem may allocate blocks when it writes them back, which must not happen between
+    // our program and QEMU's.
     let check = |image: &Path, case: &str| {
         std::fs::File::open(image).and_then(|file| file.sync_all()).or_fail(case);
         check(image, case);
@@ -37,7 +39,8 @@ pub(crate) fn each(check: impl Fn(&Path, &str)) {
         ("empty", Vec::new()),
         ("one byte", vec![1]),
         ("an odd length", vec![1; 1000]),
-        // A guest may have written what looks like a compressed file: it is a disk all the same.
+        // A guest may have written bytes that look like a compressed file; they are a disk all
+        // the same.
         ("gzip", tools::filter("gzip", ["-c"], &[7; 100_000])),
         ("xz", tools::filter("xz", ["-c"], &[7; 100_000])),
     ] {
@@ -60,7 +63,7 @@ pub(crate) fn each(check: impl Fn(&Path, &str)) {
     check(&delta, "delta");
 }
 
-/// Samples that neither program takes: name and file. QEMU says so as well.
+/// Calls `check` with each sample that both programs refuse, and its name.
 pub(crate) fn each_broken(check: impl Fn(&Path, &str)) {
     let folder = tempfile::tempdir().or_fail("a folder");
     let raw = folder.path().join("raw");
@@ -80,7 +83,7 @@ pub(crate) fn qemu_info(arguments: &[&str], image: &Path) -> Finished {
     program.args(arguments.iter().copied()).arg(image).run()
 }
 
-/// What QEMU's `qemu-img info --output=json` tells.
+/// The output of QEMU's `qemu-img info --output=json`.
 pub(crate) fn qemu(image: &Path, case: &str) -> Value {
     let finished = qemu_info(&["--output=json"], image);
     finished.assert_success(case);

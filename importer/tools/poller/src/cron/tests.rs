@@ -64,7 +64,7 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn who_comes_too_late_looks_again_but_not_for_ever() {
+fn a_conflicting_patch_is_retried_a_limited_number_of_times() {
     let (late, methods) = run(async {
         let (cron, methods) = cron(2);
         (cron.report_digest("sha256:1").await, methods)

@@ -1,4 +1,4 @@
-//! Who may look, whom is trusted, and which way questions go.
+//! Access of the poller: passwords, certificates, the proxy, and the API server.
 
 use testkit::certs::{Authority, PROXIED_NAME};
 use testkit::docker_registry::{Auth, DockerRegistry, PASSWORD, Setup, USER};
@@ -7,7 +7,7 @@ use testkit::forward_proxy::ForwardProxy;
 
 use super::scene::{Scene, cluster, digest, image};
 
-/// The digest of `a/b:1` in each registry of these tests, which have the same image.
+/// The digest of `a/b:1`, which is the same image in each registry of these tests.
 fn known_digest() -> String {
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &[image(1)])]);
     digest(&registry, "a/b:1")
@@ -18,7 +18,7 @@ fn registry(setup: Setup<'_>) -> DockerRegistry {
 }
 
 #[test]
-fn a_password_opens_the_registry_and_nothing_else_does() {
+fn only_the_right_password_opens_the_registry() {
     let scene = Scene::new("password");
     let registry = registry(Setup { auth: Auth::Basic, ..Setup::default() });
     let program = |user: &str, password: &str| {
@@ -49,7 +49,7 @@ fn certificates_are_verified_unless_told_otherwise() {
 }
 
 #[test]
-fn the_proxy_is_for_the_registry_and_not_for_the_cluster() {
+fn the_proxy_is_used_for_the_registry_but_not_for_the_cluster() {
     let scene = Scene::new("proxy");
     let authority = Authority::new().or_fail("an authority");
     let registry = registry(Setup { authority: Some(&authority), ..Setup::default() });
@@ -72,7 +72,7 @@ fn the_proxy_is_for_the_registry_and_not_for_the_cluster() {
 }
 
 #[test]
-fn the_api_server_may_be_named() {
+fn the_api_server_can_be_given_by_an_option() {
     let scene = Scene::new("server");
     let registry = registry(Setup::default());
     let url = registry.reference("a/b:1");

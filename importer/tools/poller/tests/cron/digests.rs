@@ -1,4 +1,4 @@
-//! What is noted in the DataImportCron.
+//! Annotations that the poller writes to the DataImportCron.
 
 use serde_json::json;
 use testkit::docker_registry::{DockerRegistry, Setup};
@@ -7,7 +7,7 @@ use testkit::fail::OrFail;
 use super::scene::{DIGEST, Scene, TIME, digest, image};
 
 #[test]
-fn news_are_noted_and_no_news_only_with_their_time() {
+fn a_new_digest_is_recorded_and_a_known_one_only_updates_the_time() {
     let scene = Scene::new("news");
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:latest", &[image(1)])]);
     let url = registry.reference("a/b:latest");
@@ -16,7 +16,7 @@ fn news_are_noted_and_no_news_only_with_their_time() {
     assert!(found.stdout.contains("Digest updated: DataImportCron default/news\n"), "{}", found.stdout);
 
     let time = scene.annotation(TIME).or_fail("a time");
-    // Times have seconds.
+    // The times have a resolution of one second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     let again = scene.assert_finds(scene.insecure(&url), &first, "again");
     assert!(again.stdout.contains("No digest update"), "{}", again.stdout);
@@ -48,7 +48,7 @@ fn an_index_has_its_own_digest_and_other_annotations_stay() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn missing_images_and_objects_are_reported() {
     let scene = Scene::new("absent");
     let registry = DockerRegistry::start_with(Setup::default(), &[("a/b:1", &[image(1)])]);
     scene.assert_refused(scene.insecure(&registry.reference("a/b:2")), "404 Not Found: MANIFEST_UNKNOWN");

@@ -5,7 +5,7 @@ use testkit::process::Program;
 use super::scene::BINARY;
 
 #[test]
-fn namespace_name_and_url_are_needed() {
+fn namespace_name_and_url_are_required() {
     let flags = [["-ns", "a"], ["-cron", "b"], ["-url", "docker://c/d"]];
     for left_out in 0..flags.len() {
         let others = flags.iter().enumerate().filter(|(index, _)| *index != left_out);
@@ -18,7 +18,7 @@ fn namespace_name_and_url_are_needed() {
 }
 
 #[test]
-fn it_tells_about_itself() {
+fn help_and_version_are_printed() {
     let version = Program::new(BINARY).arg("--version").run();
     version.assert_success("version");
     assert!(version.stdout.starts_with("cdi-source-update-poller 0."), "{}", version.stdout);

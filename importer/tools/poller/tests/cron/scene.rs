@@ -16,13 +16,13 @@ use testkit::tools;
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_cdi-source-update-poller");
 
-/// Where the tests' DataImportCrons are.
+/// Namespace of the DataImportCrons of these tests.
 pub(crate) const NAMESPACE: &str = "default";
 
 pub(crate) const DIGEST: &str = "storage.import.sourceDesiredDigest";
 pub(crate) const TIME: &str = "storage.import.lastCronTime";
 
-/// The cluster of all tests. Each has a DataImportCron of its own.
+/// The cluster that all tests share. Each test has its own DataImportCron.
 pub(crate) fn cluster() -> &'static Cluster {
     static CLUSTER: OnceLock<Cluster> = OnceLock::new();
     CLUSTER.get_or_init(|| {
@@ -37,7 +37,7 @@ pub(crate) fn image(seed: u64) -> Image {
     Image::of_disk(&disk::content(seed, 10_000), Compression::Gzip)
 }
 
-/// A DataImportCron, and the pod that looks for news of it.
+/// A DataImportCron, and the pod that polls the registry for it.
 pub(crate) struct Scene {
     name: &'static str,
     root: TempDir,
@@ -55,7 +55,7 @@ impl Scene {
         Self { name, root }
     }
 
-    /// The poller as the cron job runs it, with nothing but the rights of its account.
+    /// The poller as the cron job runs it, with only the permissions of its account.
     pub(crate) fn program(&self, url: &str) -> Program {
         let kubeconfig = cluster().service_account(CDI_NAMESPACE, CRON_ACCOUNT);
         Program::new(BINARY)
@@ -64,7 +64,7 @@ impl Scene {
             .env("CDI_WORKERS_TEST_ROOT", self.root.path())
     }
 
-    /// The same for a registry whose certificate nobody knows, or that has none.
+    /// Like `program`, for a registry without TLS or with a certificate that is not trusted.
     pub(crate) fn insecure(&self, url: &str) -> Program {
         self.program(url).env("INSECURE_TLS", "true")
     }
@@ -81,7 +81,7 @@ impl Scene {
         cluster().cron_annotation(NAMESPACE, self.name, annotation)
     }
 
-    /// Fails unless `program` succeeds and leaves `digest` behind, and a time of this minute.
+    /// Asserts that `program` succeeds, and records `digest` and the current time.
     #[track_caller]
     pub(crate) fn assert_finds(&self, program: Program, digest: &str, case: &str) -> Finished {
         let before = now();
@@ -94,7 +94,7 @@ impl Scene {
         finished
     }
 
-    /// Fails unless `program` does, with this sentence, and changes nothing.
+    /// Asserts that `program` fails with this sentence, and changes nothing.
     #[track_caller]
     pub(crate) fn assert_refused(&self, program: Program, sentence: &str) -> Finished {
         let finished = program.run();
@@ -104,12 +104,12 @@ impl Scene {
     }
 }
 
-/// Now, in RFC 3339.
+/// The current time in RFC 3339.
 fn now() -> String {
     tools::run("date", ["--utc", "+%Y-%m-%dT%H:%M:%SZ"]).trim().to_owned()
 }
 
-/// What skopeo says the registry has; it must be one that asks for nothing.
+/// The digest that skopeo reports; the registry must not require a password.
 pub(crate) fn digest(registry: &DockerRegistry, name: &str) -> String {
     let reference = registry.reference(name);
     let words = ["inspect", "--tls-verify=false", "--format", "{{.Digest}}", &reference];
